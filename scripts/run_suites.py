@@ -15,13 +15,14 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from scripts.client_runs.environments import Missing
 from scripts.suite_runs.adapter import Adapter
-from scripts.suite_runs.differences import Outcomes, compare, count_passed, load_table, read_outcomes
+from scripts.suite_runs.differences import Outcomes, Runs, compare, list_corrected, load_table, read_outcomes
 from scripts.suite_runs.document import Document
 from scripts.suite_runs.mock import MockServer
 from scripts.suite_runs.sources import PROGRAMS, fetch_suite, load_anthropic, load_openai, make_environment
@@ -34,23 +35,33 @@ _KEPT = ("PATH", "LANG", "TMPDIR", "SSL_CERT_FILE")
 
 
 async def run_suite(suite: Suite, documents: Sequence[Document], python: Path) -> list[str]:
-    """Run a suite twice; print how many tests pass, and return what is wrong."""
+    """Run a suite straight and through the gateway; print how many tests pass, and return what is wrong."""
     source = await asyncio.to_thread(fetch_suite, suite)
-    async with MockServer(documents, prefix=suite.base) as mock:
-        with tempfile.TemporaryDirectory() as made:
-            folder = Path(made)
-            straight = await run_tests(suite, mock.url, source, python)
-            refused = len(mock.refusals)
-            async with (
-                GatewayProcess(folder / "data", build_tables(suite, mock.url)) as gateway,
-                Adapter(gateway.url, KEY) as adapter,
-            ):
-                through = await run_tests(suite, adapter.url, source, python)
-            for one in sorted(set(mock.refusals[refused:]) - set(mock.refusals[:refused])):
-                print(f"the mock refused, only through the gateway: {one}", file=sys.stderr)
-    print(f"{suite.package} {suite.version}: of {len(straight)} tests {count_passed(straight)} pass against the mock,"
-          f" and {count_passed(through)} through the gateway", flush=True)  # fmt: skip
-    return compare(suite.package, straight, through, load_table())
+    table = load_table()
+    async with MockServer(documents, prefix=suite.base) as mock, start_gateway(suite, mock.url) as gateway:
+        straight = await run_tests(suite, mock.url, source, python)
+        refused = set(mock.refusals)
+        async with Adapter(gateway.url, KEY) as adapter:
+            through = await run_tests(suite, adapter.url, source, python)
+        tests = list_corrected(suite.package, straight, through, table)
+        corrected: Outcomes = {}
+        if tests:
+            async with Adapter(gateway.url, KEY, correct=True) as adapter:
+                corrected = await run_tests(suite, adapter.url, source, python, tests=tests)
+        for one in sorted(set(mock.refusals) - refused):
+            print(f"the mock refused, only through the gateway: {one}", file=sys.stderr)
+    runs = Runs(straight, through, corrected)
+    passes = "{} pass against the mock, {} through the gateway, {} with corrected requests".format(*runs.passes)
+    print(f"{suite.package} {suite.version}: of {len(straight)} tests {passes}", flush=True)
+    return compare(suite.package, runs, table)
+
+
+@asynccontextmanager
+async def start_gateway(suite: Suite, url: str) -> AsyncIterator[GatewayProcess]:
+    """Yield a gateway whose only channel leads to ``url``."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with GatewayProcess(Path(folder) / "data", build_tables(suite, url)) as gateway:
+            yield gateway
 
 
 def build_tables(suite: Suite, url: str) -> dict[str, Any]:
@@ -72,8 +83,8 @@ def build_tables(suite: Suite, url: str) -> dict[str, Any]:
     }
 
 
-async def run_tests(suite: Suite, url: str, source: Path, python: Path) -> Outcomes:
-    """Run the tests of a suite against ``url``. Raises ``Missing`` if they cannot be run."""
+async def run_tests(suite: Suite, url: str, source: Path, python: Path, *, tests: Sequence[str] = ()) -> Outcomes:
+    """Run ``tests`` of a suite, or all, against ``url``. Raises ``Missing`` if they cannot be run."""
     with tempfile.TemporaryDirectory() as home:
         outcomes = Path(home) / "outcomes.jsonl"
         env = {name: os.environ[name] for name in _KEPT if name in os.environ} | {
@@ -83,7 +94,7 @@ async def run_tests(suite: Suite, url: str, source: Path, python: Path) -> Outco
             "TEST_API_BASE_URL": url + suite.base,
             "SUITE_OUTCOMES": str(outcomes),
         }
-        paths = [f"tests/api_resources/{path}" for path in suite.paths]
+        paths = tests or [f"tests/api_resources/{path}" for path in suite.paths]
         words = ["-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-p", "report_outcomes", *paths]
         pipe, merged = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
         process = await asyncio.create_subprocess_exec(python, *words, cwd=source, env=env, stdout=pipe, stderr=merged)
@@ -125,7 +136,8 @@ def main() -> int:
     except Missing as missing:
         print(f"the suites cannot be run: {missing}", file=sys.stderr)
         return 2
-    print(*problems, sep="\n")
+    for problem in problems:
+        print(problem)
     return int(bool(problems))
 
 

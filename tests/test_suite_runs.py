@@ -5,7 +5,17 @@ from typing import Any
 import aiohttp
 import pytest
 
-from scripts.suite_runs.differences import Difference, Outcome, Table, compare, load_table, name_call
+from scripts.suite_runs.corrections import correct_body, correct_form, correct_query
+from scripts.suite_runs.differences import (
+    Difference,
+    Outcome,
+    Runs,
+    Table,
+    compare,
+    list_corrected,
+    load_table,
+    name_call,
+)
 from scripts.suite_runs.document import Document, Invalid
 from scripts.suite_runs.examples import Examples
 from scripts.suite_runs.mock import MockServer
@@ -72,8 +82,9 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-def _table(*calls: str, passes: tuple[int, int]) -> Table:
-    return Table({"other": "Other"}, {"openai": passes}, (Difference("openai", "other", "a reason", calls),))
+def _table(*calls: str, passes: tuple[int, int, int], corrected: bool = False) -> Table:
+    difference = Difference("openai", "other", "a reason", calls, corrected)
+    return Table({"other": "Other"}, {"openai": passes}, (difference,))
 
 
 def test_an_example_is_finite_and_has_ended_well() -> None:
@@ -139,6 +150,18 @@ async def test_the_mock_answers_streams_and_refuses() -> None:
         assert len(mock.refusals) == 2
 
 
+def test_corrections_are_of_what_the_gateway_refuses_only() -> None:
+    body = {"prompt": "x", "max_tokens": 0, "conversation": "string", "stream_options": {}, "n": 0}
+    correct_body("/v1/videos", body)
+    assert body == {"prompt": "x", "max_tokens": 12, "n": 0, "model": "sora-2"}
+    assert correct_query({"limit": "0", "after": "after", "order": "asc"}) == {"limit": "1", "order": "asc"}
+    form = b'--b\r\nContent-Disposition: form-data; name="prompt"\r\n\r\nx\r\n--b--\r\n'
+    named = correct_form("/v1/videos", "multipart/form-data; boundary=b", form)
+    assert named == b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nsora-2\r\n' + form
+    assert correct_form("/v1/videos", "multipart/form-data; boundary=b", named) == named
+    assert correct_form("/v1/files", "multipart/form-data; boundary=b", form) == form
+
+
 def test_all_tests_of_a_call_have_its_name() -> None:
     assert name_call(TEST) == CALL
     other = "tests/api_resources/test_files.py::TestAsyncFiles::test_raw_response_list[aiohttp]"
@@ -146,26 +169,35 @@ def test_all_tests_of_a_call_have_its_name() -> None:
 
 
 def test_listed_differences_are_accepted() -> None:
-    assert compare("openai", {TEST: PASSED}, {TEST: FAILED}, _table(CALL, passes=(1, 0))) == []
+    assert compare("openai", Runs({TEST: PASSED}, {TEST: FAILED}, {}), _table(CALL, passes=(1, 0, 0))) == []
+
+
+def test_a_difference_that_can_be_corrected_must_pass_then() -> None:
+    table = _table(CALL, passes=(1, 0, 1), corrected=True)
+    straight, through = {TEST: PASSED}, {TEST: FAILED}
+    assert list_corrected("openai", straight, through, table) == [TEST]
+    assert compare("openai", Runs(straight, through, {TEST: PASSED}), table) == []
+    problems = compare("openai", Runs(straight, through, {TEST: FAILED}), table)
+    assert [problem for problem in problems if "although its request is corrected" in problem]
 
 
 @pytest.mark.parametrize(
     ("through", "table", "message"),
     [
-        (FAILED, _table(passes=(1, 0)), "400 - no"),
-        (PASSED, _table(CALL, passes=(1, 1)), "passes now"),
-        (PASSED, _table("chat/completions: other", passes=(1, 1)), "no such test"),
-        (FAILED, _table(CALL, CALL, passes=(1, 0)), "listed twice"),
-        (PASSED, _table(passes=(2, 1)), "tests pass"),
+        (FAILED, _table(passes=(1, 0, 0)), "400 - no"),
+        (PASSED, _table(CALL, passes=(1, 1, 1)), "no test of it differs"),
+        (PASSED, _table("chat/completions: other", passes=(1, 1, 1)), "no test of it differs"),
+        (FAILED, _table(CALL, CALL, passes=(1, 0, 0)), "listed twice"),
+        (PASSED, _table(passes=(2, 1, 1)), "tests pass"),
     ],
 )
 def test_what_the_table_does_not_say_is_a_problem(through: Outcome, table: Table, message: str) -> None:
-    (problem,) = compare("openai", {TEST: PASSED}, {TEST: through}, table)
+    (problem,) = compare("openai", Runs({TEST: PASSED}, {TEST: through}, {}), table)
     assert message in problem
 
 
 def test_a_test_that_did_not_run_is_a_problem() -> None:
-    (problem,) = compare("openai", {TEST: PASSED}, {}, _table(passes=(1, 0)))
+    (problem,) = compare("openai", Runs({TEST: PASSED}, {}, {}), _table(passes=(1, 0, 0)))
     assert "it was not run" in problem
 
 

@@ -2,7 +2,7 @@
 
 A suite asks for "file_id" with the key "My API Key". The gateway has its own keys, and every file, batch, upload, video
 and response has an id of its own and an owner. The adapter adds the key and, before the request, makes the object that
-it names. It changes nothing else: no field is added, removed or corrected, and answers are passed as they are.
+it names. Unless it is to correct requests, it changes nothing else. It passes answers as they are.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ import orjson
 from aiohttp import web
 from yarl import URL
 
+from scripts.suite_runs.corrections import correct_body, correct_form, correct_query
 from scripts.suite_runs.local_server import serve
 
 MakeObject = Callable[["Adapter"], Awaitable[str]]
@@ -26,18 +27,22 @@ _RUNNING = ("queued", "processing", "in_progress", "validating", "finalizing", "
 _WAIT_S = 60
 _MODEL = "gpt-6-astra"
 _PART = b"Example data"
-_LINE = {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {"model": _MODEL, "messages": []}}
+_MESSAGES = [{"role": "user", "content": "x"}]
+_CHAT = {"method": "POST", "url": "/v1/chat/completions", "body": {"model": _MODEL, "messages": _MESSAGES}}
+_MANY = 500
+"""Requests of a batch that is still running when it is cancelled."""
 
 
 async def make_file(adapter: "Adapter") -> str:
     """Make a file that a batch can read."""
     form = aiohttp.FormData({"purpose": "batch"})
-    form.add_field("file", orjson.dumps(_LINE) + b"\n", filename="lines.jsonl")
+    lines = (orjson.dumps({"custom_id": str(number)} | _CHAT) for number in range(adapter.batch_size))
+    form.add_field("file", b"\n".join(lines), filename="lines.jsonl")
     return await adapter.create("/v1/files", data=form)
 
 
 async def make_batch(adapter: "Adapter") -> str:
-    """Make a batch of one request."""
+    """Make a batch of chat requests."""
     body = {"input_file_id": await make_file(adapter), "endpoint": "/v1/chat/completions", "completion_window": "24h"}
     return await adapter.create("/v1/batches", json=body)
 
@@ -67,9 +72,9 @@ async def make_response(adapter: "Adapter") -> str:
 
 
 async def make_message_batch(adapter: "Adapter") -> str:
-    """Make a batch of one message."""
-    params = {"model": "claude-opus-5-5", "max_tokens": 16, "messages": [{"role": "user", "content": "x"}]}
-    body = {"requests": [{"custom_id": "1", "params": params}]}
+    """Make a batch of messages."""
+    params = {"model": "claude-opus-5-5", "max_tokens": 16, "messages": _MESSAGES}
+    body = {"requests": [{"custom_id": str(number), "params": params} for number in range(adapter.batch_size)]}
     return await adapter.create("/v1/messages/batches", json=body)
 
 
@@ -87,7 +92,9 @@ IN_PATHS: Mapping[str, MakeObject] = MappingProxyType(
 """What makes the object that a segment of a path names."""
 REUSED = frozenset({"video_123"})
 """What takes seconds to make and does not change when it is used."""
-IN_BODIES: Mapping[str, MakeObject] = MappingProxyType({"input_file_id": make_file})
+IN_BODIES: Mapping[str, MakeObject] = MappingProxyType(
+    {"input_file_id": make_file, "previous_response_id": make_response}
+)
 """What makes the object that a field of a JSON body names."""
 
 
@@ -97,15 +104,19 @@ class Adapter:
     Args:
         gateway: the gateway's URL.
         key: an API key of the gateway.
+        correct: also correct what the gateway refuses (``corrections``).
 
     Attributes:
         url: where it listens.
+        batch_size: how many requests the next batch has.
     """
 
-    def __init__(self, gateway: str, key: str) -> None:
+    def __init__(self, gateway: str, key: str, *, correct: bool = False) -> None:
         self.url = ""
         self._gateway = gateway
+        self._correct = correct
         self._headers = {"Authorization": f"Bearer {key}"}
+        self.batch_size = 1
         self._kept: dict[str, str] = {}
         self._stack = AsyncExitStack()
         self._session: aiohttp.ClientSession
@@ -128,15 +139,18 @@ class Adapter:
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         deletes = request.method == "DELETE"
+        self.batch_size = _MANY if request.path.endswith("/cancel") else 1
         parts = [await self._replace(part, keep=not deletes) for part in request.rel_url.raw_path.split("/")]
         if deletes or parts[-1] == "remix":
             await self._wait("/".join(parts).removesuffix("/remix"))
         body = await request.read()
         if request.content_type == "application/json" and body:
             body = await self._adapt(parts, body)
+        elif self._correct:
+            body = correct_form("/".join(parts), request.headers.get("Content-Type", ""), body)
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP | _KEY_HEADERS}
-        query = f"?{request.query_string}" if request.query_string else ""
-        url = URL(f"{self._gateway}{'/'.join(parts)}{query}", encoded=True)
+        url = URL(self._gateway + "/".join(parts), encoded=True)
+        url = url.with_query(correct_query(request.query) if self._correct else request.query)
         async with self._session.request(request.method, url, data=body, headers=headers | self._headers) as response:
             kept = {name: value for name, value in response.headers.items() if name.lower() not in _HOP}
             # A client that tried again would only take longer.
@@ -169,6 +183,8 @@ class Adapter:
             if parsed.get(name) == name:
                 parsed[name] = await make(self)
         await complete_upload(self, path, parsed)
+        if self._correct:
+            correct_body("/".join(path), parsed)
         # What needs no change stays as the library wrote it.
         after = orjson.dumps(parsed)
         return body if after == before else after

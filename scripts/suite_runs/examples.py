@@ -21,7 +21,7 @@ _DONE = "completed"
 """The status of what has ended well, which a client can do everything with."""
 _ERROR = "error"
 _IMAGE = "b64_json"
-_PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 """An image of one pixel, for the property ``b64_json``, of which schemas say only that it is a string."""
 
 
@@ -127,7 +127,7 @@ class Examples:
 
     def _make_property(self, name: str, schema: Mapping[str, Any]) -> Json:
         if name == _IMAGE:
-            return _PNG
+            return PNG
         return None if name == _ERROR and self._is_nullable(schema) else self.make(schema)
 
     def _is_nullable(self, schema: Mapping[str, Any]) -> bool:
