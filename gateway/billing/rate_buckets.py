@@ -1,0 +1,117 @@
+"""The buckets of subjects and callers, and what is derived from them: windows and refusals."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import attrs
+
+from gateway.domain.rate_limit import (
+    FULL_WAIT_S,
+    GcraBucket,
+    LimitExceeded,
+    Limits,
+    Rate,
+    RateLimitStatus,
+    RateLimitSubject,
+    RateLimitWindow,
+    remaining,
+    reset_s,
+    retry_after_s,
+    wait_s,
+)
+from gateway.errors import RateLimited
+
+
+class SubjectBuckets:
+    """The buckets of one subject, and its requests in progress."""
+
+    __slots__ = ("limits", "requests", "running", "tokens")
+
+    def __init__(self, limits: Limits, now: float) -> None:
+        self.running = 0
+        self.requests = GcraBucket(limits.rpm or 1, now)
+        self.tokens = GcraBucket(limits.tpm or 1, now)
+        self.limits = limits
+
+    def use(self, limits: Limits, now: float) -> None:
+        """Apply ``limits`` from now on."""
+        self.limits = limits
+        if limits.rpm is not None:
+            self.requests.use(limits.rpm, now)
+        if limits.tpm is not None:
+            self.tokens.use(limits.tpm, now)
+
+    def is_idle(self, now: float) -> bool:
+        """Return whether they remember nothing."""
+        return not self.running and self.requests.tat <= now and self.tokens.tat <= now
+
+
+@attrs.define(eq=False)
+class CallerBuckets:
+    """A caller's buckets, looked up once: those of its subjects, and the limited ones among them."""
+
+    subjects: Sequence[RateLimitSubject]
+    buckets: tuple[SubjectBuckets, ...]
+    capacities: tuple[tuple[SubjectBuckets, int], ...]
+    requests: tuple[Rate, ...]
+    tokens: tuple[Rate, ...]
+
+
+def build_caller(subjects: Sequence[RateLimitSubject], buckets: tuple[SubjectBuckets, ...]) -> CallerBuckets:
+    """Return the buckets of a caller, one of ``buckets`` for each subject, with its present limits."""
+    limited = [(its, subject.limits) for its, subject in zip(buckets, subjects, strict=True)]
+    return CallerBuckets(
+        subjects,
+        buckets,
+        tuple([(its, most) for its, limits in limited if (most := limits.max_concurrency) is not None]),
+        tuple(
+            [
+                (its.requests, rpm, limits.find_request_burst(rpm))
+                for its, limits in limited
+                if (rpm := limits.rpm) is not None
+            ]
+        ),
+        tuple([(its.tokens, tpm, tpm) for its, limits in limited if (tpm := limits.tpm) is not None]),
+    )
+
+
+def build_refusal(
+    caller: CallerBuckets, tokens: int, now: float, spare: Callable[[int], int] = lambda _: 0, *, running: bool = True
+) -> RateLimited:
+    """Return the error with the longest wait. At least one limit must refuse."""
+    refusal = max(list_refusals(caller, tokens, now, spare, running=running), key=lambda refusal: refusal.wait_s)
+    return RateLimited(
+        refusal.message,
+        standing=RateLimitStatus(find_strictest(caller.requests, now), find_strictest(caller.tokens, now)),
+        retry_after_s=retry_after_s(refusal.wait_s),
+    )
+
+
+def list_refusals(
+    caller: CallerBuckets, tokens: int, now: float, spare: Callable[[int], int] = lambda _: 0, *, running: bool = True
+) -> list[LimitExceeded]:
+    """Return every limit that refuses one more request, by subject.
+
+    ``spare``: what must be left of each. ``running``: also the limits of concurrency.
+    """
+    refusals: list[LimitExceeded] = []
+    for subject, buckets in zip(caller.subjects, caller.buckets, strict=True):
+        limits = subject.limits
+        most, rpm, tpm = limits.max_concurrency, limits.rpm, limits.tpm
+        if running and most is not None and buckets.running >= most - spare(most):
+            refusals.append(LimitExceeded(subject, "concurrent requests", most, FULL_WAIT_S))
+        if rpm is not None:
+            burst = limits.find_request_burst(rpm)
+            if wait := wait_s(buckets.requests.tat, (rpm, burst), 1 + spare(burst), now):
+                refusals.append(LimitExceeded(subject, "requests per minute", rpm, wait, burst))
+        if tpm is not None and (wait := wait_s(buckets.tokens.tat, (tpm, tpm), tokens + spare(tpm), now)):
+            refusals.append(LimitExceeded(subject, "tokens per minute", tpm, wait))
+    return refusals
+
+
+def find_strictest(rates: Iterable[Rate], now: float) -> RateLimitWindow | None:
+    """Return the window of the strictest bucket; see ``take_all``."""
+    stand = [(remaining(bucket.tat, limit, most, now), -bucket.tat, limit) for bucket, limit, most in rates]
+    if not stand:
+        return None
+    left, minus_tat, limit = min(stand)
+    return RateLimitWindow(limit, left, reset_s(-minus_tat, now))
