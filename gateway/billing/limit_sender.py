@@ -1,0 +1,172 @@
+"""Sends commands to the server of shared rate limits, one after the other, and knows whether it can be reached."""
+
+import asyncio
+from typing import Literal, Protocol
+
+import structlog
+
+from gateway.domain.limit_server import LimitServer
+from gateway.errors import StoreUnavailable
+
+TIMEOUT_S = 0.05
+"""How long a request waits for an answer of the server."""
+BEAT_S = 2.0
+"""How often the server hears from a gateway that has nothing to send."""
+_LONGEST_S = 1.0
+_PROBE_EVERY_S = 1.0
+_CONNECT_S = 5.0
+_LATE_IN_A_ROW = 3
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class LimitWork(Protocol):
+    """What a sender asks for and reports to. A batch is under way from ``collect`` to ``deliver`` or ``drop``."""
+
+    def collect(self, *, leaves: bool = False) -> bytes:
+        """Return a command with all that waits."""
+        ...
+
+    def deliver(self, answer: bytes) -> None:
+        """Use the answer to the command."""
+        ...
+
+    def answer_alone(self) -> None:
+        """Answer the requests that wait, in the batch and outside it, without the server."""
+        ...
+
+    def drop(self) -> None:
+        """Forget the batch: whether the server has decided it is unknown."""
+        ...
+
+
+class LimitSender:
+    """Runs one command at a time with everything that waits.
+
+    If an answer takes longer than ``timeout_s``, the requests that wait do without it. After three such answers in
+    a row, or if the connection breaks, nothing is sent for a second.
+
+    Args:
+        server: decides.
+        work: the requests.
+        timeout_s: how long a request waits.
+
+    Attributes:
+        away: whether requests must do without the server.
+    """
+
+    def __init__(self, server: LimitServer, work: LimitWork, timeout_s: float = TIMEOUT_S) -> None:
+        self._server = server
+        self._work = work
+        self._timeout_s = timeout_s
+        self._wake = asyncio.Event()
+        self._state: Literal["new", "reached", "lost"] = "new"
+        self._late = False
+        self._late_in_a_row = 0
+        self._linger: asyncio.TimerHandle | None = None
+        self.away = True
+
+    def wake(self) -> None:
+        """Send what waits, in this turn of the event loop or after the command under way."""
+        self._wake.set()
+
+    def wake_within(self, seconds: float) -> None:
+        """Send what waits with the next command, at the latest after ``seconds``."""
+        if self._linger is None:
+            self._linger = asyncio.get_running_loop().call_later(seconds, self._end_linger)
+
+    async def run(self) -> None:
+        """Connect and send until cancelled; then tell the server that this gateway leaves."""
+        try:
+            while True:
+                if await self._connect():
+                    await self._send_while_reached()
+                _check_cancelled()
+                await asyncio.sleep(_PROBE_EVERY_S)
+        finally:
+            self._lose("")
+            await self._leave()
+
+    async def _connect(self) -> bool:
+        """Open the connection and try it; return whether the server answers in time."""
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await self._server.connect()
+        except (StoreUnavailable, TimeoutError) as error:
+            self._lose(str(error) or "no connection in time")
+            return False
+        self._late_in_a_row = 0
+        return await self._send() and not self._late_in_a_row
+
+    async def _send_while_reached(self) -> None:
+        self.away = False
+        if self._state == "lost":
+            log.info("rate_limits_shared", url=self._server.name)
+        self._state = "reached"
+        while True:
+            try:
+                async with asyncio.timeout(BEAT_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass  # the server must hear that this gateway lives
+            if not await self._send():
+                return
+            _check_cancelled()
+            if self._late_in_a_row >= _LATE_IN_A_ROW:
+                self._lose("its answers are late")
+                return
+
+    async def _send(self) -> bool:
+        """Send one command; return whether it was answered at all."""
+        self._wake.clear()
+        command = self._work.collect()
+        self._late = False
+        timer = asyncio.get_running_loop().call_later(self._timeout_s, self._be_late)
+        try:
+            async with asyncio.timeout(max(_LONGEST_S, self._timeout_s)):
+                answer = await self._server.run(command)
+        except (StoreUnavailable, TimeoutError) as error:
+            self._lose(str(error) or "no answer in time")
+            self._work.drop()
+            return False
+        finally:
+            timer.cancel()
+        self._late_in_a_row = self._late_in_a_row + 1 if self._late else 0
+        self._work.deliver(answer)
+        if self._state == "reached":
+            self.away = False
+        return True
+
+    def _be_late(self) -> None:
+        self._late = self.away = True
+        self._work.answer_alone()
+
+    def _lose(self, reason: str) -> None:
+        """Do without the server from now on."""
+        self.away = True
+        self._work.answer_alone()
+        if self._state != "lost" and reason:
+            self._state = "lost"
+            log.warning("rate_limits_alone", url=self._server.name, reason=reason)
+
+    def _end_linger(self) -> None:
+        self._linger = None
+        self.wake()
+
+    async def _leave(self) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                if self._state == "reached":
+                    await self._server.run(self._work.collect(leaves=True))
+                await self._server.close()
+        except (StoreUnavailable, TimeoutError):
+            return
+
+
+def _check_cancelled() -> None:
+    """Raise ``CancelledError`` in a task that was cancelled: a client library may have taken that for an answer."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -1,0 +1,352 @@
+"""The rate limiter of several gateways: a server decides, and each gateway alone while it is away."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import attrs
+import orjson
+
+from gateway.billing.limit_batch import FULL, LOOK, PART, REQUESTS, TOKENS, LimitBatch
+from gateway.billing.limit_sender import TIMEOUT_S, LimitSender
+from gateway.billing.rate_buckets import build_caller, build_refusal, find_strictest, list_refusals
+from gateway.billing.rate_limiter import InMemoryRateLimiter
+from gateway.billing.shared_subject import SharedCaller, SharedSeat, SharedSubject, find_part
+from gateway.billing.units_ahead import UnitsAhead
+from gateway.domain.limit_server import LimitServer
+from gateway.domain.rate_limit import (
+    FULL_WAIT_S,
+    LimitExceeded,
+    RateLimitPermit,
+    RateLimitStatus,
+    RateLimitSubject,
+    correct_all,
+    find_spare,
+    take,
+)
+from gateway.errors import Overloaded, RateLimited
+
+WhenDown = Literal["share", "open", "closed"]
+LINGER_S = 0.05
+"""How long a correction of tokens waits for a command to go along with."""
+_FEWEST_TO_SWEEP = 1_024
+_Outcome = asyncio.Future[RateLimitPermit]
+
+
+@attrs.frozen
+class _Waiting:
+    kind: int
+    caller: SharedCaller
+    tokens: int
+    outcome: _Outcome
+
+
+class SharedRateLimiter:
+    """The ``RateLimiter`` that asks a server. ``sender.run`` is a background job; without it the server is away.
+
+    While the server is away, every gateway admits by its own count: its part of each limit (``share``), the whole limit
+    (``open``), or nothing (``closed``).
+
+    Args:
+        server: decides.
+        clock: monotonic seconds.
+        prefix: gateways that share limits have the same.
+        when_down: what holds while the server is away.
+        timeout_s: how long a request waits for the server.
+    """
+
+    def __init__(
+        self,
+        server: LimitServer,
+        clock: Callable[[], float],
+        prefix: str = "gateway",
+        when_down: WhenDown = "share",
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._clock = clock
+        self._prefix = prefix
+        self._when_down = when_down
+        self._node = secrets.token_hex(8)
+        self._alone = InMemoryRateLimiter(clock)
+        self._subjects: dict[tuple[str, int], SharedSubject] = {}
+        self._callers: dict[int, SharedCaller] = {}
+        self._sweep_at = _FEWEST_TO_SWEEP
+        self._waiting: list[_Waiting] = []
+        self._asked: list[_Waiting] = []
+        self._wishes: dict[UnitsAhead, int] = {}
+        self._fixes: list[tuple[str, int, int, int]] = []
+        self._reported: set[SharedSubject] = set()
+        self._reports: set[SharedSubject] = set()
+        self._server_state: str | None = None
+        self._ahead_of_clock = 0.0
+        self.gateways = 1
+        self.sender = LimitSender(server, self, timeout_s)
+
+    async def take(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
+        return await self._ask(FULL, subjects, tokens)
+
+    async def take_part(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
+        return await self._ask(PART, subjects, tokens)
+
+    async def check(self, subjects: Sequence[RateLimitSubject]) -> None:
+        caller = self._find_caller(subjects)
+        if not self.sender.away:
+            await self._ask(LOOK, subjects, 0)
+        elif caller.limited:
+            self._check_alone(caller, lambda _: 0)
+            await self._alone.check(caller.find_shares(self._count_gateways()))
+
+    def take_now(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit | None:
+        caller = self._callers.get(id(subjects)) or self._find_caller(subjects)
+        if not caller.limited:
+            return self._admit(caller, FULL, tokens, RateLimitStatus())
+        if self.sender.away:
+            return self._take_alone(FULL, caller, tokens)
+        if caller.crowded:
+            return None
+        now = self._clock()
+        for subject, limits in zip(caller.shared, caller.named, strict=True):
+            rpm, tpm = limits[1].rpm, limits[1].tpm
+            if rpm is not None and not subject.requests.has(1, rpm, now):
+                return None
+            if tpm is not None and not subject.tokens.has(tokens, tpm, now):
+                return None
+        return self._take_ahead(caller, tokens, now)
+
+    def check_spare(self, subjects: Sequence[RateLimitSubject], tokens: int) -> None:
+        """Decides by the last answer of the server: this must not wait."""
+        caller = self._find_caller(subjects)
+        if self.sender.away:
+            self._check_alone(caller, find_spare)
+            self._alone.check_spare(caller.find_shares(self._count_gateways()), tokens)
+            return
+        now = self._clock() + self._ahead_of_clock
+        if list_refusals(caller.buckets, tokens, now, spare=find_spare):
+            raise build_refusal(caller.buckets, tokens, now, spare=find_spare)
+
+    def give_back(self, turn: RateLimitPermit, tokens: int) -> None:
+        if turn.given_back:
+            return
+        turn.given_back = True
+        seat: SharedSeat = turn.seat
+        for subject in seat.counted:
+            subject.mine -= 1
+            if subject.buckets.limits.max_concurrency is not None:
+                subject.buckets.running -= 1
+                self._reports.add(subject)
+                self.sender.wake()
+        if seat.alone is not None:
+            self._alone.give_back(seat.alone, tokens)
+        elif tokens != turn.tokens and seat.caller.buckets.tokens:
+            correct_all(seat.caller.buckets.tokens, tokens - turn.tokens, self._clock() + self._ahead_of_clock)
+            for name, limits in seat.caller.named:
+                if limits.tpm is not None:
+                    self._fixes.append((name, TOKENS, tokens - turn.tokens, limits.tpm))
+            self.sender.wake_within(LINGER_S)
+
+    async def _ask(self, kind: int, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
+        """Wait for the server's decision."""
+        caller = self._find_caller(subjects)
+        if not caller.limited:
+            return self._admit(caller, kind, tokens, RateLimitStatus())
+        if self.sender.away:
+            return self._take_alone(kind, caller, tokens)
+        outcome: _Outcome = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(kind, caller, tokens, outcome))
+        self.sender.wake()
+        try:
+            return await outcome
+        except asyncio.CancelledError:
+            if outcome.done() and not outcome.cancelled() and outcome.exception() is None:
+                self.give_back(outcome.result(), 0)
+            raise
+
+    def _admit(self, caller: SharedCaller, kind: int, tokens: int, standing: RateLimitStatus) -> RateLimitPermit:
+        counted = caller.shared if kind == FULL else ()
+        for subject in counted:
+            subject.mine += 1
+        return RateLimitPermit(tokens, standing, SharedSeat(caller, counted))
+
+    def _take_ahead(self, caller: SharedCaller, tokens: int, now: float) -> RateLimitPermit:
+        there = now + self._ahead_of_clock
+        for subject, (_, limits) in zip(caller.shared, caller.named, strict=True):
+            for ahead, limit, cost in ((subject.requests, limits.rpm, 1), (subject.tokens, limits.tpm, tokens)):
+                if limit is not None:
+                    ahead.units -= cost
+                    ahead.note_use(cost, now)
+                    ahead.bucket.tat = take(ahead.bucket.tat, limit, cost, there)
+        return self._admit(caller, FULL, tokens, self._stand(caller, there))
+
+    @staticmethod
+    def _stand(caller: SharedCaller, there: float) -> RateLimitStatus:
+        buckets = caller.buckets
+        return RateLimitStatus(find_strictest(buckets.requests, there), find_strictest(buckets.tokens, there))
+
+    def _count_gateways(self) -> int:
+        return self.gateways if self._when_down == "share" else 1
+
+    def _take_alone(self, kind: int, caller: SharedCaller, tokens: int) -> RateLimitPermit:
+        """Decide without the server. Raises ``RateLimited``, ``Overloaded``."""
+        if kind != PART:
+            self._check_alone(caller, lambda _: 0)
+        shares = caller.find_shares(self._count_gateways())
+        if kind == LOOK:  # what takes something decides later
+            return RateLimitPermit(0, RateLimitStatus(), SharedSeat(caller, ()))
+        permit = self._alone.take_now(shares, tokens)
+        counted = caller.shared if kind == FULL else ()
+        for subject in counted:
+            subject.mine += 1
+        return RateLimitPermit(tokens, permit.standing, SharedSeat(caller, counted, permit))
+
+    def _check_alone(self, caller: SharedCaller, spare: Callable[[int], int]) -> None:
+        """Raise ``Overloaded`` if nothing may pass alone, ``RateLimited`` if too many requests run here."""
+        if self._when_down == "closed":
+            raise Overloaded("The rate limits cannot be read at the moment; retry in a second", retry_after_s=1)
+        for subject, shared in zip(caller.subjects, caller.shared, strict=True):
+            most = find_part(subject.limits.max_concurrency, self._count_gateways())
+            if most is not None and shared.mine >= most - spare(most):
+                refusal = LimitExceeded(subject, "concurrent requests", most, FULL_WAIT_S)
+                raise RateLimited(refusal.message, standing=RateLimitStatus())
+
+    def collect(self, *, leaves: bool = False) -> bytes:
+        """Return a command with all that waits; see ``LimitWork``."""
+        batch, now = LimitBatch(), self._clock()
+        self._asked, self._waiting = self._waiting, []
+        reported, self._reports = self._reports, set()
+        for fix in self._fixes:
+            batch.add_fix(*fix)
+        self._fixes = []
+        self._wishes = {}
+        for waiting in self._asked:
+            caller = waiting.caller
+            batch.add_call(waiting.kind, waiting.tokens, caller.named)
+            reported.update([subject for subject, _ in caller.crowded])
+            for subject, (name, limits) in zip(caller.shared, caller.named, strict=True):
+                burst = limits.find_request_burst(limits.rpm or 0)
+                for what, ahead, limit, most in (
+                    (REQUESTS, subject.requests, limits.rpm or 0, burst),
+                    (TOKENS, subject.tokens, limits.tpm or 0, limits.tpm or 0),
+                ):
+                    if units := ahead.give_up(now):
+                        batch.add_fix(name, what, -units, ahead.limit)
+                    if not limit or waiting.kind != FULL or caller.crowded or ahead in self._wishes:
+                        continue
+                    if units := ahead.find_wish(most // (2 * self.gateways), now):
+                        batch.add_wish(name, what, units, (limit, most))
+                        self._wishes[ahead] = limit
+        for subject in reported:
+            batch.report(subject.name, subject.mine)
+        self._reported = reported
+        head = {"node": self._node, "token": secrets.token_hex(8), "prefix": self._prefix, "leaves": int(leaves)}
+        return batch.build(head)
+
+    def deliver(self, answer: bytes) -> None:
+        """Use the answer to the command; see ``LimitWork``."""
+        state, known, self.gateways, there, answers, granted = orjson.loads(answer)
+        now = self._clock()
+        self._ahead_of_clock = there - now
+        asked, self._asked = self._asked, []
+        for waiting, (passed, *numbers) in zip(asked, answers, strict=True):
+            self._resolve(waiting, passed == 1, numbers, (now, there))
+        for (ahead, limit), units in zip(self._wishes.items(), granted, strict=True):
+            ahead.put(int(units), limit, now)
+        if state != self._server_state or not known:
+            self._server_state = state
+            self._announce()
+
+    def drop(self) -> None:
+        """Forget the batch; see ``LimitWork``. What runs here is reported again."""
+        self._asked = []
+        self._reports |= self._reported
+        self._server_state = None
+
+    def answer_alone(self) -> None:
+        """Answer the requests that wait without the server; see ``LimitWork``."""
+        late, self._waiting = self._waiting, []
+        for waiting in (*self._asked, *late):
+            if waiting.outcome.done():
+                continue
+            try:
+                waiting.outcome.set_result(self._take_alone(waiting.kind, waiting.caller, waiting.tokens))
+            except (RateLimited, Overloaded) as error:
+                waiting.outcome.set_exception(error)
+
+    def _resolve(self, waiting: _Waiting, passed: bool, numbers: Sequence[float], clocks: tuple[float, float]) -> None:
+        """Use the server's decision on one request. ``clocks``: this gateway's and the server's."""
+        caller, kind, (now, there) = waiting.caller, waiting.kind, clocks
+        states = zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
+        for subject, (requests, tokens, running) in zip(caller.shared, states, strict=True):
+            subject.learn(requests, tokens, int(running))
+        outcome = waiting.outcome
+        if outcome.done() and not outcome.cancelled():  # it came too late; the places that the server counts are free
+            self._reports.update([subject for subject, _ in caller.crowded])
+        elif kind == LOOK:
+            refuses = bool(list_refusals(caller.buckets, 0, there))
+            if not outcome.done() and refuses:
+                outcome.set_exception(build_refusal(caller.buckets, 0, there))
+            elif not outcome.done():
+                outcome.set_result(RateLimitPermit(0, RateLimitStatus(), SharedSeat(caller, ())))
+        elif passed:
+            for subject in caller.shared:
+                subject.requests.note_use(1, now)
+                subject.tokens.note_use(waiting.tokens, now)
+            permit = self._admit(caller, kind, waiting.tokens, self._stand(caller, there))
+            if outcome.done():  # the client has left
+                self.give_back(permit, 0)
+            else:
+                outcome.set_result(permit)
+        elif not outcome.done():
+            running = kind == FULL
+            outcome.set_exception(build_refusal(caller.buckets, waiting.tokens, there, running=running))
+
+    def _announce(self) -> None:
+        """Tell a server that knows nothing, or nothing of this gateway, what runs here."""
+        for subject in self._subjects.values():
+            if subject.mine and subject.buckets.limits.max_concurrency is not None:
+                self._reports.add(subject)
+        if self._reports:
+            self.sender.wake()
+
+    def _find_caller(self, subjects: Sequence[RateLimitSubject]) -> SharedCaller:
+        """Return what is known of these subjects under their present limits."""
+        caller = self._callers.get(id(subjects))
+        if caller is not None:
+            return caller
+        if max(len(self._subjects), len(self._callers)) >= self._sweep_at:
+            self._sweep()
+        shared = tuple([self._find(subject) for subject in subjects])
+        caller = self._callers[id(subjects)] = SharedCaller(
+            subjects,
+            shared,
+            build_caller(subjects, tuple([its.buckets for its in shared])),
+            any(subject.limits.any for subject in subjects),
+            tuple(
+                [
+                    (its, most)
+                    for its, subject in zip(shared, subjects, strict=True)
+                    if (most := subject.limits.max_concurrency) is not None
+                ]
+            ),
+            tuple([(its.name, subject.limits) for its, subject in zip(shared, subjects, strict=True)]),
+        )
+        return caller
+
+    def _find(self, subject: RateLimitSubject) -> SharedSubject:
+        who = subject.kind, subject.id
+        shared = self._subjects.get(who)
+        if shared is None:
+            shared = self._subjects[who] = SharedSubject(subject)
+        elif shared.buckets.limits != subject.limits:
+            shared.buckets.use(subject.limits, self._clock() + self._ahead_of_clock)
+            self._callers.clear()
+        return shared
+
+    def _sweep(self) -> None:
+        """Drop every cached caller, and subjects of which nothing is known."""
+        now = self._clock() + self._ahead_of_clock
+        self._callers.clear()
+        self._subjects = {
+            who: shared for who, shared in self._subjects.items() if shared.mine or not shared.buckets.is_idle(now)
+        }
+        self._sweep_at = max(_FEWEST_TO_SWEEP, 2 * len(self._subjects))

@@ -1,0 +1,56 @@
+"""Rate limits decided by PostgreSQL."""
+
+import asyncio
+import time
+from typing import Any
+
+import asyncpg  # type: ignore[import-untyped]
+
+from gateway.errors import StoreUnavailable
+from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.limits_sql import CLOCK, FUNCTIONS, LOCK, TABLES
+
+SWEEP_S = 60.0
+_DECIDE = "SELECT decide_limits($1::jsonb)::text"
+
+
+class PostgresLimitServer:
+    """A ``LimitServer`` in a PostgreSQL database, over a connection of its own that waits for no disk.
+
+    Args:
+        url: of the database, which may be the gateway's own.
+        clock: the function that the database reads the time with, as SQL.
+    """
+
+    def __init__(self, url: str, clock: str = CLOCK) -> None:
+        self._address = Address(url)
+        self.name = self._address.name
+        self._clock = clock
+        self._connection: Any = None
+        self._sweep_at = 0.0
+
+    async def connect(self) -> None:
+        await self.close()
+        try:
+            self._connection = await self._address.connect(synchronous_commit="off", statement_timeout="3s")
+            async with self._connection.transaction():
+                await self._connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+                for statement in (TABLES, self._clock, *FUNCTIONS):
+                    await self._connection.execute(statement)
+        except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise StoreUnavailable(f"{self.name} cannot be used: {error}") from error
+
+    async def run(self, command: bytes) -> bytes:
+        try:
+            answer = await self._connection.fetchval(_DECIDE, command.decode())
+            if time.monotonic() > self._sweep_at:
+                self._sweep_at = time.monotonic() + SWEEP_S
+                await self._connection.execute("SELECT sweep_limits()")
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncio.IncompleteReadError) as error:
+            raise StoreUnavailable(f"{self.name} cannot be used: {error}") from error
+        return str(answer).encode()
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()

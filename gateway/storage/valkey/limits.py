@@ -1,0 +1,68 @@
+"""Rate limits decided by Valkey or Redis."""
+
+import hashlib
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+from valkey.asyncio import Valkey
+from valkey.asyncio.retry import Retry
+from valkey.backoff import NoBackoff
+from valkey.exceptions import NoScriptError, ValkeyError
+
+from gateway.errors import StoreUnavailable
+from gateway.storage.valkey.limit_script import SCRIPT
+
+CONNECT_S = 3.0
+_SCHEMES = {"redis": "valkey", "rediss": "valkeys"}
+
+
+class ValkeyLimitServer:
+    """A ``LimitServer`` in Valkey 7.2 or Redis 7 and newer. It may forget everything at a restart.
+
+    Args:
+        url: valkey://, valkeys:// (TLS), redis:// or rediss://.
+        script: the rules with a clock.
+    """
+
+    def __init__(self, url: str, script: str = SCRIPT) -> None:
+        parts = urlsplit(url)
+        self.name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        self._url = f"{_SCHEMES.get(parts.scheme, parts.scheme)}{url[len(parts.scheme) :]}"
+        self._script = script
+        self._sha = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+        self._client: Any = None
+
+    async def connect(self) -> None:
+        await self.close()
+        try:
+            self._client = Valkey.from_url(
+                self._url,
+                single_connection_client=True,
+                socket_connect_timeout=CONNECT_S,
+                socket_keepalive=True,
+                retry=Retry(NoBackoff(), 0),  # a command that was sent twice would count twice
+            )
+            await self._client.script_load(self._script)
+        except (OSError, ValueError, ValkeyError) as error:
+            raise StoreUnavailable(f"{self.name} cannot be used: {error}") from error
+
+    async def run(self, command: bytes) -> bytes:
+        body = orjson.loads(command)
+        prefix = body["prefix"]
+        keys = [f"{prefix}:state", f"{prefix}:nodes"]
+        for name, _ in body["names"]:
+            keys += (f"{prefix}:{name}", f"{prefix}:{name}:running")
+        try:
+            try:
+                answer = await self._client.evalsha(self._sha, len(keys), *keys, command)
+            except NoScriptError:  # a server that was emptied by hand; nothing was run
+                answer = await self._client.eval(self._script, len(keys), *keys, command)
+        except (OSError, ValkeyError) as error:
+            raise StoreUnavailable(f"{self.name} cannot be used: {error}") from error
+        return bytes(answer)
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()

@@ -1,0 +1,109 @@
+"""Several gateways over one server of rate limits: together they keep each limit, and what holds if it is away."""
+
+from contextlib import AsyncExitStack
+
+import pytest
+
+from gateway.billing.shared_rate_limiter import SharedRateLimiter, WhenDown
+from gateway.domain.rate_limit import Limits, RateLimitPermit, RateLimitSubject
+from gateway.errors import Overloaded, RateLimited
+from gateway.storage.valkey.limits import ValkeyLimitServer
+from tests.support.limit_servers import LONG_S, SetClock, open_clock, running, running_redis, wait_until_reached
+from tests.support.postgres import SharedPostgres
+
+KINDS = pytest.mark.parametrize("kind", ["valkey", "postgresql"])
+
+
+def subject(limits: Limits) -> tuple[RateLimitSubject]:
+    return (RateLimitSubject("key", 1, limits),)
+
+
+def make_limiter(clock: SetClock) -> SharedRateLimiter:
+    return SharedRateLimiter(clock.make_server(), clock, timeout_s=LONG_S)
+
+
+async def try_take(limiter: SharedRateLimiter, subjects: tuple[RateLimitSubject]) -> RateLimitPermit | None:
+    try:
+        return limiter.take_now(subjects, 0) or await limiter.take(subjects, 0)
+    except RateLimited:
+        return None
+
+
+@KINDS
+async def test_four_gateways_admit_a_limit_and_a_burst_in_any_minute(
+    kind: str, shared_postgres: SharedPostgres
+) -> None:
+    rpm, burst = 600, 60
+    passed: list[float] = []
+    subjects = subject(Limits(rpm=rpm, burst=burst))
+    async with open_clock(kind, shared_postgres) as clock, AsyncExitStack() as stack:
+        limiters = [await stack.enter_async_context(running(make_limiter(clock))) for _ in range(4)]
+        start = clock.now
+        for _ in range(360):  # every quarter of a second each asks for more than its part
+            for limiter in limiters:
+                passed += [clock.now for _ in range(2) if await try_take(limiter, subjects)]
+            await clock.set(clock.now + 0.25)
+        seconds = clock.now - start
+    for at in passed:
+        assert sum(at - 60 < other <= at for other in passed) <= rpm + burst
+    assert len(passed) >= 0.95 * (burst + seconds * rpm / 60)
+
+
+@KINDS
+async def test_gateways_share_places_and_a_dead_one_holds_none(kind: str, shared_postgres: SharedPostgres) -> None:
+    subjects = subject(Limits(max_concurrency=3))
+    async with open_clock(kind, shared_postgres) as clock, running(make_limiter(clock)) as left:
+        async with running(make_limiter(clock)) as right:
+            permit = await try_take(left, subjects)
+            assert permit
+            assert await try_take(right, subjects)
+            assert await try_take(right, subjects)
+            assert not await try_take(left, subjects)
+            left.give_back(permit, 0)
+            assert await try_take(left, subjects)
+            assert not await try_take(right, subjects)
+        await clock.set(clock.now + 16)  # the other is not heard from any more
+        assert await try_take(left, subjects)
+        assert await try_take(left, subjects)
+        assert not await try_take(left, subjects)
+
+
+async def test_a_killed_server_stops_nobody_and_learns_what_runs() -> None:
+    subjects = subject(Limits(rpm=40, max_concurrency=4))
+    async with running_redis() as redis, AsyncExitStack() as stack:
+        left, right = [
+            await stack.enter_async_context(
+                running(SharedRateLimiter(ValkeyLimitServer(redis.url), lambda: 0.0, timeout_s=LONG_S))
+            )
+            for _ in range(2)
+        ]
+        assert await try_take(left, subjects)
+        assert await try_take(right, subjects)
+        assert await try_take(right, subjects)
+        await left.check(subjects)  # now it knows that there are two
+        redis.kill()
+        for limiter in (left, right):
+            await wait_until_reached(limiter, away=True)
+        assert await try_take(left, subjects)  # its part of four is two
+        assert not await try_take(left, subjects)
+        assert not await try_take(right, subjects)
+        await redis.start()
+        for limiter in (left, right):
+            await wait_until_reached(limiter, away=False)
+        for limiter in (left, right, left):  # what was announced is on its way before these
+            await limiter.check(subject(Limits(rpm=1_000)))
+        assert not await try_take(left, subjects)
+        assert not await try_take(right, subjects)
+
+
+@pytest.mark.parametrize(("when_down", "most"), [("open", 4), ("share", 4)])
+async def test_without_a_server_a_gateway_counts_alone(when_down: WhenDown, most: int) -> None:
+    limiter = SharedRateLimiter(ValkeyLimitServer("valkey://127.0.0.1:1/0"), lambda: 0.0, when_down=when_down)
+    passed = [await try_take(limiter, subject(Limits(rpm=most))) for _ in range(most + 3)]
+    assert sum(permit is not None for permit in passed) == most
+
+
+async def test_a_closed_gateway_refuses_without_a_server() -> None:
+    limiter = SharedRateLimiter(ValkeyLimitServer("valkey://127.0.0.1:1/0"), lambda: 0.0, when_down="closed")
+    with pytest.raises(Overloaded):
+        await try_take(limiter, subject(Limits(rpm=5)))
