@@ -12,6 +12,7 @@ MODULES = MappingProxyType(
         "alerts": "apprise",
         "sso": "authlib.oidc",
         "postgres": "asyncpg",
+        "valkey": "valkey.asyncio",
     }
 )
 """A module of each extra that is there only if the extra is installed."""
@@ -35,6 +36,10 @@ def _list_wanted(config: Config) -> Iterator[tuple[str, str]]:
             yield f"alert[{index}].url", "alerts"
     if config.store.is_postgres:
         yield "store.url", "postgres"
+    if config.limits.store == "postgresql":
+        yield "limits.store", "postgres"
+    if config.limits.store == "valkey":
+        yield "limits.store", "valkey"
     if config.sign_in:
         yield "sign_in", "sso"
 

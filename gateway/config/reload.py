@@ -36,7 +36,7 @@ from gateway.storage.settings import SettingRepository
 
 log = structlog.stdlib.get_logger(__name__)
 
-AT_START = ("server", "store", "cluster", "ledger", "tracing")
+AT_START = ("server", "store", "cluster", "limits", "ledger", "tracing")
 """Sections that are read once: the socket stays bound, the database stays open, the exporter keeps its receiver."""
 TABLES_AT_START = ("sign_in", "alert")
 """Tables in double brackets that are read once."""

@@ -16,7 +16,7 @@ from gateway.billing.price_spec import MODEL, GroupSpec, PriceSpec
 from gateway.config.alert_schema import AlertSpec
 from gateway.config.files_schema import BatchesSection, FilesSection
 from gateway.config.observability_schema import MetricsSection, TracingSection
-from gateway.config.server_schema import ClusterSection, ServerSection, StoreSection
+from gateway.config.server_schema import ClusterSection, LimitsSection, ServerSection, StoreSection
 from gateway.domain.account_spec import NETWORKS, AccountSpec, KeySpec
 from gateway.domain.capability import Capability
 from gateway.domain.circuit_breaker import DEFAULT_RULES, BreakerSettings
@@ -317,6 +317,7 @@ class Config:
     server: ServerSection = attrs.Factory(ServerSection)
     store: StoreSection = attrs.Factory(StoreSection)
     cluster: ClusterSection = attrs.Factory(ClusterSection)
+    limits: LimitsSection = attrs.Factory(LimitsSection)
     ledger: LedgerSection = attrs.Factory(LedgerSection)
     billing: BillingSection = attrs.Factory(BillingSection)
     routing: RoutingSection = attrs.Factory(RoutingSection)
@@ -342,6 +343,8 @@ class Config:
     def find_problems(self) -> Iterator[tuple[str, str]]:
         """Yield key and problem of each rule between sections."""
         administered = any(provider.create and provider.roles.administrator for provider in self.sign_in)
+        if self.limits.store == "postgresql" and not (self.limits.url or self.store.is_postgres):
+            yield "limits.url", "expected postgresql://...: store.url names no PostgreSQL database"
         if not self.server.local_sign_in and not administered:
             needed = "a [[sign_in]] with create = true and roles.administrator"
             yield "server.local_sign_in", f"expected true: without {needed} no administrator could sign in"

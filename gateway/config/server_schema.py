@@ -23,6 +23,12 @@ _STORE_URL = must(
     "a URL such as sqlite:////var/lib/gateway.db or postgresql://user:password@host/database",
     lambda value: not value or _is_store_url(value),
 )
+_VALKEY = ("valkey://", "valkeys://", "redis://", "rediss://")
+_LIMITS_URL = must(
+    "a URL such as valkey://host:6379/0 or postgresql://user:password@host/database",
+    lambda value: not value or value.startswith(("postgresql://", *_VALKEY)),
+)
+_PREFIX = must("1 to 40 letters, digits, - and _", lambda value: bool(re.fullmatch(r"[A-Za-z0-9_-]{1,40}", value)))
 BEHIND_PROXY_S = 75.0
 """Longer than the usual 60 s of proxies. It also bounds slow request headers, for which aiohttp has no other limit."""
 EXPOSED_S = 20.0
@@ -175,3 +181,48 @@ class ClusterSection:
         default="",
         metadata=about("how administrators reach this gateway and no other one, as lists of nodes show it"),
     )
+
+
+@attrs.frozen
+class LimitsSection:
+    """``[limits]``: where rate limits are counted."""
+
+    store: Literal["memory", "postgresql", "valkey"] = attrs.field(
+        default="memory",
+        metadata=about(
+            'what counts rate limits: "memory" of this process; "postgresql" or "valkey" (or Redis; needs the extra '
+            "valkey), which also keep them over a restart"
+        ),
+    )
+    url: str = attrs.field(
+        default="",
+        metadata=about(
+            'its URL: "postgresql://user:password@host/database" (default: store.url), or "valkey://host:6379/0", '
+            "valkeys:// for TLS, redis:// or rediss://",
+            _LIMITS_URL,
+        ),
+        repr=False,
+    )
+    prefix: str = attrs.field(
+        default="gateway",
+        metadata=about(
+            "gateways with the same prefix at one server share limits; accounts and keys are known by their numbers, "
+            "so gateways with databases of their own need prefixes of their own",
+            _PREFIX,
+        ),
+    )
+    when_down: Literal["share", "open", "closed"] = attrs.field(
+        default="share",
+        metadata=about(
+            'what a gateway admits while that server is away: "share": its part of each limit; "open": the whole '
+            'limit; "closed": nothing that has a limit (503)'
+        ),
+    )
+
+    def find_problems(self) -> Iterator[tuple[str, str]]:
+        """Yield key and problem of each rule between keys."""
+        schemes = {"memory": (), "postgresql": ("postgresql://",), "valkey": _VALKEY}[self.store]
+        if self.url and not self.url.startswith(schemes):
+            yield "url", f"expected no URL for store = {self.store!r}" if not schemes else f"expected {schemes[0]}..."
+        if self.store == "valkey" and not self.url:
+            yield "url", 'expected a URL such as "valkey://host:6379/0"'

@@ -18,6 +18,7 @@ from gateway.config.schema import (
     Config,
     EgressSection,
     LedgerSection,
+    LimitsSection,
     MediaSection,
     ModelSection,
     RoutingSection,
@@ -58,7 +59,15 @@ def test_nothing_said_is_the_public_defaults() -> None:
         "release",
         "refuse_limited",
     )
-    sections = ServerSection(), StoreSection(), ClusterSection(), LedgerSection(), BillingSection(), RoutingSection()
+    sections = (
+        ServerSection(),
+        StoreSection(),
+        ClusterSection(),
+        LimitsSection(),
+        LedgerSection(),
+        BillingSection(),
+        RoutingSection(),
+    )
     assert config == Config() == Config(*sections)
 
 
@@ -734,3 +743,17 @@ def test_the_tree_cannot_be_changed() -> None:
     config = Config()
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         config.server.port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("limits", "problem"),
+    [
+        ({"store": "valkey"}, "limits.url: expected a URL such as"),
+        ({"store": "valkey", "url": "postgresql://db/x"}, "limits.url: expected valkey://..."),
+        ({"url": "valkey://host"}, "limits.url: expected no URL for store = 'memory'"),
+        ({"store": "postgresql"}, "limits.url: expected postgresql://...: store.url names no PostgreSQL database"),
+        ({"store": "valkey", "url": "valkey://host", "prefix": "a b"}, "limits.prefix: expected 1 to 40 letters"),
+    ],
+)
+def test_limits_of_a_server_need_its_url(limits: dict[str, str], problem: str) -> None:
+    assert [f"{path}: {what}"[: len(problem)] for path, what in problems(limits=limits).items()] == [problem]

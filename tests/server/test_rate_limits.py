@@ -7,12 +7,15 @@ from functools import partial
 from typing import Any
 
 import pytest
+from valkey.asyncio import Valkey
 
+from gateway.billing.shared_rate_limiter import SharedRateLimiter
 from gateway.server.context import SERVICES
 from tests.support.admin_calls import ask_office
 from tests.support.capped_calls import RESERVE, stream_until
 from tests.support.fault_scene import PRICE, site, until
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel, channels
+from tests.support.limit_servers import running_redis, wait_until_reached
 from tests.support.scripted_upstream import (
     COMPLETION,
     FIN,
@@ -328,3 +331,16 @@ async def test_of_many_at_once_as_many_run_as_may(gateway_with: StartGateway, of
         assert sorted(await streams) == [200] * 5 + [429] * 35
         rows = await gateway.rows(40)
         assert sum(row.cost_nanos for row in rows) == 5 * 19_000
+
+
+async def test_a_gateway_over_valkey_counts_there(gateway_with: StartGateway) -> None:
+    async with running_redis() as redis, ScriptedUpstream(ANSWERS) as up:
+        config = site(channel(up.base_url), **tenants("key", rpm=1), limits={"store": "valkey", "url": redis.url})
+        gateway = await gateway_with(config)
+        limiter = gateway.app[SERVICES].billing.quota._counters
+        assert isinstance(limiter, SharedRateLimiter)
+        await wait_until_reached(limiter, away=False)
+        assert (await call(gateway))[0] == 200
+        check_limited(await call(gateway), "This key's limit of 1 request per minute", range(30, 61))
+        async with Valkey.from_url(redis.url) as client:
+            assert await client.keys("gateway:key:*")
