@@ -54,6 +54,7 @@ _ABOUT: Mapping[str, str] = MappingProxyType(
         "running calls": "Requests that are being processed now.",
         "videos": "Video jobs and webhook deliveries.",
         "batches": "Batches of requests, which the gateway sends by itself.",
+        "nodes": "The gateways that share the database.",
         "alerts": "Targets of alerts, and tests of them.",
         "books and audit trail": "Balance reconciliation and audit log.",
         "settings": "Settings of the gateway.",
