@@ -1,6 +1,7 @@
 """Sends commands to the server of shared rate limits, one after the other, and knows whether it can be reached."""
 
 import asyncio
+import contextlib
 from typing import Literal, Protocol
 
 import structlog
@@ -156,13 +157,13 @@ class LimitSender:
     async def _leave(self) -> None:
         if self._linger is not None:
             self._linger.cancel()
-        try:
+        with contextlib.suppress(StoreUnavailable, TimeoutError):
             async with asyncio.timeout(_LONGEST_S):
                 if self._state == "reached":
                     await self._server.run(self._work.collect(leaves=True))
+        with contextlib.suppress(StoreUnavailable, TimeoutError):
+            async with asyncio.timeout(_LONGEST_S):
                 await self._server.close()
-        except (StoreUnavailable, TimeoutError):
-            return
 
 
 def _check_cancelled() -> None:

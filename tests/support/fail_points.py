@@ -89,7 +89,7 @@ def place(points: FailPoints) -> None:
     from gateway.videos.content import VideoContent  # noqa: PLC0415 - nothing of this before it is known what is served
     from gateway.videos.webhook_sender import WebhookSender  # noqa: PLC0415
 
-    surround(VideoRepository, "create", lambda _, job: [("", read_name(job))], points)
+    surround(VideoRepository, "create", lambda _, job, *_rest: [("", read_name(job))], points)
     surround(
         VideoRepository, "advance", lambda _, pairs: [(f" {a.state} {b.state}", read_name(b)) for a, b in pairs], points
     )

@@ -1,6 +1,7 @@
 """Rate limits decided by Valkey or Redis."""
 
 import hashlib
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -45,6 +46,7 @@ class ValkeyLimitServer:
             )
             await self._client.script_load(self._script)
         except (OSError, ValueError, ValkeyError) as error:
+            await self.close()
             raise StoreUnavailable(f"{self.name} cannot be used: {error}") from error
 
     async def run(self, command: bytes) -> bytes:
@@ -65,4 +67,5 @@ class ValkeyLimitServer:
     async def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            await client.aclose()
+            with suppress(OSError, ValkeyError):  # a connection that breaks meanwhile is closed as well
+                await client.aclose()
