@@ -4,7 +4,8 @@ NAMES = {
     "CSV", "JSONL", "UTC", "Python", "curl",
     "s",  # the unit, a second
     "YOUR_KEY", "MODEL",  # in snippets
-    "Node.js", "PostgreSQL", "Valkey", "Redis", "Open WebUI", "LibreChat", "Cherry Studio", "Chatbox", "Continue", "Cline", "Zed", "Claude Code",
+    "PostgreSQL", "Valkey", "Redis",
+    "Node.js", "Open WebUI", "LibreChat", "Cherry Studio", "Chatbox", "Continue", "Cline", "Zed", "Claude Code",
     "Google Gen AI",
     "OpenAI Compatible", "API Provider", "API Key", "URL", "API Address (API Host)", "API Host", "API Path", "Model ID",
 }  # fmt: skip
