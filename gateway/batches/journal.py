@@ -97,7 +97,7 @@ class BatchJournal:
             self._dirty.clear()
             results, self._results = self._results, []
             waiting, self._waiting = self._waiting, []
-            self._gone = not await self._commit(results)
+            self._gone = self._gone or not await self._commit(results)  # the files of a batch that is gone are deleted
             for committed in waiting:
                 if committed.done():  # its line was cancelled
                     continue

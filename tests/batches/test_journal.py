@@ -62,14 +62,20 @@ async def test_a_commit_that_fails_is_repeated_and_writes_nothing_twice(tmp_path
     assert [len(file.path.read_bytes().splitlines()) for file in (files.output, files.errors)] == [1, 1]
 
 
-async def test_no_line_of_a_deleted_batch_is_claimed(tmp_path: Path) -> None:
-    journal, _, _files = await open_journal(tmp_path / "files")
+async def test_of_a_deleted_batch_no_line_is_claimed_and_no_result_written(tmp_path: Path) -> None:
+    """Its files are deleted as soon as that is known; lines under way end after it."""
+    journal, _, files = await open_journal(tmp_path / "files")
     journal.batch = attrs.evolve(journal.batch, id=make_client_id("batch_"))
     writer: Any = asyncio.create_task(journal.run())
     for number in (1, 2):
         with pytest.raises(BatchGone):
             await journal.claim(number)
+        journal.add(make_result(journal.batch, number))
+        await asyncio.sleep(0)
+    with pytest.raises(BatchGone):
+        await journal.claim(3)
     writer.cancel()
+    assert not files.errors.path.exists()
 
 
 async def test_a_journal_that_has_stopped_refuses_instead_of_waiting(tmp_path: Path) -> None:
