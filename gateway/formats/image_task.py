@@ -4,7 +4,8 @@ A vendor's tasks have one path: ``GET PATH/ID`` polls one, ``POST PATH/ID/cancel
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from gateway.domain.image import Image, Images
@@ -15,6 +16,7 @@ from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import parse_url
 from gateway.formats.openai.chat import parse_any_object
 from gateway.formats.openai.errors import Secrets, mask
+from gateway.formats.openai.image_params import is_count
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 _GROWTH = 1.5
@@ -129,6 +131,15 @@ def parse_field(value: object) -> object:
     if found is None:
         return value
     return float(value) if found["rest"] else int(value)
+
+
+def copy_fields(body: Mapping[str, Any], own: AbstractSet[str]) -> dict[str, Any]:
+    """Return a client's fields for the vendor, but not those of the gateway (``own``), nor counts and sizes."""
+    return {
+        name: parse_field(value)
+        for name, value in body.items()
+        if name not in own and not is_count(name) and value is not None
+    }
 
 
 def check_expressible(call: InferenceRequest, *, takes: bool, needs: bool) -> None:

@@ -91,7 +91,7 @@ async def running(limiter: SharedRateLimiter) -> AsyncIterator[SharedRateLimiter
 
 async def wait_until_reached(limiter: SharedRateLimiter, *, away: bool) -> None:
     async with asyncio.timeout(60):
-        while limiter.sender.away is not away:  # noqa: ASYNC110 - nothing is told of it
+        while limiter.sender.away is not away:  # noqa: ASYNC110 - a test has no other way to see it
             await asyncio.sleep(0.01)
 
 

@@ -27,14 +27,14 @@ from gateway.formats.image_task import (
     build_images,
     check_expressible,
     check_format,
-    parse_field,
+    copy_fields,
     parse_image,
     parse_sides,
     parse_state,
 )
 from gateway.formats.json_values import as_list, as_object, as_text
 from gateway.formats.openai.errors import Secrets, write_reason
-from gateway.formats.openai.image_params import check_size, is_count
+from gateway.formats.openai.image_params import check_size
 from gateway.formats.request_body import Body, Inline
 
 RESULT = "/get_result?id="
@@ -134,11 +134,7 @@ class BflImageBackend(ImageBackend):
             raise InvalidRequest("'n' must be 1", param="n")
         if self._limited or self._ask.size is not None:
             check_size(body)
-        fields: Body = {
-            name: parse_field(value)
-            for name, value in body.items()
-            if name not in _GATEWAY_FIELDS and not is_count(name) and value is not None
-        }
+        fields: Body = copy_fields(body, _GATEWAY_FIELDS)
         fields["prompt"] = self._ask.prompt
         if self._ask.size is not None:
             fields |= _build_size(takes, self._ask.size)

@@ -20,14 +20,13 @@ from gateway.formats.image_task import (
     build_images,
     check_expressible,
     check_format,
-    parse_field,
+    copy_fields,
     parse_image,
     parse_sides,
 )
 from gateway.formats.json_values import as_list, list_objects
 from gateway.formats.openai.chat import parse_any_object
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.openai.image_params import is_count
 from gateway.formats.request_body import Body, build_data_url
 
 SIZED = ("fal-ai/flux*", "fal-ai/recraft/*", "fal-ai/ideogram/*", "fal-ai/qwen-image*", "fal-ai/stable-diffusion-*")
@@ -68,11 +67,7 @@ class FalImageBackend(ImageBackend):
             raise InvalidRequest("The provider calls its models owner/name", param="model")
         self._count = count
         body = self._call.body
-        fields: Body = {
-            name: parse_field(value)
-            for name, value in body.items()
-            if name not in _GATEWAY_FIELDS and not is_count(name) and value is not None
-        }
+        fields: Body = copy_fields(body, _GATEWAY_FIELDS)
         fields["prompt"] = self._ask.prompt
         if self._ask.size is not None:
             fields["image_size"] = _build_size(self._model, self._ask.size)

@@ -18,12 +18,13 @@ from urllib.parse import quote
 
 import attrs
 
-from gateway.errors import InvalidRequest, ProviderBadResponse
+from gateway.errors import ProviderBadResponse
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import as_object
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body
+from gateway.formats.vendors.models import find_model
 from gateway.formats.video_backend import (
     ContentLocation,
     ProviderTask,
@@ -91,9 +92,7 @@ class FalVideoBackend(VideoBackend):
     __slots__ = ()
 
     def submit(self, spec: VideoSpec) -> ProviderCall:
-        model = MODELS.get(spec.model)
-        if model is None:
-            raise InvalidRequest(f"The provider's models are {', '.join(MODELS)}", param="model")
+        model = find_model(MODELS, spec.model)
         check_size_and_seconds(spec, model.sizes, model.seconds)
         check_fixed_fields(spec.extra, _FIXED_FIELDS)
         body: Body = {"prompt": spec.prompt}

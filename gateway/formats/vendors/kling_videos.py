@@ -35,6 +35,7 @@ from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import as_object, as_text, list_objects, loads_or_none
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Inline
+from gateway.formats.vendors.models import find_model
 from gateway.formats.video_backend import (
     BLOCKED,
     ContentLocation,
@@ -147,9 +148,7 @@ class KlingVideoBackend(VideoBackend):
     __slots__ = ()
 
     def submit(self, spec: VideoSpec) -> ProviderCall:
-        model = MODELS.get(spec.model)
-        if model is None:
-            raise InvalidRequest(f"The provider's models are {', '.join(MODELS)}", param="model")
+        model = find_model(MODELS, spec.model)
         _check(spec, model)
         return _build_older(spec, model) if model.older else _build_body(spec, model)
 

@@ -23,6 +23,7 @@ from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import list_objects
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Inline
+from gateway.formats.vendors.models import find_model
 from gateway.formats.video_backend import (
     ContentLocation,
     ProviderTask,
@@ -75,9 +76,7 @@ class LumaVideoBackend(VideoBackend):
     __slots__ = ()
 
     def submit(self, spec: VideoSpec) -> ProviderCall:
-        model = MODELS.get(spec.model)
-        if model is None:
-            raise InvalidRequest(f"The provider's models are {', '.join(MODELS)}", param="model")
+        model = find_model(MODELS, spec.model)
         check_size_and_seconds(spec, model.sizes, model.seconds)
         check_fixed_fields(spec.extra, _FIXED_FIELDS)
         body: Body = {"model": spec.model, "type": "video", "prompt": spec.prompt}

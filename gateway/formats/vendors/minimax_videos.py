@@ -31,6 +31,7 @@ from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import as_object, as_text, loads_or_none
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Inline, build_data_url
+from gateway.formats.vendors.models import find_model
 from gateway.formats.video_backend import (
     BLOCKED,
     MAX_ID_CHARS,
@@ -144,9 +145,7 @@ class MiniMaxVideoBackend(VideoBackend):
     __slots__ = ()
 
     def submit(self, spec: VideoSpec) -> ProviderCall:
-        model = MODELS.get(spec.model)
-        if model is None:
-            raise InvalidRequest(f"The provider's models are {', '.join(MODELS)}", param="model")
+        model = find_model(MODELS, spec.model)
         _check(spec, model)
         return _build_h3_body(spec, model) if _is_h3(spec.model) else _build_body(spec, model)
 

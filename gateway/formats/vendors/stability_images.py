@@ -20,6 +20,7 @@ from gateway.formats.json_values import as_text
 from gateway.formats.openai.chat import parse_any_object
 from gateway.formats.openai.errors import Secrets, mask
 from gateway.formats.request_body import Body, Form
+from gateway.formats.vendors.models import find_model
 
 PLACE = "/stable-image/generate"
 SIZES: Mapping[str, str] = MappingProxyType(
@@ -57,9 +58,7 @@ class StabilityImageBackend(ImageBackend):
 
     def begin(self, count: int) -> ProviderCall:
         check_expressible(self._call, takes=False, needs=False)
-        place = MODELS.get(self._model)
-        if place is None:
-            raise InvalidRequest(f"The provider's models are {', '.join(MODELS)}", param="model")
+        place = find_model(MODELS, self._model)
         if count != 1:
             raise InvalidRequest("'n' must be 1", param="n")
         body = self._call.body
