@@ -1,4 +1,4 @@
-"""A node of a cluster: it registers, beats, follows the log of changes, and buries dead nodes while it leads."""
+"""A node of a cluster: it registers, beats, follows the log of changes, and declares nodes dead while it leads."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -144,7 +144,7 @@ class ClusterNode:
         return seen
 
     async def _come_back(self) -> None:
-        """Register anew: the others hold this node for dead, and changes may have been removed from the log since."""
+        """Register anew: another node has declared this one dead, and the log may have lost changes since."""
         self._queue.valid_until_s = 0.0
         self.leads = False
         self._watch.forget()
@@ -161,5 +161,5 @@ class ClusterNode:
         if not leads:
             return
         for node, epoch in self._watch.observe(await self._session.list_beats(), read_boot_time()):
-            if await self._session.bury(node, epoch):
+            if await self._session.declare_dead(node, epoch):
                 log.warning("node_dead", node=f"{node}:{epoch}")

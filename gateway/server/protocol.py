@@ -243,10 +243,10 @@ class GatewayServer(web.Server):
                 self.limiter.sweep()
 
     async def await_first_requests(self) -> None:
-        """Wait until every connection of the last ``FIRST_REQUEST_S`` has sent its first request, at most as long.
+        """Wait for the first request of every connection that is younger than ``FIRST_REQUEST_S``.
 
-        The kernel accepted them before the listening socket was closed: their clients may be writing already. The last
-        of them are made into protocols by tasks of the loop that have not begun yet, so at least one pause comes first.
+        The kernel accepted them before the listening socket was closed: their clients may be writing already. Some have
+        no protocol yet, so at least one pause comes first.
         """
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -307,9 +307,8 @@ class GatewayRunner(web.AppRunner):
     async def cleanup(self) -> None:
         """Close the listening sockets, take the requests of connections that were accepted before, and shut down."""
         self._stop_accepting()
-        await asyncio.sleep(
-            0
-        )  # asyncio drops an accepted connection whose transport is made after the socket was closed
+        # asyncio drops a connection that it has accepted if the socket is closed before its transport is made.
+        await asyncio.sleep(0)
         await asyncio.sleep(0)
         for site in list(self.sites):
             await site.stop()

@@ -148,14 +148,14 @@ async def test_a_node_whose_changes_cannot_be_applied_moves_its_fence_no_further
 async def test_a_buried_node_writes_nothing_until_it_has_registered_again_and_read_everything(nodes: Nodes) -> None:
     first, second = await nodes.start(A), await nodes.start(B)
     before_s = second.queue.valid_until_s
-    assert await first.session.bury(B, 1)
-    assert not await first.session.bury(B, 1), "it is dead already"
+    assert await first.session.declare_dead(B, 1)
+    assert not await first.session.declare_dead(B, 1), "it is dead already"
     with pytest.raises(StoreUnavailable):
         await SettingRepository(second.database).put_setting(SETTING)
     await until(lambda: second.queue.valid_until_s > before_s)
     assert (second.reloaded, second.node.owner) == ([2], f"{B}:2")
     await SettingRepository(second.database).put_setting(SETTING)
-    assert not await first.session.bury(B, 1), "the second life is none of the first one's burial"
+    assert not await first.session.declare_dead(B, 1), "it has registered again since"
 
 
 async def test_what_a_dead_node_had_claimed_is_free_and_what_others_claimed_is_not(
@@ -173,7 +173,7 @@ async def test_what_a_dead_node_had_claimed_is_free_and_what_others_claimed_is_n
         await observer.execute(
             f"INSERT INTO replays ({', '.join(values)}) VALUES ({', '.join(values.values())})"  # noqa: S608
         )
-    assert await first.session.bury(B, 1)
+    assert await first.session.declare_dead(B, 1)
     found = await observer.fetch("SELECT state FROM replays ORDER BY key_id")
     assert [row["state"] for row in found] == ["running", "lost", "lost"]
 

@@ -148,7 +148,7 @@ class NodeSession:
         async with self._lend() as connection:
             return {(row["id"], row["epoch"]): row["beat"] for row in await connection.fetch(_BEATS)}
 
-    async def bury(self, node: str, epoch: int) -> bool:
+    async def declare_dead(self, node: str, epoch: int) -> bool:
         """Declare a node dead and free what it has claimed; return False if it has registered again or stopped."""
         async with self._lend(FREE_S) as connection, connection.transaction():
             if await connection.fetchval(_END, node, epoch, "dead") is None:
@@ -165,7 +165,7 @@ class NodeSession:
                     await connection.fetchval(_END, node.id, node.epoch, "gone")
                     await _free(connection, node.id)
         except StoreUnavailable:
-            log.warning("node_not_signed_off")  # the leader will hold it for dead
+            log.warning("node_not_signed_off")  # the leader will declare it dead
         await self.close()
 
     async def close(self) -> None:
