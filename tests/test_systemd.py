@@ -15,7 +15,7 @@ from tests.support.service_manager import Systemd
 from tests.support.tools import find_tool
 
 UNITS = Path(__file__).resolve().parent.parent / "deploy" / "systemd"
-CALLERS = 100
+CALLERS = 200
 MAX_EXPOSURE = 2.0
 SLOW_STREAM = {"model": "demo-chat", "messages": [{"role": "user", "content": "a long story"}], "stream": True}
 
