@@ -32,7 +32,7 @@ __all__ = (
     "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0021"
+REVISION = "0022"
 """The newest migration; a database at this revision needs none, and Alembic is not imported."""
 
 accounts = Table(

@@ -64,8 +64,10 @@ batches = Table(
     Column("expires_ms", BigInteger, nullable=False),
     Column("claimed", INT, nullable=False),
     Column("detail", JSON, nullable=False),
+    Column("owner", String(64), nullable=False, server_default=text("''")),
     Index("batches_by_account", "account_id", "sequence"),
     Index("batches_by_status", "status"),
     sqlite_autoincrement=True,
 )
-"""``claimed``: lines that may have been sent, from the first on. ``detail``: the other fields of ``Batch``."""
+"""``claimed``: lines that may have been sent, from the first on. ``detail``: the other fields of ``Batch``. ``owner``: of
+a cluster, the node that sends them, or empty."""

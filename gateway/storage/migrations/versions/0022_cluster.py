@@ -1,0 +1,81 @@
+"""What nodes of a cluster share besides credit: model lists, short-lived secrets, failed sign-ins, owners of batches.
+
+Only the owner of a batch is on SQLite, too.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0022"
+down_revision = "0021"
+branch_labels = None
+depends_on = None
+
+# Rows become visible in the order of their commits, and not in that of `sequence`: followers go by this column.
+_TXID = "ALTER TABLE requests ADD COLUMN txid bigint NOT NULL DEFAULT (pg_current_xact_id()::text::bigint)"
+_MODEL_LISTS = """
+CREATE TABLE model_lists (
+  channel text COLLATE "C" PRIMARY KEY,
+  provider text COLLATE "C" NOT NULL,
+  base_url text COLLATE "C" NOT NULL,
+  models jsonb NOT NULL,
+  fetched_ms bigint NOT NULL,
+  error text COLLATE "C"
+)
+"""
+_SHARED_VALUES = """
+CREATE TABLE shared_values (
+  kind text COLLATE "C" NOT NULL,
+  name bytea NOT NULL,
+  key_id bigint,
+  value bytea NOT NULL,
+  expires_ms bigint NOT NULL,
+  PRIMARY KEY (kind, name)
+)
+"""
+_FAILED_SIGN_INS = """
+CREATE TABLE failed_sign_ins (
+  name bytea PRIMARY KEY,
+  failures bigint NOT NULL,
+  at_ms bigint NOT NULL
+) WITH (fillfactor = 50)
+"""
+_TRIGGER = """
+CREATE CONSTRAINT TRIGGER model_lists_changed AFTER INSERT OR UPDATE OR DELETE ON model_lists
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION log_change('model_list', 'channel')
+"""
+_UPGRADE = (
+    _TXID,
+    "CREATE INDEX requests_by_txid ON requests USING brin (txid) WITH (pages_per_range = 8, autosummarize = on)",
+    "CREATE INDEX usage_days_by_key ON usage_days (key_id, day)",
+    "CREATE INDEX usage_days_by_account ON usage_days (account_id, day)",
+    "ALTER TABLE nodes ADD COLUMN ended_ms bigint",
+    "ALTER TABLE beats ADD COLUMN detail jsonb NOT NULL DEFAULT '{}'",
+    _MODEL_LISTS,
+    _SHARED_VALUES,
+    "CREATE INDEX shared_values_by_age ON shared_values (expires_ms)",
+    _FAILED_SIGN_INS,
+    _TRIGGER,
+)
+_DOWNGRADE = (
+    "DROP TABLE model_lists, shared_values, failed_sign_ins",
+    "ALTER TABLE beats DROP COLUMN detail",
+    "ALTER TABLE nodes DROP COLUMN ended_ms",
+    "DROP INDEX usage_days_by_account",
+    "DROP INDEX usage_days_by_key",
+    "ALTER TABLE requests DROP COLUMN txid",
+)
+
+
+def upgrade() -> None:
+    op.add_column("batches", sa.Column("owner", sa.String(64), nullable=False, server_default=sa.text("''")))
+    if op.get_bind().dialect.name == "postgresql":
+        for statement in _UPGRADE:
+            op.execute(statement)
+
+
+def downgrade() -> None:
+    op.drop_column("batches", "owner")
+    if op.get_bind().dialect.name == "postgresql":
+        for statement in _DOWNGRADE:
+            op.execute(statement)
