@@ -175,7 +175,7 @@ class ClusterSection:
 
     enabled: bool = attrs.field(
         default=False,
-        metadata=about("other gateways use the same PostgreSQL database; refused by this version"),
+        metadata=about("other gateways use the same PostgreSQL database: this one is a node of their cluster"),
     )
     url: str = attrs.field(
         default="",

@@ -21,8 +21,6 @@ from gateway.storage.postgres.node_session import NodeSession
 from gateway.storage.schema import REVISION
 from gateway.storage.shared_secrets import share_secrets
 
-UNFINISHED = "GATEWAY_UNFINISHED"
-"""The environment variable with which tests use what no release offers yet."""
 _OWN = frozenset({"server", "store", "cluster"})
 """Sections that may differ between the nodes of a cluster."""
 
@@ -65,11 +63,6 @@ def find_digest(config: Config) -> str:
 
 
 def _check_allowed(options: AppOptions) -> None:
-    if "cluster" not in options.environ.get(UNFINISHED, ""):
-        raise DatabaseStartupError(
-            "cluster.enabled: this version runs one gateway on a database, because each one counts spending limits for "
-            "itself. Remove the setting"
-        )
     if not options.declare:  # it would change what belongs to the nodes, or show what is not so
         raise DatabaseStartupError(
             "With cluster.enabled this command needs a running gateway. Start it with 'gateway serve'"

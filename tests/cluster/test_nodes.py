@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.support.cluster import ENVIRON, make_node, start_nodes
+from tests.support.cluster import make_node, start_nodes
 from tests.support.gateway import HELLO, channel
 from tests.support.gateway_process import GatewayProcess, ask_chat, eventually, open_caller
 from tests.support.postgres import SharedPostgres
@@ -163,17 +163,6 @@ async def test_a_node_with_another_master_key_or_other_secrets_is_refused_and_wr
         assert await connection.fetch("SELECT * FROM fingerprints ORDER BY name") == before
 
 
-async def test_this_version_offers_no_cluster(tmp_path: Path, url: str, tables: dict[str, Any]) -> None:
-    node = make_node(tmp_path / "node", url, tables)
-    plain = GatewayProcess(tmp_path / "plain", {})
-    plain.config.write_text(node.config.read_text())
-    plain.launch()
-    assert await plain.wait() != 0
-    error = plain.err.read_text()
-    assert "cluster.enabled: this version runs one gateway on a database" in error
-    assert "Traceback" not in error
-
-
 async def test_a_command_in_the_folder_of_a_stopped_node_changes_nothing(
     tmp_path: Path, url: str, tables: dict[str, Any], connection: asyncpg.Connection
 ) -> None:
@@ -182,7 +171,7 @@ async def test_a_command_in_the_folder_of_a_stopped_node_changes_nothing(
         count = "SELECT (SELECT count(*) FROM nodes), (SELECT count(*) FROM accounts), (SELECT max(epoch) FROM nodes)"
         before = await connection.fetchrow(count)
         words = ["requests", "--data", str(nodes[1].data), "--config", str(nodes[1].config)]
-        done = await asyncio.to_thread(run_command, words, ENVIRON)
+        done = await asyncio.to_thread(run_command, words, {})
         assert done.returncode != 0
         assert "this command needs a running gateway" in done.stderr
         assert await connection.fetchrow(count) == before

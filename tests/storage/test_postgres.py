@@ -44,6 +44,7 @@ CLUSTER = (
     "model_lists",
     "shared_values",
     "failed_sign_ins",
+    "request_notes",
 )
 """Tables that only PostgreSQL has; tests/storage/test_cluster_schema.py uses them."""
 

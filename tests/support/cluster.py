@@ -9,13 +9,12 @@ from typing import Any
 from tests.support.gateway_process import GatewayProcess
 
 MASTER_KEY = "5a" * 32
-ENVIRON = {"GATEWAY_UNFINISHED": "cluster"}
 
 
 def make_node(path: Path, url: str, tables: Mapping[str, Any]) -> GatewayProcess:
     """A node over the data folder ``path`` on the database at ``url``; it is not started."""
     cluster = {"store": {"url": url, "master_key": MASTER_KEY}, "cluster": {"enabled": True}}
-    return GatewayProcess(path, {**cluster, **tables}, environ=ENVIRON)
+    return GatewayProcess(path, {**cluster, **tables})
 
 
 @asynccontextmanager

@@ -40,6 +40,15 @@ CREATE TABLE failed_sign_ins (
   at_ms bigint NOT NULL
 ) WITH (fillfactor = 50)
 """
+# What a node without a disk of its own has begun, in place of its journal's entries.
+_REQUEST_NOTES = """
+CREATE TABLE request_notes (
+  request_id text COLLATE "C" PRIMARY KEY,
+  node text COLLATE "C" NOT NULL,
+  note bytea NOT NULL,
+  at_ms bigint NOT NULL
+)
+"""
 _TRIGGER = """
 CREATE CONSTRAINT TRIGGER model_lists_changed AFTER INSERT OR UPDATE OR DELETE ON model_lists
 DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION log_change('model_list', 'channel')
@@ -55,10 +64,12 @@ _UPGRADE = (
     _SHARED_VALUES,
     "CREATE INDEX shared_values_by_age ON shared_values (expires_ms)",
     _FAILED_SIGN_INS,
+    _REQUEST_NOTES,
+    "CREATE INDEX request_notes_by_node ON request_notes (node)",
     _TRIGGER,
 )
 _DOWNGRADE = (
-    "DROP TABLE model_lists, shared_values, failed_sign_ins",
+    "DROP TABLE model_lists, shared_values, failed_sign_ins, request_notes",
     "ALTER TABLE beats DROP COLUMN detail",
     "ALTER TABLE nodes DROP COLUMN ended_ms",
     "DROP INDEX usage_days_by_account",
