@@ -38,7 +38,7 @@ class WaitingRequest:
     @property
     def short(self) -> list[LeasedBalance]:
         """The balances that have too little room."""
-        return [each for each in self.balances if each.leased and (each.unsure or each.room_nanos < self.nanos)]
+        return [each for each in self.balances if not each.covers(self.nanos)]
 
 
 @attrs.define

@@ -30,9 +30,11 @@ class LeasedBalances(Balances):
     def hold_now(self, caller: Caller, nanos: int) -> Reservation | None:
         """Reserve ``nanos`` of the credit that this node has; None if it has too little."""
         now_s = self._clock()
-        day = self._find_day(now_s)
+        day = self._day
+        if not day.start_s <= now_s < day.end_s:
+            day = self._find_day(now_s)
         pair = self._find_pair(caller)
-        if nanos and any(balance.leased and (balance.unsure or balance.room_nanos < nanos) for balance in pair):
+        if nanos and not (pair[0].covers(nanos) and pair[1].covers(nanos)):
             return None
         reservation = hold(pair, nanos, day, now_s)
         self.holds.add(reservation)
@@ -128,7 +130,7 @@ class LeasedBalances(Balances):
         for balance in pair:
             if balance.leased:
                 balance.demand.note(nanos, at_s)
-                if is_low(balance, at_s):
+                if is_low(balance):
                     self._keeper.ask_ahead(balance)
 
     def _find_pair(self, caller: Caller) -> Pair:

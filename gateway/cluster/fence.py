@@ -14,9 +14,12 @@ RIDE_THROUGH_S = 10.0
 _RETRY_AFTER_S = 2
 
 
+_BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 def read_boot_time() -> float:
     """Return seconds since the machine started, including those it was suspended for."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+    return time.clock_gettime(_BOOT_TIME)
 
 
 class FencedWriteQueue(WriteQueue):

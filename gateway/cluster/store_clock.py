@@ -39,7 +39,8 @@ class StoreClock:
         self._wanted_s = offset_s
 
     def now(self) -> float:
-        self._approach()
+        if self._offset_s != self._wanted_s:
+            self._approach()
         return self._base() + self._offset_s
 
     def _approach(self) -> None:

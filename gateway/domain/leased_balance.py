@@ -13,8 +13,10 @@ _AVERAGE_S = 5.0
 """The time constant of the average of what is reserved a second."""
 _AHEAD_S = 2.0
 IDLE_S = 60.0
-_FEWEST, _MOST = 4, 32
+_FEWEST, _MOST = 4, 256
 """The bounds of a slice, in requests like a large one of late."""
+_COUNTED_EVERY_S = 0.05
+"""The average is brought up to date this often, and not with every request."""
 
 
 @attrs.define(eq=False)
@@ -22,36 +24,45 @@ class CreditDemand:
     """How fast a node reserves credit of one balance. Times are seconds of a monotonic clock.
 
     Attributes:
-        nanos_per_s: the average as of ``at_s``.
+        nanos_per_s: the average as of ``counted_s``.
+        recent_nanos: what was reserved since then.
         large_nanos: a large reservation of late: an eighth less with each smaller one.
-        at_s: when the last one was made.
+        slice_nanos: what ``find_slice`` has returned at ``counted_s``.
+        at_s: when the last reservation was made.
         ahead_s: no more is asked for ahead before.
         dry_s: until then the store is taken to have nothing more; it has just granted nothing.
     """
 
     nanos_per_s: float = 0.0
+    recent_nanos: int = 0
     large_nanos: int = 0
+    slice_nanos: int = 0
+    counted_s: float = float("-inf")
     at_s: float = 0.0
     ahead_s: float = 0.0
     dry_s: float = 0.0
 
     def note(self, nanos: int, now_s: float) -> None:
         """Count a reservation."""
-        self.nanos_per_s = self._decay(now_s) + nanos / _AVERAGE_S
         self.at_s = now_s
+        self.recent_nanos += nanos
         self.enlarge(nanos)
+        if now_s - self.counted_s >= _COUNTED_EVERY_S:
+            self.nanos_per_s, self.recent_nanos, self.counted_s = self._find_rate(now_s), 0, now_s
+            self.slice_nanos = self.find_slice(now_s)
 
     def enlarge(self, nanos: int) -> None:
         """Count a reservation that may not be made."""
         self.large_nanos = max(nanos, self.large_nanos - self.large_nanos // 8)
 
     def find_slice(self, now_s: float) -> int:
-        """Return what to ask for beyond what requests need: two seconds' reservations, from 4 to 32 of a large one."""
-        ahead = int(self._decay(now_s) * _AHEAD_S)
+        """Return what to ask for beyond what requests need: two seconds' reservations, from 4 to 256 of a large one."""
+        ahead = int(self._find_rate(now_s) * _AHEAD_S)
         return min(max(ahead, _FEWEST * self.large_nanos), _MOST * self.large_nanos)
 
-    def _decay(self, now_s: float) -> float:
-        return self.nanos_per_s * math.exp(min(0.0, self.at_s - now_s) / _AVERAGE_S)
+    def _find_rate(self, now_s: float) -> float:
+        passed_s = max(0.0, now_s - self.counted_s)
+        return self.nanos_per_s * math.exp(-passed_s / _AVERAGE_S) + self.recent_nanos / _AVERAGE_S
 
 
 @frozen
@@ -111,6 +122,10 @@ class LeasedBalance(Balance):
     def room_nanos(self) -> int:
         """What of the granted credit may still be reserved. Negative after an overrun."""
         return self.granted_nanos - self.used_nanos - self.held_nanos
+
+    def covers(self, nanos: int) -> bool:
+        """Return whether ``nanos`` may be reserved at once."""
+        return not self.leased or (not self.unsure and self.room_nanos >= nanos)
 
     def use(self, quota: Quota, day: UtcDay) -> None:
         """Apply ``quota`` from now on. What was spent without a limit is not in any lease."""
@@ -205,6 +220,6 @@ def is_over(balance: LeasedBalance, now_s: float) -> bool:
     return now_s - balance.demand.at_s >= IDLE_S and balance.room_nanos <= 0 and not balance.held_nanos
 
 
-def is_low(balance: LeasedBalance, now_s: float) -> bool:
-    """Return whether to ask for more ahead: less than half a slice is left."""
-    return 2 * balance.room_nanos < balance.demand.find_slice(now_s)
+def is_low(balance: LeasedBalance) -> bool:
+    """Return whether to ask for more ahead: less than half a slice of late is left."""
+    return 2 * balance.room_nanos < balance.demand.slice_nanos
