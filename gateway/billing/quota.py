@@ -132,7 +132,9 @@ class QuotaService:
                 permit = self._counters.take_now(subjects, tokens) or await self._counters.take(subjects, tokens)
                 ctx.permit, ctx.rate_limits = permit, permit.standing
             if journaled:
-                self._journal.start(build_start(ctx, options[0].state.channel.name if options else None, reserve))
+                start = build_start(ctx, options[0].state.channel.name if options else None, reserve)
+                if not self._journal.start_at_once(start):
+                    await self._journal.start(start)
             admitted = True
         except QuotaExceeded as error:
             _add_hint(error, call, options)
@@ -154,7 +156,9 @@ class QuotaService:
             if subjects := caller.subjects:
                 permit = await self._counters.take_part(subjects, estimate_tokens(call.prompt_chars))
                 ctx.permit, ctx.rate_limits = permit, permit.standing
-            self._journal.start(build_start(ctx, target.channel.name, reserve))
+            start = build_start(ctx, target.channel.name, reserve)
+            if not self._journal.start_at_once(start):
+                await self._journal.start(start)
             admitted = True
         finally:
             if not admitted:
@@ -167,7 +171,7 @@ class QuotaService:
         """
         ctx.reservation = self._balances.restore(ctx.caller.account.id, ctx.caller.key.id, 0)
         with suppress(StoreUnavailable):  # the provider works on it nevertheless
-            self._journal.start(build_start(ctx, channel, 0))
+            self._journal.start_soon(build_start(ctx, channel, 0))
 
     async def _extend(self, reservation: Reservation, call: InferenceRequest, options: Sequence[Target]) -> None:
         """Reserve the cost of the longest answers that ``call`` allows, as far as it is left."""

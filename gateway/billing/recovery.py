@@ -1,6 +1,6 @@
 """Recovery after a crash: every request that the ledger does not know gets its row and its charge, as configured."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 import structlog
@@ -29,7 +29,7 @@ async def recover(
     released or charged; None leaves it in the journal for the gateway to decide.
     """
     rows = [
-        left.row if left.settled else _interrupt(left.row, now_ms, charged=on_crash == "charge")
+        left.row if left.settled else interrupt(left.row, now_ms, charged=on_crash == "charge")
         for left in leftovers
         if left.settled or on_crash is not None
     ]
@@ -37,16 +37,7 @@ async def recover(
         return
     await ledger.post_again(rows)
     journal.forget([row.id for row in rows])
-    for row in rows:
-        if row.outcome == "interrupted":
-            log.warning(
-                "request_interrupted",
-                request_id=row.id,
-                account=row.account,
-                key=row.key_name,
-                model=row.model,
-                cost_nanos=row.cost_nanos,
-            )
+    log_interrupted(rows)
     log.info("journal_recovered", rows=len(rows), interrupted=sum(row.outcome == "interrupted" for row in rows))
 
 
@@ -60,5 +51,20 @@ async def open_bank(ledger: LedgerRepository, clock: Callable[[], float]) -> Bal
     return balances
 
 
-def _interrupt(row: RequestRecord, now_ms: int, *, charged: bool) -> RequestRecord:
+def interrupt(row: RequestRecord, now_ms: int, *, charged: bool) -> RequestRecord:
+    """Return the row of a request that was cut off; ``charged``: it costs what was reserved for it."""
     return attrs.evolve(row, settled_ms=now_ms, cost_nanos=row.reserved_nanos if charged else 0)
+
+
+def log_interrupted(rows: Iterable[RequestRecord]) -> None:
+    """Log those of ``rows`` that were interrupted."""
+    for row in rows:
+        if row.outcome == "interrupted":
+            log.warning(
+                "request_interrupted",
+                request_id=row.id,
+                account=row.account,
+                key=row.key_name,
+                model=row.model,
+                cost_nanos=row.cost_nanos,
+            )

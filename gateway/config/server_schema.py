@@ -181,6 +181,13 @@ class ClusterSection:
         default="",
         metadata=about("how administrators reach this gateway and no other one, as lists of nodes show it"),
     )
+    journal: Literal["disk", "store"] = attrs.field(
+        default="disk",
+        metadata=about(
+            'where a request is recorded before it is sent: "disk", in the data folder, which has to be kept; "store", '
+            "in the database, which costs a commit: the data folder may be lost"
+        ),
+    )
 
 
 @attrs.frozen

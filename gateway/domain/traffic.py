@@ -147,3 +147,8 @@ def add_columns(rows: Iterable[RequestRecord], amounts_of: Callable[[RequestReco
 def add(one: Sums, other: Sequence[int]) -> Sums:
     """Return the sum of both."""
     return tuple(map(int.__add__, one, other))
+
+
+def negate(sums: Sequence[int]) -> Sums:
+    """Return the sums that take ``sums`` back."""
+    return tuple(map(int.__neg__, sums))

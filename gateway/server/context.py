@@ -61,6 +61,7 @@ from gateway.storage.journal import RequestJournal
 from gateway.storage.media_files import MediaFiles
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.startup_state import StartupState
+from gateway.storage.stored_notes import StoredNotes
 from gateway.storage.unstorable import UnstorableFile
 from gateway.storage.upload_spool import UploadSpool
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
@@ -114,6 +115,7 @@ class StorageServices:
         retention_clock: the clock that records are deleted by.
         unstorable: has the records that the database refuses.
         node: this gateway as one of several on the database; None: it is the only one.
+        notes: deletes the notes of started requests; None if the database has none.
     """
 
     database: Database
@@ -123,6 +125,7 @@ class StorageServices:
     retention_clock: RetentionClock
     unstorable: UnstorableFile
     node: "ClusterNode | None" = None
+    notes: StoredNotes | None = None
 
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` if a request could not be recorded now."""

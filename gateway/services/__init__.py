@@ -167,3 +167,7 @@ def _start_cleanup(services: Services, jobs: JobRunner) -> None:
     worker = RetentionWorker(repository, storage.write_queue, keep_days, storage.retention_clock.now)
     jobs.start("retire_requests", worker.run)
     jobs.start("sweep_files", services.files.files.run)
+    if storage.node is not None:
+        from gateway.services.notes import collect_notes  # noqa: PLC0415 - its driver is an extra
+
+        collect_notes(services, jobs, storage.node)

@@ -29,7 +29,7 @@ async def open_billing(services: Services, stack: AsyncExitStack, node: "LeaseHo
     ``node`` is this gateway as one of several on the database; None: it is the only one.
     """
     options, storage = services.options, services.storage
-    ledger = LedgerRepository(storage.database, storage.unstorable)
+    ledger = LedgerRepository(storage.database, storage.unstorable, storage.notes)
     journal, write_queue = storage.journal, storage.write_queue
     flusher = LedgerFlusher(write_queue, ledger, journal)
     credit = None if node is None else _find_credit(services, ledger, node)

@@ -44,12 +44,18 @@ async def open_storage(services: Services, stack: AsyncExitStack, starting: Asyn
     options = services.options
     master_key = bytes.fromhex(options.config.store.master_key)
     await check_secrets(options.folder, database, master_key=master_key, renew=options.renew_secrets)
-    journal = RequestJournal(options.folder.private_file(JOURNAL))
+    notes = None
+    if node is None:
+        journal = RequestJournal(options.folder.private_file(JOURNAL))
+    else:
+        from gateway.services.notes import open_journal  # noqa: PLC0415 - its driver is an extra
+
+        journal, notes = await open_journal(services, stack, database, node)
     stack.callback(journal.close)
     retention_clock = await _open_retention_clock(options, database)
     leftovers = await find_leftovers(database)
     unstorable = UnstorableFile(options.folder.path / UNSTORABLE)
-    return StorageServices(database, journal, write_queue, leftovers, retention_clock, unstorable, node)
+    return StorageServices(database, journal, write_queue, leftovers, retention_clock, unstorable, node, notes)
 
 
 async def open_live_config(services: Services) -> LiveConfig:

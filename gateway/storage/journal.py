@@ -58,8 +58,8 @@ class RequestJournal:
         self.failing = self._torn = False
         self._file = self._write_anew()
 
-    def start(self, call: RequestStart) -> None:
-        """Record a request that is about to reach a provider.
+    def start_at_once(self, call: RequestStart) -> bool:
+        """Record a request that is about to reach a provider; return False if ``start`` has to.
 
         Raises:
             StoreUnavailable: the request must not be sent.
@@ -71,6 +71,15 @@ class RequestJournal:
             self._report(error)
             raise StoreUnavailable("The gateway cannot record requests at the moment", retry_after_s=5) from error
         self._open[call.id] = note
+        return True
+
+    async def start(self, call: RequestStart) -> None:
+        """Record a request that ``start_at_once`` has not recorded. Raises as it does."""
+        self.start_at_once(call)
+
+    def start_soon(self, call: RequestStart) -> None:
+        """Record a request that a provider has begun by itself. Raises ``StoreUnavailable``."""
+        self.start_at_once(call)
 
     def settle(self, row: RequestRecord) -> None:
         """Record the end of a request. Never raises: a row that cannot be written still waits in memory."""

@@ -1,8 +1,6 @@
 """The ledger in the database: requests, entries and the sums of each day and hour, written in one commit."""
 
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -22,36 +20,21 @@ from gateway.domain.ledger import (
     UsageFilter,
     UsageLine,
     check_same_credit,
-    counts_as_usage,
-    day_of,
     is_retired,
 )
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.traffic import SUMS, add_columns, sum_up
 from gateway.storage.audit_log import add_row
-from gateway.storage.bulk import BulkAddition, BulkInsert
 from gateway.storage.database import Database, RowRefused
 from gateway.storage.dialect import describe_violation
-from gateway.storage.row_mapping import REQUEST_COLUMNS, build_entry, parse_entry, request_values
-from gateway.storage.schema import entries, requests, retired, usage_days, usage_hours
+from gateway.storage.ledger_rows import find_stored, find_wrong, post_charge, post_rows, take_back
+from gateway.storage.row_mapping import build_entry, parse_entry
+from gateway.storage.schema import entries, requests, retired, usage_days
+from gateway.storage.stored_credit import StoredCredit
+from gateway.storage.stored_notes import StoredNotes
 from gateway.storage.unstorable import UnstorableFile, post_apart
 
 _DAY_MS = DAY_S * 1000
-
-_LOOKED_UP = 500
-"""Ids per statement: a database limits the number of values in one."""
 _SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
-_CHARGE = ("at_ms", "kind", "account_id", "key_id", "amount_nanos", "request_id")
-_tokens_of = attrgetter("prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
-
-
-_REQUESTS = BulkInsert(requests, REQUEST_COLUMNS)
-_CHARGES = BulkInsert(entries, _CHARGE)
-_DAYS = BulkAddition(usage_days, _SUMS)
-_HOURS = BulkAddition(usage_hours, SUMS)
-_RETIRED = BulkAddition(retired, ("requests", "cost_nanos"))
-UNSTORABLE_MODEL = "(unstorable)"
-"""The model of a charge whose row the database refuses, perhaps for the name of its model."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -62,11 +45,15 @@ class LedgerRepository:
     Args:
         database: the database.
         unstorable: has the rows that the database refuses; without it they are refused.
+        notes: of started requests, deleted with their rows' transactions; None if the database has none of this node.
     """
 
-    def __init__(self, database: Database, unstorable: UnstorableFile | None = None) -> None:
+    def __init__(
+        self, database: Database, unstorable: UnstorableFile | None = None, notes: StoredNotes | None = None
+    ) -> None:
         self._database = database
         self._unstorable = unstorable
+        self._notes = notes
 
     async def post(self, rows: Sequence[RequestRecord]) -> None:
         """Store rows with their charges in one commit. A row whose id is stored stays, and is not charged again.
@@ -97,18 +84,19 @@ class LedgerRepository:
         try:
             await self._database.write(lambda connection: self._insert(connection, rows))
         except IntegrityError:  # some rows are stored: after a crash, or a commit whose result was lost
-            await self._write(lambda connection: self._insert_new(connection, rows))
+            await self._write(lambda connection: self.insert_new(connection, rows))
 
     async def _post_again(self, rows: Sequence[RequestRecord]) -> None:
         async def work(connection: AsyncConnection) -> None:
             found = await connection.execute(select(retired.c.account_id, retired.c.key_id, retired.c.until_ms))
             until = {(account_id, key_id): until_ms for account_id, key_id, until_ms in found}
             fresh = [row for row in rows if not is_retired(row, until.get((row.account_id, row.key_id)))]
-            await self._insert_new(connection, fresh)
+            await self.insert_new(connection, fresh)
+            await self._delete_notes(connection, rows)
 
         await self._write(work)
 
-    async def _write(self, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
+    async def _write(self, work: Callable[[AsyncConnection], Awaitable[object]]) -> None:
         try:
             await self._database.write(work)
         except IntegrityError as error:  # of another column than the id
@@ -129,32 +117,61 @@ class LedgerRepository:
         if self._unstorable is not None:
             self._unstorable.add(row, reason)
         try:
-            await self._write(lambda connection: self._charge(connection, row))
+            await self._write(lambda connection: self._charge(connection, row, reason))
         except RowRefused as error:
             log.error("charge_not_stored", request_id=row.id, cost_nanos=row.cost_nanos, error=error.reason)  # noqa: TRY400
 
-    async def _insert(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
+    async def _insert(
+        self, connection: AsyncConnection, rows: Sequence[RequestRecord], credit: StoredCredit | None = None
+    ) -> None:
         await post_rows(connection, rows)
-        if self._database.credit is not None:
-            await self._database.credit.post(connection, rows)
+        await self._delete_notes(connection, rows)
+        credit = credit or self._database.credit
+        if credit is not None:
+            await credit.post(connection, rows)
 
-    async def _insert_new(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-        """Store the rows that are not stored yet, each once: of two with the same id, the first counts."""
-        known = await _find_stored(connection, [row.id for row in rows])
+    async def insert_new(
+        self, connection: AsyncConnection, rows: Sequence[RequestRecord], credit: StoredCredit | None = None
+    ) -> Sequence[RequestRecord]:
+        """Store the rows that are not stored yet, as part of the current transaction; return them.
+
+        Of two rows with the same id the first counts. One that says "interrupted" gives way to one that says the end.
+
+        Args:
+            connection: in a transaction.
+            rows: of requests.
+            credit: the leases of the node that served them, if it is not this one.
+        """
+        known = await find_stored(connection, [row.id for row in rows])
+        if known and self._database.credit is not None:
+            wrong = await find_wrong(connection, [row for row in rows if row.id in known])
+            if wrong:
+                await take_back(connection, wrong)
+                await self._database.credit.refund(connection, wrong)
+                known.difference_update(row.id for row in wrong)
         fresh: dict[str, RequestRecord] = {}
         for row in rows:
             if row.id not in known:
                 fresh.setdefault(row.id, row)
         if fresh:
-            await self._insert(connection, list(fresh.values()))
+            await self._insert(connection, list(fresh.values()), credit)
+        if known:
+            await self._delete_notes(connection, rows)
+        return list(fresh.values())
 
-    async def _charge(self, connection: AsyncConnection, row: RequestRecord) -> None:
-        if await _post_charge(connection, row) and self._database.credit is not None:
+    async def _delete_notes(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
+        if self._notes is not None:
+            await self._notes.delete(connection, [row.id for row in rows])
+
+    async def _charge(self, connection: AsyncConnection, row: RequestRecord, reason: str) -> None:
+        if self._notes is not None:
+            await self._notes.keep_refused(connection, row, reason)
+        if await post_charge(connection, row) and self._database.credit is not None:
             await self._database.credit.post(connection, [row])
 
     async def find_stored(self, ids: Sequence[str]) -> set[str]:
-        """Return which of these requests are stored. Raises ``StoreUnavailable``."""
-        return await self._database.write(lambda connection: _find_stored(connection, ids))
+        """Return which of these requests are stored with their end. Raises ``StoreUnavailable``."""
+        return await self._database.write(lambda connection: find_stored(connection, ids, ended=True))
 
     async def add_credit(self, entry: LedgerEntry, audit: AuditRow | None = None) -> tuple[LedgerEntry, bool]:
         """Store a credit and its ``audit`` row in one commit; return it and True.
@@ -281,57 +298,6 @@ class LedgerRepository:
             KeyTotals(row.account_id, row.key_id, int(row.entries), int(row.usage), int(row.requests))
             for row in await self._database.read_long(statement)
         ]
-
-
-async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-    """Store rows with their charges as part of the current transaction.
-
-    Raises SQLAlchemy's ``IntegrityError`` if one of them is already stored.
-    """
-    await _REQUESTS.run(connection, list(map(request_values, rows)))
-    charges = [
-        (row.settled_ms, "charge", row.account_id, row.key_id, row.cost_nanos, row.id) for row in rows if row.cost_nanos
-    ]
-    if charges:
-        await _CHARGES.run(connection, charges)
-    days = _sum_up_days(rows)
-    if days:
-        await _DAYS.run(connection, days)
-    await _HOURS.run(connection, [(*place, *sums) for place, sums in sum_up(rows).items()])
-
-
-async def _find_stored(connection: AsyncConnection, ids: Sequence[str]) -> set[str]:
-    """Return which of these requests are stored."""
-    known: set[str] = set()
-    for first in range(0, len(ids), _LOOKED_UP):
-        known.update(
-            await connection.scalars(select(requests.c.id).where(requests.c.id.in_(ids[first : first + _LOOKED_UP])))
-        )
-    return known
-
-
-async def _post_charge(connection: AsyncConnection, row: RequestRecord) -> bool:
-    """Charge a row that is not stored, once; return whether this did.
-
-    What it cost counts as that of a deleted row, for the reconciliation.
-    """
-    known = select(entries.c.sequence).where(entries.c.kind == "charge", entries.c.request_id == row.id).limit(1)
-    if not row.cost_nanos or (await connection.execute(known)).first() is not None:
-        return False
-    owner = (row.account_id, row.key_id)
-    await _CHARGES.run(connection, [(row.settled_ms, "charge", *owner, row.cost_nanos, row.id)])
-    await _DAYS.run(connection, [(day_of(row), *owner, UNSTORABLE_MODEL, 1, 0, 0, 0, row.cost_nanos)])
-    await _RETIRED.run(connection, [(*owner, 1, row.cost_nanos, -1)])
-    return True
-
-
-def _sum_up_days(rows: Iterable[RequestRecord]) -> list[tuple[Any, ...]]:
-    alike: defaultdict[tuple[int, int, int, str], list[RequestRecord]] = defaultdict(list)
-    for row in rows:
-        if counts_as_usage(row):
-            alike[day_of(row), row.account_id, row.key_id, row.model].append(row)
-    # One order for all writers, so that no two of them deadlock on a database that allows several.
-    return [(*place, len(alike[place]), *add_columns(alike[place], _tokens_of)) for place in sorted(alike)]
 
 
 def _sum_where(condition: ColumnElement[bool], amount: ColumnElement[Any]) -> ColumnElement[Any]:

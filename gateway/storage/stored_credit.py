@@ -27,6 +27,10 @@ class StoredCredit(Protocol):
         """Count the charges of ``rows`` as spent of the node's leases. The last statement before the commit."""
         ...
 
+    async def refund(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
+        """Take back the charges of ``rows``, which no lease has any more: their node was declared dead."""
+        ...
+
     async def limit(self, connection: AsyncConnection, balance: BalanceId, quota: Quota) -> None:
         """Make, change or delete the balance of an account or key that has ``quota`` from now on."""
         ...

@@ -25,7 +25,7 @@ from gateway.domain.video import ENDED, UNSENT, Claim, VideoFilter, VideoJob
 from gateway.domain.webhook import WebhookDelivery
 from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database
-from gateway.storage.ledger import post_rows
+from gateway.storage.ledger_rows import post_rows
 from gateway.storage.row_mapping import (
     VIDEO_COLUMNS,
     Values,

@@ -48,8 +48,8 @@ CAPPED = Quota(10**15, "monthly")
 class NoJournal:
     failing = False
 
-    def start(self, call: RequestStart) -> None:
-        """Nothing."""
+    def start_at_once(self, call: RequestStart) -> bool:  # noqa: ARG002 - nothing is kept
+        return True
 
     def settle(self, row: RequestRecord) -> None:
         """Nothing."""

@@ -128,7 +128,7 @@ async def test_only_what_is_stored_is_forgotten(path: Path, journal: RequestJour
     """A batch that was stored before the store failed, and not the one that it refused, nor a call that still runs."""
     write_queue, store = WriteQueue(), MoodyStore(unavailable, None, unavailable)
     flush = LedgerFlusher(write_queue, store, journal)
-    journal.start(begin(make_row("running")))
+    journal.start_at_once(begin(make_row("running")))
     expected = put(write_queue, journal, 0, BATCH + 2)
     assert not await flush.flush()
     assert find(path) == {"req_running": False, **dict.fromkeys(expected, True)}

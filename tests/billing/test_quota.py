@@ -41,7 +41,7 @@ from tests.support.billing_services import (
 class FullJournal(RequestJournal):
     """A journal on a disk without space."""
 
-    def start(self, call: RequestStart) -> None:
+    def start_at_once(self, call: RequestStart) -> bool:
         raise StoreUnavailable(f"no space left on device for {call.id}")
 
 

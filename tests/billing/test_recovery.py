@@ -37,9 +37,9 @@ def crash(path: Path, *settled: RequestRecord, running: Sequence[RequestRecord] 
     """A process that had noted these calls is no more."""
     journal = RequestJournal(path)
     for row in running:
-        journal.start(begin(row))
+        journal.start_at_once(begin(row))
     for row in settled:
-        journal.start(begin(attrs.evolve(RUNNING, id=row.id)))
+        journal.start_at_once(begin(attrs.evolve(RUNNING, id=row.id)))
         journal.settle(row)
     journal.close()
 

@@ -35,7 +35,7 @@ def test_a_new_journal_is_empty_and_its_owners_alone(path: Path) -> None:
 def test_a_note_is_read_back_as_it_was_written(path: Path) -> None:
     bare = make_row("bare", channel=None, error_code=None, first_byte_ms=None, client_request_id=None, stream=False)
     with opened(path) as journal:
-        journal.start(begin(ROW))
+        journal.start_at_once(begin(ROW))
         journal.settle(bare)
         assert read_again(path.read_bytes(), path.parent) == [
             UnfinishedRequest(interrupted(ROW), False),
@@ -62,7 +62,7 @@ def test_whatever_a_row_says_is_read_back(
     )
     folder = tmp_path_factory.mktemp("journal")
     with opened(folder / "x") as journal:
-        journal.start(begin(row))
+        journal.start_at_once(begin(row))
         journal.settle(row)
         journal.settle(make_row("after"))
     with opened(folder / "x") as again:
@@ -74,7 +74,7 @@ def test_the_last_note_of_a_call_counts(path: Path) -> None:
     one, two, three = make_rows(1, 2, 3)
     with opened(path) as journal:
         for row in (one, two, three):
-            journal.start(begin(row))
+            journal.start_at_once(begin(row))
         journal.settle(two)
         assert read_again(path.read_bytes(), path.parent) == [
             UnfinishedRequest(interrupted(one), False),
@@ -86,7 +86,7 @@ def test_the_last_note_of_a_call_counts(path: Path) -> None:
 def test_what_is_forgotten_is_not_left_and_the_rest_is(path: Path) -> None:
     with opened(path) as journal:
         for row in make_rows(1, 2, 3):
-            journal.start(begin(row))
+            journal.start_at_once(begin(row))
             journal.settle(row)
         journal.forget(["req_1", "req_3", "never heard of"])
     assert find(path) == {"req_2": True}
@@ -98,12 +98,12 @@ def test_what_is_forgotten_is_not_left_and_the_rest_is(path: Path) -> None:
 def test_what_was_left_stays_until_it_is_forgotten(path: Path) -> None:
     """However many processes start and end, or are killed, without having stored it."""
     with opened(path) as journal:
-        journal.start(begin(make_row(1)))
+        journal.start_at_once(begin(make_row(1)))
         journal.settle(make_row(2))
     for number in range(3):
         with opened(path) as journal:
             assert len(journal.leftovers) == 2 + number
-            journal.start(begin(make_row(f"of {number}")))
+            journal.start_at_once(begin(make_row(f"of {number}")))
             assert find(path) == {
                 "req_1": False,
                 "req_2": True,
@@ -114,7 +114,7 @@ def test_what_was_left_stays_until_it_is_forgotten(path: Path) -> None:
 def test_a_last_line_that_was_cut_off_is_skipped_and_the_one_before_counts(path: Path) -> None:
     with opened(path) as journal:
         journal.settle(make_row(1))
-        journal.start(begin(make_row(2)))
+        journal.start_at_once(begin(make_row(2)))
         whole = path.read_bytes()
         journal.settle(make_row(2))
         longer = path.read_bytes()
@@ -126,11 +126,11 @@ def test_a_last_line_that_was_cut_off_is_skipped_and_the_one_before_counts(path:
 def test_after_a_line_that_was_cut_off_notes_are_whole(path: Path) -> None:
     with opened(path) as journal:
         journal.settle(make_row(1))
-        journal.start(begin(make_row(2)))
+        journal.start_at_once(begin(make_row(2)))
         content = path.read_bytes()
     path.write_bytes(content[:-30])
     with opened(path) as journal:
-        journal.start(begin(make_row(3)))
+        journal.start_at_once(begin(make_row(3)))
         assert find(path) == {"req_1": True, "req_3": False}
 
 
@@ -153,7 +153,7 @@ def test_garbage_between_the_notes_hides_none_of_them(
 ) -> None:
     folder = tmp_path_factory.mktemp("journal")
     with opened(folder / "x") as journal:
-        journal.start(begin(make_row(1)))
+        journal.start_at_once(begin(make_row(1)))
         journal.settle(make_row(2))
         head, one, two, _ = (folder / "x").read_bytes().split(b"\n")
     before, between, after = garbage
@@ -171,7 +171,7 @@ def test_under_a_head_that_names_no_fields_nothing_is_read_and_the_file_is_kept(
         path.write_bytes(head + b"\n" + rest)
         with capture_logs() as told, opened(path) as journal:
             assert journal.leftovers == []
-            journal.start(begin(make_row(3)))
+            journal.start_at_once(begin(make_row(3)))
             assert find(path) == {"req_3": False}
         kept = path.with_name(f"{path.name}.unread-{number}")
         assert kept.read_bytes() == head + b"\n" + rest, "it is somebody's money"
@@ -215,7 +215,7 @@ def test_ten_thousand_open_calls_are_left_and_forgotten(path: Path) -> None:
     rows = make_rows(*range(10_000))
     with opened(path, rotate_bytes=2**20) as journal:
         for row in rows:
-            journal.start(begin(row))
+            journal.start_at_once(begin(row))
         for row in rows[::2]:
             journal.settle(row)
         left = [one.row for one in read_again(path.read_bytes(), path.parent)]

@@ -77,7 +77,7 @@ from tests.support.request_records import make_row
 journal = RequestJournal(Path(sys.argv[1]), rotate_bytes=3000)
 for number in range(10**6):
     row = make_row(number)
-    journal.start(begin(row))
+    journal.start_at_once(begin(row))
     os.write(1, f"started {row.id}\\n".encode())
     if number % 7 == 6:
         continue
@@ -92,10 +92,10 @@ for number in range(10**6):
 
 def test_a_journal_that_has_grown_is_written_anew_with_what_is_open(path: Path) -> None:
     with opened(path, rotate_bytes=10_000) as journal:
-        journal.start(begin(make_row("long")))
+        journal.start_at_once(begin(make_row("long")))
         sizes = []
         for number in range(100):
-            journal.start(begin(make_row(number)))
+            journal.start_at_once(begin(make_row(number)))
             journal.settle(make_row(number))
             journal.forget([f"req_{number}"])
             sizes.append(path.stat().st_size)
@@ -112,7 +112,7 @@ def test_what_stays_open_is_not_written_anew_again_and_again(path: Path) -> None
     """Where what is open is more than a file may grow by: only when it has grown by as much again."""
     with opened(path, rotate_bytes=2_000) as journal:
         for row in make_rows(*range(50)):
-            journal.start(begin(row))
+            journal.start_at_once(begin(row))
         files = set()
         for _ in range(100):
             journal.forget(["req_0"])
@@ -156,7 +156,7 @@ def test_a_process_that_is_killed_while_it_writes_the_file_anew_loses_nothing(pa
 
     journal = RequestJournal(path, rotate_bytes=100)
     for row in make_rows(1, 2, 3):
-        journal.start(begin(row))
+        journal.start_at_once(begin(row))
     journal.settle(make_row(2))
     old = path.read_bytes()
     with watch(look):
@@ -183,7 +183,7 @@ def test_a_process_that_is_killed_while_it_writes_the_file_anew_loses_nothing(pa
 def test_a_draft_that_was_left_is_no_part_of_the_next(path: Path) -> None:
     path.with_name("requests.journal.new").write_bytes(b"left\n" * 1_000)
     with opened(path) as journal:
-        journal.start(begin(make_row(1)))
+        journal.start_at_once(begin(make_row(1)))
         assert find(path) == {"req_1": False}
     assert find(path) == {"req_1": False}
 
@@ -216,19 +216,19 @@ def test_a_file_that_cannot_be_written_anew_stays_and_is_written_on(
 ) -> None:
     with opened(path, rotate_bytes=1_000) as journal:
         for row in make_rows(*range(10)):
-            journal.start(begin(row))
+            journal.start_at_once(begin(row))
         break_it(path)
         file = path.stat().st_ino
         with capture_logs() as told:
             journal.forget(["req_0"])
-            journal.start(begin(make_row("more")))
+            journal.start_at_once(begin(make_row("more")))
         assert [line["event"] for line in told] == ["journal_write_failed", "journal_write_recovered"]
         assert find(path).keys() >= {f"req_{number}" for number in range(1, 10)} | {"req_more"}
         mend_it(path)
         journal.forget(["req_1"])  # not tried again at once: it has grown by a line only
         assert path.stat().st_ino == file
         for row in make_rows(*"abcdef"):
-            journal.start(begin(row))
+            journal.start_at_once(begin(row))
             journal.settle(row)
         journal.forget(["req_2"])
         assert path.stat().st_ino != file
@@ -241,7 +241,7 @@ def test_a_journal_that_cannot_be_written_anew_at_the_end_leaves_what_it_has(
     path: Path, break_it: Callable[[Path], None], mend_it: Callable[[Path], None]
 ) -> None:
     journal = RequestJournal(path)
-    journal.start(begin(make_row(1)))
+    journal.start_at_once(begin(make_row(1)))
     journal.settle(make_row(2))
     break_it(path)
     with capture_logs():
@@ -270,13 +270,13 @@ def test_a_journal_that_cannot_be_opened_is_left_as_it_is(
 def test_a_file_that_is_written_anew_in_part_only_does_not_take_the_place_of_the_whole_one(path: Path) -> None:
     with opened(path, rotate_bytes=1_000) as journal:
         for row in make_rows(*range(10)):
-            journal.start(begin(row))
+            journal.start_at_once(begin(row))
         content = path.read_bytes()
         with full_disk(len(content) // 2):
             journal.forget(["req_0"])
         assert path.read_bytes() == content
         assert count_open(path) == 1
-        journal.start(begin(make_row("more")))
+        journal.start_at_once(begin(make_row("more")))
         assert find(path).keys() == {f"req_{name}" for name in (*range(10), "more")}
     assert find(path).keys() == {f"req_{name}" for name in (*range(1, 10), "more")}
 
@@ -284,15 +284,15 @@ def test_a_file_that_is_written_anew_in_part_only_does_not_take_the_place_of_the
 @pytest.mark.parametrize("room", [0, 1, 40])
 def test_a_call_that_cannot_be_noted_whole_is_refused_and_leaves_no_trace(path: Path, room: int) -> None:
     with opened(path) as journal:
-        journal.start(begin(make_row(1)))
+        journal.start_at_once(begin(make_row(1)))
         content = path.read_bytes()
         with full_disk(len(content) + room):
             for _ in range(3):
                 with pytest.raises(StoreUnavailable) as caught:
-                    journal.start(begin(make_row(2)))
+                    journal.start_at_once(begin(make_row(2)))
         assert caught.value.retry_after_s
         assert path.read_bytes() == content
-        journal.start(begin(make_row(3)))
+        journal.start_at_once(begin(make_row(3)))
         assert find(path) == {"req_1": False, "req_3": False}
     assert find(path) == {"req_1": False, "req_3": False}
 
@@ -300,13 +300,13 @@ def test_a_call_that_cannot_be_noted_whole_is_refused_and_leaves_no_trace(path: 
 @pytest.mark.parametrize("room", [0, 1, 40])
 def test_a_call_that_ends_on_a_full_disk_is_noted_when_the_file_is_written_anew(path: Path, room: int) -> None:
     with opened(path) as journal:
-        journal.start(begin(make_row(1)))
+        journal.start_at_once(begin(make_row(1)))
         content = path.read_bytes()
         with full_disk(len(content) + room):
             journal.settle(make_row(1))
         assert path.read_bytes() == content
         assert find(path) == {"req_1": False}
-        journal.start(begin(make_row(2)))
+        journal.start_at_once(begin(make_row(2)))
         assert find(path) == {"req_1": False, "req_2": False}
     assert find(path) == {"req_1": True, "req_2": False}
 
@@ -318,7 +318,7 @@ def test_a_full_disk_is_told_once_and_so_is_its_end(path: Path) -> None:
                 journal.settle(row)
         with capture_logs() as told_later:
             for row in make_rows(4, 5):
-                journal.start(begin(row))
+                journal.start_at_once(begin(row))
     assert [line["event"] for line in told] == ["journal_write_failed"]
     assert [line["event"] for line in told_later] == ["journal_write_recovered"]
 
@@ -333,5 +333,5 @@ def test_what_comes_after_the_end_is_written_nowhere(path: Path) -> None:
             stack.enter_context(other.open("wb"))
         journal.settle(make_row(1))
         with pytest.raises(StoreUnavailable):
-            journal.start(begin(make_row(2)))
+            journal.start_at_once(begin(make_row(2)))
     assert [other.stat().st_size for other in others] == [0] * 5

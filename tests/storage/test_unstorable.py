@@ -19,7 +19,8 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.data_folder import JOURNAL, UNSTORABLE
 from gateway.storage.database import Database, RowRefused
 from gateway.storage.journal import RequestJournal
-from gateway.storage.ledger import UNSTORABLE_MODEL, LedgerRepository
+from gateway.storage.ledger import LedgerRepository
+from gateway.storage.ledger_rows import UNSTORABLE_MODEL
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.unstorable import UnstorableFile
 from tests.support.journal_entries import find

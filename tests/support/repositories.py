@@ -143,5 +143,6 @@ class Repositories(
         self.database: Any = LazyDatabase()
         RequestLogRepository.__init__(self, self.database)
         ChannelRepository.__init__(self, self.database, SecretBox(bytes(32)))
+        LedgerRepository.__init__(self, self.database)
         self.traffic = TrafficRepository(self.database)
         self.audit_log = AuditLogRepository(self.database)

@@ -144,6 +144,14 @@ class PostgresCredit:
         for number, amounts in sorted(days.items()):
             await post_spending(driver, self._node, parse_day(number * DAY_S), amounts)
 
+    async def refund(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
+        """Take back the charges of ``rows``, which no lease has any more: their node was declared dead."""
+        driver = await _find_driver(connection)
+        for row in rows:
+            if row.cost_nanos:
+                day, owners = parse_day(row.settled_ms / 1000), [row.account_id, row.key_id]
+                await driver.execute(_FINISH, day.number, day.month_number, [0, 1], owners, 0, -row.cost_nanos)
+
     async def limit(self, connection: AsyncConnection, balance: BalanceId, quota: Quota) -> None:
         """Make, change or delete the balance of an owner that has ``quota`` from now on."""
         day, (owner, owner_id) = self._today(), balance

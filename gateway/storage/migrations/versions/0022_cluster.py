@@ -58,7 +58,7 @@ _UPGRADE = (
     "CREATE INDEX requests_by_txid ON requests USING brin (txid) WITH (pages_per_range = 8, autosummarize = on)",
     "CREATE INDEX usage_days_by_key ON usage_days (key_id, day)",
     "CREATE INDEX usage_days_by_account ON usage_days (account_id, day)",
-    "ALTER TABLE nodes ADD COLUMN ended_ms bigint",
+    "ALTER TABLE nodes ADD COLUMN ended_ms bigint, ADD COLUMN journal text COLLATE \"C\" NOT NULL DEFAULT 'disk'",
     "ALTER TABLE beats ADD COLUMN detail jsonb NOT NULL DEFAULT '{}'",
     _MODEL_LISTS,
     _SHARED_VALUES,
@@ -71,7 +71,7 @@ _UPGRADE = (
 _DOWNGRADE = (
     "DROP TABLE model_lists, shared_values, failed_sign_ins, request_notes",
     "ALTER TABLE beats DROP COLUMN detail",
-    "ALTER TABLE nodes DROP COLUMN ended_ms",
+    "ALTER TABLE nodes DROP COLUMN ended_ms, DROP COLUMN journal",
     "DROP INDEX usage_days_by_account",
     "DROP INDEX usage_days_by_key",
     "ALTER TABLE requests DROP COLUMN txid",

@@ -1,0 +1,66 @@
+"""Ends the requests of nodes that are dead and have no disk of their own: each becomes an interrupted row at once."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from gateway.billing.recovery import interrupt, log_interrupted
+from gateway.domain.ledger import OnCrash
+from gateway.domain.request_log import RequestRecord
+from gateway.errors import StoreUnavailable
+
+PAUSE_S = 2.0
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class EndedNodes(Protocol):
+    """What nodes leave in the store. Every method raises ``StoreUnavailable``."""
+
+    async def find_nodes(self) -> Sequence[str]:
+        """Return the nodes that have ended and left something."""
+        ...
+
+    async def settle(self, node: str, interrupt: Callable[[RequestRecord], RequestRecord]) -> Sequence[RequestRecord]:
+        """Store what ``interrupt`` makes of each request that ``node`` has not ended, and end its leases."""
+        ...
+
+
+class NoteCollector:
+    """Settles what dead nodes leave, while its own node leads.
+
+    Args:
+        ended: has what they leave.
+        leads: returns whether this node leads. If two do for a moment, one of them finds nothing.
+        on_crash: what an interrupted request costs.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self, ended: EndedNodes, leads: Callable[[], bool], on_crash: OnCrash, clock: Callable[[], float]
+    ) -> None:
+        self._ended = ended
+        self._leads = leads
+        self._on_crash = on_crash
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Look for dead nodes every ``PAUSE_S`` seconds, forever."""
+        while True:
+            await asyncio.sleep(PAUSE_S)
+            if self._leads():
+                try:
+                    await self.step()
+                except StoreUnavailable as error:
+                    log.warning("notes_not_collected", error=error.message)
+
+    async def step(self) -> None:
+        """Settle what every dead node has left. Raises ``StoreUnavailable``."""
+        for node in await self._ended.find_nodes():
+            end = partial(interrupt, now_ms=int(self._clock() * 1000), charged=self._on_crash == "charge")
+            rows = await self._ended.settle(node, end)
+            log_interrupted(rows)
+            log.warning("node_settled", node=node, interrupted=len(rows))

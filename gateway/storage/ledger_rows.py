@@ -1,0 +1,121 @@
+"""Rows of requests with their charges and their part of every sum, as parts of a transaction.
+
+Rows of interrupted requests may turn out to have ended. If a node of a cluster is declared dead, its requests that have
+not ended become interrupted rows. A node that was only cut off comes back and knows how they ended: its rows take the
+place of those, and what those cost is taken back.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Any
+
+from sqlalchemy import delete, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.ledger import counts_as_usage, day_of
+from gateway.domain.request_log import RequestRecord
+from gateway.domain.traffic import SUMS, add_columns, negate, sum_up
+from gateway.storage.bulk import BulkAddition, BulkInsert
+from gateway.storage.row_mapping import REQUEST_COLUMNS, parse_request, request_values
+from gateway.storage.schema import entries, requests, retired, usage_days, usage_hours
+
+_LOOKED_UP = 500
+"""Ids per statement: a database limits the number of values in one."""
+_SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
+_CHARGE = ("at_ms", "kind", "account_id", "key_id", "amount_nanos", "request_id")
+_tokens_of = attrgetter("prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
+
+_REQUESTS = BulkInsert(requests, REQUEST_COLUMNS)
+_CHARGES = BulkInsert(entries, _CHARGE)
+_DAYS = BulkAddition(usage_days, _SUMS)
+_HOURS = BulkAddition(usage_hours, SUMS)
+_RETIRED = BulkAddition(retired, ("requests", "cost_nanos"))
+UNSTORABLE_MODEL = "(unstorable)"
+"""The model of a charge whose row the database refuses, perhaps for the name of its model."""
+
+
+async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
+    """Store rows with their charges as part of the current transaction.
+
+    Raises SQLAlchemy's ``IntegrityError`` if one of them is already stored.
+    """
+    await _REQUESTS.run(connection, list(map(request_values, rows)))
+    charges = [
+        (row.settled_ms, "charge", row.account_id, row.key_id, row.cost_nanos, row.id) for row in rows if row.cost_nanos
+    ]
+    if charges:
+        await _CHARGES.run(connection, charges)
+    days = _sum_up_days(rows)
+    if days:
+        await _DAYS.run(connection, days)
+    await _HOURS.run(connection, [(*place, *sums) for place, sums in sum_up(rows).items()])
+
+
+async def take_back(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
+    """Delete stored rows, and what they added to every sum, as part of the current transaction.
+
+    Entries are only ever added: a charge gets one of the opposite amount.
+    """
+    await connection.execute(delete(requests).where(requests.c.id.in_([row.id for row in rows])))
+    charges = [
+        (row.settled_ms, "charge", row.account_id, row.key_id, -row.cost_nanos, row.id)
+        for row in rows
+        if row.cost_nanos
+    ]
+    if charges:
+        await _CHARGES.run(connection, charges)
+    days = [(*line[: -len(_SUMS)], *negate(line[-len(_SUMS) :])) for line in _sum_up_days(rows)]
+    if days:
+        await _DAYS.run(connection, days)
+    await _HOURS.run(connection, [(*place, *negate(sums)) for place, sums in sum_up(rows).items()])
+
+
+async def find_stored(connection: AsyncConnection, ids: Sequence[str], *, ended: bool = False) -> set[str]:
+    """Return which of these requests are stored; ``ended``: without those that were interrupted."""
+    known: set[str] = set()
+    for first in range(0, len(ids), _LOOKED_UP):
+        found = select(requests.c.id).where(requests.c.id.in_(ids[first : first + _LOOKED_UP]))
+        known.update(await connection.scalars(found.where(requests.c.outcome != "interrupted") if ended else found))
+    return known
+
+
+async def post_charge(connection: AsyncConnection, row: RequestRecord) -> bool:
+    """Charge a row that is not stored, once; return whether this did.
+
+    What it cost counts as that of a deleted row, for the reconciliation.
+    """
+    known = select(entries.c.sequence).where(entries.c.kind == "charge", entries.c.request_id == row.id).limit(1)
+    if not row.cost_nanos or (await connection.execute(known)).first() is not None:
+        return False
+    owner = (row.account_id, row.key_id)
+    await _CHARGES.run(connection, [(row.settled_ms, "charge", *owner, row.cost_nanos, row.id)])
+    await _DAYS.run(connection, [(day_of(row), *owner, UNSTORABLE_MODEL, 1, 0, 0, 0, row.cost_nanos)])
+    await _RETIRED.run(connection, [(*owner, 1, row.cost_nanos, -1)])
+    return True
+
+
+def _sum_up_days(rows: Iterable[RequestRecord]) -> list[tuple[Any, ...]]:
+    alike: defaultdict[tuple[int, int, int, str], list[RequestRecord]] = defaultdict(list)
+    for row in rows:
+        if counts_as_usage(row):
+            alike[day_of(row), row.account_id, row.key_id, row.model].append(row)
+    # One order for all writers, so that no two of them deadlock on a database that allows several.
+    return [(*place, len(alike[place]), *add_columns(alike[place], _tokens_of)) for place in sorted(alike)]
+
+
+async def find_wrong(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> list[RequestRecord]:
+    """Return the stored rows that say "interrupted", and that ``rows`` of the same requests contradict."""
+    known = {row.id: row for row in rows}
+    ids, wrong = list(known), []
+    for first in range(0, len(ids), _LOOKED_UP):
+        asked = requests.c.id.in_(ids[first : first + _LOOKED_UP])
+        for found in await connection.execute(select(requests).where(asked, requests.c.outcome == "interrupted")):
+            stored = parse_request(found).row
+            if _tell_end(stored) != _tell_end(known[stored.id]):
+                wrong.append(stored)
+    return wrong
+
+
+def _tell_end(row: RequestRecord) -> tuple[object, ...]:
+    return row.outcome, row.settled_ms, row.cost_nanos, row.prompt_tokens, row.completion_tokens

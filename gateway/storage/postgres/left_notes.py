@@ -1,0 +1,73 @@
+"""What nodes without a disk of their own leave when they die: notes of requests that have not ended, and leases."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.balance import UtcDay
+from gateway.domain.request_log import RequestRecord
+from gateway.storage.database import Database
+from gateway.storage.ledger import LedgerRepository
+from gateway.storage.postgres.request_notes import parse_note
+from gateway.storage.postgres.stored_credit import PostgresCredit
+
+_ENDED = text("""
+SELECT n.id FROM nodes n WHERE n.state <> 'live' AND (
+  EXISTS (SELECT 1 FROM request_notes r WHERE r.node = n.id)
+  OR n.journal = 'store' AND EXISTS (SELECT 1 FROM credit_leases l WHERE l.node = n.id))
+ORDER BY n.id
+""")
+# It cannot register before the commit; and what it writes by then is complete, because a write shares this lock.
+_LOCK = text("SELECT journal FROM nodes WHERE id = :node AND state <> 'live' FOR UPDATE")
+_TAKE = text("DELETE FROM request_notes WHERE node = :node RETURNING note")
+_FOLD = text("SELECT fold_leases(:node)")
+_SAY = text("UPDATE nodes SET journal = :journal WHERE id = :node AND journal <> :journal")
+
+
+class LeftNotes:
+    """The notes and leases of nodes that have ended.
+
+    Args:
+        database: where they are.
+        today: returns the current day.
+    """
+
+    def __init__(self, database: Database, today: Callable[[], UtcDay]) -> None:
+        self._database = database
+        self._today = today
+
+    async def find_nodes(self) -> Sequence[str]:
+        """Return the nodes that have ended and left something. Raises ``StoreUnavailable``."""
+        return [row.id for row in await self._database.read(_ENDED)]
+
+    async def settle(self, node: str, interrupt: Callable[[RequestRecord], RequestRecord]) -> Sequence[RequestRecord]:
+        """Store the rows of the requests that ``node`` has not ended, and end its leases, in one transaction.
+
+        A node that has registered again keeps both. Raises ``StoreUnavailable``.
+
+        Args:
+            node: its id.
+            interrupt: returns the row of a request that was cut off.
+        """
+        return await self._database.write(partial(self._settle, node=node, interrupt=interrupt))
+
+    async def _settle(
+        self, connection: AsyncConnection, node: str, interrupt: Callable[[RequestRecord], RequestRecord]
+    ) -> Sequence[RequestRecord]:
+        journal = (await connection.execute(_LOCK, {"node": node})).scalar()
+        if journal is None:
+            return ()
+        notes = await connection.execute(_TAKE, {"node": node})
+        rows = [interrupt(parse_note(bytes(found.note))) for found in notes]
+        credit = PostgresCredit(self._database, node, self._today)
+        stored = await LedgerRepository(self._database).insert_new(connection, rows, credit)
+        if journal == "store":
+            await connection.execute(_FOLD, {"node": node})
+        return stored
+
+
+async def record_journal(database: Database, node: str, journal: str) -> None:
+    """Record where ``node`` has its journal: "disk" or "store". Raises ``StoreUnavailable``."""
+    await database.change(_SAY.bindparams(node=node, journal=journal))

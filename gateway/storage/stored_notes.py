@@ -1,0 +1,20 @@
+"""The notes of requests that a node without a disk of its own has begun: part of the transactions that post rows."""
+
+from collections.abc import Collection
+from typing import Protocol
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.request_log import RequestRecord
+
+
+class StoredNotes(Protocol):
+    """The notes in the database, which replace the journal's entries of started requests."""
+
+    async def delete(self, connection: AsyncConnection, ids: Collection[str]) -> None:
+        """Delete the notes of requests whose rows are stored in the same transaction."""
+        ...
+
+    async def keep_refused(self, connection: AsyncConnection, row: RequestRecord, reason: str) -> None:
+        """Keep a row that the database refuses as it is, in place of its note."""
+        ...
