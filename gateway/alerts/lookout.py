@@ -37,6 +37,7 @@ class Lookout:
         list_unpriced: returns the models without a price that were asked for lately.
         check_store: raises ``StoreUnavailable`` if nothing can be stored.
         clock: Unix seconds.
+        leads: returns whether to look for what is not of this process alone.
     """
 
     accounting: AccountingService
@@ -46,6 +47,7 @@ class Lookout:
     list_unpriced: Callable[[], Iterable[str]]
     check_store: Callable[[], Awaitable[None]]
     clock: Callable[[], float]
+    leads: Callable[[], bool] = lambda: True
     _keys: tuple[ApiKey, ...] = ()
     _owners: tuple[Account, ...] = ()
     _names: dict[int, str] = attrs.Factory(dict)
@@ -55,17 +57,19 @@ class Lookout:
         """Return what holds now."""
         now_s = self.clock()
         problem = await self._find_store_problem()
+        certificate = None if self.certificate is None else self.certificate.current
+        own = (*find_store_problem(problem), *find_certificate(certificate, now_s))
+        if not self.leads():
+            return Findings(own, well=frozenset() if problem else frozenset({_STORE}), own=True)
         if problem is None:
             await self._read_keys(now_s)
             await self._read_budgets()
         channels = find_channels(self.load_balancer)
-        certificate = None if self.certificate is None else self.certificate.current
         conditions = chain(
-            find_store_problem(problem),
+            own,
             channels.conditions,
             find_budgets(self.accounting, self._name_owners(), self.accounting.day_at(now_s)),
             find_unpriced(self.list_unpriced()),
-            find_certificate(certificate, now_s),
             find_expiring_keys(self._keys, self._names, now_s),
         )
         well = channels.well if problem else channels.well | {_STORE}

@@ -8,7 +8,7 @@ import attrs
 import structlog
 
 from gateway.alerts.delivery import AlertTarget
-from gateway.domain.alert import RECOVERIES, REPEAT_AFTER_S, Alert, Condition, Findings, OpenAlert, Subject
+from gateway.domain.alert import OWN_KINDS, RECOVERIES, REPEAT_AFTER_S, Alert, Condition, Findings, OpenAlert, Subject
 from gateway.errors import StoreUnavailable
 from gateway.storage.alerts import AlertRepository
 
@@ -50,6 +50,7 @@ class AlertWatcher:
         self._repository = repository
         self._clock = clock
         self._sent: dict[Subject, OpenAlert] | None = None
+        self._own = False
         self._checking = asyncio.Lock()
         self._unstored: set[Subject] = set()
 
@@ -63,10 +64,17 @@ class AlertWatcher:
         """Send what is new, and what has recovered. What cannot be stored is stored by a later check."""
         async with self._checking:
             found = await self._look()
+            if self._own and not found.own:  # this node leads from now on: the leader before it has sent alerts
+                self._sent = None
+            self._own = found.own
             sent = await self._load()
             now_s = int(self._clock())
             changed = self._open(found.conditions, sent, now_s) | self._close(found, sent, now_s)
-            expired = {key for key, one in sent.items() if not one.open and now_s - one.since_s >= REPEAT_AFTER_S}
+            expired = {
+                key
+                for key, one in sent.items()
+                if not one.open and now_s - one.since_s >= REPEAT_AFTER_S and (key[0] in OWN_KINDS or not found.own)
+            }
             for key in expired:
                 del sent[key]
             await self._store(changed | expired, sent)
@@ -99,6 +107,8 @@ class AlertWatcher:
         """Close what has ended, and send that if it is news; return the subjects."""
         held = {(one.kind, one.subject[:_MAX_SUBJECT]) for one in found.conditions} | found.unknown
         ended = {key for key, one in sent.items() if one.open and key not in held}
+        if found.own:
+            ended = {key for key in ended if key[0] in OWN_KINDS}
         for key in ended:
             kind, subject = key
             sent[key] = attrs.evolve(sent[key], open=False)

@@ -9,8 +9,10 @@ import structlog
 from gateway.background import JobRunner
 from gateway.cluster.death_watch import DeathWatch
 from gateway.cluster.fence import FENCE_S, FencedWriteQueue, read_boot_time
+from gateway.cluster.leadership import Leadership
 from gateway.cluster.store_clock import StoreClock
 from gateway.domain.node import Change
+from gateway.domain.partition import pick_node
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.node_session import NodeSession
 
@@ -34,8 +36,8 @@ class ClusterNode:
         clock: gets the store's time.
 
     Attributes:
-        live: the number of live nodes, as of the last beat.
-        leads: this node does what only one of them should do.
+        members: the ids of the live nodes, as of the last beat.
+        leadership: runs what only one of them should do.
     """
 
     def __init__(self, session: NodeSession, queue: FencedWriteQueue, clock: StoreClock) -> None:
@@ -50,8 +52,8 @@ class ClusterNode:
         self._seen = 0
         self._stale = False
         self._jobs = JobRunner()
-        self.live = 1
-        self.leads = False
+        self.members: tuple[str, ...] = ()
+        self.leadership = Leadership()
         session.heard = self._woken.set
 
     @property
@@ -61,6 +63,19 @@ class ClusterNode:
     @property
     def owner(self) -> str:
         return self._session.node.owner
+
+    @property
+    def live(self) -> int:
+        """The number of live nodes."""
+        return max(1, len(self.members))
+
+    @property
+    def leads(self) -> bool:
+        return self.leadership.leads
+
+    def owns(self, name: str) -> bool:
+        """Return whether this node is the one that does what is called ``name``, as of the last beat."""
+        return pick_node(name, self.members) == self.id
 
     async def open(self) -> None:
         """Register, and beat from now on. What is read from the store afterwards is newer than the changes seen.
@@ -93,6 +108,7 @@ class ClusterNode:
         """Stop in order: leave the cluster. Everything is stored before."""
         self._queue.valid_until_s = 0.0
         await self._jobs.stop()
+        self.leadership.leads = False
         await self._session.leave()
 
     async def _run(self) -> None:
@@ -108,6 +124,7 @@ class ClusterNode:
                 if not failing:
                     log.warning("node_out_of_touch", node=self.owner, error=error.message)
                 failing = True
+                self.leadership.leads = False  # the lock is gone with the connection
                 await asyncio.sleep(RETRY_S)  # whatever has woken it: a lost connection does, too
             else:
                 with suppress(TimeoutError):
@@ -124,7 +141,7 @@ class ClusterNode:
             await self._come_back()
             return
         self._seen = seen
-        self.live = max(1, beat.live)
+        self.members = beat.live
         self.clock.observe(beat.now_ms, read_boot_time() - asked_s)
         if follows:
             self._queue.valid_until_s = began_s + FENCE_S
@@ -146,7 +163,7 @@ class ClusterNode:
     async def _come_back(self) -> None:
         """Register anew: another node has declared this one dead, and the log may have lost changes since."""
         self._queue.valid_until_s = 0.0
-        self.leads = False
+        self.leadership.leads = False
         self._watch.forget()
         self._seen, self._stale = await self._session.register(), True
         log.warning("node_registered_again", node=self.owner)
@@ -157,7 +174,7 @@ class ClusterNode:
         if leads and not self.leads:
             self._watch.forget()
             log.info("node_leads", node=self.owner)
-        self.leads = leads
+        self.leadership.leads = leads
         if not leads:
             return
         for node, epoch in self._watch.observe(await self._session.list_beats(), read_boot_time()):

@@ -26,6 +26,8 @@ RECOVERIES: Mapping[AlertKind, AlertKind] = MappingProxyType(
     {"channel_failing": "channel_recovered", "store_not_writable": "store_recovered"}
 )
 """What is sent when a condition ends; the end of any other condition is not news."""
+OWN_KINDS: frozenset[AlertKind] = frozenset({"store_not_writable", "certificate_expiring"})
+"""What each node of a cluster reports of itself. The leader reports the rest, so that it is sent once."""
 REPEAT_AFTER_S = 3_600.0
 """A condition that ends and returns within this time is not sent again."""
 
@@ -56,11 +58,13 @@ class Findings:
     Attributes:
         unknown: subjects whose condition may hold or not.
         well: subjects whose condition has ended for good.
+        own: only conditions of this process (``OWN_KINDS``) were looked for: the leader of the cluster knows the rest.
     """
 
     conditions: tuple[Condition, ...] = ()
     unknown: frozenset[Subject] = frozenset()
     well: frozenset[Subject] = frozenset()
+    own: bool = False
 
 
 @attrs.frozen

@@ -47,7 +47,7 @@ class Change:
 
 @frozen
 class Beat:
-    """What the store answers to a beat: its time, in Unix milliseconds, and the number of live nodes."""
+    """What the store answers to a beat: its time, in Unix milliseconds, and the ids of the live nodes."""
 
     now_ms: int
-    live: int
+    live: tuple[str, ...]

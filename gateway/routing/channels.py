@@ -49,6 +49,9 @@ class ChannelService:
         send: sends one real request, for a test.
         discover: looks for local servers and provider keys; returns the demo too if no server has answered.
         clock: Unix seconds.
+
+    Attributes:
+        leads: returns whether this process is the one that tests channels that are held.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class ChannelService:
         self._declared: tuple[Channel, ...] = ()
         self._found: tuple[Channel, ...] | None = None
         self._changing = asyncio.Lock()
+        self.leads: Callable[[], bool] = lambda: True
 
     async def declare(self, channels: Iterable[Channel]) -> None:
         """The file declares exactly these; what is stored is read anew. Raises ``StoreUnavailable``."""
@@ -248,7 +252,8 @@ class ChannelService:
 
     async def retry(self) -> None:
         """Test the channels that are held, and look for local servers while no configured channel serves."""
-        await asyncio.gather(*(self._retry_held(channel) for channel in self._catalog.channels if channel.held))
+        if self.leads():
+            await asyncio.gather(*(self._retry_held(channel) for channel in self._catalog.channels if channel.held))
         if self._offers_demo and any(channel.origin == "file" for channel in self._catalog.channels):
             await self._test_declared()
         if self._found is not None and not any(channel.serving for channel in self._list_configured()):

@@ -27,6 +27,7 @@ from gateway.services.auth import open_accounts, open_members
 from gateway.services.batches import open_batches
 from gateway.services.billing import open_billing
 from gateway.services.changes import follow_changes
+from gateway.services.leading import run_once
 from gateway.services.media import MIB, open_files, open_media
 from gateway.services.metrics import open_metrics
 from gateway.services.routing import open_routing
@@ -165,7 +166,7 @@ def _start_cleanup(services: Services, jobs: JobRunner) -> None:
     storage = services.storage
     repository, keep_days = RetentionRepository(storage.database), services.live_config.find_keep_days
     worker = RetentionWorker(repository, storage.write_queue, keep_days, storage.retention_clock.now)
-    jobs.start("retire_requests", worker.run)
+    jobs.start("retire_requests", run_once(services, worker.run))
     jobs.start("sweep_files", services.files.files.run)
     if storage.node is not None:
         from gateway.services.notes import collect_notes  # noqa: PLC0415 - its driver is an extra

@@ -1,6 +1,7 @@
 """Open alerts, if an ``[[alert]]`` names a target."""
 
 from contextlib import AsyncExitStack
+from functools import partial
 
 import aiohttp
 
@@ -14,6 +15,7 @@ from gateway.config.extras import describe_missing
 from gateway.config.loader import ConfigError
 from gateway.domain.alert import REPEAT_AFTER_S
 from gateway.server.context import Services
+from gateway.services.leading import leads
 from gateway.storage.alerts import AlertRepository
 
 
@@ -36,6 +38,7 @@ def open_alerts(services: Services, stack: AsyncExitStack, jobs: JobRunner) -> A
         list_unpriced=lambda: _list_unpriced(services),
         check_store=services.storage.check_writable,
         clock=services.clock,
+        leads=partial(leads, services),
     )
     watcher = AlertWatcher(lookout.look, AlertRepository(services.storage.database), targets, services.clock)
     jobs.start("watch_alerts", watcher.run)

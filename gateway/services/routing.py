@@ -20,6 +20,7 @@ from gateway.routing.model_listing import fetch_models
 from gateway.routing.response_owners import ResponseOwners
 from gateway.routing.router import Router
 from gateway.server.context import RoutingServices, Services
+from gateway.services.leading import leads
 from gateway.storage.channels import ChannelRepository
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.encryption import DecryptionFailed, SecretBox
@@ -44,6 +45,7 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
         discover=Discovery(options, client, stack).find,
         clock=options.clock,
     )
+    channels.leads = partial(leads, services)
     try:
         await channels.declare(build_channels(options.config))
     except DecryptionFailed as error:

@@ -11,6 +11,7 @@ from gateway.domain.webhook import derive_secret
 from gateway.media.cleanup_worker import MediaCleanup
 from gateway.proxy.idempotency import IdempotencyService
 from gateway.server.context import Services, VideoServices
+from gateway.services.leading import run_once
 from gateway.storage.batches import BatchRepository
 from gateway.storage.idempotency import IdempotencyRepository
 from gateway.storage.media_files import MediaFiles
@@ -107,7 +108,7 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
     runner.start("poll_videos", poller.run)
     runner.start("deliver_webhooks", deliverer.run)
     runner.start("sweep_videos", MediaCleanup(videos.files, live_config.find_video_content_rules, retention_clock).run)
-    runner.start("sweep_records", cleanup.run)
+    runner.start("sweep_records", run_once(services, cleanup.run))
 
 
 def make_steady(clock: Callable[[], float]) -> Callable[[], float]:

@@ -153,3 +153,16 @@ async def test_a_missing_extra_is_named_at_start(gateway_with: StartGateway, mon
     monkeypatch.setitem(sys.modules, "apprise", None)
     with pytest.raises(Exception, match=r"pip install 'model-gateway\[alerts\]'"):
         await gateway_with({"alert": [{"name": "ops", "url": "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"}]})
+
+
+async def test_a_node_that_does_not_lead_reports_only_itself(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with({})
+    repository = AlertRepository(gateway.app[SERVICES].storage.database)
+    leader, other = World(repository), World(repository)
+    full = Condition("store_not_writable", "", "It is full.")
+    assert await other.see(Findings(own=True)) == []
+    assert await leader.see(Findings((DOWN,))) == ["channel_failing"]
+    assert await other.see(Findings((full,), own=True)) == ["store_not_writable"]
+    assert await other.see(Findings(own=True)) == []
+    assert await other.see(Findings((DOWN,))) == [], "it leads from now on, and that was sent"
+    assert await other.see(UP) == ["channel_recovered"]

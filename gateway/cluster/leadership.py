@@ -1,0 +1,36 @@
+"""Runs what only one node of a cluster should do, while this node is the leader."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+
+class Leadership:
+    """Whether this node leads. Two nodes may lead for a moment: what runs here must harm nothing then."""
+
+    def __init__(self) -> None:
+        self._leading, self._following = asyncio.Event(), asyncio.Event()
+        self._following.set()
+
+    @property
+    def leads(self) -> bool:
+        return self._leading.is_set()
+
+    @leads.setter
+    def leads(self, leads: bool) -> None:
+        for event, is_so in ((self._leading, leads), (self._following, not leads)):
+            event.set() if is_so else event.clear()
+
+    async def run(self, job: Callable[[], Awaitable[None]]) -> None:
+        """Run ``job``, which never returns, whenever this node leads, and cancel it when that ends. Raises its error."""
+        while True:
+            await self._leading.wait()
+            running = asyncio.ensure_future(job())
+            following = asyncio.ensure_future(self._following.wait())
+            try:
+                await asyncio.wait({running, following}, return_when=asyncio.FIRST_COMPLETED)
+                if running.done():
+                    return running.result()
+            finally:
+                running.cancel()
+                following.cancel()
+                await asyncio.gather(running, following, return_exceptions=True)
