@@ -21,7 +21,7 @@ class Leadership:
             event.set() if is_so else event.clear()
 
     async def run(self, job: Callable[[], Awaitable[None]]) -> None:
-        """Run ``job``, which never returns, whenever this node leads, and cancel it when that ends. Raises its error."""
+        """Run ``job``, which never returns, whenever this node leads; cancel it when that ends. Raises its error."""
         while True:
             await self._leading.wait()
             running = asyncio.ensure_future(job())

@@ -289,6 +289,7 @@ class Claim:
         most: the number of jobs; ``each``: of one channel.
         fetching: only jobs whose file is to be fetched; else all others.
         full: channels of which no job is claimed.
+        only: the channels that are this node's share; None: it is the only process.
     """
 
     owner: str
@@ -298,6 +299,7 @@ class Claim:
     each: int
     fetching: bool = False
     full: frozenset[str] = frozenset()
+    only: frozenset[str] | None = None
 
 
 @attrs.frozen

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 from gateway.background import JobRunner
 from gateway.cleanup import RecordCleanup
@@ -28,6 +29,9 @@ from gateway.videos.submit import VideoSubmitter
 from gateway.videos.tracker import VideoTracker
 from gateway.videos.webhook_sender import WebhookSender
 from gateway.videos.webhook_worker import WebhookWorker
+
+if TYPE_CHECKING:  # its driver is an extra
+    from gateway.cluster.node import ClusterNode
 
 
 async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoServices, IdempotencyService]:
@@ -86,9 +90,11 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
     """Start the workers that poll providers, deliver webhooks, and delete old videos and records."""
     videos, storage, live_config = services.videos, services.storage, services.live_config
     jobs, retention_clock = videos.jobs, storage.retention_clock.now
-    poller = VideoPoller(jobs, VideoTracker(jobs, videos.content, retention_clock), polls=live_config.find_polls)
+    owns_channel, owns_account = _divide(storage.node)
+    tracker = VideoTracker(jobs, videos.content, retention_clock)
+    poller = VideoPoller(jobs, tracker, polls=live_config.find_polls, owns=owns_channel)
     sender = WebhookSender(services.media.fetcher, videos.find_secret, jobs.clock, services.clock)
-    deliverer = WebhookWorker(videos.deliveries, sender, jobs.owner, jobs.clock)
+    deliverer = WebhookWorker(videos.deliveries, sender, jobs.owner, jobs.clock, owns=owns_account)
     poller.idle, deliverer.idle = not storage.leftovers.videos, not storage.leftovers.deliveries
     jobs.begun, jobs.ended, jobs.cancelled = poller.wake, deliverer.wake, poller.drop
     members = MemberRepository(storage.database)
@@ -109,6 +115,13 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
     runner.start("deliver_webhooks", deliverer.run)
     runner.start("sweep_videos", MediaCleanup(videos.files, live_config.find_video_content_rules, retention_clock).run)
     runner.start("sweep_records", run_once(services, cleanup.run))
+
+
+def _divide(node: "ClusterNode | None") -> tuple[Callable[[str], bool] | None, Callable[[int], bool] | None]:
+    """Return whether this node polls the jobs of a channel, and whether it delivers the webhooks of an account."""
+    if node is None:
+        return None, None
+    return (lambda channel: node.owns(f"videos {channel}")), (lambda account_id: node.owns(f"webhooks {account_id}"))
 
 
 def make_steady(clock: Callable[[], float]) -> Callable[[], float]:

@@ -176,15 +176,19 @@ class VideoRepository:
     async def claim_due(self, claim: Claim) -> Sequence[VideoJob]:
         """Claim jobs that are due and that no living process works on, the longest due first, without their prompts."""
         values: Values = {"now_ms": claim.now_ms, "full": sorted(claim.full)}
-        if not await self._database.read(
-            _SOME[claim.fetching].params(values)
-        ):  # reading needs neither the writer nor a commit
+        some, take = _SOME[claim.fetching], _CLAIM[claim.fetching]
+        if claim.only is not None:
+            from gateway.storage.shared_claims import write_some_videos, write_video_claim  # noqa: PLC0415 - of a cluster
+
+            values["only"] = sorted(claim.only)
+            some, take = write_some_videos(fetching=claim.fetching), write_video_claim(fetching=claim.fetching)
+        if not await self._database.read(some.params(values)):  # reading needs neither the writer nor a commit
             return []
         values |= {"each": claim.each, "most": claim.most}
         values |= {"by": claim.owner, "until_ms": claim.now_ms + claim.lease_ms}
 
         async def work(connection: AsyncConnection) -> list[VideoJob]:
-            rows = (await connection.execute(_CLAIM[claim.fetching], values)).all()
+            rows = (await connection.execute(take, values)).all()
             return [parse_video(row[:-1]) for row in sorted(rows, key=lambda row: (row[_DUE_PLACE], row[-1]))]
 
         return await self._database.write(work)
@@ -219,9 +223,19 @@ class VideoRepository:
         statement = select(*_COLUMNS).where(LIVE).order_by(videos.c.sequence)
         return [parse_video(row) for row in await self._database.read(statement)]
 
-    async def find_next_due(self) -> int | None:
-        """Return when the next job is due, in Unix milliseconds, claimed or not; None if all have ended."""
-        ((due_ms,),) = await self._database.read(select(func.min(videos.c.due_ms)).where(DUE))
+    async def list_due_channels(self) -> Sequence[str]:
+        """Return the channels of the jobs that have not ended."""
+        return [channel for (channel,) in await self._database.read(select(videos.c.channel).where(DUE).distinct())]
+
+    async def find_next_due(self, only: frozenset[str] | None = None) -> int | None:
+        """Return when the next job is due, in Unix milliseconds, claimed or not; None if all have ended.
+
+        ``only``: of these channels.
+        """
+        next_due = select(func.min(videos.c.due_ms)).where(DUE)
+        if only is not None:
+            next_due = next_due.where(videos.c.channel.in_(sorted(only)))
+        ((due_ms,),) = await self._database.read(next_due)
         return None if due_ms is None else int(due_ms)
 
     async def list_contradictions(self) -> Sequence[str]:

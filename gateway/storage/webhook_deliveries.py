@@ -1,13 +1,14 @@
 """Webhook deliveries in the database, from the end of a job until retention deletes them."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import Select, bindparam, case, delete, func, select, update
+from sqlalchemy import Executable, Select, bindparam, case, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.webhook import WebhookDelivery
 from gateway.storage.database import Database
-from gateway.storage.row_mapping import DELIVERY_COLUMNS, build_delivery, parse_delivery
+from gateway.storage.row_mapping import DELIVERY_COLUMNS, Values, build_delivery, parse_delivery
 from gateway.storage.schema import DUE, deliveries
 
 _COLUMNS = tuple(deliveries.c[name] for name in DELIVERY_COLUMNS)
@@ -52,7 +53,7 @@ class WebhookDeliveryRepository:
         self._database = database
 
     async def claim_deliveries(
-        self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int
+        self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int, only: frozenset[int] | None = None
     ) -> Sequence[WebhookDelivery]:
         """Claim deliveries that are due and that no living process works on, the longest due first.
 
@@ -62,17 +63,40 @@ class WebhookDeliveryRepository:
             lease_ms: how long the claim lasts.
             most: the limit over all accounts. If more are due, accounts with fewer deliveries in progress come first.
             each: the limit of one account, including deliveries that a living process works on already.
+            only: the accounts that are this node's share; None: it is the only process.
         """
+        if only is not None:
+            return await self._claim_share(
+                {"by": owner, "now_ms": now_ms, "until_ms": now_ms + lease_ms, "most": most, "each": each}, only
+            )
         choice = {"now_ms": now_ms, "most": most, "each": each}
         if not await self._database.read(_CHOICE.params(choice)):  # a reader needs neither the writer nor a commit
             return []
-        values = {**choice, "by": owner, "until_ms": now_ms + lease_ms}
+        return await self._claim(_CLAIM, {**choice, "by": owner, "until_ms": now_ms + lease_ms})
 
+    async def _claim_share(self, values: Values, only: frozenset[int]) -> Sequence[WebhookDelivery]:
+        from gateway.storage.shared_claims import write_delivery_claim  # noqa: PLC0415 - of a cluster
+
+        if not only:
+            return []
+        due = select(deliveries.c.id).where(_IS_DUE, _IS_FREE, deliveries.c.account_id.in_(sorted(only))).limit(1)
+        if not await self._database.read(due.params(now_ms=values["now_ms"])):
+            return []
+        return await self._claim(write_delivery_claim(), {**values, "only": sorted(only)})
+
+    async def _claim(self, claim: Executable, values: Values) -> Sequence[WebhookDelivery]:
         async def work(connection: AsyncConnection) -> list[WebhookDelivery]:
-            rows = (await connection.execute(_CLAIM, values)).all()
+            rows = (await connection.execute(claim, values)).all()
             return [parse_delivery(row[:-1]) for row in sorted(rows, key=lambda row: (row[_DUE_PLACE], row[-1]))]
 
         return await self._database.write(work)
+
+    async def list_due_accounts(self, owner: str, now_ms: int) -> Sequence[tuple[int, bool]]:
+        """Return the accounts with pending deliveries, and whether another node than ``owner`` is making some now."""
+        from gateway.storage.shared_claims import write_due_accounts  # noqa: PLC0415 - of a cluster
+
+        rows: Any = await self._database.read(write_due_accounts().params(by=owner, now_ms=now_ms))
+        return [(row[0], bool(row[1])) for row in rows]
 
     async def note_delivery(self, delivery: WebhookDelivery) -> None:
         """Store the result of an attempt.
@@ -96,9 +120,15 @@ class WebhookDeliveryRepository:
             statement = statement.where(deliveries.c.account_id == account_id)
         return [parse_delivery(row) for row in await self._database.read(statement)]
 
-    async def find_next_delivery(self) -> int | None:
-        """Return when the next delivery is due, in Unix milliseconds, claimed or not; None if none is pending."""
-        ((due_ms,),) = await self._database.read(select(func.min(deliveries.c.due_ms)).where(DUE))
+    async def find_next_delivery(self, only: frozenset[int] | None = None) -> int | None:
+        """Return when the next delivery is due, in Unix milliseconds, claimed or not; None if none is pending.
+
+        ``only``: of these accounts.
+        """
+        next_due = select(func.min(deliveries.c.due_ms)).where(DUE)
+        if only is not None:
+            next_due = next_due.where(deliveries.c.account_id.in_(sorted(only)))
+        ((due_ms,),) = await self._database.read(next_due)
         return None if due_ms is None else int(due_ms)
 
     async def free_deliveries(self, owner: str) -> int:

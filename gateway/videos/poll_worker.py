@@ -39,15 +39,25 @@ class VideoPoller:
         videos: the video jobs.
         watch: checks one job.
         polls: returns how many polls of one channel may run at a time.
+        owns: returns whether this node polls a channel's jobs; None: it is the only process.
 
     Attributes:
         idle: there is no open job at the start: the worker does not read the store before ``wake`` or ``IDLE_S``.
     """
 
-    def __init__(self, videos: Videos, watch: VideoTracker, *, polls: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        videos: Videos,
+        watch: VideoTracker,
+        *,
+        polls: Callable[[], int],
+        owns: Callable[[str], bool] | None = None,
+    ) -> None:
         self._videos = videos
         self._watch = watch
         self._polls = polls
+        self._owns = owns
+        self._share: frozenset[str] | None = None
         self._wakened = asyncio.Event()
         self._working: dict[str, tuple[str, bool]] = {}
         self._tasks: dict[str, asyncio.Task[VideoJob | None]] = {}
@@ -96,8 +106,10 @@ class VideoPoller:
         await self._note()
         await self._renew()
         await self._release_orphans()
+        if self._owns is not None:
+            self._share = frozenset(filter(self._owns, await self._videos.store.list_due_channels()))
         if not self._working:
-            due_ms = await self._videos.store.find_next_due()
+            due_ms = await self._find_next_due()
             wait_s = IDLE_S if due_ms is None else (due_ms - self._videos.now_ms) / 1000
             if wait_s > 0:
                 return min(max(wait_s, TICK_S), IDLE_S)
@@ -106,6 +118,10 @@ class VideoPoller:
             for job in await self._claim(fetching=fetching):
                 self._start(job)
         return TICK_S
+
+    async def _find_next_due(self) -> int | None:
+        store = self._videos.store
+        return await (store.find_next_due() if self._share is None else store.find_next_due(self._share))
 
     async def _note(self) -> None:
         """Store the results since the last turn."""
@@ -150,6 +166,7 @@ class VideoPoller:
             each=each,
             fetching=fetching,
             full=frozenset(channel for channel, count in busy.items() if 2 * count > each),
+            only=self._share,
         )
         claimed = await self._videos.store.claim_due(claim)
         taken: list[VideoJob] = []

@@ -49,6 +49,7 @@ class WebhookWorker:
         owner: the name of this process in leases.
         clock: Unix seconds.
         wait_scale: the factor of every wait.
+        owns: returns whether this node delivers an account's webhooks; None: it is the only process.
 
     Attributes:
         idle: the store is empty at the start: the worker does not read it before ``wake`` or ``LONGEST_REST_S``.
@@ -61,7 +62,11 @@ class WebhookWorker:
         owner: str,
         clock: Callable[[], float],
         wait_scale: float = 1.0,
+        *,
+        owns: Callable[[int], bool] | None = None,
     ) -> None:
+        self._owns = owns
+        self._share: frozenset[int] | None = None
         self._store = store
         self._webhook_sender = webhook_sender
         self._owner = owner
@@ -96,9 +101,10 @@ class WebhookWorker:
     async def _start_due(self, group: asyncio.TaskGroup) -> float:
         """Start what is due, as far as there is room; return the seconds until the next turn."""
         try:
+            self._share = await self._find_share()
             if room := MOST - len(self._active):
                 self._start(group, await self._claim(room))
-            due_ms = await self._store.find_next_delivery()  # this includes what is under way
+            due_ms = await self._store.find_next_delivery(self._share)  # this includes what is under way
         except StoreUnavailable as error:
             if not self._failing:
                 log.error("deliveries_not_claimed", error=error.message)  # noqa: TRY400 - the store has logged why
@@ -110,7 +116,20 @@ class WebhookWorker:
 
     async def _claim(self, most: int) -> Sequence[WebhookDelivery]:
         now_ms = self._now_ms()
-        return await self._store.claim_deliveries(self._owner, now_ms, lease_ms=LEASE_MS, most=most, each=EACH)
+        return await self._store.claim_deliveries(
+            self._owner, now_ms, lease_ms=LEASE_MS, most=most, each=EACH, only=self._share
+        )
+
+    async def _find_share(self) -> frozenset[int] | None:
+        """Return the accounts whose webhooks this node delivers.
+
+        One that has come to this node waits until the node before has ended what it is delivering: places at a host
+        are counted by one node.
+        """
+        if self._owns is None:
+            return None
+        due = await self._store.list_due_accounts(self._owner, self._now_ms())
+        return frozenset(account_id for account_id, busy in due if not busy and self._owns(account_id))
 
     def _start(self, group: asyncio.TaskGroup, claimed: Sequence[WebhookDelivery]) -> None:
         for delivery in claimed:

@@ -49,7 +49,7 @@ async def test_an_error_of_the_job_is_the_runners() -> None:
 @given(st.sets(st.text(max_size=8), min_size=1, max_size=8), st.lists(st.text(max_size=12), max_size=30))
 def test_a_node_that_leaves_moves_only_its_own_share(nodes: set[str], names: list[str]) -> None:
     before = {name: pick_node(name, nodes) for name in names}
-    gone = sorted(nodes)[0]
+    gone = min(nodes)
     for name, node in before.items():
         after = pick_node(name, nodes - {gone})
         assert after == node if node != gone else after != gone

@@ -229,6 +229,24 @@ async def test_a_claim_is_bounded_as_a_whole_and_for_each_channel(archive: Archi
     assert names(await archive.videos.claim_due(claim())) == ["a3"]
 
 
+async def test_a_node_claims_its_share_and_counts_what_other_nodes_poll(archive: Archive) -> None:
+    """A channel that comes to another node is polled no more than before; what requests submit is not polled."""
+    await fill(archive, *(make_job(f"a{number}", channel="a", due_ms=NOW - 9 + number) for number in range(4)))
+    await fill(archive, make_job("b", channel="b"), make_job("c", channel="c"))
+    await fill(archive, make_job("sent", channel="c", state="submitting", owner="one", lease_until_ms=NOW + 1))
+    share = frozenset("ab")
+    assert sorted(set(await archive.videos.list_due_channels())) == ["a", "b", "c"]
+    assert await archive.videos.find_next_due(frozenset("bx")) == NOW
+    assert await archive.videos.find_next_due(frozenset()) is None
+    assert names(await archive.videos.claim_due(claim("one", only=frozenset()))) == []
+    assert names(await archive.videos.claim_due(claim("one", only=share, each=2))) == ["a0", "a1", "b"]
+    assert names(await archive.videos.claim_due(claim("two", only=share, each=2))) == []
+    assert names(await archive.videos.claim_due(claim("two", only=share, each=3))) == ["a2"]
+    assert names(await archive.videos.claim_due(claim("two", only=share, full=frozenset("a")))) == []
+    assert names(await archive.videos.claim_due(claim("two", only=frozenset("c"), each=1))) == ["c"]
+    assert names(await archive.videos.claim_due(claim("two", only=frozenset("c"), now_ms=NOW + 1))) == ["sent"]
+
+
 async def test_files_to_be_fetched_are_claimed_apart_from_all_others(archive: Archive) -> None:
     await fill(archive, *(make_job(state, state=state) for state in STATES[:5]))
     assert names(await archive.videos.claim_due(claim(fetching=True))) == ["fetching"]

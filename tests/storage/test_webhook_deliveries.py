@@ -102,6 +102,27 @@ async def test_where_room_is_short_it_goes_to_accounts_that_have_least(archive: 
     assert await take(archive, most=1) == ["evt_few2"]
 
 
+async def take_share(archive: Archive, owner: str, *only: int, each: int = 10) -> list[str]:
+    claimed = await archive.deliveries.claim_deliveries(
+        owner, NOW, lease_ms=LEASE, most=10, each=each, only=frozenset(only)
+    )
+    return [one.id for one in claimed]
+
+
+async def test_a_node_claims_its_share_and_counts_what_others_have(archive: Archive) -> None:
+    await tell(archive, *(make_delivery(f"a{number}", account_id=3) for number in range(3)))
+    await tell(archive, *(make_delivery(f"b{number}", account_id=4) for number in range(2)))
+    assert await archive.deliveries.find_next_delivery(frozenset({4, 3})) == NOW
+    assert await archive.deliveries.find_next_delivery(frozenset({9})) is None
+    assert await take_share(archive, "one") == await take_share(archive, "one", 9) == []
+    assert await take_share(archive, "one", 3, each=2) == ["evt_a0", "evt_a1"]
+    assert sorted(await archive.deliveries.list_due_accounts("one", NOW)) == [(3, False), (4, False)]
+    assert sorted(await archive.deliveries.list_due_accounts("two", NOW)) == [(3, True), (4, False)]
+    assert sorted(await archive.deliveries.list_due_accounts("two", NOW + LEASE)) == [(3, False), (4, False)]
+    assert await take_share(archive, "two", 3, each=2) == [], "another node has its places"
+    assert await take_share(archive, "two", 3, 4, each=3) == ["evt_a2", "evt_b0", "evt_b1"]
+
+
 async def test_of_many_processes_one_gets_a_delivery(archive: Archive) -> None:
     await tell(archive, *map(make_delivery, range(5)))
     taken = await asyncio.gather(*(take(archive, f"p{number}", most=2) for number in range(4)))
