@@ -10,6 +10,7 @@ from gateway.background import JobRunner
 from gateway.cluster.death_watch import DeathWatch
 from gateway.cluster.fence import FENCE_S, FencedWriteQueue, read_boot_time
 from gateway.cluster.leadership import Leadership
+from gateway.cluster.rings import MEMBERS, Rings
 from gateway.cluster.store_clock import StoreClock
 from gateway.domain.node import Change
 from gateway.domain.partition import pick_node
@@ -38,6 +39,7 @@ class ClusterNode:
     Attributes:
         members: the ids of the live nodes, as of the last beat.
         leadership: runs what only one of them should do.
+        rings: wakes what waits at other nodes.
     """
 
     def __init__(self, session: NodeSession, queue: FencedWriteQueue, clock: StoreClock) -> None:
@@ -54,6 +56,8 @@ class ClusterNode:
         self._jobs = JobRunner()
         self.members: tuple[str, ...] = ()
         self.leadership = Leadership()
+        self.rings = Rings(session.node.id, session.notify)
+        session.rung = self.rings.receive
         session.heard = self._woken.set
 
     @property
@@ -86,6 +90,7 @@ class ClusterNode:
         await self._beat()
         log.info("node_registered", node=self.owner)
         self._jobs.start("beat", self._run)
+        self._jobs.start("send_rings", self.rings.run)
 
     async def follow(self, apply: Apply, reload: Callable[[], Awaitable[None]]) -> None:
         """Apply the changes since ``open``, and all from now on. Until they are applied, no request is taken.
@@ -141,7 +146,9 @@ class ClusterNode:
             await self._come_back()
             return
         self._seen = seen
-        self.members = beat.live
+        if self.members != beat.live:
+            self.members = beat.live
+            self.rings.hear(MEMBERS)
         self.clock.observe(beat.now_ms, read_boot_time() - asked_s)
         if follows:
             self._queue.valid_until_s = began_s + FENCE_S

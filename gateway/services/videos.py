@@ -32,6 +32,7 @@ from gateway.videos.webhook_worker import WebhookWorker
 
 if TYPE_CHECKING:  # its driver is an extra
     from gateway.cluster.node import ClusterNode
+    from gateway.cluster.rings import Rings
 
 
 async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoServices, IdempotencyService]:
@@ -97,6 +98,8 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
     deliverer = WebhookWorker(videos.deliveries, sender, jobs.owner, jobs.clock, owns=owns_account)
     poller.idle, deliverer.idle = not storage.leftovers.videos, not storage.leftovers.deliveries
     jobs.begun, jobs.ended, jobs.cancelled = poller.wake, deliverer.wake, poller.drop
+    if storage.node is not None:
+        _share_signals(storage.node.rings, jobs, poller, deliverer)
     members = MemberRepository(storage.database)
     owners, kept = services.routing.response_owners, services.routing.kept_responses
     cleanup = RecordCleanup(
@@ -115,6 +118,38 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
     runner.start("deliver_webhooks", deliverer.run)
     runner.start("sweep_videos", MediaCleanup(videos.files, live_config.find_video_content_rules, retention_clock).run)
     runner.start("sweep_records", run_once(services, cleanup.run))
+
+
+def _share_signals(rings: "Rings", jobs: Videos, poller: VideoPoller, deliverer: WebhookWorker) -> None:
+    """Let what happens to a job at one node wake those who wait for it at the others."""
+
+    def wake_all(_: str = "") -> None:
+        poller.wake()
+        deliverer.wake()
+
+    def cancel(video_id: str) -> None:
+        poller.drop(video_id)
+        rings.ring("video_cancelled", video_id)
+
+    for kind, hear in (
+        ("video_begun", lambda _: poller.wake()),
+        ("video_ended", lambda _: deliverer.wake()),
+        ("video_cancelled", poller.drop),
+        ("video_changed", jobs.notifier.wake),
+        ("members", wake_all),
+    ):
+        rings.subscribe(kind, hear)
+    jobs.begun, jobs.ended = _do_both(poller.wake, rings, "video_begun"), _do_both(deliverer.wake, rings, "video_ended")
+    jobs.cancelled = cancel
+    jobs.notifier.passed_on = partial(rings.ring, "video_changed")
+
+
+def _do_both(wake: Callable[[], None], rings: "Rings", kind: str) -> Callable[[], None]:
+    def wake_everywhere() -> None:
+        wake()
+        rings.ring(kind)
+
+    return wake_everywhere
 
 
 def _divide(node: "ClusterNode | None") -> tuple[Callable[[str], bool] | None, Callable[[int], bool] | None]:

@@ -1,18 +1,28 @@
 """Wake the tasks that wait for changes of a video job."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 
 class JobNotifier:
-    """Events by job id. A job without listeners costs nothing."""
+    """Events by job id. A job without listeners costs nothing.
+
+    Attributes:
+        passed_on: called with the name of each change of this process; wakes the listeners of others.
+    """
 
     def __init__(self) -> None:
         self._events: dict[str, set[asyncio.Event]] = {}
+        self.passed_on: Callable[[str], None] = lambda _: None
 
     def notify(self, name: str) -> None:
-        """Wake the listeners of ``name``."""
+        """Wake the listeners of ``name``, at other nodes, too."""
+        self.wake(name)
+        self.passed_on(name)
+
+    def wake(self, name: str) -> None:
+        """Wake the listeners of ``name`` in this process."""
         for event in self._events.get(name, ()):
             event.set()
 

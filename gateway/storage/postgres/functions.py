@@ -8,6 +8,8 @@ from gateway.storage.postgres.credit_sql import FUNCTIONS
 
 CHANGES = "gateway_changes"
 """The channel on which a commit announces that it has logged changes."""
+RINGS = "gateway_rings"
+"""The channel on which nodes wake each other."""
 CHANGES_KEPT_MS = 86_400_000
 """How long the log keeps a change: a node that was away for longer reads everything anew."""
 

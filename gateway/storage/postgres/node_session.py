@@ -17,7 +17,7 @@ from sqlalchemy import Executable, text
 from gateway.domain.node import Beat, Change, Node
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.address import Address
-from gateway.storage.postgres.functions import CHANGES
+from gateway.storage.postgres.functions import CHANGES, RINGS
 from gateway.storage.postgres.sole_user import SOLE_USER_LOCK, DatabaseInUse
 
 STATEMENT_S = 2.0
@@ -76,6 +76,7 @@ class NodeSession:
     Attributes:
         node: the node as it has registered last; its ``epoch`` is 0 before.
         heard: called when the log of changes has grown, and when the connection was lost.
+        rung: called with each message of ``notify``, this node's own ones included.
     """
 
     def __init__(self, address: Address, node: Node) -> None:
@@ -86,6 +87,7 @@ class NodeSession:
         self._leads = False
         self.node = node
         self.heard: Callable[[], None] = lambda: None
+        self.rung: Callable[[str], None] = lambda _: None
 
     @property
     def fence(self) -> Executable | None:
@@ -156,6 +158,11 @@ class NodeSession:
             await _free(connection, node)
             return True
 
+    async def notify(self, messages: Sequence[str]) -> None:
+        """Send messages of fewer than 8,000 bytes to every node."""
+        async with self._lend() as connection:
+            await connection.execute("SELECT pg_notify($1, message) FROM unnest($2::text[]) message", RINGS, messages)
+
     async def leave(self) -> None:
         """Take this node out of the cluster, in order, and close the connection."""
         node, self.node = self.node, attrs.evolve(self.node, epoch=0)
@@ -215,6 +222,7 @@ class NodeSession:
         try:
             await self._take_locks(connection)
             await connection.add_listener(CHANGES, self._hear)
+            await connection.add_listener(RINGS, self._hear_ring)
             connection.add_termination_listener(self._hear)
         except BaseException:
             connection.terminate()
@@ -238,6 +246,9 @@ class NodeSession:
 
     def _hear(self, *_: object) -> None:
         self.heard()
+
+    def _hear_ring(self, _connection: Connection, _pid: int, _channel: str, message: str) -> None:
+        self.rung(message)
 
 
 async def _free(connection: Connection, node: str) -> None:
