@@ -16,8 +16,8 @@ from tests.support.postgres import SharedPostgres
 
 
 async def test_rings_reach_other_nodes_over_the_database(shared_postgres: SharedPostgres) -> None:
-    address = Address(await shared_postgres.empty())
-    sessions = [NodeSession(address, Node(letter * 16)) for letter in "ab"]
+    url = await shared_postgres.empty()
+    sessions = [NodeSession(Address(url), Node(letter * 16)) for letter in "ab"]
     heard: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
     rings = [Rings(each.node.id, each.notify) for each in sessions]
 
