@@ -11,7 +11,7 @@ import attrs
 import structlog
 
 from gateway.batches.result_files import ResultFiles
-from gateway.domain.batch import Batch, LineResult
+from gateway.domain.batch import RUNNING, Batch, LineResult
 from gateway.errors import StoreUnavailable
 from gateway.storage.batches import BatchRepository
 
@@ -25,6 +25,10 @@ class BatchGone(Exception):
     """The batch was deleted with its account."""
 
 
+class BatchMoved(BatchGone):
+    """Another node runs the batch, or will: this one was declared dead."""
+
+
 class BatchJournal:
     """The progress of one batch.
 
@@ -32,21 +36,34 @@ class BatchJournal:
         batch: as it is stored.
         files: get the results.
         store: gets the row.
+        now_s: returns Unix seconds.
         retry_s: seconds to wait after the disk or the database has refused a commit.
 
     Attributes:
         batch: the newest state; what has changed since the last commit is in the next.
+        cancelled: called if the batch was cancelled at another node.
     """
 
-    def __init__(self, batch: Batch, files: ResultFiles, store: BatchRepository, retry_s: float = RETRY_S) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        files: ResultFiles,
+        store: BatchRepository,
+        now_s: Callable[[], int],
+        *,
+        retry_s: float = RETRY_S,
+    ) -> None:
         self.batch = batch
         self._files = files
         self._store = store
+        self._now_s = now_s
         self._retry_s = retry_s
         self._results: list[LineResult] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._dirty = asyncio.Event()
-        self._gone = self._closed = False
+        self._gone: BatchGone | None = None
+        self._closed = False
+        self.cancelled: Callable[[], None] = lambda: None
 
     def add(self, result: LineResult) -> None:
         """Add a result to the next commit."""
@@ -73,8 +90,8 @@ class BatchJournal:
 
         Raises ``BatchGone``, ``StoreUnavailable``.
         """
-        if self._gone:
-            raise BatchGone
+        if self._gone is not None:
+            raise self._gone
         if self._closed:
             raise StoreUnavailable(_CLOSED, retry_after_s=int(RETRY_S))
         self.batch = edit(self.batch)
@@ -97,17 +114,17 @@ class BatchJournal:
             self._dirty.clear()
             results, self._results = self._results, []
             waiting, self._waiting = self._waiting, []
-            self._gone = self._gone or not await self._commit(results)  # the files of a batch that is gone are deleted
+            self._gone = self._gone or await self._commit(results)  # the files of a batch that is gone are deleted
             for committed in waiting:
                 if committed.done():  # its line was cancelled
                     continue
-                if self._gone:
-                    committed.set_exception(BatchGone())
+                if self._gone is not None:
+                    committed.set_exception(self._gone)
                 else:
                     committed.set_result(None)
 
-    async def _commit(self, results: list[LineResult]) -> bool:
-        """Write the results, then the row; return whether the batch still exists. Repeats what fails."""
+    async def _commit(self, results: list[LineResult]) -> BatchGone | None:
+        """Write the results, then the row; return why this process no longer runs the batch. Repeats what fails."""
         while True:
             try:
                 if results:
@@ -116,7 +133,21 @@ class BatchJournal:
                     for result in results:
                         tally = tally.add(result.tally)
                     self.batch, results = attrs.evolve(self.batch, tally=tally), []
-                return await self._store.save_batch(self.batch)
+                return await self._save()
             except (OSError, StoreUnavailable) as error:
                 log.warning("batch_not_saved", job=self.batch.id, error=str(error))
                 await asyncio.sleep(self._retry_s)
+
+    async def _save(self) -> BatchGone | None:
+        while not await self._store.save_batch(self.batch):
+            is_own = await self._store.is_own(self.batch.id)
+            if not is_own:
+                return BatchGone() if is_own is None else BatchMoved()
+            await self._adopt_cancel()
+        return None
+
+    async def _adopt_cancel(self) -> None:
+        found = await self._store.find_batch(self.batch.id, None)
+        if found is not None and found.status == "cancelling" and self.batch.status in RUNNING:
+            self.batch = self.batch.enter("cancelling", self._now_s())
+            self.cancelled()

@@ -2,9 +2,12 @@
 
 They are flushed to the disk before the batch's row tells of their lines. A crash can leave a part of a line, which the
 next start cuts off.
+
+A node of a cluster that takes a batch over goes on in copies: the node before it may not be dead, and still write.
 """
 
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,22 +16,35 @@ from gateway.domain.client_file import find_digits
 from gateway.formats.openai.batches import parse_result
 from gateway.storage.data_folder import sync_folder
 from gateway.storage.file_folder import FileFolder
+from gateway.storage.media_files import DRAFT
 
 _OWNER_ONLY = 0o600
 ParseResult = Callable[[bytes], tuple[str, BatchTally] | None]
 
 
 class ResultFiles:
-    """The files of one batch. ``parse`` is that of its results' format.
+    """The files of one batch. ``parse`` is that of its results' format, ``moves`` the number of its take-overs.
 
     Every method blocks, and raises ``OSError``.
     """
 
-    def __init__(self, folder: FileFolder, batch_id: str, parse: ParseResult = parse_result) -> None:
+    def __init__(self, folder: FileFolder, batch_id: str, parse: ParseResult = parse_result, moves: int = 0) -> None:
         self._folder = folder
-        name = f"batch-{find_digits(batch_id)}"
-        self.output = _ResultFile(folder.path / f"{name}.output", parse)
-        self.errors = _ResultFile(folder.path / f"{name}.errors", parse)
+        self._moves = moves
+        self._name = f"batch-{find_digits(batch_id)}"
+        self.output = _ResultFile(self._find_path("output", moves), parse)
+        self.errors = _ResultFile(self._find_path("errors", moves), parse)
+
+    def take_over(self) -> None:
+        """Begin with what the node before has written. Does nothing the second time."""
+        for kind, file in (("output", self.output), ("errors", self.errors)):
+            earlier = (self._find_path(kind, moves) for moves in range(self._moves - 1, -1, -1))
+            before = next((path for path in earlier if path.exists()), None)
+            if before is not None and not file.path.exists():
+                _copy(before, file.path)
+
+    def _find_path(self, kind: str, moves: int) -> Path:
+        return self._folder.path / (f"{self._name}.{moves}.{kind}" if moves else f"{self._name}.{kind}")
 
     def recover(self) -> tuple[set[str], BatchTally]:
         """Return the ``custom_id`` of every line with a result, and their sum."""
@@ -50,6 +66,17 @@ class ResultFiles:
         """Delete both."""
         for file in (self.output, self.errors):
             file.path.unlink(missing_ok=True)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file durably; the copy is there as a whole or not at all."""
+    draft = target.with_name(f"{DRAFT}{target.name}")
+    shutil.copyfile(source, draft)
+    draft.chmod(_OWNER_ONLY)
+    with draft.open("rb") as copied:
+        os.fsync(copied.fileno())
+    draft.rename(target)
+    sync_folder(target.parent)
 
 
 class _ResultFile:

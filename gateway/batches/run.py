@@ -14,11 +14,11 @@ import structlog
 
 from gateway.background import TaskSet
 from gateway.batches.input_file import Parsed, check_input, read_lines
-from gateway.batches.journal import BatchGone, BatchJournal
+from gateway.batches.journal import BatchGone, BatchJournal, BatchMoved
 from gateway.batches.line_request import BatchStopped, LineRequest, LineServices
 from gateway.batches.result_files import ResultFiles
 from gateway.batches.slots import LineSlots, Slot
-from gateway.domain.batch import MESSAGES_ENDPOINT, Batch, BatchError, BatchLine, BatchStatus
+from gateway.domain.batch import MESSAGES_ENDPOINT, RUNNING, Batch, BatchError, BatchLine, BatchStatus
 from gateway.domain.client_file import BATCH_OUTPUT, NewFile
 from gateway.errors import NotFound
 from gateway.formats.batch_lines import find_line_format
@@ -67,9 +67,12 @@ class BatchRun:
     def __init__(self, services: BatchServices, batch: Batch) -> None:
         self._services = services
         self._format = find_line_format(batch.endpoint)
-        self._files = ResultFiles(services.files.folder, batch.id, self._format.parse_result)
-        self._journal = BatchJournal(batch, self._files, services.store)
+        self._files = ResultFiles(services.files.folder, batch.id, self._format.parse_result, batch.moves)
+        if batch.status == "cancelling" and "cancelling_at" not in batch.times:  # another node was asked
+            batch = batch.enter("cancelling", self._now_s)
+        self._journal = BatchJournal(batch, self._files, services.store, lambda: self._now_s)
         self._stop = asyncio.Event()
+        self._journal.cancelled = self._stop.set
         self._tasks = TaskSet()
         self._own_slots = LineSlots(services.slots.limit)
         """Lines under way, also those that wait without a slot."""
@@ -88,6 +91,8 @@ class BatchRun:
         writer = asyncio.get_running_loop().create_task(self._journal.run())
         try:
             await self._advance()
+        except BatchMoved:
+            log.info("batch_moved", job=self.batch.id)
         except BatchGone:
             await asyncio.to_thread(self._files.remove)
         except (NotFound, FileNotFoundError):  # the input was deleted
@@ -102,7 +107,7 @@ class BatchRun:
 
     async def cancel(self) -> Batch:
         """Let no further line begin. Returns the batch. Raises ``BatchGone``, ``StoreUnavailable``."""
-        if self.batch.status in {"validating", "in_progress"}:
+        if self.batch.status in RUNNING:
             await self._journal.change(lambda batch: batch.enter("cancelling", self._now_s))
         self._stop.set()
         return self.batch
@@ -125,6 +130,8 @@ class BatchRun:
             self._expiry = asyncio.get_running_loop().call_later(min(left_s, LONGEST_LOOK_S), self.check_expiry)
 
     async def _advance(self) -> None:
+        if self.batch.moves:
+            await asyncio.to_thread(self._files.take_over)
         if self.batch.status == "validating" and not await self._validate():
             return
         if self.batch.status in {"in_progress", "cancelling"} and not self._is_written:

@@ -1,7 +1,8 @@
 """The batches of all accounts: created, listed and cancelled; those that have not ended run."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -15,6 +16,7 @@ from gateway.domain.batch import (
     MESSAGES_ENDPOINT,
     MESSAGES_PREFIX,
     PREFIX,
+    RUNNING,
     WINDOW_MS,
     Batch,
     BatchFilter,
@@ -30,6 +32,8 @@ from gateway.storage.file_folder import make_client_id
 MAX_OPEN = 100
 """Batches of one account that have not ended."""
 RESTART_S = 10.0
+LOOK_EVERY_S = 5.0
+"""How often a node looks for batches that others have left; they wake each other, too."""
 _CLOSE_S = 30.0
 _PIECE = 64
 """Requests that are written at a time."""
@@ -38,17 +42,68 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class Batches:
-    """The service. ``open`` continues what an earlier process left."""
+    """The service. ``open`` continues what an earlier process left; in a cluster ``run_shared`` does.
+
+    Attributes:
+        left: called when another node has to run or to cancel a batch; None: there is no other node.
+    """
 
     def __init__(self, services: BatchServices) -> None:
         self._services = services
         self._runs: dict[str, BatchRun] = {}
         self._tasks = TaskSet()
+        self._elsewhere: set[str] = set()
+        self._woken = asyncio.Event()
+        self.left: Callable[[], None] | None = None
 
     async def open(self) -> None:
         """Continue every batch that has not ended. Raises ``StoreUnavailable``."""
         for batch in await self._services.store.list_unfinished():
             self._start(batch)
+
+    def wake(self) -> None:
+        """Look at once for batches that other nodes have left or were asked to cancel."""
+        self._woken.set()
+
+    async def run_shared(self) -> None:
+        """Run the batches that no other node of the cluster runs, for ever."""
+        while True:
+            self._woken.clear()
+            try:
+                await self._claim_free()
+                for batch_id in await self._services.store.list_cancelled():
+                    if (run := self._runs.get(batch_id)) is not None and run.batch.status in RUNNING:
+                        await run.cancel()
+            except BatchGone:
+                continue
+            except StoreUnavailable as error:
+                log.warning("batches_not_claimed", error=error.message)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._woken.wait()
+
+    async def _claim_free(self) -> None:
+        for batch in await self._services.store.list_free():
+            if batch.id in self._runs or not self._services.lines.gate.open:
+                continue
+            if not await self._is_readable(batch):
+                if batch.id not in self._elsewhere:
+                    self._elsewhere.add(batch.id)
+                    log.info("batch_not_claimed", job=batch.id, reason="its input file is at another node")
+                continue
+            claimed = await self._services.store.claim_batch(batch)
+            if claimed is not None and claimed.id not in self._runs:
+                log.info("batch_claimed", job=batch.id)
+                self._start(claimed)
+
+    async def _is_readable(self, batch: Batch) -> bool:
+        """Return whether this node has the input of a batch, or no node has: then the batch fails."""
+        files = self._services.files
+        try:
+            await files.folder.find(batch.input_file_id)
+        except NotFound:
+            return await files.store.find_file(batch.input_file_id, batch.account_id) is None
+        return True
 
     async def close(self) -> None:
         """Stop every batch; its running lines may finish."""
@@ -88,7 +143,7 @@ class Batches:
             raise
         if file.purpose != "batch":
             raise InvalidRequest("The input file must have the purpose 'batch'", param="input_file_id")
-        self._check_room(caller)
+        await self._check_room(caller)
         batch = self._plan(make_client_id(PREFIX), new.endpoint, new.input_file_id, caller)
         return await self._add(attrs.evolve(batch, metadata=new.metadata, kept_s=new.kept_s))
 
@@ -99,7 +154,7 @@ class Batches:
 
         Raises ``RateLimited``, ``RequestTooLarge``.
         """
-        self._check_room(caller)
+        await self._check_room(caller)
         batch_id, files = make_client_id(MESSAGES_PREFIX), self._services.files
         received, kept = files.receive(), keep_headers(headers)
         try:
@@ -114,8 +169,13 @@ class Batches:
         begun = attrs.evolve(batch, total=len(requests), model=models.pop() if len(models) == 1 else None)
         return await self._add(begun.enter("in_progress", batch.created_ms // 1000))
 
-    def _check_room(self, caller: Caller) -> None:
-        if sum(run.batch.account_id == caller.account.id for run in self._runs.values()) >= MAX_OPEN:
+    async def _check_room(self, caller: Caller) -> None:
+        account_id = caller.account.id
+        if self.left is None:
+            count = sum(run.batch.account_id == account_id for run in self._runs.values())
+        else:
+            count = len(await self._services.store.list_batches(BatchFilter(account_id, live=True), MAX_OPEN))
+        if count >= MAX_OPEN:
             raise RateLimited(f"{MAX_OPEN} batches of the account have not ended", retry_after_s=60)
 
     def _plan(self, batch_id: str, endpoint: str, file_id: str, caller: Caller) -> Batch:
@@ -132,8 +192,12 @@ class Batches:
         )
 
     async def _add(self, batch: Batch) -> Batch:
-        await self._services.store.add_batch(batch)
-        self._start(batch)
+        own = self.left is None or await self._is_readable(batch)
+        await self._services.store.add_batch(batch, own=own)
+        if own:
+            self._start(batch)
+        elif self.left is not None:
+            self.left()
         return batch
 
     async def delete(self, batch: Batch) -> None:
@@ -169,6 +233,9 @@ class Batches:
     async def cancel(self, batch_id: str, account_id: int | None) -> Batch:
         """Cancel a batch: the lines that run may finish. Raises ``NotFound``, ``Conflict``, ``StoreUnavailable``."""
         batch, run = await self.get(batch_id, account_id), self._runs.get(batch_id)
+        if run is None and self.left is not None and await self._services.store.cancel_batch(batch_id):
+            self.left()
+            return batch.enter("cancelling", int(self._services.clock()))
         if batch.ended or run is None or run.batch.status == "finalizing":
             raise Conflict(f"The batch is {batch.status}", param="batch_id", should_retry=False)
         try:

@@ -13,6 +13,8 @@ BatchStatus = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
 ]
 ENDED: frozenset[BatchStatus] = frozenset({"failed", "completed", "expired", "cancelled"})
+RUNNING: frozenset[BatchStatus] = frozenset({"validating", "in_progress"})
+"""Lines may begin: the batch can be cancelled."""
 WINDOW = "24h"
 WINDOW_MS = 24 * 3_600 * 1000
 MAX_LINES = 50_000
@@ -141,6 +143,7 @@ class Batch:
         returned: claimed lines that a stop has kept from being sent.
         times: Unix seconds by the name of the field: ``in_progress_at``.
         model: of every line; None if they name several.
+        moves: how often a node of a cluster has taken it over; each writes results of its own files.
         output_file_id, error_file_id: set when the files are about to be made; None if there is nothing to write.
     """
 
@@ -164,6 +167,7 @@ class Batch:
     model: str | None = None
     output_file_id: str | None = None
     error_file_id: str | None = None
+    moves: int = 0
 
     @property
     def operation(self) -> Operation:

@@ -1,9 +1,11 @@
 """Open batches: they are sent with the services of every other request."""
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING
 
-import structlog
-
+from gateway.background import JobRunner
 from gateway.batches.line_request import LineServices
 from gateway.batches.run import BatchServices
 from gateway.batches.service import Batches
@@ -12,7 +14,23 @@ from gateway.server.context import Services
 from gateway.services.media import MIB
 from gateway.storage.batches import BatchRepository
 
-log = structlog.stdlib.get_logger(__name__)
+if TYPE_CHECKING:  # its driver is an extra
+    from gateway.cluster.rings import Rings
+
+
+def _find_owner(services: Services) -> Callable[[], str]:
+    node = services.storage.node
+    return (lambda: "") if node is None else (lambda: node.owner)
+
+
+def _share(batches: Batches, rings: "Rings", stack: AsyncExitStack) -> None:
+    """Run the batches that other nodes leave; stop that before the batches under way."""
+    batches.left = partial(rings.ring, "batch")
+    for kind in ("batch", "members"):
+        rings.subscribe(kind, lambda _: batches.wake())
+    jobs = JobRunner()
+    stack.push_async_callback(jobs.stop)
+    jobs.start("claim_batches", batches.run_shared)
 
 
 async def open_batches(services: Services, stack: AsyncExitStack) -> Batches:
@@ -33,7 +51,7 @@ async def open_batches(services: Services, stack: AsyncExitStack) -> Batches:
     )
     batches = Batches(
         BatchServices(
-            BatchRepository(services.storage.database),
+            BatchRepository(services.storage.database, _find_owner(services)),
             services.files.files,
             lines,
             LineSlots(services.live_config.find_batch_slots),
@@ -44,8 +62,8 @@ async def open_batches(services: Services, stack: AsyncExitStack) -> Batches:
     )
     stack.push_async_callback(batches.close)
     node = services.storage.node
-    if node is not None and node.live > 1:  # a live node may be running them: no line may be sent twice
-        log.warning("batches_not_continued", reason="other nodes are live")
+    if node is not None:
+        _share(batches, node.rings, stack)
     elif services.options.declare:  # another command than serve must not send anything
         await batches.open()
     return batches

@@ -1,6 +1,6 @@
 """Batches in the database; their results are in files (``batches/result_files.py``) while they run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -9,7 +9,7 @@ from sqlalchemy import func as sql
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.domain.batch import ENDED, Batch, BatchError, BatchFilter, BatchTally
+from gateway.domain.batch import ENDED, RUNNING, Batch, BatchError, BatchFilter, BatchTally
 from gateway.errors import NotFound
 from gateway.storage.database import Database
 from gateway.storage.schema import batches, requests
@@ -18,16 +18,25 @@ _COLUMNS = frozenset({"id", "account_id", "key_id", "status", "created_ms", "exp
 
 
 class BatchRepository:
-    """The ``batches`` table. Every method raises ``StoreUnavailable`` if the database does not answer."""
+    """The ``batches`` table. Every method raises ``StoreUnavailable`` if the database does not answer.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        find_owner: returns the node that this process is in its cluster; empty: the only process runs every batch.
+    """
+
+    def __init__(self, database: Database, find_owner: Callable[[], str] = lambda: "") -> None:
         self._database = database
+        self._find_owner = find_owner
 
-    async def add_batch(self, batch: Batch) -> None:
-        """Store a new batch. Raises ``NotFound`` if its account was deleted."""
+    async def add_batch(self, batch: Batch, *, own: bool = True) -> None:
+        """Store a new batch. Raises ``NotFound`` if its account was deleted.
+
+        ``own``: this process runs it; else the node that claims it.
+        """
+        row = {**_build_row(batch), "owner": self._find_owner() if own else ""}
 
         async def add(connection: AsyncConnection) -> None:
-            await connection.execute(insert(batches).values(_build_row(batch)))
+            await connection.execute(insert(batches).values(row))
 
         try:
             await self._database.write(add)
@@ -35,9 +44,49 @@ class BatchRepository:
             raise NotFound("The account was deleted") from None
 
     async def save_batch(self, batch: Batch) -> bool:
-        """Store a changed batch; return whether it still exists."""
+        """Store a changed batch; return whether it still exists.
+
+        In a cluster, return False, too, if another node runs it, or if it was cancelled at another node and ``batch``
+        is not.
+        """
         values = {name: value for name, value in _build_row(batch).items() if name != "id"}
-        return bool(await self._database.change(update(batches).where(batches.c.id == batch.id).values(values)))
+        changed, owner = update(batches).where(batches.c.id == batch.id), self._find_owner()
+        if owner:
+            changed = changed.where(batches.c.owner == owner)
+            if batch.status in RUNNING:
+                changed = changed.where(batches.c.status != "cancelling")
+        return bool(await self._database.change(changed.values(values)))
+
+    async def is_own(self, batch_id: str) -> bool | None:
+        """Return whether this node runs a batch; None if there is no such batch, or no cluster."""
+        owner = self._find_owner()
+        rows = await self._database.read(select(batches.c.owner).where(batches.c.id == batch_id)) if owner else ()
+        return rows[0][0] == owner if rows else None
+
+    async def list_free(self) -> Sequence[Batch]:
+        """Return every batch that has not ended and that no node runs, the oldest first."""
+        unfinished = batches.c.status.not_in(sorted(ENDED))
+        return await self._read(select(batches).where(unfinished, batches.c.owner == "").order_by(batches.c.sequence))
+
+    async def list_cancelled(self) -> Sequence[str]:
+        """Return the ids of the batches of this node that are to be cancelled."""
+        own = select(batches.c.id).where(batches.c.status == "cancelling", batches.c.owner == self._find_owner())
+        return [row[0] for row in await self._database.read(own)]
+
+    async def claim_batch(self, batch: Batch) -> Batch | None:
+        """Make this node the one that runs a batch that no node runs; return the batch, or None if another was first.
+
+        Nothing else of it can have changed: only the node that runs a batch changes more than its status.
+        """
+        mine = attrs.evolve(batch, moves=batch.moves + 1)
+        row = {"owner": self._find_owner(), "detail": _build_row(mine)["detail"]}
+        free = update(batches).where(batches.c.id == batch.id, batches.c.owner == "", batches.c.status == batch.status)
+        return mine if await self._database.change(free.values(row)) else None
+
+    async def cancel_batch(self, batch_id: str) -> bool:
+        """Let the node that runs a batch, or will run it, cancel it; return False if it is too late."""
+        running = update(batches).where(batches.c.id == batch_id, batches.c.status.in_(sorted(RUNNING)))
+        return bool(await self._database.change(running.values(status="cancelling")))
 
     async def find_batch(self, batch_id: str, account_id: int | None) -> Batch | None:
         """Return a batch, of one account if ``account_id`` is given; None for every other."""

@@ -17,7 +17,9 @@ from gateway.storage.data_folder import sync_folder
 from gateway.storage.media_files import DRAFT, STALE_DRAFT_S, FileDraft, MediaFiles
 
 MEDIA_TYPE = "application/octet-stream"
-_STORED = re.compile(r"(?:(?P<digits>[0-9a-f]{32})\.bin|batch-(?P<batch>[0-9a-f]{32})\.(?:output|errors))\Z", re.ASCII)
+_STORED = re.compile(
+    r"(?:(?P<digits>[0-9a-f]{32})\.bin|batch-(?P<batch>[0-9a-f]{32})(?:\.\d+)?\.(?:output|errors))\Z", re.ASCII
+)
 
 _ID_BYTES = 16
 

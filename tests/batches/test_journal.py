@@ -25,7 +25,7 @@ async def open_journal(folder: Path) -> tuple[BatchJournal, BatchRepository, Res
     batch = Batch(batch_id, account.id, 1, 1, 2, "/v1/embeddings", "file-1", "in_progress", total=9)
     await store.add_batch(batch)
     files = ResultFiles(FileFolder(folder), batch.id)
-    return BatchJournal(batch, files, store, retry_s=0), store, files
+    return BatchJournal(batch, files, store, lambda: 7, retry_s=0), store, files
 
 
 def make_result(batch: Batch, number: int) -> LineResult:

@@ -60,6 +60,7 @@ _END = "UPDATE nodes SET state = $3 WHERE id = $1 AND epoch = $2 AND state = 'li
 _FREE = (
     "UPDATE videos SET owner = '', lease_until_ms = 0 WHERE owner <> '' AND owner LIKE $1",
     "UPDATE deliveries SET owner = '', lease_until_ms = 0 WHERE due_ms IS NOT NULL AND owner LIKE $1",
+    "UPDATE batches SET owner = '' WHERE owner LIKE $1",
     "UPDATE replays SET state = 'lost' WHERE state = 'running' AND owner LIKE $1",
 )
 _FENCE = text("SELECT 1 FROM nodes WHERE id = :id AND epoch = :epoch AND state = 'live' FOR SHARE")
