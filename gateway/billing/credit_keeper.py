@@ -19,8 +19,9 @@ from gateway.errors import StoreUnavailable
 
 PAUSES_S = (0.05, 0.1, 0.15)
 """How long to wait for the other nodes after each recall."""
-WAIT_S = 2.0
-"""How long a request waits for a store that does not answer."""
+WAIT_S = 8.0
+"""How long a request waits for a store that does not answer: a server that restarts is back before. It is less than
+the time after which the node takes no requests at all (``cluster.fence``)."""
 RETRY_S = 0.1
 SWEEP_S = 5.0
 _RECALL_EVERY_S = 0.1
@@ -132,6 +133,12 @@ class CreditKeeper:
         """Read every lease back before the next statement: what the store has is not known."""
         self._lost = True
         self._wake.set()
+
+    def distrust_leases(self) -> None:
+        """As ``forget_leases``, and spend nothing of them until then: the store may have ended them."""
+        for balance in self._known.values():
+            balance.unsure = balance.unsure or balance.leased
+        self.forget_leases()
 
     async def run(self) -> None:
         """Serve waiting requests and other nodes, forever."""

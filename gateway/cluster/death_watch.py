@@ -1,4 +1,4 @@
-"""Decides which nodes are dead: those whose beats have ended, by the leader's own clock."""
+"""Decides which nodes are dead: those whose beats have ended, by this node's own clock."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,14 +11,17 @@ Registration = tuple[str, int]
 
 
 class DeathWatch:
-    """What one leader has seen of every node's beats."""
+    """What this node has seen of every node's beats.
+
+    Each node watches, not only the leader: the leader may be the one that is dead.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[Registration, tuple[int, float]] = {}
         self._last_s = float("-inf")
 
     def forget(self) -> None:
-        """Begin anew: another node leads."""
+        """Begin anew."""
         self._seen.clear()
 
     def observe(self, beats: Mapping[Registration, int], now_s: float) -> Sequence[Registration]:

@@ -7,7 +7,7 @@ from contextlib import suppress
 import structlog
 
 from gateway.background import JobRunner
-from gateway.cluster.death_watch import DeathWatch
+from gateway.cluster.death_watch import DeathWatch, Registration
 from gateway.cluster.fence import FENCE_S, FencedWriteQueue, read_boot_time
 from gateway.cluster.leadership import Leadership
 from gateway.cluster.rings import MEMBERS, Rings
@@ -19,6 +19,9 @@ from gateway.storage.postgres.node_session import NodeSession
 
 BEAT_S = 2.0
 RETRY_S = 0.5
+CHECKERS = 4
+"""How many nodes look for stuck transactions and for a stuck leader within ``BEAT_S``, however many there are."""
+CLEAN_S = 3600.0
 
 Apply = Callable[[Sequence[Change]], Awaitable[None]]
 
@@ -51,6 +54,8 @@ class ClusterNode:
         self._current = asyncio.Event()
         self._apply: Apply | None = None
         self._reload: Callable[[], Awaitable[None]] | None = None
+        self._restore: Callable[[], Awaitable[None]] | None = None
+        self._incarnation = ""
         self._seen = 0
         self._stale = False
         self._jobs = JobRunner()
@@ -58,6 +63,8 @@ class ClusterNode:
         self.leadership = Leadership()
         self.rings = Rings(session.node.id, session.notify)
         session.rung = self.rings.receive
+        self._beats = 0
+        self._clean_s = 0.0
         session.heard = self._woken.set
 
     @property
@@ -87,25 +94,32 @@ class ClusterNode:
         Raises ``StoreUnavailable``.
         """
         self._seen = await self._session.register()
+        self._incarnation = self._session.incarnation
         await self._beat()
         log.info("node_registered", node=self.owner)
         self._jobs.start("beat", self._run)
         self._jobs.start("send_rings", self.rings.run)
 
-    async def follow(self, apply: Apply, reload: Callable[[], Awaitable[None]]) -> None:
+    async def follow(
+        self, apply: Apply, reload: Callable[[], Awaitable[None]], restore: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         """Apply the changes since ``open``, and all from now on. Until they are applied, no request is taken.
 
         Args:
             apply: brings changes into force; may raise ``StoreUnavailable``.
-            reload: the same for everything that may have changed.
+            reload: the same for everything that may have changed; the credit that the node has may not be its own any
+                longer.
+            restore: stores again what was stored of late: another server has taken the store's place, or a backup was
+                restored. May raise ``StoreUnavailable``.
 
         Raises:
             StoreUnavailable: the database does not answer.
         """
-        self._apply, self._reload = apply, reload
+        self._apply, self._reload, self._restore = apply, reload, restore
         self._woken.set()
         try:
-            await asyncio.wait_for(self._current.wait(), FENCE_S)
+            async with asyncio.timeout(FENCE_S):
+                await self._current.wait()
         except TimeoutError:
             raise StoreUnavailable("The gateway's store does not answer") from None
 
@@ -133,7 +147,8 @@ class ClusterNode:
                 await asyncio.sleep(RETRY_S)  # whatever has woken it: a lost connection does, too
             else:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), BEAT_S)
+                    async with asyncio.timeout(BEAT_S):  # ``wait_for`` may ignore that it is cancelled
+                        await self._woken.wait()
 
     async def _beat(self) -> None:
         began_s = read_boot_time()
@@ -144,6 +159,9 @@ class ClusterNode:
         beat = await self._session.beat(seen)
         if beat is None:
             await self._come_back()
+            return
+        if self._session.incarnation != self._incarnation:
+            await self._bring_back()
             return
         self._seen = seen
         if self.members != beat.live:
@@ -176,14 +194,45 @@ class ClusterNode:
         log.warning("node_registered_again", node=self.owner)
         self._woken.set()
 
+    async def _bring_back(self) -> None:
+        """Store what the store may have lost, and read everything anew: it is another database than before.
+
+        Until then the fence stands where it is: requests go on as while the store is away.
+        """
+        incarnation = self._session.incarnation
+        log.warning("store_replaced", node=self.owner)
+        if self._restore is not None:
+            await self._restore()
+        self._seen, self._stale = await self._session.find_newest(), True
+        self._incarnation = incarnation
+        self._woken.set()
+
     async def _lead(self) -> None:
+        """Lead, or make sure that the leader is alive. Each node watches all others: one that leads knows at once."""
         leads = await self._session.lead()
         if leads and not self.leads:
-            self._watch.forget()
             log.info("node_leads", node=self.owner)
         self.leadership.leads = leads
-        if not leads:
-            return
-        for node, epoch in self._watch.observe(await self._session.list_beats(), read_boot_time()):
+        self._beats += 1
+        checks = self._beats % max(1, self.live // CHECKERS) == 0
+        leader = await self._session.find_leader() if checks and not leads else None
+        beats = await self._session.list_beats()
+        dead = self._watch.observe(beats, read_boot_time())
+        if leads:
+            await self._declare_dead(dead)
+        elif leader is not None and await self._session.end_leader(leader, {node for node, _ in beats.keys() - dead}):
+            log.warning("leader_ended")
+            self._woken.set()
+        if checks:
+            for name in await self._session.end_stuck():
+                log.warning("stuck_write_ended", node=name)
+
+    async def _declare_dead(self, dead: Sequence[Registration]) -> None:
+        for node, epoch in dead:
             if await self._session.declare_dead(node, epoch):
                 log.warning("node_dead", node=f"{node}:{epoch}")
+        now_s = read_boot_time()
+        if now_s >= self._clean_s:
+            self._clean_s = now_s + CLEAN_S
+            for name in await self._session.delete_old():
+                log.info("node_deleted", node=name)

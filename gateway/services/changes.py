@@ -9,6 +9,7 @@ import structlog
 from gateway.domain.node import Change
 from gateway.errors import GatewayError, StoreUnavailable
 from gateway.server.context import Services
+from gateway.storage.ledger import LedgerRepository
 
 if TYPE_CHECKING:
     from gateway.cluster.node import ClusterNode
@@ -21,7 +22,7 @@ log = structlog.stdlib.get_logger(__name__)
 async def follow_changes(services: Services, node: "ClusterNode") -> None:
     """Apply the changes of all nodes from now on. Raises ``StoreUnavailable``."""
     follower = _Follower(services)
-    await node.follow(follower.apply, follower.reload)
+    await node.follow(follower.apply, follower.reload, follower.restore)
 
 
 class _Follower:
@@ -44,9 +45,18 @@ class _Follower:
         await self._apply_rest(settings="setting" in kinds, channels="channel" in kinds)
 
     async def reload(self) -> None:
-        """Read everything. Raises ``StoreUnavailable``."""
+        """Read everything, leases of credit too. Raises ``StoreUnavailable``."""
+        if self._services.billing.keeper is not None:
+            self._services.billing.keeper.distrust_leases()
         await self._services.auth.api_keys.reload()
         await self._apply_rest(settings=True, channels=True)
+
+    async def restore(self) -> None:
+        """Store again what the store may have lost. Raises ``StoreUnavailable``."""
+        from gateway.billing.repost import post_kept  # noqa: PLC0415 - one process needs none
+
+        storage = self._services.storage
+        await post_kept(storage.journal, LedgerRepository(storage.database, storage.unstorable))
 
     async def _apply_rest(self, *, settings: bool, channels: bool) -> None:
         if settings:

@@ -35,7 +35,6 @@ async def open_node(
     options = services.options
     _check_allowed(options)
     config = options.config
-    address = Address(config.store.url)
     own = Node(
         options.folder.node_id(),
         url=config.cluster.url,
@@ -43,6 +42,7 @@ async def open_node(
         schema=REVISION,
         config_digest=find_digest(config),
     )
+    address = Address(config.store.url, own.id)
     session = NodeSession(address, own)
     database = await open_address(address, session)
     stack.push_async_callback(database.close)

@@ -51,7 +51,7 @@ class NodeCredit:
         self, node: LeaseHolder, url: str, ledger: LedgerRepository, queue: WriteQueue, *, clock: Callable[[], float]
     ) -> None:
         self._node = node
-        self._authority = PostgresCreditAuthority(Address(url), node.id, lambda: node.live)
+        self._authority = PostgresCreditAuthority(Address(url, node.id), node.id, lambda: node.live)
         self._clock = clock
         unposted = partial(find_unposted, queue, ledger)
         self.keeper = CreditKeeper(self._authority, unposted, today=self._find_today, now=time.monotonic)

@@ -11,6 +11,7 @@ from gateway.server.context import Services
 from gateway.storage.data_folder import JOURNAL
 from gateway.storage.database import Database
 from gateway.storage.journal import RequestJournal
+from gateway.storage.kept_journal import KeptJournal
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.left_notes import LeftNotes, record_journal
 from gateway.storage.postgres.request_notes import NoteWriter, PostgresNotes, find_own_notes
@@ -32,12 +33,12 @@ async def open_journal(
     own = await find_own_notes(database, node.id)
     await record_journal(database, node.id, config.cluster.journal)
     if config.cluster.journal == "store":
-        noting = StoreJournal(path, NoteWriter(Address(config.store.url), lambda: node.owner))
+        noting = StoreJournal(path, NoteWriter(Address(config.store.url, node.id), lambda: node.owner))
         noting.run()
         stack.push_async_callback(noting.stop)
         journal: RequestJournal = noting
     else:
-        journal = RequestJournal(path)
+        journal = KeptJournal(path)
     known = {left.row.id for left in journal.leftovers}
     journal.leftovers += [UnfinishedRequest(row, settled=False) for row in own if row.id not in known]
     return journal, PostgresNotes() if own or config.cluster.journal == "store" else None

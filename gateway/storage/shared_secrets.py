@@ -19,7 +19,7 @@ from gateway.storage.identity import MASTER, check_secrets
 SHARED = (*(name for name in SECRETS if name != MASTER), ADMIN_TOKEN)
 _PROOF = "proof"
 _PURPOSE = "cluster"
-_READ = text("SELECT name, value FROM cluster")
+_READ = text("SELECT name, value FROM cluster WHERE name <> 'incarnation'")
 _ADD = text("INSERT INTO cluster (name, value) VALUES (:name, :value)")
 
 log = structlog.stdlib.get_logger(__name__)

@@ -20,6 +20,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database, DatabaseStartupError, open_database
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import open_address
+from gateway.storage.postgres.incarnation import begin_incarnation
 from gateway.storage.postgres.node_session import NodeSession
 from gateway.storage.settings import SettingRepository
 from tests.support.postgres import SharedPostgres
@@ -55,8 +56,8 @@ class Nodes:
         self._stack = stack
 
     async def start(self, name: str, *, follow: bool = True) -> Running:
-        session = NodeSession(Address(self.url), Node(name))
-        database = await open_address(Address(self.url), session)
+        session = NodeSession(Address(self.url, name), Node(name))
+        database = await open_address(Address(self.url, name), session)
         self._stack.push_async_callback(database.close)
         queue = FencedWriteQueue()
         node = ClusterNode(session, queue, StoreClock(time.time, time.monotonic))
@@ -148,10 +149,12 @@ async def test_a_node_whose_changes_cannot_be_applied_moves_its_fence_no_further
 async def test_a_buried_node_writes_nothing_until_it_has_registered_again_and_read_everything(nodes: Nodes) -> None:
     first, second = await nodes.start(A), await nodes.start(B)
     before_s = second.queue.valid_until_s
+    await freeze(second)
     assert await first.session.declare_dead(B, 1)
     assert not await first.session.declare_dead(B, 1), "it is dead already"
     with pytest.raises(StoreUnavailable):
         await SettingRepository(second.database).put_setting(SETTING)
+    wake(second)
     await until(lambda: second.queue.valid_until_s > before_s)
     assert (second.reloaded, second.node.owner) == ([2], f"{B}:2")
     await SettingRepository(second.database).put_setting(SETTING)
@@ -194,7 +197,7 @@ async def test_a_lost_connection_is_made_anew_and_what_came_meanwhile_is_applied
     node = await nodes.start(A)
     await until(lambda: node.node.leads)
     await observer.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'node %' "
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '% control' "
         "AND datname = current_database()"
     )
     await observer.execute("INSERT INTO settings (path, value, changed_ms) VALUES ('meanwhile', '1', 1)")
@@ -218,6 +221,131 @@ async def test_a_node_is_refused_beside_a_gateway_that_is_none(nodes: Nodes, url
     finally:
         await alone.close()
     await nodes.start(A)
+
+
+async def test_behind_a_store_that_has_been_replaced_no_fence_moves_until_what_it_lost_is_stored_and_all_is_read(
+    nodes: Nodes, observer: asyncpg.Connection
+) -> None:
+    node = await nodes.start(A, follow=False)
+    steps = list[Any]()
+    allowed = asyncio.Event()
+
+    async def reload() -> None:
+        steps.append("reloaded")
+
+    async def restore() -> None:
+        steps.append("restored")
+        if not allowed.is_set():
+            raise StoreUnavailable("not now")
+
+    await observer.execute("INSERT INTO settings (path, value, changed_ms) VALUES ('a', '1', 1), ('b', '1', 1)")
+    await node.node.follow(node.apply, reload, restore)
+    assert (len(node.applied), steps) == (2, [])
+    async with observer.transaction():  # the store loses the log, and counts anew
+        await observer.execute("DELETE FROM changes; ALTER TABLE changes ALTER sequence RESTART WITH 1")
+        await begin_incarnation(observer)
+    before_s = node.queue.valid_until_s
+    await observer.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '% control' "
+        "AND datname = current_database()"
+    )
+    await until(lambda: len(steps) > 1)
+    assert (set(steps), node.queue.valid_until_s) == ({"restored"}, before_s)
+    allowed.set()
+    await until(lambda: node.queue.valid_until_s > before_s)
+    assert (steps[-2:], node.session.node.epoch) == (["restored", "reloaded"], 1)
+    await observer.execute("INSERT INTO settings (path, value, changed_ms) VALUES ('c', '1', 1)")
+    await until(lambda: len(node.applied) == 3)
+
+
+async def freeze(node: Running) -> None:
+    """As SIGSTOP: its connections stay open, and it does nothing."""
+    await node.node._jobs.stop()
+
+
+def wake(node: Running) -> None:
+    node.node._jobs.start("beat", node.node._run)
+
+
+@pytest.mark.parametrize("freezes", [A, B], ids=["leader", "follower"])
+async def test_a_frozen_node_is_declared_dead_whether_it_leads_or_not_and_comes_back(
+    nodes: Nodes, observer: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, freezes: str
+) -> None:
+    monkeypatch.setattr("gateway.cluster.node.BEAT_S", 0.1)
+    monkeypatch.setattr("gateway.cluster.death_watch.DEAD_S", 3.0)
+    first = await nodes.start(A)
+    await until(lambda: first.node.leads)
+    second = await nodes.start(B)
+    frozen, other = (first, second) if freezes == A else (second, first)
+
+    async def find(state: str) -> Any:
+        """When the frozen node ended, once it is in this state."""
+        async with asyncio.timeout(WITHIN_S):
+            while True:
+                row = await observer.fetchrow("SELECT state, ended_ms FROM nodes WHERE id = $1", freezes)
+                if row["state"] == state:
+                    return row["ended_ms"]
+                await asyncio.sleep(0.01)
+
+    assert await find("live") is None
+    await freeze(frozen)
+    assert await find("dead") is not None
+    await until(lambda: other.node.leads)
+    wake(frozen)
+    assert await find("live") is None
+    await until(lambda: not frozen.queue.fenced)
+    assert frozen.session.node.epoch == 2
+    assert not frozen.node.leads
+
+
+async def test_a_write_that_a_frozen_node_is_in_the_middle_of_holds_nobody_up_for_long(nodes: Nodes) -> None:
+    first, second = await nodes.start(A), await nodes.start(B)
+    reached, never, ended = asyncio.Event(), asyncio.Event(), list[str]()
+    look = first.session.end_stuck
+
+    async def note() -> list[str]:
+        found = list(await look())
+        ended.extend(found)
+        return found
+
+    first.session.end_stuck = note  # type: ignore[method-assign]
+
+    async def stand_still(_: object) -> None:
+        reached.set()
+        await never.wait()
+
+    stuck = asyncio.create_task(second.database.write(stand_still))
+    try:
+        await reached.wait()
+        await freeze(second)
+        await SettingRepository(first.database).put_setting(SETTING)
+        assert [name.startswith(f"gateway node {B} ") for name in ended] == [True]
+    finally:
+        never.set()
+    with pytest.raises(StoreUnavailable):
+        await stuck
+
+
+async def test_what_the_store_has_of_a_node_that_ended_long_ago_is_deleted_unless_it_left_credit(
+    nodes: Nodes, observer: asyncpg.Connection
+) -> None:
+    first = await nodes.start(A)
+    for number, (state, days) in enumerate((("gone", 31), ("dead", 31), ("dead", 29), ("dead", 31))):
+        await observer.execute(
+            "INSERT INTO nodes (id, epoch, state, url, version, schema, config_digest, started_ms, ended_ms)"
+            " VALUES ($1, 1, $2, '', '', '', '', 0,"
+            " (extract(epoch FROM now()) * 1000)::bigint - $3::bigint * 86400000)",
+            f"{number}" * 16, state, days,
+        )  # fmt: skip
+        await observer.execute(
+            "INSERT INTO beats (node, beat, at_ms, seen_change) VALUES ($1, 1, 0, 0)", f"{number}" * 16
+        )
+    await observer.execute(
+        "INSERT INTO credit_leases (owner, owner_id, node, start, granted) VALUES (1, 1, $1, 0, 5)", "3" * 16
+    )
+    assert sorted(await first.session.delete_old()) == ["0" * 16, "1" * 16]
+    left = [row["node"] for row in await observer.fetch("SELECT node FROM beats ORDER BY node")]
+    assert left == ["2" * 16, "3" * 16, A]
 
 
 async def test_only_one_node_starts_at_a_time(nodes: Nodes) -> None:

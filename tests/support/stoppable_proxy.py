@@ -9,8 +9,8 @@ class StoppableProxy:
 
     def __init__(self, port: int) -> None:
         self._target = port
-        self._open = asyncio.Event()
-        self._open.set()
+        self._there, self._back = asyncio.Event(), asyncio.Event()
+        self.go_on()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self.port = 0
@@ -27,35 +27,39 @@ class StoppableProxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def stop(self) -> None:
-        """Pass nothing from now on; new connections are accepted, as a backlog does, and never answered."""
-        self._open.clear()
+    def stop(self, *, there: bool = True, back: bool = True) -> None:
+        """Pass nothing from now on, one way or both; new connections are accepted, as a backlog does, and silent."""
+        if there:
+            self._there.clear()
+        if back:
+            self._back.clear()
 
     def go_on(self) -> None:
         """Pass what has waited, and everything from now on."""
-        self._open.set()
+        self._there.set()
+        self._back.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        await self._open.wait()
+        await self._there.wait()
         there, back = await asyncio.open_connection("127.0.0.1", self._target)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._pipe(reader, back))
-                group.create_task(self._pipe(there, writer))
+                group.create_task(self._pipe(reader, back, self._there))
+                group.create_task(self._pipe(there, writer, self._back))
         except* OSError:
             pass
         finally:
             back.close()
             writer.close()
 
-    async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: asyncio.Event) -> None:
         while data := await reader.read(65_536):
-            await self._open.wait()
+            await way.wait()
             writer.write(data)
             await writer.drain()
-        await self._open.wait()
+        await way.wait()
         writer.close()

@@ -8,22 +8,29 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg  # type: ignore[import-untyped]
 
 CONNECT_S = 3.0
+NODE = "gateway node "
+"""How the names of all connections of a node begin; its id and a space follow."""
 _KEEP_ALIVE = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
 
 
 class Address:
     """The address in ``store.url``. Its options take precedence over the gateway's settings of a connection.
 
+    Args:
+        url: of the database.
+        node: the id of the node that this process is, if it is one.
+
     Attributes:
         name: the address without user, password and options.
         user: what the server calls this process (``application_name``).
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, node: str = "") -> None:
         self._url = url
         self._options = parse_qs(urlsplit(url).query)
         self.name = describe_url(url)
-        self.user = f"gateway {socket.gethostname()[:30]} {os.getpid()} {secrets.token_hex(4)}"
+        place = f"{NODE}{node}" if node else f"gateway {socket.gethostname()[:30]}"
+        self.user = f"{place} {os.getpid()} {secrets.token_hex(4)}"
 
     async def connect(self, **settings: str) -> asyncpg.Connection:
         """Open a connection with these ``settings`` of the server.

@@ -134,11 +134,11 @@ class PostgresDatabase(Database):
     @asynccontextmanager
     async def _begin(self) -> AsyncIterator[AsyncConnection]:
         """Begin the transaction of a write; commit it unless the block raises."""
-        connection = await self._start(self._writer, _WRITE_LOCK)
+        fence = self._user.fence
+        connection, locked = await self._start(self._writer, _WRITE_LOCK if fence is None else fence)
         try:
             with _limit(await _find_driver(connection)):
-                fence = self._user.fence
-                if fence is not None and (await connection.execute(fence)).first() is None:
+                if fence is not None and locked.alive is None:
                     raise NodeFenced("the other nodes hold this one for dead")
                 yield connection
                 await connection.commit()
@@ -165,13 +165,16 @@ class PostgresDatabase(Database):
             with _limit(await _find_driver(connection), most_s):
                 return (await connection.execute(statement)).all()
 
-    async def _start(self, engine: AsyncEngine, first: Executable) -> AsyncConnection:
-        """Return a connection that has executed its ``first`` statement; one that turns out broken is replaced."""
+    async def _start(self, engine: AsyncEngine, first: Executable) -> tuple[AsyncConnection, Row[Any]]:
+        """Return a connection that has executed its ``first`` statement, and the row that this has returned.
+
+        A connection that turns out broken is replaced.
+        """
         for is_last in (False, True):
             connection = await engine.connect()
             try:
                 with _limit(await _find_driver(connection)):
-                    await connection.execute(first)
+                    found = (await connection.execute(first)).one()
             except BaseException as error:
                 if _is_broken(error):
                     await connection.invalidate()
@@ -179,7 +182,7 @@ class PostgresDatabase(Database):
                 if is_last or not _is_broken(error):
                     raise
             else:
-                return connection
+                return connection, found
         raise AssertionError
 
 
@@ -222,7 +225,7 @@ async def _touch(connection: AsyncConnection) -> None:
 
 def _make_engine(address: Address, size: int, wait_s: float = 5.0, **settings: str) -> AsyncEngine:
     """Return an engine whose connections have these ``settings`` of the server; a caller waits ``wait_s`` for one."""
-    bounds = {"statement_timeout": "10s", "lock_timeout": "5s", "idle_in_transaction_session_timeout": "15s"}
+    bounds = {"statement_timeout": "10s", "lock_timeout": "8s", "idle_in_transaction_session_timeout": "5s"}
 
     async def connect(**_: Any) -> Any:
         return await address.connect(**{**bounds, **settings})

@@ -5,7 +5,7 @@ It has to be a session of the server: behind a pooler that shares sessions, lock
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
@@ -17,7 +17,18 @@ from sqlalchemy import Executable, text
 from gateway.domain.node import Beat, Change, Node
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.credit import LIMITS_LOCK
 from gateway.storage.postgres.functions import CHANGES, RINGS
+from gateway.storage.postgres.incarnation import read_incarnation
+from gateway.storage.postgres.node_backends import (
+    LEADER,
+    SPACE,
+    end_leader,
+    end_node,
+    end_stuck,
+    find_leader,
+    number_node,
+)
 from gateway.storage.postgres.sole_user import SOLE_USER_LOCK, DatabaseInUse
 
 STATEMENT_S = 2.0
@@ -26,28 +37,30 @@ FREE_S = 10.0
 """The same for what a node has claimed, which may be many rows."""
 START_S = 60.0
 """How long a start waits for another node's."""
-_SPACE, _LEADER = 7130, 0
 _START_LOCK = 7_130_002
 _PAUSE_S = 0.1
 _MOST_CHANGES = 10_000
+KEPT_DAYS = 30
+"""How long the store keeps what it has of a node that has ended."""
 
 _END_FORMER = """
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND pid <> pg_backend_pid()
+SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE application_name = $1 AND pid <> pg_backend_pid()
 """
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_NEWEST = "SELECT coalesce(max(sequence), 0) FROM changes"
 _REGISTER = """
 INSERT INTO nodes AS n (id, epoch, state, url, version, schema, config_digest, started_ms)
 VALUES ($1, 1, 'live', $2, $3, $4, $5, NOW)
 ON CONFLICT (id) DO UPDATE SET epoch = n.epoch + 1, state = 'live', url = excluded.url, version = excluded.version,
-  schema = excluded.schema, config_digest = excluded.config_digest, started_ms = excluded.started_ms
+  schema = excluded.schema, config_digest = excluded.config_digest, started_ms = excluded.started_ms, ended_ms = NULL
 RETURNING epoch, started_ms
 """.replace("NOW", _NOW)
 _FIRST_BEAT = """
 INSERT INTO beats AS b (node, beat, at_ms, seen_change)
-VALUES ($1, 1, NOW, (SELECT coalesce(max(sequence), 0) FROM changes))
+VALUES ($1, 1, NOW, (NEWEST))
 ON CONFLICT (node) DO UPDATE SET beat = b.beat + 1, at_ms = excluded.at_ms, seen_change = excluded.seen_change
 RETURNING seen_change
-""".replace("NOW", _NOW)
+""".replace("NOW", _NOW).replace("NEWEST", _NEWEST)
 _BEAT = """
 UPDATE beats b SET beat = b.beat + 1, at_ms = NOW, seen_change = $3 FROM nodes n
 WHERE b.node = $1 AND n.id = $1 AND n.epoch = $2 AND n.state = 'live'
@@ -56,14 +69,29 @@ RETURNING b.at_ms, (SELECT array_agg(id ORDER BY id) FROM nodes WHERE state = 'l
 _CHANGES = f"SELECT sequence, kind, id FROM changes WHERE sequence > $1 ORDER BY sequence LIMIT {_MOST_CHANGES}"  # noqa: S608
 _BEATS = "SELECT n.id, n.epoch, b.beat FROM nodes n JOIN beats b ON b.node = n.id WHERE n.state = 'live'"
 # It waits for a transaction that has locked the row, because that node is writing: all of it counts, or nothing.
-_END = "UPDATE nodes SET state = $3 WHERE id = $1 AND epoch = $2 AND state = 'live' RETURNING id"
+_END = """
+UPDATE nodes SET state = $3, ended_ms = NOW WHERE id = $1 AND epoch = $2 AND state = 'live' RETURNING id
+""".replace("NOW", _NOW)
+# Its last beat goes with it. What it has of credit, and what it has begun, is settled before.
+_DELETE_OLD = f"""
+DELETE FROM nodes n USING beats b
+WHERE b.node = n.id AND n.state <> 'live' AND coalesce(n.ended_ms, b.at_ms) < {_NOW} - {KEPT_DAYS}::bigint * 86400000
+  AND NOT EXISTS (SELECT 1 FROM credit_leases l WHERE l.node = n.id)
+  AND NOT EXISTS (SELECT 1 FROM request_notes r WHERE r.node = n.id)
+RETURNING n.id
+"""  # noqa: S608 - our own words
 _FREE = (
     "UPDATE videos SET owner = '', lease_until_ms = 0 WHERE owner <> '' AND owner LIKE $1",
     "UPDATE deliveries SET owner = '', lease_until_ms = 0 WHERE due_ms IS NOT NULL AND owner LIKE $1",
     "UPDATE batches SET owner = '' WHERE owner LIKE $1",
     "UPDATE replays SET state = 'lost' WHERE state = 'running' AND owner LIKE $1",
 )
-_FENCE = text("SELECT 1 FROM nodes WHERE id = :id AND epoch = :epoch AND state = 'live' FOR SHARE")
+# One statement, because a round trip takes longer than either. The row is that of the moment when the lock is granted:
+# FOR SHARE looks at its newest version.
+_FENCE = text(
+    "SELECT pg_advisory_xact_lock(:writes),"
+    " (SELECT 1 FROM nodes WHERE id = :id AND epoch = :epoch AND state = 'live' FOR SHARE) AS alive"
+)
 
 Connection: TypeAlias = Any
 """asyncpg's ``Connection``, which has no types."""
@@ -78,22 +106,24 @@ class NodeSession:
         node: the node as it has registered last; its ``epoch`` is 0 before.
         heard: called when the log of changes has grown, and when the connection was lost.
         rung: called with each message of ``notify``, this node's own ones included.
+        incarnation: see ``read_incarnation``; as of the last connection.
     """
 
     def __init__(self, address: Address, node: Node) -> None:
         self._address = address
-        self._name = address.user.replace("gateway ", "node ", 1)
+        self._name = f"{address.user} control"
         self._connection: Connection | None = None
         self._lock = asyncio.Lock()
         self._leads = False
         self.node = node
         self.heard: Callable[[], None] = lambda: None
         self.rung: Callable[[str], None] = lambda _: None
+        self.incarnation = ""
 
     @property
     def fence(self) -> Executable | None:
-        """A statement that finds a row while this node counts as alive, which it then does until the commit."""
-        return _FENCE.bindparams(id=self.node.id, epoch=self.node.epoch)
+        """See ``DatabaseUser``. A node that counts as alive does so until the commit."""
+        return _FENCE.bindparams(writes=LIMITS_LOCK, id=self.node.id, epoch=self.node.epoch)
 
     async def hold(self, wait_s: float = 0.0) -> None:
         """Connect and take the node's lock, at start; try for ``wait_s`` seconds.
@@ -139,11 +169,16 @@ class NodeSession:
         async with self._lend() as connection:
             return [Change(*row) for row in await connection.fetch(_CHANGES, after)]
 
+    async def find_newest(self) -> int:
+        """Return the number of the newest change."""
+        async with self._lend() as connection:
+            return int(await connection.fetchval(_NEWEST))
+
     async def lead(self) -> bool:
         """Become the one leader of the cluster if there is none; return whether this node is."""
         async with self._lend() as connection:
             if not self._leads:
-                self._leads = await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", _SPACE, _LEADER)
+                self._leads = await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", SPACE, LEADER)
             return self._leads
 
     async def list_beats(self) -> Mapping[tuple[str, int], int]:
@@ -152,8 +187,12 @@ class NodeSession:
             return {(row["id"], row["epoch"]): row["beat"] for row in await connection.fetch(_BEATS)}
 
     async def declare_dead(self, node: str, epoch: int) -> bool:
-        """Declare a node dead and free what it has claimed; return False if it has registered again or stopped."""
+        """Declare a node dead and free what it has claimed; return False if it has registered again or stopped.
+
+        Its connections are ended first: a write that it was frozen in would have to be waited for.
+        """
         async with self._lend(FREE_S) as connection, connection.transaction():
+            await end_node(connection, node, epoch)
             if await connection.fetchval(_END, node, epoch, "dead") is None:
                 return False
             await _free(connection, node)
@@ -163,6 +202,30 @@ class NodeSession:
         """Send messages of fewer than 8,000 bytes to every node."""
         async with self._lend() as connection:
             await connection.execute("SELECT pg_notify($1, message) FROM unnest($2::text[]) message", RINGS, messages)
+
+    async def find_leader(self) -> tuple[int, int] | None:
+        """See ``node_backends.find_leader``."""
+        async with self._lend() as connection:
+            return await find_leader(connection)
+
+    async def end_leader(self, leader: tuple[int, int], alive: Iterable[str]) -> bool:
+        """End the connection of the ``leader``, unless it is one of the nodes that are ``alive``; return whether."""
+        pid, number = leader
+        if number in map(number_node, alive):
+            return False
+        async with self._lend() as connection:
+            await end_leader(connection, pid)
+        return True
+
+    async def end_stuck(self) -> Collection[str]:
+        """See ``node_backends.end_stuck``."""
+        async with self._lend() as connection:
+            return await end_stuck(connection)
+
+    async def delete_old(self) -> Sequence[str]:
+        """Delete what the store has of nodes that ended ``KEPT_DAYS`` ago and left nothing; return their ids."""
+        async with self._lend(FREE_S) as connection:
+            return [row["id"] for row in await connection.fetch(_DELETE_OLD)]
 
     async def leave(self) -> None:
         """Take this node out of the cluster, in order, and close the connection."""
@@ -225,6 +288,7 @@ class NodeSession:
             await connection.add_listener(CHANGES, self._hear)
             await connection.add_listener(RINGS, self._hear_ring)
             connection.add_termination_listener(self._hear)
+            self.incarnation = await read_incarnation(connection)
         except BaseException:
             connection.terminate()
             raise
@@ -238,8 +302,8 @@ class NodeSession:
             raise DatabaseInUse(
                 f"A gateway without cluster.enabled uses the database {self._address.name}. Stop it first"
             )
-        number = int(self.node.id[:7], 16) + 1  # 0 is the leader's
-        if not await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", _SPACE, number):
+        number = number_node(self.node.id)
+        if not await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", SPACE, number):
             raise DatabaseInUse(
                 f"Another process runs as the node {self.node.id} on the database {self._address.name}. If this data "
                 "folder is a copy of that one's, delete the file node.id in it"

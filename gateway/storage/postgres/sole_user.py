@@ -35,7 +35,10 @@ class DatabaseUser(Protocol):
 
     @property
     def fence(self) -> Executable | None:
-        """What each write executes first; if it finds no row, nothing may be written. None: nothing."""
+        """What each write executes first: it takes the lock of writes, and ``alive`` is null if none may be made.
+
+        None: the lock alone decides.
+        """
         ...
 
     async def hold(self, wait_s: float = 0.0) -> None:

@@ -1,0 +1,76 @@
+"""The journal of a node: what the store has had for less than a minute is kept.
+
+A standby server that takes the place of a lost one may lack the last commits. What they had is posted again from here.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import structlog
+
+from gateway.domain.request_log import RequestRecord
+from gateway.storage.journal import ROTATE_BYTES, RequestJournal, parse_journal
+
+KEPT_S = 60.0
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class KeptJournal(RequestJournal):
+    """A journal whose files stay for ``KEPT_S`` after they were written anew, under another name.
+
+    The rows are not written twice: a second name for the file costs nothing per request.
+
+    Args:
+        path: the journal.
+        rotate_bytes: how much it grows before it is written anew.
+        now: seconds of a monotonic clock.
+    """
+
+    def __init__(
+        self, path: Path, *, rotate_bytes: int = ROTATE_BYTES, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._now = now
+        self._kept: deque[tuple[Path, float]] = deque()
+        self._numbers = 0
+        for former in path.parent.glob(f"{path.name}.kept-*"):
+            former.unlink(missing_ok=True)
+        super().__init__(path, rotate_bytes=rotate_bytes)
+
+    def keep_all(self) -> Sequence[Path]:
+        """Write the journal anew; return the files that have everything that was stored in the last ``KEPT_S``."""
+        self.renew()
+        return [path for path, _ in self._kept]
+
+    def select_stored(self, rows: Sequence[RequestRecord]) -> Sequence[RequestRecord]:
+        """Return those of ``rows`` that the store has, or has had."""
+        return [row for row in rows if row.id not in self._open]
+
+    def close(self) -> None:
+        super().close()
+        self._drop(float("inf"))
+
+    def _write_anew(self) -> int:
+        self._drop(self._now() - KEPT_S)
+        self._numbers += 1
+        kept = self._path.with_name(f"{self._path.name}.kept-{self._numbers}")
+        try:
+            os.link(self._path, kept)
+            self._kept.append((kept, self._now()))
+        except FileNotFoundError:  # the first journal of this folder
+            pass
+        except OSError as error:  # a file system without links
+            log.warning("journal_not_kept", error=str(error))
+        return super()._write_anew()
+
+    def _drop(self, before_s: float) -> None:
+        while self._kept and self._kept[0][1] < before_s:
+            self._kept.popleft()[0].unlink(missing_ok=True)
+
+
+def read_settled(path: Path) -> Sequence[RequestRecord]:
+    """Return the rows of the requests in a journal's file that had ended."""
+    return [found.row for found in parse_journal(path.read_bytes())[0] if found.settled]
