@@ -1,9 +1,7 @@
 """Gateway processes on one PostgreSQL database: what is changed at one is in force at all of them."""
 
 import asyncio
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -184,41 +182,3 @@ def run_command(words: Sequence[str], environ: Mapping[str, str]) -> subprocess.
         env={**kept, "GATEWAY_DISCOVER": "0", **environ},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-
-
-@pytest.mark.soak
-async def test_a_frozen_node_is_declared_dead_and_joins_again_when_it_wakes(
-    tmp_path: Path, url: str, tables: dict[str, Any], connection: asyncpg.Connection
-) -> None:
-    async with start_nodes(tmp_path, [url] * 2, tables) as nodes:
-        first, second = nodes
-        key = await first.ask("keys", {"name": "k", "account": "acme"})
-        await eventually(all_answer(nodes, key["secret"], 200), WITHIN_S)
-        name = (second.data / "node.id").read_text()
-
-        async def find(state: str, epoch: int) -> bool:
-            row = await connection.fetchrow("SELECT state, epoch FROM nodes WHERE id = $1", name)
-            return tuple(row) == (state, epoch)
-
-        async def is_disabled() -> bool:  # a node that freezes in a transaction holds its locks for ten seconds
-            with contextlib.suppress(AssertionError):
-                await first.ask(f"keys/{key['id']}", {"status": "disabled"}, "PATCH")
-                return True
-            return False
-
-        os.kill(second.pid, signal.SIGSTOP)
-        try:
-            await eventually(is_disabled, WITHIN_S)
-            await eventually(lambda: find("dead", 1), 90)
-        finally:
-            os.kill(second.pid, signal.SIGCONT)
-        seen = set()
-
-        async def is_back() -> bool:
-            seen.add(await call(second, key["secret"]))
-            return 401 in seen
-
-        await eventually(is_back, WITHIN_S)
-        assert seen <= {401, 503}
-        await eventually(lambda: find("live", 2), WITHIN_S)
-        assert [await node.end() for node in nodes] == [0, 0]

@@ -4,12 +4,11 @@ import asyncio
 import time
 from pathlib import Path
 
-import asyncpg
 import pytest
 
-from tests.support.cluster import start_nodes
+from tests.support.cluster import find_leader, start_nodes
 from tests.support.gateway import channel
-from tests.support.gateway_process import GatewayProcess, eventually
+from tests.support.gateway_process import eventually
 from tests.support.postgres import SharedPostgres
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.steady_callers import SteadyCallers
@@ -19,22 +18,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 FENCE_S, BACK_S = 10.0, 3.0
 AWAY_S = 30.0
 PRICE = {"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 1}
-_LEADER = """
-SELECT own.objid FROM pg_locks leader JOIN pg_locks own USING (pid, database)
-WHERE leader.locktype = 'advisory' AND leader.classid = 7130 AND leader.objid = 0 AND leader.objsubid = 2
-  AND own.classid = 7130 AND own.objid <> 0
-  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-"""
-
-
-async def find_leader(url: str, nodes: list[GatewayProcess]) -> int:
-    """Which of the nodes leads."""
-    connection = await asyncpg.connect(url)
-    try:
-        number = await connection.fetchval(_LEADER)
-    finally:
-        await connection.close()
-    return [int((node.data / "node.id").read_text()[:7], 16) + 1 for node in nodes].index(number)
 
 
 @pytest.mark.soak
@@ -50,7 +33,7 @@ async def test_a_node_that_is_cut_off_stops_in_time_and_is_back_at_once(
         proxies = [one, two]
         urls = [url.replace(f":{port}/", f":{proxy.port}/") for proxy in proxies]
         async with start_nodes(tmp_path, urls, tables) as nodes:
-            leader = await find_leader(url, list(nodes))
+            leader = await find_leader(url, nodes)
             cut = leader if leads else 1 - leader
             whole = 1 - cut
             keys = [

@@ -6,9 +6,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+
 from tests.support.gateway_process import GatewayProcess
 
 MASTER_KEY = "5a" * 32
+_LEADER = """
+SELECT own.objid FROM pg_locks leader JOIN pg_locks own USING (pid, database)
+WHERE leader.locktype = 'advisory' AND leader.classid = 7130 AND leader.objid = 0 AND leader.objsubid = 2
+  AND own.classid = 7130 AND own.objid <> 0
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
 
 
 def make_node(path: Path, url: str, tables: Mapping[str, Any]) -> GatewayProcess:
@@ -28,3 +36,13 @@ async def start_nodes(
             stack.push_async_callback(node.kill)
         await asyncio.gather(*(node.start() for node in nodes))
         yield nodes
+
+
+async def find_leader(url: str, nodes: Sequence[GatewayProcess]) -> int:
+    """Which of the nodes leads."""
+    connection = await asyncpg.connect(url)
+    try:
+        number = await connection.fetchval(_LEADER)
+    finally:
+        await connection.close()
+    return [int((node.data / "node.id").read_text()[:7], 16) + 1 for node in nodes].index(number)
