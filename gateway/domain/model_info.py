@@ -18,6 +18,24 @@ class ModelInfo:
     absences: int = 0
 
 
+@attrs.frozen
+class ModelList:
+    """What the provider of a channel has answered to a node of a cluster.
+
+    Attributes:
+        models: None if it has never listed any.
+        fetched_ms: when it was asked last, in Unix milliseconds.
+        error: why it did not list them then; None if it did.
+    """
+
+    channel: str
+    provider: str
+    base_url: str
+    models: tuple[ModelInfo, ...] | None
+    fetched_ms: int
+    error: str | None = None
+
+
 def merge(known: Mapping[str, ModelInfo], listing: Iterable[ModelInfo]) -> dict[str, ModelInfo]:
     """Return the known models after a successful ``listing``: new ones added, those absent twice in a row removed.
 

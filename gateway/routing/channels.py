@@ -52,6 +52,7 @@ class ChannelService:
 
     Attributes:
         leads: returns whether this process is the one that tests channels that are held.
+        listed: called with what a provider has answered when it was asked for its models.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class ChannelService:
         self._found: tuple[Channel, ...] | None = None
         self._changing = asyncio.Lock()
         self.leads: Callable[[], bool] = lambda: True
+        self.listed: Callable[[Channel, Answer], None] = lambda *_: None
 
     async def declare(self, channels: Iterable[Channel]) -> None:
         """The file declares exactly these; what is stored is read anew. Raises ``StoreUnavailable``."""
@@ -235,6 +237,7 @@ class ChannelService:
         """Take in the list of models of a channel that synchronises, or why there is none."""
         if not channel.sync:
             return
+        self.listed(channel, answer)
         if answer.error is not None:
             self._catalog.note_failure(channel, answer.error.message)
             log.warning("models_not_synced", channel=channel.name, error=answer.error.message)

@@ -76,6 +76,7 @@ if TYPE_CHECKING:  # they import Authlib and OpenTelemetry, which are extras
     from gateway.auth.provider_sign_in import ProviderSignIn
     from gateway.cluster.node import ClusterNode
     from gateway.observability.span_export import SpanExporter
+    from gateway.routing.shared_models import SharedModelLists
 
 
 @attrs.define
@@ -170,6 +171,7 @@ class RoutingServices:
 
     Attributes:
         fetch_models: lists the models of a channel's provider.
+        model_lists: shares them among the nodes of a cluster; None: there is no other node.
         secret_box: encrypts what is stored of secrets.
     """
 
@@ -181,6 +183,7 @@ class RoutingServices:
     kept_responses: KeptResponses
     fetch_models: Fetch
     secret_box: SecretBox
+    model_lists: "SharedModelLists | None" = None
 
 
 @attrs.frozen

@@ -146,7 +146,11 @@ def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -
     jobs.start("flush_ledger", services.billing.flusher.run)
     if services.billing.keeper is not None:
         jobs.start("keep_credit", services.billing.keeper.run)
-    jobs.start("sync_models", ModelSyncer(routing.catalog, routing.channels, interval=interval).run)
+    if (lists := routing.model_lists) is None:
+        jobs.start("sync_models", ModelSyncer(routing.catalog, routing.channels, interval=interval).run)
+    else:
+        jobs.start("sync_models", lists.run)
+        jobs.start("sweep_models", run_once(services, lists.sweep))
     jobs.start("retry_channels", ChannelRetrier(routing.channels).run)
     jobs.start("probe_channels", ChannelProber(routing.catalog, routing.load_balancer, routing.fetch_models).run)
     if isinstance(storage.database, SqliteDatabase):

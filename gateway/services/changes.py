@@ -28,8 +28,8 @@ async def follow_changes(services: Services, node: "ClusterNode") -> None:
 class _Follower:
     """Applies changes to what this process has in memory.
 
-    Keys and accounts are in force when a method returns: the fence counts on it. A channel may have to be asked for
-    its models, which may take long; that goes on in the background.
+    Keys and accounts are in force when a method returns: the fence counts on it. Channels and their models follow in
+    the background.
     """
 
     def __init__(self, services: Services) -> None:
@@ -42,6 +42,8 @@ class _Follower:
         kinds = {each.kind for each in changes}
         if keys or accounts:
             await self._services.auth.api_keys.reload_some(keys, accounts)
+        if listed := {each.id for each in changes if each.kind == "model_list"}:
+            self._services.background.start(self._load_models(listed))
         await self._apply_rest(settings="setting" in kinds, channels="channel" in kinds)
 
     async def reload(self) -> None:
@@ -49,6 +51,7 @@ class _Follower:
         if self._services.billing.keeper is not None:
             self._services.billing.keeper.distrust_leases()
         await self._services.auth.api_keys.reload()
+        self._services.background.start(self._load_models(None))
         await self._apply_rest(settings=True, channels=True)
 
     async def restore(self) -> None:
@@ -71,9 +74,20 @@ class _Follower:
             self._channels_changed = False
             try:
                 changed = await service.adopt_stored()
-                await asyncio.gather(*map(service.sync, changed))
+                await self._load_models({channel.name for channel in changed})
             except StoreUnavailable:
                 self._channels_changed = True
                 await asyncio.sleep(_AGAIN_S)
             except GatewayError as error:
                 log.error("channels_not_followed", error=error.message)  # noqa: TRY400 - a refusal, not a bug
+
+    async def _load_models(self, names: set[str] | None) -> None:
+        """Use the model lists that another node has stored, of all channels if ``names`` is None."""
+        lists = self._services.routing.model_lists
+        while lists is not None:
+            try:
+                await lists.load(names)
+            except StoreUnavailable:
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                return

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 from gateway.config.reload import build_channels, build_models, build_tariff
 from gateway.demo.server import DEMO_MODELS, DemoUpstream
@@ -27,6 +28,9 @@ from gateway.storage.encryption import DecryptionFailed, SecretBox
 from gateway.storage.kept_responses import KeptResponseRepository
 from gateway.storage.response_owners import ResponseOwnerRepository
 from gateway.upstream.interface import HttpClient
+
+if TYPE_CHECKING:
+    from gateway.routing.shared_models import SharedModelLists
 
 
 async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServices:
@@ -59,7 +63,27 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
     owners = ResponseOwners(ResponseOwnerRepository(database), kept, options.clock)
     stack.push_async_callback(owners.close)
     stack.push_async_callback(kept.close)
-    return RoutingServices(catalog, load_balancer, channels, router, owners, kept, fetch, secret_box)
+    shared = None if services.storage.node is None else await _share_models(services, catalog, channels)
+    return RoutingServices(catalog, load_balancer, channels, router, owners, kept, fetch, secret_box, shared)
+
+
+async def _share_models(services: Services, catalog: ModelCatalog, channels: ChannelService) -> "SharedModelLists":
+    """Use the model lists of the cluster, and store those of this node for it. Raises ``StoreUnavailable``."""
+    # ruff: noqa: PLC0415 - a gateway that is no node has no use for them
+    from gateway.routing.shared_models import SharedModelLists
+    from gateway.storage.model_lists import ModelListRepository
+
+    shared = SharedModelLists(
+        catalog,
+        channels,
+        ModelListRepository(services.storage.database),
+        interval=services.live_config.find_sync_interval_s,
+        clock=services.clock,
+        start=services.background.start,
+    )
+    channels.listed = shared.note
+    await shared.load()
+    return shared
 
 
 async def _fetch_models(client: HttpClient, clock: Callable[[], float], channel: Channel) -> list[ModelInfo]:

@@ -1,0 +1,73 @@
+"""The models that each channel's provider has listed last, to whichever node. Only PostgreSQL has this table."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import attrs
+import orjson
+from sqlalchemy import bindparam, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.model_info import ModelInfo, ModelList
+from gateway.storage.database import Database
+
+KEPT_MS = 7 * 24 * 3_600 * 1000
+"""Lists of channels that are asked no longer."""
+_COLUMNS = "SELECT channel, provider, base_url, models::text, fetched_ms, error FROM model_lists"
+_ALL = text(_COLUMNS)
+_SOME = text(f"{_COLUMNS} WHERE channel IN :names").bindparams(bindparam("names", expanding=True))
+# A failure keeps the models that the same provider has listed before.
+_PUT = text("""
+INSERT INTO model_lists AS m (channel, provider, base_url, models, fetched_ms, error)
+VALUES (:channel, :provider, :base_url, CAST(:models AS jsonb), :fetched_ms, :error)
+ON CONFLICT (channel) DO UPDATE SET provider = excluded.provider, base_url = excluded.base_url,
+  fetched_ms = excluded.fetched_ms, error = excluded.error,
+  models = CASE WHEN excluded.error IS NULL OR (m.provider, m.base_url) <> (excluded.provider, excluded.base_url)
+    THEN excluded.models ELSE m.models END
+WHERE excluded.fetched_ms > m.fetched_ms
+""")
+_SWEEP = text("DELETE FROM model_lists WHERE fetched_ms < :before_ms")
+
+
+class ModelListRepository:
+    """The table ``model_lists``. Every method raises ``StoreUnavailable`` if the database does not answer."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list_models(self, channels: Collection[str] | None = None) -> Sequence[ModelList]:
+        """Return the lists of some channels, or of all."""
+        wanted = _ALL if channels is None else _SOME.bindparams(names=sorted(channels))
+        return [_parse(row) for row in await self._database.read(wanted)]
+
+    async def put_list(self, listed: ModelList) -> None:
+        """Store what a provider has answered, unless a later answer is stored."""
+        models = None if listed.models is None else [attrs.astuple(model)[:3] for model in listed.models]
+        values = {
+            "channel": listed.channel,
+            "provider": listed.provider,
+            "base_url": listed.base_url,
+            "models": orjson.dumps(models).decode(),
+            "fetched_ms": listed.fetched_ms,
+            "error": listed.error,
+        }
+
+        async def put(connection: AsyncConnection) -> None:
+            await connection.execute(_PUT, values)
+
+        await self._database.write(put)
+
+    async def sweep(self, now_ms: int) -> None:
+        """Delete lists that were not renewed for ``KEPT_MS``."""
+
+        async def sweep(connection: AsyncConnection) -> None:
+            await connection.execute(_SWEEP, {"before_ms": now_ms - KEPT_MS})
+
+        await self._database.write(sweep)
+
+
+def _parse(row: Any) -> ModelList:
+    channel, provider, base_url, models, fetched_ms, error = row
+    listed = orjson.loads(models)
+    parsed = None if listed is None else tuple(ModelInfo(*model) for model in listed)
+    return ModelList(channel, provider, base_url, parsed, fetched_ms, error)
