@@ -6,8 +6,9 @@ from typing import Any
 
 import attrs
 import pytest
+from sqlalchemy import update
 
-from gateway.batches.journal import BatchGone, BatchJournal
+from gateway.batches.journal import BatchGone, BatchJournal, BatchMoved
 from gateway.batches.result_files import ResultFiles
 from gateway.domain.account import Account
 from gateway.domain.batch import Batch, LineResult
@@ -15,6 +16,7 @@ from gateway.errors import StoreUnavailable
 from gateway.formats.openai.batches import build_answer_line, build_unsent_line
 from gateway.storage.batches import BatchRepository
 from gateway.storage.file_folder import FileFolder, make_client_id
+from gateway.storage.schema import batches
 from tests.support.repositories import Repositories
 
 
@@ -87,3 +89,60 @@ async def test_a_journal_that_has_stopped_refuses_instead_of_waiting(tmp_path: P
         for claim in (waiting, journal.claim(2)):
             with pytest.raises(StoreUnavailable):
                 await claim
+
+
+async def test_a_node_that_was_declared_dead_changes_nothing_of_a_batch_that_another_runs(tmp_path: Path) -> None:
+    _, alone, _ = await open_journal(tmp_path / "files")
+    database, folder = alone._database, FileFolder(tmp_path / "files")
+    (batch,) = await alone.list_unfinished()
+    stores = [BatchRepository(database, lambda name=name: name) for name in ("a:1", "b:1")]  # type: ignore[misc]
+    first = await stores[0].claim_batch(batch)
+    assert first is not None
+    assert await stores[1].claim_batch(batch) is None, "another node has it"
+    before = BatchJournal(first, (files := ResultFiles(folder, batch.id, moves=first.moves)), stores[0], lambda: 7)
+    writer: Any = asyncio.create_task(before.run())
+    before.add(make_result(batch, 1))
+    await before.claim(2)
+
+    await database.change(update(batches).values(owner=""))  # as the leader does
+    (left,) = await stores[1].list_free()
+    taken = await stores[1].claim_batch(left)
+    assert taken is not None
+    later = ResultFiles(folder, batch.id, moves=taken.moves)
+    later.take_over()
+    before.add(make_result(batch, 2))
+    for _ in range(2):
+        with pytest.raises(BatchMoved):
+            await before.claim(3)
+    files.append([make_result(batch, 5)])  # however late
+    later.take_over()
+    assert later.recover()[0] == {"c1"}
+    assert await stores[1].save_batch(attrs.evolve(taken, claimed=4))
+    writer.cancel()
+    (stored,) = await alone.list_unfinished()
+    assert (stored.claimed, stored.moves) == (4, 2)
+
+
+async def test_a_batch_that_was_cancelled_at_another_node_claims_on_as_cancelled(tmp_path: Path) -> None:
+    _, alone, _ = await open_journal(tmp_path / "files")
+    store = BatchRepository(alone._database, lambda: "a:1")
+    (batch,) = await alone.list_unfinished()
+    mine = await store.claim_batch(batch)
+    assert mine is not None
+    journal = BatchJournal(mine, ResultFiles(FileFolder(tmp_path / "files"), batch.id), store, lambda: 7)
+    heard: list[str] = []
+    journal.cancelled = lambda: heard.append("cancelled")
+    writer: Any = asyncio.create_task(journal.run())
+    assert await alone.cancel_batch(batch.id)
+    assert not await alone.cancel_batch(batch.id)
+    assert await store.list_cancelled() == [batch.id]
+    await journal.claim(3)
+    writer.cancel()
+    found = await store.find_batch(batch.id, None)
+    assert found is not None
+    assert (found.status, found.claimed, dict(found.times)["cancelling_at"], heard) == (
+        "cancelling",
+        3,
+        7,
+        ["cancelled"],
+    )
