@@ -31,10 +31,12 @@ class IdempotencyRepository:
 
         async def work(connection: AsyncConnection) -> IdempotencyRecord | None:
             values = {**build_replay(replay), "expired_ms": expired_ms}
-            if (await connection.execute(_write_begin(connection.dialect.name), values)).first():
-                return None
             same = and_(replays.c.key_id == replay.key_id, replays.c.name == replay.name)
-            return parse_replay((await connection.execute(select(*_COLUMNS).where(same))).one())
+            while not (await connection.execute(_write_begin(connection.dialect.name), values)).first():
+                found = (await connection.execute(select(*_COLUMNS).where(same))).first()
+                if found is not None:  # else another node has deleted it meanwhile
+                    return parse_replay(found)
+            return None
 
         return await self._database.write(work)
 
