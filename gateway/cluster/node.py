@@ -1,8 +1,9 @@
 """A node of a cluster: it registers, beats, follows the log of changes, and declares nodes dead while it leads."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 
 import structlog
 
@@ -40,7 +41,7 @@ class ClusterNode:
         clock: gets the store's time.
 
     Attributes:
-        members: the ids of the live nodes, as of the last beat.
+        members: the live nodes, each by its id and with its epoch, as of the last beat.
         leadership: runs what only one of them should do.
         rings: wakes what waits at other nodes.
     """
@@ -59,7 +60,7 @@ class ClusterNode:
         self._seen = 0
         self._stale = False
         self._jobs = JobRunner()
-        self.members: tuple[str, ...] = ()
+        self.members: Mapping[str, int] = MappingProxyType({})
         self.leadership = Leadership()
         self.rings = Rings(session.node.id, session.notify)
         session.rung = self.rings.receive
@@ -87,6 +88,11 @@ class ClusterNode:
     def owns(self, name: str) -> bool:
         """Return whether this node is the one that does what is called ``name``, as of the last beat."""
         return pick_node(name, self.members) == self.id
+
+    def may_live(self, owner: str) -> bool:
+        """Return whether a process, by its ``Node.owner``, may be live: it was at the last beat, or is newer."""
+        node, _, epoch = owner.partition(":")
+        return node in self.members and int(epoch) >= self.members[node]
 
     async def open(self) -> None:
         """Register, and beat from now on. What is read from the store afterwards is newer than the changes seen.
@@ -164,8 +170,9 @@ class ClusterNode:
             await self._bring_back()
             return
         self._seen = seen
-        if self.members != beat.live:
-            self.members = beat.live
+        members = {node: int(epoch) for node, _, epoch in (owner.partition(":") for owner in beat.live)}
+        if self.members != members:
+            self.members = members
             self.rings.hear(MEMBERS)
         self.clock.observe(beat.now_ms, read_boot_time() - asked_s)
         if follows:

@@ -31,11 +31,11 @@ class Rings:
     def __init__(self, node: str, send: Callable[[Sequence[str]], Awaitable[None]]) -> None:
         self._node = node
         self._send = send
-        self._heard_by: defaultdict[str, list[Callable[[str], None]]] = defaultdict(list)
+        self._heard_by: defaultdict[str, list[Callable[[str], object]]] = defaultdict(list)
         self._waiting: dict[Ring, None] = {}
         self._rung = asyncio.Event()
 
-    def subscribe(self, kind: str, hear: Callable[[str], None]) -> None:
+    def subscribe(self, kind: str, hear: Callable[[str], object]) -> None:
         """Call ``hear`` with the name of each ring of that kind."""
         self._heard_by[kind].append(hear)
 

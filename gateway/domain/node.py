@@ -47,7 +47,7 @@ class Change:
 
 @frozen
 class Beat:
-    """What the store answers to a beat: its time, in Unix milliseconds, and the ids of the live nodes."""
+    """What the store answers to a beat: its time, in Unix milliseconds, and the ``Node.owner`` of each live node."""
 
     now_ms: int
     live: tuple[str, ...]

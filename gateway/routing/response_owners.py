@@ -7,6 +7,7 @@ import attrs
 import structlog
 
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import ID_PREFIX
 from gateway.domain.response_owner import KEPT_MS, LONGEST_ID, ResponseOwner
 from gateway.errors import NotFound, StoreUnavailable
@@ -26,12 +27,16 @@ class ResponseOwners:
         store: where that is kept.
         kept: responses that the gateway keeps itself.
         clock: Unix seconds.
+
+    Attributes:
+        pauses_s: how long ``locate`` waits before it looks again: another node may be storing what it looks for.
     """
 
     def __init__(self, store: ResponseOwnerRepository, kept: KeptResponses, clock: Callable[[], float]) -> None:
         self._store = store
         self._kept = kept
         self._clock = clock
+        self.pauses_s: tuple[float, ...] = ()
         self._recent: dict[str, ResponseOwner] = {}
         self._writing: set[asyncio.Task[None]] = set()
 
@@ -39,6 +44,20 @@ class ResponseOwners:
         """Return the owner of a response if that is the account. Raises ``StoreUnavailable``."""
         owner = self._recent.get(response_id) or await self._store.find_owner(response_id)
         return owner if owner is not None and owner.account_id == account_id else None
+
+    async def locate(self, response_id: str, account_id: int) -> KeptResponse | ResponseOwner | None:
+        """Return a response that the gateway keeps, or the owner of another one; None if the account has neither.
+
+        Raises ``StoreUnavailable``.
+        """
+        for pause_s in (None, *self.pauses_s):
+            if pause_s is not None:
+                await asyncio.sleep(pause_s)
+            kept = await self._kept.find(response_id, account_id)
+            found = kept if kept is not None else await self.find(response_id, account_id)
+            if found is not None:
+                return found
+        return None
 
     async def forget(self, response_id: str) -> None:
         """Forget a response that its provider has deleted. Raises ``StoreUnavailable``."""
@@ -73,13 +92,12 @@ class ResponseOwners:
         previous = call.body.get("previous_response_id")
         if previous is None:
             return call
-        kept = await self._kept.find(previous, account_id)
-        if kept is not None:
-            return await self._kept.extend(call, kept)
-        owner = await self.find(previous, account_id)
-        if owner is None:
+        found = await self.locate(previous, account_id)
+        if found is None:
             raise make_missing(previous, "previous_response_id")
-        return attrs.evolve(call, channel=owner.channel)
+        if isinstance(found, KeptResponse):
+            return await self._kept.extend(call, found)
+        return attrs.evolve(call, channel=found.channel)
 
     def note(self, response_id: str, account_id: int, channel: str) -> None:
         """Record the owner of a new response. It is stored in the background."""

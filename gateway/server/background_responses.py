@@ -2,6 +2,7 @@
 
 The client gets a queued response at once and asks for it later. The request goes on as usual: it is among those in
 progress, can be cancelled there, and is settled once. If the gateway is stopped meanwhile, the response has failed.
+In a cluster every node knows which one makes a response: it is kept with the response until that has ended.
 """
 
 import asyncio
@@ -29,6 +30,10 @@ from gateway.server.stream_response import LargeResponse
 _JSON = {"Content-Type": "application/json"}
 _PREFIX = "resp_"
 _NATIVE = "openai_responses"
+_MAKER = "gateway_node"
+"""The field of a kept response that names the process which makes it (``Node.owner``). No client sees it."""
+CANCELLED = "response_cancelled"
+"""The ring of a cancelled response."""
 _RESTARTED = "The gateway was stopped while this response was made"
 Body = dict[str, Any]
 
@@ -64,7 +69,8 @@ def _start(services: Services, active: ActiveInference, call: InferenceRequest) 
     ctx.call = attrs.evolve(call, body=own, keep=None)
     ctx.route = services.routing.router.route(ctx.caller, ctx.call)
     raw = orjson.dumps(queued)
-    call.keep(raw)
+    node = services.storage.node
+    call.keep(raw if node is None else orjson.dumps(queued | {_MAKER: node.owner}))
     services.background.start(_run(services, active, call, queued))
     return raw
 
@@ -102,6 +108,10 @@ async def find_kept(services: Services, response_id: str, account_id: int) -> Ke
     """
     kept_responses = services.routing.kept_responses
     running = _is_active(services, response_id)
+    owners = services.routing.response_owners
+    if owners.pauses_s and not running:
+        found = await owners.locate(response_id, account_id)
+        return found if isinstance(found, KeptResponse) else None
     kept = await kept_responses.find(response_id, account_id)
     if running and not _is_active(services, response_id):
         return await kept_responses.find(response_id, account_id)
@@ -110,11 +120,15 @@ async def find_kept(services: Services, response_id: str, account_id: int) -> Ke
 
 def read_kept(services: Services, kept: KeptResponse) -> bytes:
     """Return a kept response as it is now: one that no request makes any more has failed."""
-    if _is_active(services, kept.id):
+    node = services.storage.node
+    if _is_active(services, kept.id) and node is None:
         return kept.body
     body = orjson.loads(kept.body)
     if body.get("status") not in UNFINISHED:
         return kept.body
+    maker = body.pop(_MAKER, None)
+    if _is_active(services, kept.id) or (node is not None and maker is not None and node.may_live(maker)):
+        return orjson.dumps(body)
     error = {"code": "server_error", "message": _RESTARTED}
     return orjson.dumps(body | {"status": "failed", "error": error})
 
@@ -124,11 +138,21 @@ def cancel_kept(services: Services, kept: KeptResponse) -> bytes:
     body = orjson.loads(kept.body)
     if body.get("background") is not True:
         raise InvalidRequest("Only a response that was created with 'background' can be cancelled", param="id")
-    active = _find_active(services, kept.id)
-    if active is None:
-        return read_kept(services, kept)
-    active.cancel()
+    maker = body.pop(_MAKER, None)
+    if not cancel_active(services, kept.id):
+        node = services.storage.node
+        if node is None or maker is None or not node.may_live(maker):
+            return read_kept(services, kept)
+        node.rings.ring(CANCELLED, kept.id)
     return orjson.dumps(body | {"status": "cancelled"})
+
+
+def cancel_active(services: Services, response_id: str) -> bool:
+    """Cancel a response that this process makes; return whether it does."""
+    active = _find_active(services, response_id)
+    if active is not None:
+        active.cancel()
+    return active is not None
 
 
 def _is_active(services: Services, response_id: str) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 
 import attrs
 from aiohttp import web
@@ -19,6 +20,7 @@ from gateway.proxy.failover import Proxy
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.probe_worker import ChannelProber
 from gateway.routing.sync_worker import ChannelRetrier, ModelSyncer
+from gateway.server.background_responses import CANCELLED, cancel_active
 from gateway.server.context import SERVICES, HttpSettings, Services
 from gateway.server.multipart import FormLimits
 from gateway.services.admin import open_admin
@@ -83,6 +85,7 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
             _start_cleanup(services, jobs)
             start_video_workers(services, stack)
         if services.storage.node is not None:
+            services.storage.node.rings.subscribe(CANCELLED, partial(cancel_active, services))
             with _explain_store_errors(services.options):
                 await follow_changes(services, services.storage.node)
         yield

@@ -32,6 +32,9 @@ from gateway.upstream.interface import HttpClient
 if TYPE_CHECKING:
     from gateway.routing.shared_models import SharedModelLists
 
+_PAUSES_S = (0.1, 0.4)
+"""A node stores a response as it answers; the client may ask another node a moment later."""
+
 
 async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServices:
     """Open routing. Raises ``DatabaseStartupError`` if the secrets of a stored channel cannot be decrypted."""
@@ -61,6 +64,8 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
         KeptResponseRepository(database, secret_box), options.clock, lambda: live_config.config.responses.keep_days
     )
     owners = ResponseOwners(ResponseOwnerRepository(database), kept, options.clock)
+    if services.storage.node is not None:
+        owners.pauses_s = _PAUSES_S
     stack.push_async_callback(owners.close)
     stack.push_async_callback(kept.close)
     shared = None if services.storage.node is None else await _share_models(services, catalog, channels)

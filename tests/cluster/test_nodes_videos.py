@@ -182,7 +182,7 @@ async def test_two_thousand_jobs_over_four_nodes_with_kills(tmp_path: Path, shar
         async def submit_all() -> None:
             for first in range(0, 2000, 20):
                 await asyncio.gather(*(scene.submit(number) for number in range(first, first + 20)))
-                await asyncio.sleep(0.3)
+                await asyncio.sleep(2)  # no more than two nodes can do: what waits then, waits for a node
 
         submitting = asyncio.create_task(submit_all())
         for rest_s in (0, 0, 40, 0, 0, 0):  # the third stays dead until the others have noticed

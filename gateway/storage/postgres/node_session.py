@@ -64,7 +64,7 @@ RETURNING seen_change
 _BEAT = """
 UPDATE beats b SET beat = b.beat + 1, at_ms = NOW, seen_change = $3 FROM nodes n
 WHERE b.node = $1 AND n.id = $1 AND n.epoch = $2 AND n.state = 'live'
-RETURNING b.at_ms, (SELECT array_agg(id ORDER BY id) FROM nodes WHERE state = 'live') AS live
+RETURNING b.at_ms, (SELECT array_agg(id || ':' || epoch ORDER BY id) FROM nodes WHERE state = 'live') AS live
 """.replace("NOW", _NOW)
 _CHANGES = f"SELECT sequence, kind, id FROM changes WHERE sequence > $1 ORDER BY sequence LIMIT {_MOST_CHANGES}"  # noqa: S608
 _BEATS = "SELECT n.id, n.epoch, b.beat FROM nodes n JOIN beats b ON b.node = n.id WHERE n.state = 'live'"
