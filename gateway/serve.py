@@ -67,7 +67,7 @@ async def _serve(options: AppOptions, manager: ServiceManager, on_ready: Callabl
     server = options.config.server
     host, sockets = _open_sockets(server, manager)
     app = create_app(options)
-    runner = _make_runner(app, server)
+    runner = _make_runner(app, server, passed=bool(manager.listening))
     ready, stopping = asyncio.Event(), asyncio.Event()
     reloads: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
@@ -90,6 +90,8 @@ async def _serve(options: AppOptions, manager: ServiceManager, on_ready: Callabl
         await stopping.wait()
         manager.notify("STOPPING=1")
         log.info("gateway_stopping", running=app[SERVICES].drain.inside)
+        if server.shutdown_delay_s:
+            await _leave(app, runner, server.shutdown_delay_s)
     finally:
         loop.add_signal_handler(signal.SIGHUP, _ignore_reload)
         for reload in reloads:  # it may wait for a provider; the next start reads the file anyway
@@ -124,13 +126,24 @@ def _announce(options: AppOptions, host: str, port: int) -> str:
     return url
 
 
-def _make_runner(app: web.Application, server: ServerSection) -> GatewayRunner:
+async def _leave(app: web.Application, runner: GatewayRunner, delay_s: float) -> None:
+    """Serve on for ``delay_s`` while ``/readyz`` and every response say that it ends. A second signal ends it."""
+    drain, loop = app[SERVICES].drain, asyncio.get_running_loop()
+    drain.leaving = True
+    runner.end_connections()
+    until = loop.time() + delay_s
+    while loop.time() < until and not drain.hurried:  # noqa: ASYNC110 - once a process, and a signal is no event
+        await asyncio.sleep(_POLL_S)
+
+
+def _make_runner(app: web.Application, server: ServerSection, *, passed: bool) -> GatewayRunner:
     return GatewayRunner(
         app,
         access_log=None,
         handler_cancellation=True,
         keepalive_timeout=server.keepalive_s,
         limits=find_limits(raise_descriptors(), server.max_connections, server.max_connections_per_address),
+        passed=passed,
         read_bufsize=READ_BUFFER,
         shutdown_timeout=SHUTDOWN_TIMEOUT_S,
     )

@@ -60,6 +60,14 @@ class ServerSection:
     drain_timeout_s: float = attrs.field(
         default=30.0, metadata=about("time that running requests get to finish after SIGTERM", NOT_NEGATIVE)
     )
+    shutdown_delay_s: float = attrs.field(
+        default=0.0,
+        metadata=about(
+            "how long after SIGTERM requests are still accepted, before drain_timeout_s begins; /readyz answers 503 "
+            "meanwhile, so that a load balancer sends no more",
+            NOT_NEGATIVE,
+        ),
+    )
     keepalive_timeout_s: float = attrs.field(
         default=0.0,
         metadata=about(

@@ -86,9 +86,11 @@ class DrainState:
     Attributes:
         inside: requests whose body is being read, or that run.
         hurried: the shutdown does not wait for them.
+        leaving: the gateway will soon stop: a load balancer should send it no more.
     """
 
     open: bool = True
+    leaving: bool = False
     inside: int = 0
     hurried: bool = False
 

@@ -6,9 +6,12 @@ of them through a private method (``_make_server``), which a test watches.
 """
 
 import asyncio
+import contextlib
 import gc
 import math
+import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, cast
 
 from aiohttp import StreamReader, web
@@ -235,6 +238,13 @@ class GatewayServer(web.Server):
         """A protocol for a new connection."""
         return GatewayProtocol(self, loop=self._loop, **self._kwargs)
 
+    def end_connections(self) -> None:
+        """Say in each response from now on that its connection ends with it."""
+        self.request_handler = handler = partial(_answer_last, self.request_handler)
+        self.reserved_handler = partial(_answer_last, self.reserved_handler)
+        for each in self.connections:
+            each._request_handler = handler  # noqa: SLF001 - see the module's docstring
+
     async def watch(self) -> None:
         """Once a second close what has no business here, while connections are many."""
         while self.limiter is not None:
@@ -272,19 +282,49 @@ def _is_whole(message: RawRequestMessage, payload: StreamReader) -> bool:
     return payload.is_eof() and (message.chunked or "Transfer-Encoding" not in message.headers)
 
 
+async def _answer_last(
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse]], request: web.Request
+) -> web.StreamResponse:
+    """Answer a request as if its client had asked for the end of the connection."""
+    request._message = request._message._replace(should_close=True)  # noqa: SLF001 - see the module's docstring
+    return await answer(request)
+
+
+def _accept_waiting(site: web.BaseSite) -> list[socket.socket]:
+    """Accept the connections that wait in the kernel, which would reset them: their clients may have sent a request.
+
+    A client of HTTPS waits for the gateway's first word, and knows by the reset that nothing was read.
+    """
+    accepted: list[socket.socket] = []
+    if not isinstance(site, web.SockSite) or site._ssl_context is not None:  # noqa: SLF001 - see above
+        return accepted
+    listener: socket.socket = site._sock  # noqa: SLF001 - see above
+    listener.setblocking(False)
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = listener.accept()
+            connection.setblocking(False)
+            accepted.append(connection)
+    return accepted
+
+
 class GatewayRunner(web.AppRunner):
     """Runs the application on ``GatewayServer``.
 
     Args:
         app: the application.
         limits: of connections; None: any number.
+        passed: the sockets belong to a service manager, and the next gateway serves what waits for them.
     """
 
-    __slots__ = ("_limits", "_watch")
+    __slots__ = ("_limits", "_passed", "_watch")
 
-    def __init__(self, app: web.Application, *, limits: ConnectionLimits | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, app: web.Application, *, limits: ConnectionLimits | None = None, passed: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(app, **kwargs)
         self._limits = limits
+        self._passed = passed
         self._watch: asyncio.Task[None] | None = None
 
     async def _make_server(self) -> web.Server:
@@ -310,11 +350,26 @@ class GatewayRunner(web.AppRunner):
         # asyncio drops a connection that it has accepted if the socket is closed before its transport is made.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        for site in list(self.sites):
+        waiting = [] if self._passed else list(map(_accept_waiting, self.sites))
+        sites = list(self.sites)
+        for site in sites:
             await site.stop()
+        for connections in waiting:
+            for connection in connections:
+                await self._serve(connection)
         if isinstance(self.server, GatewayServer):
             await self.server.await_first_requests()
         await super().cleanup()
+
+    def end_connections(self) -> None:
+        """Close every connection after its next response, which says so: no client then uses one that is closed."""
+        if isinstance(self.server, GatewayServer):
+            self.server.end_connections()
+
+    async def _serve(self, connection: socket.socket) -> None:
+        """Serve a connection that the kernel has accepted."""
+        with contextlib.suppress(OSError):  # its client has left
+            await asyncio.get_running_loop().connect_accepted_socket(cast("Any", self.server), connection)
 
     def _stop_accepting(self) -> None:
         """Leave new connections to the kernel: a socket that systemd passed is served by the next gateway."""

@@ -58,6 +58,9 @@ class GatewayProcess:
         command: the module that Python runs, or ``-c`` and a program whose imports are its own; and the words before
             the options of ``serve``.
         environ: what its environment has besides.
+
+    Attributes:
+        port: where it listens; 0 picks a free one at each start.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class GatewayProcess:
         self.err = data.with_suffix(".err")
         self.config.write_text(write_toml({"server": {"log_format": "json"}, **tables}))
         self.url = self.token = ""
+        self.port = 0
         self._command = command
         self._environ = environ
         self._process: Forked | subprocess.Popen[bytes] | None = None
@@ -96,7 +100,7 @@ class GatewayProcess:
     def launch(self) -> None:
         """Start the process, and wait for nothing."""
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
-        options = ("--port", "0", "--data", str(self.data), "--config", str(self.config))
+        options = ("--port", str(self.port), "--data", str(self.data), "--config", str(self.config))
         words, cwd = [*self._command, *options], Path(__file__).parents[2]
         env = {**kept, "GATEWAY_DISCOVER": "0", **self._environ}
         if self._command[0] != "-c":

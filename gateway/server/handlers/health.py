@@ -54,7 +54,7 @@ async def get_readiness(request: web.Request) -> web.Response:
     """``GET /readyz``: not draining, the database is writable and a channel is available; else 503 and why."""
     services = request.app[SERVICES]
     problems = []
-    if not services.drain.open:
+    if services.drain.leaving or not services.drain.open:
         problems.append("shutting down")
     try:
         await request.app[CHECK].run(request.app)
