@@ -39,7 +39,8 @@ KEYS = 8
 """Each belongs to one node, as long as that serves."""
 PIECES = [event(delta(letter)) for letter in "abcdef"]
 END = event(delta("", "stop"))
-DELAY_S = 1.0
+DELAY_S = 2.5
+"""Longer than the proxies take a node for dead that has come back."""
 
 
 def find_port() -> int:
@@ -95,8 +96,8 @@ def run_caddy(folder: Path, nodes: Sequence[GatewayProcess]) -> Iterator[str]:
 class Callers:
     """Each calls with a key of its own, now for a stream and now for a whole answer."""
 
-    def __init__(self, url: str, secrets: Sequence[str]) -> None:
-        self._url, self._secrets = url, secrets
+    def __init__(self, url: str, secrets: Sequence[str], log: Path) -> None:
+        self._url, self._secrets, self.log = url, secrets, log
         self.done: Counter[str] = Counter()
         self.failed: list[str] = []
         self.going_on = True
@@ -117,7 +118,7 @@ class Callers:
             return bool(self.failed) or self.done.total() >= until
 
         await eventually(is_reached, 60)
-        assert not self.failed, self.failed[0]
+        assert not self.failed, (self.failed[0], self.log.read_text()[-2000:])
 
     async def _call(self, caller: aiohttp.ClientSession, *, stream: bool) -> None:
         body = {**HELLO, "model": "s" if stream else "m", "max_tokens": 10, "stream": stream}
@@ -150,6 +151,13 @@ async def is_answering(url: str) -> bool:
         async with aiohttp.ClientSession() as client, client.get(f"{url}/healthz") as response:
             return response.status == 200
     return False
+
+
+async def wait_for(proxy: str, log: Path) -> None:
+    try:
+        await eventually(lambda: is_answering(proxy), 30)
+    except TimeoutError:
+        raise AssertionError(log.read_text()[-4000:]) from None
 
 
 async def find_readiness(node: GatewayProcess) -> int:
@@ -202,8 +210,8 @@ async def test_nodes_are_restarted_one_after_the_other_and_no_call_fails(
                 for number in range(KEYS)
             ]
             with run_proxy(tmp_path, nodes) as proxy:
-                await eventually(lambda: is_answering(proxy), 30)
-                callers = Callers(proxy, [key["secret"] for key in made])
+                await wait_for(proxy, tmp_path / "error")
+                callers = Callers(proxy, [key["secret"] for key in made], tmp_path / "error")
                 calls = [asyncio.create_task(callers.run(number)) for number in range(KEYS)]
                 for node in nodes:
                     await callers.wait(20)
