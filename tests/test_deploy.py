@@ -10,12 +10,14 @@ import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import orjson
 import pytest
 import yaml
 
+from gateway.config.loader import read_config
 from tests.support.fault_scene import UNHURRIED
 from tests.support.gateway import HELLO, KEY, channel
 from tests.support.proxies import make_context
@@ -183,11 +185,46 @@ def test_the_composition_keeps_the_root_read_only() -> None:
             assert not source.startswith("./") or (ROOT / source).exists(), source
 
 
-def test_the_chart_renders_what_kubernetes_knows() -> None:
+def render_chart(*values: str) -> list[dict[str, Any]]:
     helm = find_tool("helm", "helm") if shutil.which("helm") else pytest.skip("no helm: https://helm.sh")
     chart = str(DEPLOY / "helm" / "model-gateway")
-    subprocess.run([helm, "lint", "--strict", chart], check=True, capture_output=True)
-    options = ["--set", "ingress.enabled=true,existingSecret=keys,settings=[server]"]
+    options = ["--set", ",".join(values)] if values else []
+    subprocess.run([helm, "lint", "--strict", chart, *options], check=True, capture_output=True)
     done = subprocess.run([helm, "template", "x", chart, *options], check=True, capture_output=True, text=True)
-    kinds = [made["kind"] for made in yaml.safe_load_all(done.stdout)]
-    assert kinds == ["ConfigMap", "Service", "StatefulSet", "Ingress"]
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def test_the_chart_renders_what_kubernetes_knows() -> None:
+    made = render_chart("ingress.enabled=true", "existingSecret=keys", "settings=[server]")
+    assert [each["kind"] for each in made] == ["ConfigMap", "Service", "StatefulSet", "Ingress"]
+    assert made[2]["spec"]["replicas"] == 1
+
+
+@pytest.mark.parametrize(("journal", "kind"), [("disk", "StatefulSet"), ("store", "Deployment")])
+def test_the_chart_renders_nodes_of_a_cluster(journal: str, kind: str) -> None:
+    made = {each["kind"]: each for each in render_chart(
+        "cluster.enabled=true", f"cluster.journal={journal}", "cluster.replicas=3", "existingSecret=keys"
+    )}  # fmt: skip
+    assert set(made) == {"PodDisruptionBudget", "Service", kind}
+    spec = made[kind]["spec"]
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    environ = {
+        each["name"]: each.get("value", "10.1.2.3").replace("$(POD_IP)", "10.1.2.3") for each in container["env"]
+    }
+    del environ["POD_IP"]
+    secret = {"GATEWAY_STORE__URL": "postgresql://db/gateway", "GATEWAY_STORE__MASTER_KEY": "5a" * 32}
+    config = read_config(None, environ | secret)
+    assert (config.cluster.enabled, config.cluster.journal) == (True, journal)
+    assert config.cluster.url == "http://10.1.2.3:8080"
+    assert pod["terminationGracePeriodSeconds"] > config.server.shutdown_delay_s + config.server.drain_timeout_s + 5
+    assert spec["replicas"] == 3
+    assert ("volumeClaimTemplates" in spec) == (journal == "disk")
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert made["PodDisruptionBudget"]["spec"]["selector"] == spec["selector"]
+
+
+@pytest.mark.parametrize("value", ["cluster.journal=none", "cluster.enabled=true"])
+def test_the_chart_refuses_a_cluster_that_cannot_start(value: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        render_chart(value)
