@@ -101,10 +101,9 @@ class QuotaService:
                 self._counters.give_back(permit, 0)
 
     async def admit(self, ctx: RequestContext, options: Sequence[Target], *, journaled: bool = True) -> None:
-        """Reserve money, take a permit, and write the start of the request to the journal.
+        """Reserve money, take a permit, note the start. Raises ``QuotaExceeded, RateLimited, StoreUnavailable``.
 
-        The reservation covers the dearest target and, with a quota, the longest answer that the request allows, as far
-        as is left: parallel requests cannot each spend it. Raises ``QuotaExceeded, RateLimited, StoreUnavailable``.
+        The reservation covers the dearest target and, with a quota, the longest allowed answer, as far as is left.
 
         Args:
             ctx: the request; its reservation, permit and rate limits are set.
@@ -133,8 +132,7 @@ class QuotaService:
                 ctx.permit, ctx.rate_limits = permit, permit.standing
             if journaled:
                 start = build_start(ctx, options[0].state.channel.name if options else None, reserve)
-                if not self._journal.start_at_once(start):
-                    await self._journal.start(start)
+                self._journal.start_at_once(start) or await self._journal.start(start)
             admitted = True
         except QuotaExceeded as error:
             _add_hint(error, call, options)
@@ -157,8 +155,7 @@ class QuotaService:
                 permit = await self._counters.take_part(subjects, estimate_tokens(call.prompt_chars))
                 ctx.permit, ctx.rate_limits = permit, permit.standing
             start = build_start(ctx, target.channel.name, reserve)
-            if not self._journal.start_at_once(start):
-                await self._journal.start(start)
+            self._journal.start_at_once(start) or await self._journal.start(start)
             admitted = True
         finally:
             if not admitted:

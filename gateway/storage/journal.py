@@ -73,9 +73,9 @@ class RequestJournal:
         self._open[call.id] = note
         return True
 
-    async def start(self, call: RequestStart) -> None:
-        """Record a request that ``start_at_once`` has not recorded. Raises as it does."""
-        self.start_at_once(call)
+    async def start(self, call: RequestStart) -> bool:
+        """Return True once a request is recorded that ``start_at_once`` has not recorded. Raises as it does."""
+        return self.start_at_once(call)
 
     def start_soon(self, call: RequestStart) -> None:
         """Record a request that a provider has begun by itself. Raises ``StoreUnavailable``."""

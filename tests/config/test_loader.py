@@ -138,6 +138,7 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "SERVER__PORT": ("0", 0),
     "SERVER__BASE_URL": ("https://ai.example.com", "https://ai.example.com"),
     "SERVER__DRAIN_TIMEOUT_S": ("0.5", 0.5),
+    "SERVER__SHUTDOWN_DELAY_S": ("1.5", 1.5),
     "SERVER__KEEPALIVE_TIMEOUT_S": ("7.5", 7.5),
     "SERVER__MAX_CONNECTIONS": ("100", 100),
     "SERVER__MAX_CONNECTIONS_PER_ADDRESS": ("50", 50),

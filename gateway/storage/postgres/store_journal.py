@@ -36,9 +36,10 @@ class StoreJournal(RequestJournal):
     def start_at_once(self, call: RequestStart) -> bool:  # noqa: ARG002 - the disk records it at once
         return False
 
-    async def start(self, call: RequestStart) -> None:
-        """Return once the note of a request is committed. Raises ``StoreUnavailable``."""
+    async def start(self, call: RequestStart) -> bool:
+        """Return True once the note of a request is committed. Raises ``StoreUnavailable``."""
         await self._writer.write(call)
+        return True
 
     def start_soon(self, call: RequestStart) -> None:
         self._writer.write_soon(call)
