@@ -1,8 +1,10 @@
 """Nodes without disks of their own are killed and start again with empty folders: no call is lost, and none is left."""
 
 import asyncio
+import os
 import random
 import shutil
+import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +14,8 @@ import asyncpg
 import pytest
 
 from tests.support.cluster import start_nodes
-from tests.support.gateway import channel
-from tests.support.gateway_process import GatewayProcess, eventually
+from tests.support.gateway import CHAT, HELLO, channel
+from tests.support.gateway_process import GatewayProcess, eventually, open_caller
 from tests.support.postgres import SharedPostgres
 from tests.support.scripted_upstream import COMPLETION, Received, ScriptedUpstream, answer
 from tests.support.spending_callers import COST_NANOS, PRICE, Callers, is_at_rest, sum_up
@@ -49,6 +51,11 @@ class Cluster:
             return await connection.fetchval(statement, *values)
         finally:
             await connection.close()
+
+    async def has_rows(self, outcome: str, cost_nanos: int) -> bool:
+        """Whether there are rows with ``outcome``, which cost so much together."""
+        found = await self.execute("SELECT sum(cost_nanos)::bigint FROM requests WHERE outcome = $1", outcome)
+        return bool(found == cost_nanos)
 
     async def has_settled(self) -> bool:
         """Whether nothing is left of any node but the present ones, and nothing is under way at those."""
@@ -167,3 +174,48 @@ async def test_nodes_without_disks_are_killed_at_random_for_a_minute(
         # What runs at a node, and what it has answered since its last flush.
         found = await cluster.check(callers, most_interrupted=callers.answers[200])
     print(f"{kills} kills, {found['interrupted'] / kills:.1f} interrupted calls each")  # noqa: T201 - what happened
+
+
+async def test_a_frozen_node_that_comes_back_corrects_what_was_recorded_for_it(
+    tmp_path: Path, shared_postgres: SharedPostgres
+) -> None:
+    reached, going_on = asyncio.Event(), asyncio.Event()
+
+    async def wait(_received: Received) -> None:
+        reached.set()
+        await going_on.wait()
+
+    url = await shared_postgres.empty()
+    async with ScriptedUpstream([wait, answer(COMPLETION)]) as up:
+        tables = list_tables(up.base_url)
+        tables["channel"] = [channel(up.base_url, first_byte_timeout_s=60, total_timeout_s=60)]
+        async with start_nodes(tmp_path, [url] * 2, tables) as nodes:
+            cluster = Cluster(url, nodes, [])
+            await eventually(lambda: leads_any(nodes), 30)
+            frozen = next(node for node in nodes if not node.read_log("node_leads"))
+            name = (frozen.data / "node.id").read_text()
+            key = await nodes[0].ask("keys", {"name": "k", "account": "acme", "quota_usd": 9.0})
+            async with open_caller(key["secret"]) as caller:
+                calling = asyncio.create_task(caller.post(frozen.url + CHAT, json={**HELLO, "max_tokens": 10}))
+                await asyncio.wait_for(reached.wait(), 30)
+                os.kill(frozen.pid, signal.SIGSTOP)
+                try:
+                    await cluster.execute(_DEAD, name)
+                    await eventually(lambda: cluster.has_rows("interrupted", 0), 30)
+                finally:
+                    os.kill(frozen.pid, signal.SIGCONT)
+                going_on.set()
+                response = await calling
+                assert response.status == 200
+                await response.read()
+            await eventually(lambda: cluster.has_rows("completed", COST_NANOS), 30)
+            assert await cluster.execute("SELECT count(*) FROM requests") == 1
+            for node in nodes:
+                await node.check_books()
+            assert [await node.end() for node in nodes] == [0, 0]
+    found = await sum_up(url)
+    assert (found["charged"], found["leased"], found["leases"], found["notes"]) == (COST_NANOS, 0, 0, 0)
+
+
+async def leads_any(nodes: Sequence[GatewayProcess]) -> bool:
+    return any(node.read_log("node_leads") for node in nodes)
