@@ -155,7 +155,7 @@ class BatchRun:
     async def _validate(self) -> bool:
         """Check the input; return whether there is something to do."""
         lines = self._services.lines
-        async with aclosing(await self._open()) as opened:
+        async with aclosing(self._open()) as opened:
             checked = await check_input(opened, lambda line: lines.check_model(self.batch, line))
         if self.batch.status == "cancelling":
             return True
@@ -172,13 +172,17 @@ class BatchRun:
 
     async def _open(self) -> AsyncGenerator[Parsed, None]:
         batch, services = self.batch, self._services
-        path = (await services.files.folder.find(batch.input_file_id)).path
-        return read_lines(path, batch.endpoint, services.max_line_bytes)
+        async with (
+            services.files.folder.open_local(batch.input_file_id) as path,
+            aclosing(read_lines(path, batch.endpoint, services.max_line_bytes)) as lines,
+        ):
+            async for parsed in lines:
+                yield parsed
 
     async def _send_lines(self, done: set[str]) -> None:
         """Begin every line that was not claimed before. ``done``: the ids of those with a result."""
         number = 0
-        async with aclosing(await self._open()) as lines:
+        async with aclosing(self._open()) as lines:
             async for _, line in lines:
                 number += 1
                 if isinstance(line, LineError) or line.custom_id in done:
@@ -296,9 +300,9 @@ class BatchRun:
         batch, files = self.batch, self._services.files
         if await files.store.find_file(file_id, batch.account_id) is not None:
             return True
-        path = (self._files.output if completed else self._files.errors).path
+        name = (self._files.output if completed else self._files.errors).name
         try:
-            size = await asyncio.to_thread(files.folder.adopt, path, file_id)
+            size = await asyncio.to_thread(files.folder.adopt, name, file_id)
         except FileNotFoundError:
             return False
         new = NewFile(f"{batch.id}_{_NAMES[completed]}.jsonl", BATCH_OUTPUT, batch.kept_s)

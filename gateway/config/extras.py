@@ -13,6 +13,7 @@ MODULES = MappingProxyType(
         "sso": "authlib.oidc",
         "postgres": "asyncpg",
         "valkey": "valkey.asyncio",
+        "s3": "obstore",
     }
 )
 """A module of each extra that is there only if the extra is installed."""
@@ -36,6 +37,8 @@ def _list_wanted(config: Config) -> Iterator[tuple[str, str]]:
             yield f"alert[{index}].url", "alerts"
     if config.store.is_postgres:
         yield "store.url", "postgres"
+    if config.store.media_url.startswith("s3://"):
+        yield "store.media_url", "s3"
     if config.limits.store == "postgresql":
         yield "limits.store", "postgres"
     if config.limits.store == "valkey":

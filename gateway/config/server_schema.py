@@ -10,6 +10,7 @@ from gateway.domain.account_spec import NETWORKS
 from gateway.domain.origin import is_origin
 from gateway.parsing import NOT_NEGATIVE, about, between, must
 from gateway.routing.channel_spec import URL
+from gateway.storage.media_location import is_location
 
 
 def _is_store_url(url: str) -> bool:
@@ -22,6 +23,9 @@ _ORIGINS = must(
 _STORE_URL = must(
     "a URL such as sqlite:////var/lib/gateway.db or postgresql://user:password@host/database",
     lambda value: not value or _is_store_url(value),
+)
+_MEDIA_URL = must(
+    "an absolute path, or a URL such as file:///mnt/gateway or s3://bucket/prefix?endpoint=https://host", is_location
 )
 _VALKEY = ("valkey://", "valkeys://", "redis://", "rediss://")
 _LIMITS_URL = must(
@@ -151,7 +155,7 @@ class ServerSection:
 
 @attrs.frozen
 class StoreSection:
-    """``[store]``: the database and its encryption key; empty: those in the data folder."""
+    """``[store]``: the database, its encryption key, and media; empty: those in the data folder."""
 
     url: str = attrs.field(
         default="",
@@ -167,6 +171,18 @@ class StoreSection:
         metadata=about(
             "64 hexadecimal digits that encrypt provider keys in the database; default: master.key in the data folder",
             _MASTER_KEY,
+        ),
+        repr=False,
+    )
+
+    media_url: str = attrs.field(
+        default="",
+        metadata=about(
+            "where images, videos and clients' files are kept: a folder that all nodes of a cluster mount, such as "
+            '"/mnt/gateway", or a bucket of an S3-compatible store, such as '
+            '"s3://bucket/prefix?endpoint=https://host:9000&region=eu-1" (needs the extra s3); default: the data '
+            "folder",
+            _MEDIA_URL,
         ),
         repr=False,
     )

@@ -5,7 +5,7 @@ A link is unguessable, signed and temporary: ``/media/<id>?expires=<Unix s>&sign
 
 import hmac
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -127,13 +127,30 @@ def find_media_type(media_id: str) -> str | None:
 
 @attrs.frozen
 class Media:
-    """One stored file. ``stored_s`` is Unix time."""
+    """One stored file of a folder. ``stored_s`` is Unix time."""
 
     id: str
     media_type: str
     size: int
     stored_s: float
     path: Path
+
+
+@attrs.frozen
+class RemoteMedia:
+    """One stored file of a bucket. ``stored_s`` is Unix time.
+
+    ``read`` returns the bytes from a start to a stop; it raises ``NotFound`` and ``StoreUnavailable``.
+    """
+
+    id: str
+    media_type: str
+    size: int
+    stored_s: float
+    read: Callable[[int, int], Awaitable[bytes]] = attrs.field(eq=False, repr=False)
+
+
+AnyMedia = Media | RemoteMedia
 
 
 class UnknownMedia(ValueError):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import structlog
 
 from gateway.domain.media import MediaRules
-from gateway.storage.media_files import MediaFiles
+from gateway.storage.media_store import MediaStore
 
 FIRST_AFTER_S = 10.0
 SWEEP_EVERY_S = 600.0
@@ -21,10 +21,18 @@ class MediaCleanup:
         store: the kept files.
         rules: returns the current limits of age and size.
         clock: Unix seconds.
+        sweeps: whether this gateway is the one to delete what is too old in a store that others share.
     """
 
-    def __init__(self, store: MediaFiles, rules: Callable[[], MediaRules], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: MediaStore,
+        rules: Callable[[], MediaRules],
+        clock: Callable[[], float],
+        sweeps: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._store = store
+        self._sweeps = sweeps
         self._rules = rules
         self._clock = clock
 
@@ -32,7 +40,8 @@ class MediaCleanup:
         """Run for ever: soon after the start, then regularly."""
         await asyncio.sleep(FIRST_AFTER_S)
         while True:
-            await self.sweep()
+            if self._sweeps():
+                await self.sweep()
             await asyncio.sleep(SWEEP_EVERY_S)
 
     async def sweep(self) -> None:

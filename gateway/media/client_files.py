@@ -1,4 +1,4 @@
-"""Clients' files: received into the data folder, listed, and deleted when they expire."""
+"""Clients' files: received into the store of files, listed, and deleted when they expire."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -7,11 +7,12 @@ import structlog
 
 from gateway.domain.account import Caller
 from gateway.domain.client_file import ClientFile, FileFilter, FileRules, NewFile, is_client_id
-from gateway.domain.media import Media
+from gateway.domain.media import AnyMedia
 from gateway.errors import GatewayError, NotFound, StoreUnavailable
 from gateway.storage.client_files import ClientFileRepository
-from gateway.storage.file_folder import FileFolder, make_client_id
-from gateway.storage.media_files import FileDraft
+from gateway.storage.file_draft import FileDraft
+from gateway.storage.file_folder import make_client_id
+from gateway.storage.media_store import FileStore
 
 FIRST_AFTER_S = 20.0
 SWEEP_EVERY_S = 3_600.0
@@ -60,16 +61,20 @@ class ClientFiles:
         rules: returns the current limits.
         clock: Unix seconds.
         expiry: the same, of the clock that records are deleted by.
+        sweeps: whether this gateway is the one to delete what belongs to no row in a store that others share.
     """
 
     def __init__(
         self,
         store: ClientFileRepository,
-        folder: FileFolder,
+        folder: FileStore,
         rules: Callable[[], FileRules],
         clock: Callable[[], float],
         expiry: Callable[[], float],
+        *,
+        sweeps: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._sweeps = sweeps
         self._expiry = expiry
         self.store = store
         self.folder = folder
@@ -123,7 +128,7 @@ class ClientFiles:
             raise NotFound(f"There is no file with the id {file_id[:64]!r}", param="file_id", should_retry=False)
         return found
 
-    async def open(self, file: ClientFile) -> Media:
+    async def open(self, file: ClientFile) -> AnyMedia:
         """Return where the bytes of a file are. Raises ``NotFound``, ``StoreUnavailable``."""
         return await self.folder.find(file.id)
 
@@ -140,7 +145,8 @@ class ClientFiles:
         """Sweep soon after the start and then every ``SWEEP_EVERY_S``; never returns."""
         await asyncio.sleep(FIRST_AFTER_S)
         while True:
-            await self.sweep()
+            if self._sweeps():
+                await self.sweep()
             await asyncio.sleep(SWEEP_EVERY_S)
 
     async def sweep(self) -> None:

@@ -1,8 +1,9 @@
-"""Uploads: files that clients send in parts, which are joined on the disk."""
+"""Uploads: files that clients send in parts, which any node of a cluster may receive and join."""
 
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from contextlib import aclosing
 
 from gateway.domain.account import Caller
 from gateway.domain.client_file import (
@@ -15,8 +16,9 @@ from gateway.domain.client_file import (
 )
 from gateway.errors import Conflict, GatewayError, InvalidRequest, NotFound, RequestTooLarge
 from gateway.media.client_files import ClientFiles
+from gateway.storage.file_draft import FileDraft
 from gateway.storage.file_folder import make_client_id
-from gateway.storage.media_files import FileDraft
+from gateway.storage.media_reading import read_pieces
 
 JOIN_BYTES = 1024 * 1024
 """Bytes of a part that are in memory while the parts are joined."""
@@ -117,14 +119,10 @@ class ClientUploads:
         """Copy the parts into ``draft``; return the MD5 of all, which is no protection but what the client names."""
         digest = hashlib.md5(usedforsecurity=False)
         for part_id in part_ids:
-            path = (await self._folder.find(part_id)).path
-            file = await asyncio.to_thread(path.open, "rb")
-            try:
-                while piece := await asyncio.to_thread(file.read, JOIN_BYTES):
+            async with aclosing(read_pieces(await self._folder.find(part_id), JOIN_BYTES)) as pieces:
+                async for piece in pieces:
                     await asyncio.to_thread(digest.update, piece)
                     await draft.write(piece)
-            finally:
-                file.close()
         return digest.hexdigest()
 
     async def cancel(self, upload: ClientUpload) -> None:

@@ -1,7 +1,6 @@
 """Puts files that the gateway keeps for an account into a prompt that names them by their ids."""
 
 import base64
-from pathlib import Path
 
 from gateway.domain.media import SNIFF_BYTES
 from gateway.errors import NotFound, RequestTooLarge
@@ -9,6 +8,7 @@ from gateway.formats.prompt_files import NamedFile, find_type, list_files, put_f
 from gateway.formats.request_body import Body
 from gateway.large_work import work_aside
 from gateway.media.client_files import ClientFiles
+from gateway.storage.media_reading import read_whole
 
 MENTION = b'"file_id"'
 """A body without these bytes names no file."""
@@ -38,12 +38,11 @@ async def _put_file(files: ClientFiles, account_id: int, named: NamedFile, room:
     except NotFound as error:
         error.param = named.where
         raise
-    head, data = await work_aside(_read, media.path)
+    head, data = await work_aside(_encode, await read_whole(media))
     put_file(named, file.filename, find_type(file.filename, head), data)
     return size
 
 
-def _read(path: Path) -> tuple[bytes, str]:
+def _encode(raw: bytes) -> tuple[bytes, str]:
     """Return the beginning of a file, and all of it in base64."""
-    raw = path.read_bytes()
     return raw[:SNIFF_BYTES], base64.b64encode(raw).decode("ascii")

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable
 
-from gateway.domain.media import Media, build_link, check_link
+from gateway.domain.media import AnyMedia, build_link, check_link
 from gateway.errors import NotFound
-from gateway.storage.media_files import MediaFiles
+from gateway.storage.media_store import MediaStore
 
 
 class SignedLinks:
@@ -20,7 +20,7 @@ class SignedLinks:
 
     def __init__(
         self,
-        store: MediaFiles,
+        store: MediaStore,
         key: bytes,
         *,
         ttl_s: Callable[[], float] | float,
@@ -45,7 +45,7 @@ class SignedLinks:
         """Raise ``StoreUnavailable`` if there is too little room for another file."""
         self._store.check_room()
 
-    async def find(self, media_id: str, expires: str, signature: str) -> Media:
+    async def find(self, media_id: str, expires: str, signature: str) -> AnyMedia:
         """Return the file of a link. Raises ``NotFound`` without telling what is wrong, ``StoreUnavailable``."""
         now_s = self._clock()
         if check_link(self._key, media_id, expires=expires, signature=signature, now_s=now_s):

@@ -57,15 +57,15 @@ class EventLoopLag:
 
 @attrs.define
 class FolderUsage:
-    """The number of files in a folder and their size, cached."""
+    """The number of files in a folder and their size, cached. ``path`` None: there is no such folder."""
 
-    path: Path
+    path: Path | None
     found: tuple[int, int] | None = None
     looked_at: float = float("-inf")
 
     async def measure(self, now: float) -> Fields | None:
         """Return files and bytes, measured in a thread at most once a minute; None if the folder cannot be read."""
-        if now - self.looked_at >= FOLDERS_KNOWN_S:
+        if self.path is not None and now - self.looked_at >= FOLDERS_KNOWN_S:
             self.looked_at = now  # concurrent calls get the cached value
             self.found = await asyncio.to_thread(_measure, self.path)
         return None if self.found is None else {"bytes": self.found[1], "files": self.found[0]}
@@ -77,6 +77,7 @@ class ProcessMonitor:
     Args:
         folder: the data folder.
         clock: Unix seconds.
+        media: the folder that has images and videos; None: a bucket has them.
 
     Attributes:
         lag: how late the event loop is.
@@ -85,11 +86,11 @@ class ProcessMonitor:
         videos: the folder of videos.
     """
 
-    def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
+    def __init__(self, folder: Path, clock: Callable[[], float], media: Path | None) -> None:
         self.lag = EventLoopLag()
         self.journal = folder / JOURNAL
-        self.media = FolderUsage(folder / "media")
-        self.videos = FolderUsage(folder / "videos")
+        self.media = FolderUsage(media / "media" if media else None)
+        self.videos = FolderUsage(media / "videos" if media else None)
         self._started_s = clock()
         self._since = time.monotonic()
 

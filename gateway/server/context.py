@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -58,7 +59,7 @@ from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.database import Database
 from gateway.storage.encryption import SecretBox
 from gateway.storage.journal import RequestJournal
-from gateway.storage.media_files import MediaFiles
+from gateway.storage.media_store import FileStore, MediaStore
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.startup_state import StartupState
 from gateway.storage.stored_notes import StoredNotes
@@ -189,10 +190,28 @@ class RoutingServices:
 
 
 @attrs.frozen
+class MediaStores:
+    """Where media and clients' files are kept.
+
+    Attributes:
+        folder: the folder that has them; None: a bucket.
+        shared: every node of a cluster reads the same.
+        sweeps: whether this gateway is the one to delete what is too old.
+    """
+
+    images: MediaStore
+    videos: MediaStore
+    files: FileStore
+    folder: Path | None
+    shared: bool = False
+    sweeps: Callable[[], bool] = lambda: True
+
+
+@attrs.frozen
 class MediaServices:
     """Images, uploads, and the files that clients fetch."""
 
-    files: MediaFiles
+    stores: MediaStores
     signed_links: SignedLinks
     images: ImageService
     spool: UploadSpool
@@ -218,7 +237,6 @@ class VideoServices:
     jobs: Videos
     submitter: VideoSubmitter
     content: VideoContent
-    files: MediaFiles
     deliveries: WebhookDeliveryRepository
     find_secret: Callable[[int], bytes]
 

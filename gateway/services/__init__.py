@@ -31,6 +31,7 @@ from gateway.services.billing import open_billing
 from gateway.services.changes import follow_changes
 from gateway.services.leading import run_once
 from gateway.services.media import MIB, open_files, open_media
+from gateway.services.media_store import watch_nodes
 from gateway.services.metrics import open_metrics
 from gateway.services.routing import open_routing
 from gateway.services.sign_in import open_sign_in
@@ -70,7 +71,8 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
         stack.push_async_callback(jobs.stop)
         services.routing = await open_routing(services, stack)
         services.proxy = Proxy(services.client, services.routing.load_balancer, clock=services.clock)
-        services.media, services.files = open_media(services, stack), open_files(services)
+        services.media = open_media(services, stack)
+        services.files = open_files(services)
         with _explain_store_errors(services.options):
             services.videos, services.idempotency = await open_videos(services, stack)
         services.auth = open_members(services, accounts, stack)
@@ -161,8 +163,10 @@ def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -
     jobs.start("count_requests", services.metrics.run)
     jobs.start("measure_lag", LoopLagMeter(services.admin.monitor.lag).run)
     # ``sweep_media`` keeps media within its limits, whichever command runs.
-    rules, clock = services.live_config.find_media_rules, storage.retention_clock.now
-    jobs.start("sweep_media", MediaCleanup(services.media.files, rules, clock).run)
+    rules, clock, stores = services.live_config.find_media_rules, storage.retention_clock.now, services.media.stores
+    jobs.start("sweep_media", MediaCleanup(stores.images, rules, clock, stores.sweeps).run)
+    if storage.node is not None and not stores.shared:
+        jobs.start("watch_nodes", partial(watch_nodes, storage.node))
     if services.options.certificate is not None:
         jobs.start("renew_certificate", services.options.certificate.run)
     if services.options.declare:

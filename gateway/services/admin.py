@@ -41,6 +41,6 @@ def open_admin(services: Services) -> AdminServices:
         ),
         audit_log=audit_log,
         active_feed=ActiveRequestsFeed(services.active_requests),
-        monitor=ProcessMonitor(options.folder.path, clock),
+        monitor=ProcessMonitor(options.folder.path, clock, services.media.stores.folder),
         token=options.folder.admin_token(),
     )

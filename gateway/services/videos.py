@@ -15,7 +15,6 @@ from gateway.server.context import Services, VideoServices
 from gateway.services.leading import run_once
 from gateway.storage.batches import BatchRepository
 from gateway.storage.idempotency import IdempotencyRepository
-from gateway.storage.media_files import MediaFiles
 from gateway.storage.members import MemberRepository
 from gateway.storage.startup_state import StartupState
 from gateway.storage.videos import VideoRepository
@@ -55,8 +54,7 @@ async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoS
     )
     if storage.node is not None:
         jobs.owner = storage.node.owner
-    files = MediaFiles(options.folder.path / "videos")
-    content = VideoContent(files, api)
+    content = VideoContent(services.media.stores.videos, api)
     deliveries = WebhookDeliveryRepository(database)
     retention_clock = storage.retention_clock.now
     idempotency = IdempotencyService(IdempotencyRepository(database), jobs.owner, clock, expiry=retention_clock)
@@ -73,7 +71,7 @@ async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoS
         find_words=live_config.find_words,
     )
     find_secret = partial(derive_secret, options.folder.secret("webhook.key"))
-    return VideoServices(jobs, submitter, content, files, deliveries, find_secret), idempotency
+    return VideoServices(jobs, submitter, content, deliveries, find_secret), idempotency
 
 
 async def _take_over(
@@ -116,7 +114,9 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
     stack.push_async_callback(runner.stop)  # before ``jobs.close``, so that no stopped job is claimed again
     runner.start("poll_videos", poller.run)
     runner.start("deliver_webhooks", deliverer.run)
-    runner.start("sweep_videos", MediaCleanup(videos.files, live_config.find_video_content_rules, retention_clock).run)
+    stores = services.media.stores
+    sweep_videos = MediaCleanup(stores.videos, live_config.find_video_content_rules, retention_clock).run
+    runner.start("sweep_videos", run_once(services, sweep_videos) if stores.shared else sweep_videos)
     runner.start("sweep_records", run_once(services, cleanup.run))
 
 

@@ -5,8 +5,10 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -14,10 +16,12 @@ from gateway.domain.client_file import find_digits
 from gateway.domain.media import CleanupResult, Media
 from gateway.errors import NotFound, StoreUnavailable
 from gateway.storage.data_folder import sync_folder
-from gateway.storage.media_files import DRAFT, STALE_DRAFT_S, FileDraft, MediaFiles
+from gateway.storage.file_draft import DRAFT, FileDraft, find_path
+from gateway.storage.media_files import STALE_DRAFT_S, MediaFiles
+from gateway.storage.result_lines import FolderLines, copy_durably
 
 MEDIA_TYPE = "application/octet-stream"
-_STORED = re.compile(
+STORED = re.compile(
     r"(?:(?P<digits>[0-9a-f]{32})\.bin|batch-(?P<batch>[0-9a-f]{32})(?:\.\d+)?\.(?:output|errors))\Z", re.ASCII
 )
 
@@ -72,12 +76,31 @@ class FileFolder:
         except OSError as error:
             log.warning("file_not_removed", error=error.strerror or str(error))
 
-    def adopt(self, path: Path, object_id: str) -> int:
-        """Store a complete, flushed file of the folder as the bytes of ``object_id``; return its size.
+    @asynccontextmanager
+    async def open_local(self, object_id: str) -> AsyncIterator[Path]:
+        """Give the path of the bytes of a file. Raises ``NotFound``, ``StoreUnavailable``."""
+        yield (await self.find(object_id)).path
+
+    def open_lines(self, name: str, parse: Callable[[bytes], Any]) -> FolderLines:
+        """Return the appended file ``name``."""
+        return FolderLines(self.path / name, parse)
+
+    def copy_lines(self, before: Sequence[str], name: str) -> None:
+        """Begin the appended file ``name`` with a copy of the first of ``before`` that exists.
+
+        Blocks. Does nothing if ``name`` exists: a call can be repeated. Raises ``OSError``.
+        """
+        source = next((path for path in map(self.path.joinpath, before) if path.exists()), None)
+        target = self.path / name
+        if source is not None and not target.exists():
+            copy_durably(source, target, self.path / f"{DRAFT}{secrets.token_hex(_ID_BYTES)}")
+
+    def adopt(self, name: str, object_id: str) -> int:
+        """Store the appended file ``name`` as the bytes of ``object_id``; return its size.
 
         Blocks. A call that was interrupted can be repeated. Raises ``OSError``.
         """
-        target = self._find_path(object_id)
+        path, target = self.path / name, self._find_path(object_id)
         if path.exists():
             target.parent.mkdir(exist_ok=True, mode=0o700)
             os.utime(path)  # a sweep deletes old bytes whose row is not written yet
@@ -97,7 +120,7 @@ class FileFolder:
     def _sweep(self, digits: set[str], before_s: float) -> CleanupResult:
         files = freed = left = 0
         for entry in self._list_entries():
-            stored = _STORED.match(entry.name)
+            stored = STORED.match(entry.name)
             known = (stored["digits"] or stored["batch"]) in digits if stored else not entry.name.startswith(DRAFT)
             try:
                 status = entry.stat(follow_symlinks=False)
@@ -121,8 +144,7 @@ class FileFolder:
                     yield from entries
 
     def _find_path(self, object_id: str) -> Path:
-        name = name_file(object_id)
-        return self.path / name[:2] / name
+        return find_path(self.path, name_file(object_id))
 
 
 def name_file(object_id: str) -> str:

@@ -6,29 +6,18 @@ that a crash leaves. A file's modification time is the time when it was stored.
 
 import asyncio
 import heapq
-import io
 import os
 import re
-import secrets
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
 import structlog
 
-from gateway.domain.media import (
-    EXTENSIONS,
-    SNIFF_BYTES,
-    CleanupResult,
-    Media,
-    UnknownMedia,
-    find_media_type,
-    sniff_media,
-)
+from gateway.domain.media import CleanupResult, Media, find_media_type
 from gateway.errors import StoreUnavailable
+from gateway.storage.file_draft import DRAFT, OWNER_ONLY_FOLDER, FileDraft, find_path, storing
 
 MIN_FREE_BYTES = 64 * 1024 * 1024
 """Space that is left to the database on the same disk, so that it can record charges."""
@@ -36,11 +25,7 @@ STALE_DRAFT_S = 3600.0
 """A draft without a write for so long, in seconds, is left by a crash."""
 ROOM_KNOWN_S = 1.0
 REMOVE_AT_ONCE = 200
-DRAFT = "draft-"
 _SHARD = re.compile(r"[0-9a-f]{2}")
-_ID_BYTES = 16
-_OWNER_ONLY = 0o600
-_OWNER_ONLY_FOLDER = 0o700
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -64,7 +49,7 @@ class MediaFiles:
         min_free_bytes: int = MIN_FREE_BYTES,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY_FOLDER)
+        folder.mkdir(parents=True, exist_ok=True, mode=OWNER_ONLY_FOLDER)
         self._folder = folder.resolve()
         self._min_free_bytes = min_free_bytes
         self._clock = clock
@@ -81,7 +66,7 @@ class MediaFiles:
         draft.write_now(data)
         return draft.keep_now()
 
-    def open_draft(self) -> "FileDraft":
+    def open_draft(self) -> FileDraft:
         """Return a draft for data that arrives in pieces. The first piece creates its file."""
         return FileDraft(self._folder, self.check_room)
 
@@ -90,7 +75,7 @@ class MediaFiles:
         now = self._clock()
         if 0 <= now - self._room_seen_s < ROOM_KNOWN_S:
             return
-        with _storing():
+        with storing():
             disk = os.statvfs(self._folder)
         if disk.f_bavail * disk.f_frsize < self._min_free_bytes:
             raise StoreUnavailable("The gateway has no room for media at the moment", retry_after_s=60)
@@ -102,7 +87,7 @@ class MediaFiles:
         return await asyncio.to_thread(self._find, media_id, media_type) if media_type is not None else None
 
     def _find(self, media_id: str, media_type: str) -> Media | None:
-        path = _find_path(self._folder, media_id)
+        path = find_path(self._folder, media_id)
         try:
             if not S_ISDIR(path.parent.lstat().st_mode):  # a symbolic link may lead anywhere
                 return None
@@ -121,7 +106,7 @@ class MediaFiles:
         media = await self.find(media_id)
         if media is None:
             return False
-        with _storing():
+        with storing():
             await asyncio.to_thread(media.path.unlink, missing_ok=True)
         return True
 
@@ -148,124 +133,6 @@ class MediaFiles:
         if broom.error:
             log.warning("media_sweep_failed", error=broom.error)
         return CleanupResult(broom.files, broom.freed_bytes, broom.left_bytes)
-
-
-class FileDraft:
-    """A file that arrives in pieces: listed only once it is kept.
-
-    A thread that writes after the client has disconnected finds the draft ended.
-
-    Args:
-        folder: the media folder.
-        check_room: called before every piece.
-    """
-
-    def __init__(self, folder: Path, check_room: Callable[[], None]) -> None:
-        self._folder = folder
-        self._check_room = check_room
-        self._path = folder / f"{DRAFT}{secrets.token_hex(_ID_BYTES)}"
-        self._lock = threading.Lock()
-        self._file: io.FileIO | None = None
-        self._ended = False
-        self._head = b""
-
-    async def write(self, piece: bytes) -> None:
-        """Add a piece. Raises ``StoreUnavailable``; then the whole draft is deleted."""
-        try:
-            self._check_room()
-        except StoreUnavailable:
-            self.discard()
-            raise
-        await asyncio.to_thread(self.write_now, piece)
-
-    async def keep(self) -> Media:
-        """Store the file durably under a new id. Raises ``UnknownMedia`` or ``StoreUnavailable``; then it is deleted.
-
-        If the caller is cancelled meanwhile the file may still be kept: no client has its id, and a sweep deletes it.
-        """
-        return await asyncio.to_thread(self.keep_now)
-
-    def discard(self) -> None:
-        """Delete the draft. Does nothing if it was kept or has failed. Waits for a piece that is being written."""
-        with self._lock:
-            self._remove(self._take())
-
-    def write_now(self, piece: bytes) -> None:
-        """Run ``write`` in the calling thread."""
-        with self._lock:
-            if self._ended:
-                return
-            try:
-                with _storing():
-                    self._append(piece)
-            except StoreUnavailable:
-                self._remove(self._take())
-                raise
-
-    def keep_now(self) -> Media:
-        """Run ``keep`` in the calling thread."""
-        with self._lock:
-            file = self._take()
-        media_type = sniff_media(self._head)
-        if file is None or media_type is None:
-            self._remove(file)
-            raise UnknownMedia("The gateway does not keep files of this type")
-        return self._store(file, f"{secrets.token_hex(_ID_BYTES)}.{EXTENSIONS[media_type]}", media_type)
-
-    def keep_as(self, name: str, media_type: str) -> Media:
-        """Store the file durably under ``name``, in the calling thread. Raises ``StoreUnavailable``; it is deleted."""
-        self.write_now(b"")  # an empty file exists, too
-        with self._lock:
-            file = self._take()
-        if file is None:
-            raise StoreUnavailable("The file was discarded while it was stored", retry_after_s=5)
-        return self._store(file, name, media_type)
-
-    def _store(self, file: io.FileIO, media_id: str, media_type: str) -> Media:
-        try:
-            with _storing():
-                return self._publish(file, media_id, media_type)
-        except StoreUnavailable:
-            self._remove(file)
-            raise
-
-    def _append(self, piece: bytes) -> None:
-        if self._file is None:
-            made = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY)
-            self._file = io.FileIO(made, "w")
-        if len(self._head) < SNIFF_BYTES:
-            self._head += piece[: SNIFF_BYTES - len(self._head)]
-        rest = memoryview(piece)
-        while rest:
-            rest = rest[self._file.write(rest) :]
-
-    def _publish(self, file: io.FileIO, media_id: str, media_type: str) -> Media:
-        os.fsync(file.fileno())
-        status = os.fstat(file.fileno())
-        file.close()
-        path = _find_path(self._folder, media_id)
-        if not path.parent.is_dir():
-            path.parent.mkdir(exist_ok=True, mode=_OWNER_ONLY_FOLDER)
-            _sync_folder(self._folder)
-        self._path.rename(path)
-        try:
-            _sync_folder(path.parent)
-        except OSError:
-            path.unlink()
-            raise
-        return Media(media_id, media_type, status.st_size, status.st_mtime, path)
-
-    def _take(self) -> io.FileIO | None:
-        """End the draft and return its file, if it is still open."""
-        file, self._file, self._ended = self._file, None, True
-        return file
-
-    def _remove(self, file: io.FileIO | None) -> None:
-        if file is not None:
-            with suppress(OSError):  # a sweep deletes it
-                file.close()
-            with suppress(OSError):
-                self._path.unlink()
 
 
 class OldestFiles:
@@ -362,25 +229,3 @@ class _FileCleanup:
 
     def _note(self, error: OSError) -> None:
         self.error = self.error or error.strerror or str(error)
-
-
-def _find_path(folder: Path, media_id: str) -> Path:
-    return folder / media_id[:2] / media_id
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _storing() -> Iterator[None]:
-    """Raise ``StoreUnavailable`` for an ``OSError`` of the disk."""
-    try:
-        yield
-    except OSError as error:
-        log.warning("media_write_failed", error=error.strerror or str(error))
-        raise StoreUnavailable("The gateway cannot store media at the moment", retry_after_s=5) from error

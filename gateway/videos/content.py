@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import structlog
 
-from gateway.domain.media import Media, UnknownMedia
+from gateway.domain.media import AnyMedia, UnknownMedia
 from gateway.domain.video import VideoJob
 from gateway.errors import (
     InvalidRequest,
@@ -17,7 +17,7 @@ from gateway.errors import (
 )
 from gateway.formats.video_backend import Variant
 from gateway.routing.target import Way
-from gateway.storage.media_files import MediaFiles
+from gateway.storage.media_store import MediaStore
 from gateway.upstream.interface import FetchedFile, FileRefused
 from gateway.videos.provider_api import VideoProviderApi
 
@@ -41,7 +41,7 @@ class VideoContent:
         provider_api: the client of the providers' video APIs.
     """
 
-    def __init__(self, store: MediaFiles, provider_api: VideoProviderApi) -> None:
+    def __init__(self, store: MediaStore, provider_api: VideoProviderApi) -> None:
         self._store = store
         self._provider_api = provider_api
 
@@ -49,7 +49,7 @@ class VideoContent:
         """Raise ``StoreUnavailable`` if the disk has no room for another video."""
         self._store.check_room()
 
-    async def fetch(self, way: Way, job: VideoJob) -> Media:
+    async def fetch(self, way: Way, job: VideoJob) -> AnyMedia:
         """Download and keep the whole video of a job that its provider has completed.
 
         Raises:
@@ -69,7 +69,7 @@ class VideoContent:
             raise ProviderBadResponse("What the provider gave for the video is none", phase="body")
         return media
 
-    async def _keep(self, file: FetchedFile) -> Media:
+    async def _keep(self, file: FetchedFile) -> AnyMedia:
         draft = self._store.open_draft()
         kept, rate = False, _DownloadRate(asyncio.get_running_loop().time)
         try:
@@ -89,7 +89,7 @@ class VideoContent:
                 draft.discard()
         return media
 
-    async def find(self, job: VideoJob, variant: Variant) -> Media | None:
+    async def find(self, job: VideoJob, variant: Variant) -> AnyMedia | None:
         """Return the kept file of a completed job; None if there is none. Raises ``StoreUnavailable``."""
         if variant != "video" or job.media_id is None:
             return None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import attrs
 import structlog
 
-from gateway.domain.media import Media
+from gateway.domain.media import AnyMedia
 from gateway.domain.video import (
     CHANNEL_GONE,
     CONTENT_LOST,
@@ -128,7 +128,7 @@ class VideoTracker:
         await self._complete(job, media)
         return None
 
-    async def _complete(self, job: VideoJob, media: Media) -> None:
+    async def _complete(self, job: VideoJob, media: AnyMedia) -> None:
         done = attrs.evolve(job, media_id=media.id, media_bytes=media.size, media_type=media.media_type)
         try:
             finished = await self._videos.complete(done)

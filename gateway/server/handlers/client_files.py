@@ -24,7 +24,7 @@ from gateway.media.client_files import ReceivedFile
 from gateway.server.client_ip import check_client_ip
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.error_responses import VERSION_HEADER
-from gateway.server.handlers.media import FileResponse, check_dates
+from gateway.server.handlers.media import build_file_response, check_dates
 from gateway.server.middlewares import with_middlewares
 from gateway.server.multipart import FormLimits, MultipartReader
 from gateway.server.request_body import read_json
@@ -145,7 +145,7 @@ async def get_content(request: web.Request) -> web.StreamResponse:
     file = await _find_file(request)
     media = await request.app[SERVICES].files.files.open(file)
     disposition = f'attachment; filename="{file.id}"'
-    response = FileResponse(media, PRIVATE | {"Content-Disposition": disposition})
+    response = build_file_response(media, PRIVATE | {"Content-Disposition": disposition})
     await response.prepare(request)
     return response
 

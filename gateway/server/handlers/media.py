@@ -11,11 +11,12 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_request import BaseRequest
 
-from gateway.domain.byte_range import ByteRange, PreconditionFailed, read_range
-from gateway.domain.media import MEDIA_PATH, Media
+from gateway.domain.byte_range import PreconditionFailed
+from gateway.domain.media import MEDIA_PATH, AnyMedia, Media, RemoteMedia
 from gateway.errors import ClientDisconnected, InvalidRequest
 from gateway.media.signed_links import make_not_found
 from gateway.server.context import SERVICES
+from gateway.server.remote_file import RemoteResponse, find_wanted
 from gateway.server.responses import await_reader
 
 RESPONSE_TIMEOUT_S = 600.0
@@ -47,7 +48,7 @@ async def get_media(request: web.Request, *, timeout_s: float = RESPONSE_TIMEOUT
     expires = query.get("expires", "")
     media = await keeper.find(request.match_info["id"], expires, query.get("signature", ""))
     headers = {"Cache-Control": f"private, max-age={keeper.count_seconds_left(expires)}, immutable", **_OPEN}
-    response = FileResponse(media, headers)
+    response = build_file_response(media, headers)
     try:
         async with asyncio.timeout(timeout_s):
             await response.prepare(request)
@@ -66,17 +67,20 @@ def check_dates(request: web.Request) -> None:
         raise InvalidRequest("A date in the request's headers is not valid") from None
 
 
-def find_wanted(request: BaseRequest, etag: str | None = None, modified: str | None = None) -> ByteRange | None:
-    """Return the requested range of a file; None: the whole file.
+def build_file_response(media: AnyMedia, headers: Mapping[str, str]) -> "FileResponse | RemoteResponse":
+    """Return a response with the file, or a range of it, for the handler to prepare."""
+    if isinstance(media, RemoteMedia):
+        return RemoteResponse(media, {**_build_headers(media), **headers})
+    return FileResponse(media, headers)
 
-    Only GET has ranges (RFC 9110, 14.2). ``If-Range`` must be the file's own entity tag, or exactly its date (13.1.5).
-    """
-    if request.method != "GET" or "Range" not in request.headers:
-        return None
-    condition = request.headers.get("If-Range")
-    if condition is not None and condition.strip() not in {etag, modified}:
-        return None
-    return read_range(request.headers.getall("Range"))
+
+def _build_headers(media: AnyMedia) -> dict[str, str]:
+    disposition = "attachment" if media.media_type in _ACTIVE else "inline"
+    return {
+        "Content-Type": media.media_type,
+        "Content-Disposition": f'{disposition}; filename="{media.id}"',
+        **_HEADERS,
+    }
 
 
 class FileResponse(web.FileResponse):
@@ -87,13 +91,7 @@ class FileResponse(web.FileResponse):
     """
 
     def __init__(self, media: Media, headers: Mapping[str, str]) -> None:
-        disposition = "attachment" if media.media_type in _ACTIVE else "inline"
-        ours = {
-            "Content-Type": media.media_type,
-            "Content-Disposition": f'{disposition}; filename="{media.id}"',
-            **_HEADERS,
-        }
-        super().__init__(media.path, chunk_size=_CHUNK_BYTES, headers={**ours, **headers})
+        super().__init__(media.path, chunk_size=_CHUNK_BYTES, headers={**_build_headers(media), **headers})
         self._opened: io.BufferedReader | None = None
         self._cancelled = False
 

@@ -11,7 +11,7 @@ from gateway.server.anthropic_headers import parse_anthropic_headers
 from gateway.server.client_ip import find_origin
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.handlers.client_files import PRIVATE, read_limit
-from gateway.server.handlers.media import FileResponse, check_dates
+from gateway.server.handlers.media import build_file_response, check_dates
 from gateway.server.request_body import read_json
 from gateway.server.stream_response import LargeResponse
 
@@ -64,7 +64,7 @@ async def get_results(request: web.Request) -> web.StreamResponse:
     if batch.output_file_id is None:
         raise NotFound("The batch has no results", param="id", should_retry=False)
     media = await files.open(await files.get(batch.output_file_id, batch.account_id))
-    response = FileResponse(media, PRIVATE | {"Content-Type": "application/x-jsonl"})
+    response = build_file_response(media, PRIVATE | {"Content-Type": "application/x-jsonl"})
     await response.prepare(request)
     return response
 

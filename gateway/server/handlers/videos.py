@@ -15,9 +15,10 @@ from gateway.errors import ClientDisconnected, InvalidRequest, NotFound, Provide
 from gateway.formats.openai.videos import build_deleted, build_video, build_videos
 from gateway.formats.video_backend import Variant
 from gateway.server.context import CALLER, SERVICES
-from gateway.server.handlers.media import FileResponse, check_dates, find_wanted
+from gateway.server.handlers.media import build_file_response, check_dates
 from gateway.server.handlers.video_create import POLL_AFTER, POST_REMIX, POST_VIDEOS
 from gateway.server.handlers.video_events import FOLLOWING, get_events
+from gateway.server.remote_file import find_wanted
 from gateway.server.responses import await_reader
 from gateway.server.stream_response import LargeResponse
 from gateway.server.subscriber_limit import SubscriberLimit
@@ -122,7 +123,9 @@ async def get_content(request: web.Request) -> web.StreamResponse:
         raise NotFound("The video has expired", param="video_id", should_retry=False)
     kept = await services.videos.content.find(job, cast("Variant", variant))
     if kept is not None:
-        answer = FileResponse(kept, _PRIVATE | {"Content-Disposition": f'inline; filename="{_name(job, kept.id)}"'})
+        answer = build_file_response(
+            kept, _PRIVATE | {"Content-Disposition": f'inline; filename="{_name(job, kept.id)}"'}
+        )
         await answer.prepare(request)
         return answer
     async with services.billing.quota.enter(request[CALLER]):  # a download from the provider counts as a request

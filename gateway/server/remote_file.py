@@ -1,0 +1,109 @@
+"""Send a file that is kept in a bucket: read piece by piece as the client takes it, with ranges and conditions.
+
+The gateway reads the bucket itself, and no client is sent there: a bucket may have a private address, and its links
+would lack the headers that keep a browser from running what is in a file.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+
+from aiohttp import ETag, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.web_request import BaseRequest
+
+from gateway.domain.byte_range import ByteRange, PreconditionFailed, read_range
+from gateway.domain.media import RemoteMedia
+from gateway.errors import StoreUnavailable
+from gateway.server.responses import await_reader
+from gateway.storage.media_reading import REMOTE_PIECE_BYTES
+
+_WRITE_BYTES = 64 * 1024
+_PARTIAL, _NOT_MODIFIED = 206, 304
+_ANY = "*"
+
+
+def find_wanted(request: BaseRequest, etag: str | None = None, modified: str | None = None) -> ByteRange | None:
+    """Return the requested range of a file; None: the whole file.
+
+    Only GET has ranges (RFC 9110, 14.2). ``If-Range`` must be the file's own entity tag, or exactly its date (13.1.5).
+    """
+    if request.method != "GET" or "Range" not in request.headers:
+        return None
+    condition = request.headers.get("If-Range")
+    if condition is not None and condition.strip() not in {etag, modified}:
+        return None
+    return read_range(request.headers.getall("Range"))
+
+
+class RemoteResponse(web.StreamResponse):
+    """A file of a bucket. The handler prepares it inside the middlewares, as that of a folder."""
+
+    def __init__(self, media: RemoteMedia, headers: Mapping[str, str]) -> None:
+        super().__init__(headers=headers)
+        self._media = media
+
+    async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
+        """Send the file, once.
+
+        Raises ``NotFound``, ``StoreUnavailable``, ``RangeNotSatisfiable``, ``PreconditionFailed``.
+        """
+        if self.prepared:
+            return await super().prepare(request)
+        size = self._media.size
+        stored = datetime.fromtimestamp(int(self._media.stored_s), UTC)
+        self.etag = f"{int(self._media.stored_s):x}-{size:x}"  # an object never changes: ids are not used again
+        self.last_modified = stored
+        self.headers["Accept-Ranges"] = "bytes"
+        if is_current(request, self.etag, stored):
+            self.set_status(_NOT_MODIFIED)
+            return await super().prepare(request)
+        wanted = find_wanted(request, self.headers["ETag"], self.headers["Last-Modified"])
+        start, stop = (0, size) if wanted is None else wanted.find(size)
+        if wanted is not None:
+            self.set_status(_PARTIAL)
+            self.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+        self.content_length = stop - start
+        if start == stop or request.method == "HEAD":
+            return await super().prepare(request)
+        return await self._send(request, start, stop)
+
+    async def _send(self, request: BaseRequest, start: int, stop: int) -> AbstractStreamWriter | None:
+        piece = await self._read(start, stop)  # before the head, so that an error is answered as one
+        writer, transport = await super().prepare(request), request.transport
+        while True:
+            view = memoryview(piece)
+            for at in range(0, len(view), _WRITE_BYTES):
+                if transport is None:
+                    raise ConnectionResetError("The response has ended")
+                await await_reader(partial(self.write, view[at : at + _WRITE_BYTES]), transport)
+            start += len(piece)
+            if start >= stop:
+                return writer
+            try:
+                piece = await self._read(start, stop)
+            except StoreUnavailable as error:
+                raise ConnectionResetError(error.message) from error
+
+    async def _read(self, start: int, stop: int) -> bytes:
+        piece = await self._media.read(start, min(start + REMOTE_PIECE_BYTES, stop))
+        if not piece:
+            raise StoreUnavailable("The file is shorter than it was", retry_after_s=5)
+        return piece
+
+
+def is_current(request: BaseRequest, etag: ETag | None, stored: datetime) -> bool:
+    """Return whether the client has the file already (RFC 9110, 13.2.2). Raises ``PreconditionFailed``."""
+    tag = etag.value if etag is not None else ""
+    if request.if_match is not None:
+        if not _names(request.if_match, tag, weak=False):
+            raise PreconditionFailed
+    elif request.if_unmodified_since is not None and stored > request.if_unmodified_since:
+        raise PreconditionFailed
+    if request.if_none_match is not None:
+        return _names(request.if_none_match, tag, weak=True)
+    return request.if_modified_since is not None and stored <= request.if_modified_since
+
+
+def _names(tags: tuple[ETag, ...], value: str, *, weak: bool) -> bool:
+    return any(tag.value == _ANY or (tag.value == value and (weak or not tag.is_weak)) for tag in tags)

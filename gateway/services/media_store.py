@@ -1,0 +1,72 @@
+"""Open the store of media and clients' files: the data folder, another folder, or a bucket (``store.media_url``)."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import structlog
+
+from gateway.cluster.node import ClusterNode
+from gateway.server.context import MediaStores, Services
+from gateway.storage.database import DatabaseStartupError
+from gateway.storage.file_folder import FileFolder
+from gateway.storage.media_files import MediaFiles
+from gateway.storage.media_location import BucketAddress, parse_location
+
+IMAGES, VIDEOS, FILES = "media", "videos", "files"
+"""The folders of the store, which have the same names everywhere."""
+DRAFTS = "media-drafts"
+"""The folder of this machine for what is on its way into a bucket."""
+WATCH_S = 5.0
+ALONE = "Images, videos and clients' files are on this node alone: no other node can read them (store.media_url)"
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+def open_media_stores(services: Services) -> MediaStores:
+    """Open the store. Raises ``DatabaseStartupError`` if its folder cannot be used."""
+    options = services.options
+    location = parse_location(options.config.store.media_url)
+    if isinstance(location, BucketAddress):
+        return attrs.evolve(_open_bucket(location, options.folder.path / DRAFTS), sweeps=_decide_sweeps(services))
+    if location is None:
+        return _open_folder(options.folder.path)
+    if not os.access(location, os.R_OK | os.W_OK | os.X_OK):
+        # It is not created: under a mount point without its mount there would be a second, empty store.
+        reason = "cannot be used by this user" if location.is_dir() else "does not exist"
+        raise DatabaseStartupError(f"store.media_url: the folder {location} {reason}")
+    try:
+        return attrs.evolve(_open_folder(location), shared=True, sweeps=_decide_sweeps(services))
+    except OSError as error:
+        raise DatabaseStartupError(f"store.media_url: the folder {location} cannot be used: {error}") from error
+
+
+def _open_folder(folder: Path) -> MediaStores:
+    images, videos = MediaFiles(folder / IMAGES), MediaFiles(folder / VIDEOS)
+    return MediaStores(images, videos, FileFolder(folder / FILES), folder)
+
+
+def _open_bucket(address: BucketAddress, local: Path) -> MediaStores:
+    from gateway.storage.bucket.client import Bucket  # noqa: PLC0415 - obstore is an extra
+    from gateway.storage.bucket.files import BucketFiles  # noqa: PLC0415
+    from gateway.storage.bucket.media import BucketMedia  # noqa: PLC0415
+
+    shutil.rmtree(local, ignore_errors=True)  # what a crash has left: the folder is locked, so nothing uses it
+    drafts, bucket = MediaFiles(local), Bucket(address)
+    images, videos = BucketMedia(bucket, IMAGES, drafts), BucketMedia(bucket, VIDEOS, drafts)
+    return MediaStores(images, videos, BucketFiles(bucket, drafts, local), None, shared=True)
+
+
+def _decide_sweeps(services: Services) -> Callable[[], bool]:
+    node = services.storage.node
+    return lambda: node is None or node.leads
+
+
+async def watch_nodes(node: ClusterNode) -> None:
+    """Log a warning as soon as there is another live node, which cannot read what is kept on this one."""
+    while node.live <= 1:  # noqa: ASYNC110 - the node counts with each beat, and warns of nothing
+        await asyncio.sleep(WATCH_S)
+    log.warning("media_on_this_node_alone", reason=ALONE)

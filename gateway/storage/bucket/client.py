@@ -1,0 +1,190 @@
+"""One bucket of an S3-compatible store: bytes by their names, with a time limit on everything.
+
+The environment gives the credentials, the region and the endpoint that the address does not name, in the variables that
+AWS's own tools read; a role of the machine or of its pod works, too (docs.rs/object_store, ``AmazonS3Builder``).
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import obstore
+import structlog
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from gateway.errors import StoreUnavailable
+from gateway.storage.media_location import BucketAddress
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig, S3Config
+
+CONNECT_TIMEOUT_S = 3.0
+REQUEST_TIMEOUT_S = 20.0
+RETRY_FOR_S = 5.0
+"""A store that is away for a moment loses nothing that was paid for, and a client waits no longer than that."""
+OPERATION_TIMEOUT_S = 45.0
+"""For a call with its retries, of a few MiB at most."""
+LEAST_RATE = 128 * 1024
+"""Bytes per second that a large upload must reach on average."""
+DOWN_S = 3.0
+"""So long after an error, in seconds, the bucket counts as down."""
+PART_BYTES = 8 * 1024 * 1024
+PARTS_AT_ONCE = 4
+_ERROR_CHARS = 300
+_REGION = "us-east-1"
+"""What stores other than AWS expect if they have no regions."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@attrs.frozen
+class StoredObject:
+    """An object as the store lists it. ``stored_s`` is Unix time, of the store's clock."""
+
+    name: str
+    size: int
+    stored_s: float
+
+
+class Bucket:
+    """The client. Names are below the address's prefix; every method raises ``StoreUnavailable``.
+
+    The methods that end in ``_now`` block, for threads.
+
+    Args:
+        address: where the bucket is.
+        retry_for_s: so long after its first try a request is repeated if the store does not answer it.
+    """
+
+    def __init__(self, address: BucketAddress, *, retry_for_s: float = RETRY_FOR_S) -> None:
+        self._store = _open_store(address, retry_for_s)
+        self._failed_at = float("-inf")
+        self._failing = False
+
+    def check_up(self) -> None:
+        """Raise ``StoreUnavailable`` if the last call failed, and a moment ago: do not begin what costs money."""
+        if self._failing and time.monotonic() - self._failed_at < DOWN_S:
+            raise _make_unavailable()
+
+    async def put(self, name: str, data: bytes | Path, size: int) -> None:
+        """Store ``size`` bytes, or a file of this machine, under ``name``, whole or not at all."""
+        async with self._calling("put", OPERATION_TIMEOUT_S + size / LEAST_RATE):
+            await obstore.put_async(self._store, name, data, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+
+    async def find(self, name: str) -> StoredObject | None:
+        """Return what is stored under ``name``; None if nothing is."""
+        async with self._calling("find"):
+            try:
+                meta = await obstore.head_async(self._store, name)
+            except FileNotFoundError:
+                return None
+        return StoredObject(name, meta["size"], meta["last_modified"].timestamp())
+
+    async def read(self, name: str, start: int, stop: int) -> bytes | None:
+        """Return the bytes from ``start`` to ``stop``; None if nothing is stored under ``name``."""
+        if start == stop:
+            return b""
+        async with self._calling("read", OPERATION_TIMEOUT_S + (stop - start) / LEAST_RATE):
+            try:
+                return bytes(await obstore.get_range_async(self._store, name, start=start, end=stop))
+            except FileNotFoundError:
+                return None
+
+    async def delete(self, names: Sequence[str]) -> None:
+        """Delete objects; one that does not exist is no error."""
+        async with self._calling("delete"):
+            await obstore.delete_async(self._store, list(names))
+
+    async def list_objects(self, folder: str) -> AsyncIterator[list[StoredObject]]:
+        """Yield the objects below ``folder``, some at a time."""
+        listed = obstore.list(self._store, folder)
+        while True:
+            async with self._calling("list"):
+                try:
+                    batch = await anext(listed)
+                except StopAsyncIteration:
+                    return
+            yield [StoredObject(one["path"], one["size"], one["last_modified"].timestamp()) for one in batch]
+
+    def put_now(self, name: str, data: bytes | Iterator[bytes]) -> None:
+        """Store bytes, or all that an iterator yields, under ``name``, whole or not at all."""
+        with self._watching("put"):
+            obstore.put(self._store, name, data, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+
+    def read_now(self, name: str) -> bytes:
+        """Return the bytes under ``name``."""
+        with self._watching("read"):
+            return bytes(obstore.get(self._store, name).bytes())
+
+    def find_size_now(self, name: str) -> int | None:
+        """Return the size of what is stored under ``name``; None if nothing is."""
+        with self._watching("find"):
+            try:
+                return obstore.head(self._store, name)["size"]
+            except FileNotFoundError:
+                return None
+
+    def list_now(self, folder: str) -> list[str]:
+        """Return the names below ``folder``, in their order."""
+        with self._watching("list"):
+            return sorted(one["path"] for batch in obstore.list(self._store, folder) for one in batch)
+
+    def delete_now(self, names: Sequence[str]) -> None:
+        """Delete objects; one that does not exist is no error."""
+        with self._watching("delete"):
+            if names:
+                obstore.delete(self._store, list(names))
+
+    @asynccontextmanager
+    async def _calling(self, operation: str, timeout_s: float = OPERATION_TIMEOUT_S) -> AsyncIterator[None]:
+        with self._watching(operation):
+            async with asyncio.timeout(timeout_s):
+                yield
+
+    @contextmanager
+    def _watching(self, operation: str) -> Iterator[None]:
+        """Raise ``StoreUnavailable`` for an error of the store, such as a bucket that does not exist."""
+        try:
+            yield
+        except (BaseError, OSError) as error:  # a time-out is an OSError; obstore raises Python's own for some
+            self._failing, self._failed_at = True, time.monotonic()
+            text = str(error).partition("\n\nDebug source")[0][:_ERROR_CHARS] or type(error).__name__
+            log.warning("media_store_failed", operation=operation, error=text)
+            raise _make_unavailable() from error
+        self._failing = False
+
+
+def _make_unavailable() -> StoreUnavailable:
+    return StoreUnavailable("The gateway's store of media and files does not answer", retry_after_s=5)
+
+
+def _open_store(address: BucketAddress, retry_for_s: float) -> S3Store:
+    """Return obstore's client, which opens its first connection with the first call."""
+    config: S3Config = {}
+    client: ClientConfig = {
+        "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
+        "timeout": timedelta(seconds=REQUEST_TIMEOUT_S),
+    }
+    retry: RetryConfig = {
+        "max_retries": 10,
+        "retry_timeout": timedelta(seconds=retry_for_s),
+        "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=1), "base": 2},
+    }
+    if address.endpoint:
+        scheme, _, host = address.endpoint.partition("://")
+        config["endpoint"] = f"{scheme}://{address.bucket}.{host}" if address.virtual else address.endpoint
+        client["allow_http"] = scheme == "http"
+        config["region"] = address.region or _REGION
+    elif address.region:
+        config["region"] = address.region
+    config["virtual_hosted_style_request"] = address.virtual
+    if address.access_key:
+        config["access_key_id"], config["secret_access_key"] = address.access_key, address.secret_key
+    prefix = address.prefix or None
+    return S3Store(address.bucket, prefix=prefix, config=config, client_options=client, retry_config=retry)

@@ -1,0 +1,195 @@
+"""Clients' files in a bucket: ``files/<first two digits>/<32 digits>.bin``, as in a folder.
+
+An object cannot be appended to. The results of a batch that runs are numbered objects of some lines each, below
+``files/batch-<32 digits>.output/``; a batch that ends makes one file of them. So another node can continue a batch.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from gateway.domain.client_file import find_digits
+from gateway.domain.media import CleanupResult, RemoteMedia
+from gateway.errors import NotFound, StoreUnavailable
+from gateway.storage.bucket.client import Bucket
+from gateway.storage.bucket.media import delete_objects, make_remote
+from gateway.storage.file_draft import FileDraft, storing
+from gateway.storage.file_folder import MEDIA_TYPE, STORED, name_file
+from gateway.storage.media_files import STALE_DRAFT_S, MediaFiles
+from gateway.storage.media_reading import copy_to
+
+FOLDER = "files"
+_NUMBER_DIGITS = 10
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class BucketFiles:
+    """The bytes of clients' files.
+
+    Args:
+        bucket: has them.
+        drafts: the store of ``local``.
+        local: a folder of this machine, for what arrives in pieces and for copies that are read line by line.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self, bucket: Bucket, drafts: MediaFiles, local: Path, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._bucket = bucket
+        self._drafts = drafts
+        self._local = local
+        self._clock = clock
+
+    def check_room(self) -> None:
+        """Raise ``StoreUnavailable`` if the bucket has failed a moment ago, or the disk for drafts is nearly full."""
+        self._bucket.check_up()
+        self._drafts.check_room()
+
+    def open_draft(self) -> FileDraft:
+        """Return a draft for data that arrives in pieces: on this machine until ``keep`` stores it."""
+        return self._drafts.open_draft()
+
+    async def keep(self, draft: FileDraft, object_id: str) -> int:
+        """Store a draft as the bytes of ``object_id``; return its size. Raises ``StoreUnavailable``."""
+        path, size, _ = await asyncio.to_thread(draft.end_now)
+        try:
+            await self._bucket.put(find_name(object_id), path, size)
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+        return size
+
+    async def find(self, object_id: str) -> RemoteMedia:
+        """Return the stored bytes of a file or a part. Raises ``NotFound``, ``StoreUnavailable``."""
+        stored = await self._bucket.find(find_name(object_id))
+        if stored is None:
+            raise NotFound("The gateway no longer has the content of this file", should_retry=False)
+        return make_remote(self._bucket, stored, object_id, MEDIA_TYPE)
+
+    @asynccontextmanager
+    async def open_local(self, object_id: str) -> AsyncIterator[Path]:
+        """Copy a file to this machine, and give the path of the copy. Raises ``NotFound``, ``StoreUnavailable``."""
+        media = await self.find(object_id)
+        self._drafts.check_room()
+        path = self._local / f"copy-{secrets.token_hex(16)}"
+        try:
+            with storing():
+                await copy_to(media, path)
+            yield path
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    async def remove(self, object_id: str) -> None:
+        """Delete the bytes of a file or a part. If that fails, the next sweep deletes them."""
+        try:
+            await self._bucket.delete([find_name(object_id)])
+        except StoreUnavailable as error:
+            log.warning("file_not_removed", error=error.message)
+
+    def open_lines(self, name: str, parse: Callable[[bytes], Any]) -> "BucketLines":
+        """Return the appended file ``name``."""
+        return BucketLines(self._bucket, name, parse)
+
+    def copy_lines(self, before: Sequence[str], name: str) -> None:
+        """Begin the appended file ``name`` with a copy of the first of ``before`` that exists, in one object.
+
+        Blocks. Does nothing if ``name`` exists: a call can be repeated. Raises ``OSError``, ``StoreUnavailable``.
+        """
+        pieces = next(filter(None, (self._bucket.list_now(_find_folder(one)) for one in before)), None)
+        if pieces is not None and not self._bucket.list_now(_find_folder(name)):
+            self._join(pieces, _name_piece(name, 0))
+
+    def adopt(self, name: str, object_id: str) -> int:
+        """Store the appended file ``name`` as the bytes of ``object_id``; return its size.
+
+        Blocks. A call that was interrupted can be repeated: an object is complete or does not exist, and the lines are
+        deleted after it exists. Raises ``FileNotFoundError``, ``StoreUnavailable``.
+        """
+        target = find_name(object_id)
+        pieces = self._bucket.list_now(_find_folder(name))
+        size = self._bucket.find_size_now(target)
+        if size is None:
+            if not pieces:
+                raise FileNotFoundError(name)
+            self._bucket.put_now(target, self._read_pieces(pieces))
+            size = self._bucket.find_size_now(target)
+        self._bucket.delete_now(pieces)
+        return size or 0
+
+    def _read_pieces(self, names: list[str]) -> Iterator[bytes]:
+        for name in names:
+            yield self._bucket.read_now(name)
+
+    async def sweep(self, kept: set[str]) -> CleanupResult:
+        """Delete the bytes of every id that is not in ``kept``. Raises ``StoreUnavailable``.
+
+        A file that is younger than an hour stays: its row may be about to be written.
+        """
+        digits, before_s = {find_digits(one) for one in kept}, self._clock() - STALE_DRAFT_S
+        going: list[str] = []
+        files = freed = left = 0
+        async for batch in self._bucket.list_objects(FOLDER):
+            for one in batch:
+                folder, _, name = one.name.rpartition("/")
+                stored = STORED.match(name) or STORED.match(folder.rpartition("/")[2])
+                known = stored is None or (stored["digits"] or stored["batch"]) in digits
+                if known or one.stored_s >= before_s:
+                    left += one.size
+                    continue
+                going.append(one.name)
+                files, freed = files + 1, freed + one.size
+        await delete_objects(self._bucket, going)
+        return CleanupResult(files, freed, left)
+
+
+class BucketLines:
+    """The results of a batch that runs, in numbered objects. Every method blocks, and raises ``StoreUnavailable``."""
+
+    def __init__(self, bucket: Bucket, name: str, parse: Callable[[bytes], Any]) -> None:
+        self._bucket = bucket
+        self.name = name
+        self._parse = parse
+        self._next = 0
+        self._appended = False
+
+    def recover(self) -> list[Any]:
+        """Return what the lines were parsed to."""
+        names = self._bucket.list_now(_find_folder(self.name))
+        self._next = 1 + int(names[-1].rpartition("/")[2]) if names else 0
+        found = (self._parse(line) for name in names for line in self._bucket.read_now(name).splitlines(keepends=True))
+        return [one for one in found if one is not None]
+
+    def append(self, lines: Sequence[bytes]) -> None:
+        """Append lines. The same call again replaces them, until ``mark``."""
+        self._appended = bool(lines)
+        if lines:
+            self._bucket.put_now(_name_piece(self.name, self._next), b"".join(lines))
+
+    def mark(self) -> None:
+        """Keep what was appended last."""
+        self._next += self._appended
+        self._appended = False
+
+    def remove(self) -> None:
+        self._bucket.delete_now(self._bucket.list_now(_find_folder(self.name)))
+
+
+def find_name(object_id: str) -> str:
+    """Return the name of the object with the bytes of ``object_id``."""
+    name = name_file(object_id)
+    return f"{FOLDER}/{name[:2]}/{name}"
+
+
+def _find_folder(name: str) -> str:
+    return f"{FOLDER}/{name}"
+
+
+def _name_piece(name: str, number: int) -> str:
+    return f"{_find_folder(name)}/{number:0{_NUMBER_DIGITS}}"

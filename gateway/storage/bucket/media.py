@@ -1,0 +1,146 @@
+"""Images or videos in a bucket: ``<folder>/<first two digits>/<32 digits>.<extension>``, as in a folder."""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+from gateway.domain.media import (
+    AnyMedia,
+    CleanupResult,
+    RemoteMedia,
+    UnknownMedia,
+    find_media_type,
+    sniff_media,
+)
+from gateway.errors import NotFound, StoreUnavailable
+from gateway.storage.bucket.client import Bucket, StoredObject
+from gateway.storage.file_draft import FileDraft, make_media_id
+from gateway.storage.media_files import MediaFiles, OldestFiles
+
+DELETE_AT_ONCE = 500
+
+
+class BucketMedia:
+    """The media of a folder of the bucket.
+
+    Args:
+        bucket: has them.
+        folder: the name of the folder.
+        drafts: a folder of this machine, for files that arrive in pieces.
+    """
+
+    def __init__(self, bucket: Bucket, folder: str, drafts: MediaFiles) -> None:
+        self._bucket = bucket
+        self._folder = folder
+        self._drafts = drafts
+        self._sweeping = asyncio.Lock()  # two sweeps at once would free the same space twice
+
+    async def put(self, data: bytes) -> RemoteMedia:
+        """Store ``data`` under a new id. Raises ``UnknownMedia`` or ``StoreUnavailable``."""
+        return await self.store(data, data, len(data))
+
+    async def store(self, head: bytes, data: bytes | Path, size: int) -> RemoteMedia:
+        """Store ``data``, which begins with ``head``, under a new id. Raises ``UnknownMedia``, ``StoreUnavailable``."""
+        media_type = sniff_media(head)
+        if media_type is None:
+            raise UnknownMedia("The gateway does not keep files of this type")
+        media_id = make_media_id(media_type)
+        await self._bucket.put(self._name(media_id), data, size)
+        stored = await self._bucket.find(self._name(media_id))
+        if stored is None:
+            raise StoreUnavailable("The gateway's store has lost what was stored", retry_after_s=5)
+        return make_remote(self._bucket, stored, media_id, media_type)
+
+    def open_draft(self) -> "BucketDraft":
+        """Return a draft for data that arrives in pieces: on this machine until it is complete."""
+        return BucketDraft(self, self._drafts.open_draft())
+
+    def check_room(self) -> None:
+        """Raise ``StoreUnavailable`` if the bucket has failed a moment ago, or the disk for drafts is nearly full."""
+        self._bucket.check_up()
+        self._drafts.check_room()
+
+    async def find(self, media_id: str) -> RemoteMedia | None:
+        """Return the file of that id; None if there is none or the id is malformed. Raises ``StoreUnavailable``."""
+        media_type = find_media_type(media_id)
+        stored = await self._bucket.find(self._name(media_id)) if media_type is not None else None
+        if media_type is None or stored is None:
+            return None
+        return make_remote(self._bucket, stored, media_id, media_type)
+
+    async def remove(self, media_id: str) -> bool:
+        """Delete a file; return whether there was one. Raises ``StoreUnavailable``."""
+        if await self.find(media_id) is None:
+            return False
+        await self._bucket.delete([self._name(media_id)])
+        return True
+
+    async def sweep(self, *, before_s: float, max_bytes: int) -> CleanupResult:
+        """Delete files that were stored before ``before_s``, then the oldest until at most ``max_bytes`` remain.
+
+        Without an answer of the bucket nothing is deleted; the client has logged why.
+        """
+        async with self._sweeping:
+            try:
+                return await self._sweep(before_s, max_bytes)
+            except StoreUnavailable:
+                return CleanupResult()
+
+    async def _sweep(self, before_s: float, max_bytes: int) -> CleanupResult:
+        kept: list[StoredObject] = []
+        going: list[StoredObject] = []
+        async for batch in self._bucket.list_objects(self._folder):
+            for one in batch:
+                if find_media_type(one.name.rpartition("/")[2]):
+                    (going if one.stored_s < before_s else kept).append(one)
+        left = sum(one.size for one in kept)
+        if left > max_bytes:
+            oldest = OldestFiles(left - max_bytes)
+            for one in kept:
+                oldest.add((one.stored_s, one.size, one.name))
+            going += [StoredObject(name, size, stored_s) for stored_s, size, name in oldest.list_going()]
+            left -= sum(size for _, size, _ in oldest.list_going())
+        await delete_objects(self._bucket, [one.name for one in going])
+        return CleanupResult(len(going), sum(one.size for one in going), left)
+
+    def _name(self, media_id: str) -> str:
+        return f"{self._folder}/{media_id[:2]}/{media_id}"
+
+
+class BucketDraft:
+    """A media file that arrives in pieces, on this machine; ``keep`` stores it in the bucket."""
+
+    def __init__(self, store: BucketMedia, draft: FileDraft) -> None:
+        self._store = store
+        self._draft = draft
+
+    async def write(self, piece: bytes) -> None:
+        await self._draft.write(piece)
+
+    async def keep(self) -> AnyMedia:
+        path, size, head = await asyncio.to_thread(self._draft.end_now)
+        try:
+            return await self._store.store(head, path, size)
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    def discard(self) -> None:
+        self._draft.discard()
+
+
+def make_remote(bucket: Bucket, stored: StoredObject, media_id: str, media_type: str) -> RemoteMedia:
+    """Return the media of an object of the bucket."""
+    return RemoteMedia(media_id, media_type, stored.size, stored.stored_s, partial(_read, bucket, stored.name))
+
+
+async def _read(bucket: Bucket, name: str, start: int, stop: int) -> bytes:
+    found = await bucket.read(name, start, stop)
+    if found is None:
+        raise NotFound("There is no such file any more", should_retry=False)
+    return found
+
+
+async def delete_objects(bucket: Bucket, names: list[str]) -> None:
+    """Delete any number of objects. Raises ``StoreUnavailable``."""
+    for start in range(0, len(names), DELETE_AT_ONCE):
+        await bucket.delete(names[start : start + DELETE_AT_ONCE])

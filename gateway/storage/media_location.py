@@ -1,0 +1,94 @@
+"""The setting ``store.media_url``: the data folder, another folder, or a bucket of an S3-compatible store."""
+
+import re
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import attrs
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}\Z")
+_ENDPOINT = re.compile(r"https?://[^/?#@\s]+/?\Z")
+_OPTIONS = frozenset({"endpoint", "region", "style"})
+_STYLES = frozenset({"path", "virtual"})
+
+
+@attrs.frozen
+class BucketAddress:
+    """A bucket, and the prefix of the gateway's names in it. What is empty comes from the environment.
+
+    Attributes:
+        endpoint: the URL of the store; empty: AWS.
+        virtual: the bucket's name is a part of the host's, instead of the path's.
+    """
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str = ""
+    region: str = ""
+    access_key: str = attrs.field(default="", repr=False)
+    secret_key: str = attrs.field(default="", repr=False)
+    virtual: bool = False
+
+    def describe(self) -> str:
+        """Return the address without credentials."""
+        at = f" at {self.endpoint}" if self.endpoint else ""
+        return f"s3://{self.bucket}{'/' if self.prefix else ''}{self.prefix}{at}"
+
+
+MediaLocation = Path | BucketAddress | None
+"""None: the data folder."""
+
+
+def parse_location(url: str) -> MediaLocation:
+    """Parse ``store.media_url``. Raises ``ValueError``."""
+    if not url:
+        return None
+    if url.startswith("s3://"):
+        return _parse_bucket(url)
+    path = url
+    if url.startswith("file://"):
+        parts = urlsplit(url)
+        if parts.netloc not in {"", "localhost"} or parts.query or parts.fragment:
+            raise ValueError(url)
+        path = unquote(parts.path)
+    if not path.startswith("/") or "\0" in path:
+        raise ValueError(url)
+    return Path(path)
+
+
+def is_location(url: str) -> bool:
+    """Return whether ``parse_location`` reads it."""
+    try:
+        parse_location(url)
+    except ValueError:
+        return False
+    return True
+
+
+def _parse_bucket(url: str) -> BucketAddress:
+    parts = urlsplit(url)
+    credentials, _, bucket = parts.netloc.rpartition("@")
+    access_key, colon, secret_key = credentials.partition(":")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+    endpoint, style = options.get("endpoint", ""), options.get("style", "path")
+    segments = unquote(parts.path).strip("/")
+    if (
+        not _BUCKET.match(bucket)
+        or bool(credentials) != bool(access_key and colon and secret_key)
+        or not options.keys() <= _OPTIONS
+        or not (not endpoint or _ENDPOINT.match(endpoint))
+        or style not in _STYLES
+        or parts.fragment
+        or not segments.isprintable()
+        or {"", ".", ".."} & set(segments.split("/") if segments else ())
+    ):
+        raise ValueError("not the URL of a bucket")
+    return BucketAddress(
+        bucket,
+        segments,
+        endpoint.rstrip("/"),
+        options.get("region", ""),
+        unquote(access_key),
+        unquote(secret_key),
+        virtual=style == "virtual",
+    )

@@ -1,0 +1,81 @@
+"""A file that the results of a running batch are appended to.
+
+It is flushed to the disk before the batch's row tells of its lines. A crash can leave a part of a line, which the next
+start cuts off.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gateway.storage.data_folder import sync_folder
+
+_OWNER_ONLY = 0o600
+
+
+class FolderLines:
+    """A file of results in a folder. ``_size``: its bytes without those of an append that failed.
+
+    Every method blocks, and raises ``OSError``.
+    """
+
+    def __init__(self, path: Path, parse: Callable[[bytes], Any]) -> None:
+        self.path = path
+        self._parse = parse
+        self._size = self._written = 0
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def recover(self) -> list[Any]:
+        """Cut a part of a line off the end; return what ``parse`` returns of every other."""
+        found: list[Any] = []
+        self._size = 0
+        if not self.path.exists():
+            return found
+        with self.path.open("r+b") as file:
+            for line in file:
+                result = self._parse(line) if line.endswith(b"\n") else None
+                if result is None:
+                    break
+                found.append(result)
+                self._size += len(line)
+            file.truncate(self._size)
+            os.fsync(file.fileno())
+        self._written = self._size
+        return found
+
+    def append(self, lines: Sequence[bytes]) -> None:
+        self._written = self._size
+        if not lines:
+            return
+        new = not self.path.exists()
+        with os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY), "r+b") as file:
+            file.truncate(self._size)
+            file.seek(self._size)
+            file.writelines(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            sync_folder(self.path.parent)
+        self._written = self._size + sum(map(len, lines))
+
+    def mark(self) -> None:
+        """Keep what was appended last."""
+        self._size = self._written
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+def copy_durably(source: Path, target: Path, draft: Path) -> None:
+    """Copy a file by way of ``draft``; the copy is there as a whole or not at all. Raises ``OSError``."""
+    shutil.copyfile(source, draft)
+    draft.chmod(_OWNER_ONLY)
+    with draft.open("rb") as copied:
+        os.fsync(copied.fileno())
+    draft.rename(target)
+    sync_folder(target.parent)
