@@ -41,6 +41,7 @@ class S3Server:
         parts: of multipart uploads that are not complete, by upload id and part number.
         requests: method, key and query of every accepted request.
         fails: what requests are answered with; 0: they work.
+        failed: how many were answered with ``fails``.
         cut: connections are closed without an answer.
         age: added to the age of everything stored from now on.
     """
@@ -51,6 +52,7 @@ class S3Server:
     requests: list[tuple[str, str, str]] = attrs.Factory(list)
     refused: list[str] = attrs.Factory(list)
     fails: int = 0
+    failed: int = 0
     cut: bool = False
     age: timedelta = timedelta()
     _ids: "itertools.count[int]" = attrs.Factory(itertools.count)
@@ -79,6 +81,7 @@ class S3Server:
             request.transport.abort()
             return web.Response()
         if self.fails:
+            self.failed += 1
             return _refuse(self.fails, "InternalError")
         problem = find_signature_problem(request, path, query, body)
         if problem:

@@ -112,8 +112,8 @@ class Bucket:
                     return
             yield [StoredObject(one["path"], one["size"], one["last_modified"].timestamp()) for one in batch]
 
-    def put_now(self, name: str, data: bytes | Iterator[bytes]) -> None:
-        """Store bytes, or all that an iterator yields, under ``name``, whole or not at all."""
+    def put_now(self, name: str, data: bytes | Path) -> None:
+        """Store bytes, or a file of this machine, under ``name``, whole or not at all."""
         with self._watching("put"):
             obstore.put(self._store, name, data, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
 

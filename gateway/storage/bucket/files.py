@@ -7,7 +7,7 @@ An object cannot be appended to. The results of a batch that runs are numbered o
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ class BucketFiles:
         """Copy a file to this machine, and give the path of the copy. Raises ``NotFound``, ``StoreUnavailable``."""
         media = await self.find(object_id)
         self._drafts.check_room()
-        path = self._local / f"copy-{secrets.token_hex(16)}"
+        path = self._name_copy()
         try:
             with storing():
                 await copy_to(media, path)
@@ -118,14 +118,24 @@ class BucketFiles:
         if size is None:
             if not pieces:
                 raise FileNotFoundError(name)
-            self._bucket.put_now(target, self._read_pieces(pieces))
-            size = self._bucket.find_size_now(target)
+            size = self._join(pieces, target)
         self._bucket.delete_now(pieces)
-        return size or 0
+        return size
 
-    def _read_pieces(self, names: list[str]) -> Iterator[bytes]:
-        for name in names:
-            yield self._bucket.read_now(name)
+    def _join(self, pieces: list[str], target: str) -> int:
+        """Store ``pieces``, one after another, as one object; return its size."""
+        path = self._name_copy()
+        try:
+            with path.open("xb") as file:
+                for piece in pieces:
+                    file.write(self._bucket.read_now(piece))
+            self._bucket.put_now(target, path)
+            return path.stat().st_size
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _name_copy(self) -> Path:
+        return self._local / f"copy-{secrets.token_hex(16)}"
 
     async def sweep(self, kept: set[str]) -> CleanupResult:
         """Delete the bytes of every id that is not in ``kept``. Raises ``StoreUnavailable``.

@@ -30,7 +30,9 @@ from gateway.server.middlewares import error_responses, request_context
 from gateway.server.protocol import GatewayRunner
 from gateway.server.responses import add_common_headers
 from gateway.storage.media_files import MediaFiles
+from gateway.storage.media_store import MediaStore
 from tests.support.image_providers import draw
+from tests.support.media_stores import open_media_store
 from tests.support.raw_client import connect, split, talk
 
 KEY = b"k" * 32
@@ -55,6 +57,7 @@ class Shop:
     """A server of media alone, with the gateway's middlewares; ``client`` has no key."""
 
     url: str
+    store: MediaStore
     keeper: SignedLinks
     folder: Path
     clock: Clock
@@ -85,7 +88,7 @@ class Shop:
 
 
 async def open_shop(
-    store: MediaFiles,
+    store: MediaStore,
     folder: Path,
     add_routes: Callable[[web.Application], None] = add_media_routes,
 ) -> AsyncIterator[Shop]:
@@ -95,21 +98,24 @@ async def open_shop(
     app.on_response_prepare.append(add_common_headers)
     keeper, absent = SignedLinks(store, KEY, ttl_s=TTL_S, clock=clock), cast("Any", None)
     app[SERVICES] = services = Services(cast("Any", SimpleNamespace(clock=clock)))
-    services.media = MediaServices(store, keeper, absent, absent, absent)
+    services.media = MediaServices(absent, keeper, absent, absent, absent)
     runner = GatewayRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
     await web.SockSite(runner, listening).start()
     async with aiohttp.ClientSession(auto_decompress=False) as client:
-        yield Shop(f"http://127.0.0.1:{listening.getsockname()[1]}", keeper, folder, clock, client, runner)
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield Shop(url, store, keeper, folder, clock, client, runner)
     await runner.cleanup()
 
 
-@pytest.fixture
-async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
-    async for opened in open_shop(MediaFiles(tmp_path), tmp_path):
-        yield opened
+@pytest.fixture(params=["folder", "bucket"])
+async def shop(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Shop]:
+    """What is answered does not depend on where the file is."""
+    async with open_media_store(request.param, tmp_path) as store:
+        async for opened in open_shop(store, tmp_path):
+            yield opened
 
 
 @pytest.fixture
@@ -440,7 +446,7 @@ async def test_a_link_expires(shop: Shop) -> None:
 
 async def test_what_was_swept_is_not_found(shop: Shop) -> None:
     link = await shop.keep()
-    await MediaFiles(shop.folder).sweep(before_s=0, max_bytes=0)
+    await shop.store.sweep(before_s=0, max_bytes=0)
     await check_not_found(shop, link)
 
 
@@ -531,6 +537,7 @@ async def test_the_log_has_no_link_that_works(shop: Shop) -> None:
             for sent in (link, link + "0", f"{path}?{query}&x=1"):
                 async with shop.get(sent) as response:
                     await response.read()
+            await eventually(lambda: len(lines) == 3)
     finally:
         logging.getLogger().removeHandler(handler)
     assert [(line["path"], line["status"]) for line in lines] == [(path, 200), (path, 404), (path, 200)]
