@@ -32,7 +32,7 @@ def backup(context: CliContext, *, file: Path, media: bool, encrypt: bool) -> No
     The backup has the database, the journal, the secret files and the configuration file. Anyone who reads it can use
     every provider key: keep it as safe as the data folder, or encrypt it. The gateway may run meanwhile; requests that
     were answered before the backup began are in it. A damaged database is not backed up. A database on a PostgreSQL
-    server (store.url) is in the backup with all its rows.
+    server (store.url) is in the backup with all its rows. Media in a bucket (store.media_url) are not in it.
 
     \b
     Examples:
@@ -50,7 +50,15 @@ def backup(context: CliContext, *, file: Path, media: bool, encrypt: bool) -> No
         raise CliError(f"No gateway here (looked in {context.data}). Use --data or GATEWAY_DATA")
     passphrase = _ask_passphrase(context.environ, new=True) if encrypt else None
     master_key = bool(config.store.master_key)
-    source = BackupSource(context.data, database, context.config, media=media, master_key=master_key, server=server)
+    source = BackupSource(
+        context.data,
+        database,
+        context.config,
+        media=media,
+        media_url=config.store.media_url,
+        master_key=master_key,
+        server=server,
+    )
     try:
         manifest = write_backup(source, file, passphrase=passphrase)
     except BackupFailed as error:
@@ -163,6 +171,11 @@ def _print_backup(file: Path, manifest: Mapping[str, Json]) -> None:
     members: Json = manifest["members"]
     content = format_bytes(sum(member["bytes"] for member in members.values()))
     click.echo(f"{file}: {format_bytes(file.stat().st_size)}, {len(members)} files of {content}")
+    if manifest["media_store"] and not manifest["media"]:
+        where = manifest["media_store"]
+        click.echo(
+            f"Images, videos and clients' files are in {where} and not in the backup: back them up there", err=True
+        )
     if not manifest["master_key_file"]:
         click.echo(
             "The key that opens provider keys is the setting store.master_key: keep it, too, if it comes from the "
@@ -180,6 +193,9 @@ def _print_restored(data: Path, manifest: Mapping[str, Json], server: str) -> No
     )
     if CONFIG in manifest["members"]:
         click.echo(f"The configuration of then is {data / CONFIG} (--config); files that it names are not in a backup")
+    if manifest.get("media_store"):  # an older backup does not have it
+        is_here = f"are in {data} now: move them there" if manifest["media"] else "are not in the backup"
+        click.echo(f"Images, videos and clients' files were in {manifest['media_store']} and {is_here}")
     if server:
         click.echo("The rows are in the database of store.url")
     elif manifest["database"]:

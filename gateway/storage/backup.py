@@ -31,6 +31,7 @@ from gateway import __version__
 from gateway.storage.backup_encryption import EncryptingWriter
 from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, UNSTORABLE, sync_folder
 from gateway.storage.integrity_check import MOST_PROBLEMS, is_foreign, read_problems
+from gateway.storage.media_location import BucketAddress, parse_location
 from gateway.storage.schema import REVISION
 from gateway.storage.sqlite_database import is_damage
 
@@ -38,7 +39,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 CONFIG = "gateway.toml"
 TOKEN = "admin.token"  # noqa: S105 - the name of a file
-FILES, MEDIA = "files", "media"
+MEDIA_FOLDERS = ("files", "media", "videos")
 LEVEL = 6
 _OWNER_ONLY = 0o600
 _COPY = ".backup-"
@@ -58,6 +59,7 @@ class BackupSource:
         database: the path of its database; without meaning if that is on a server.
         config: the configuration file; None: none.
         media: include images, videos and clients' files.
+        media_url: the setting ``store.media_url``: where they are if not in the folder. A bucket is not included.
         master_key: the setting ``store.master_key`` replaces the file ``master.key``.
         server: the URL of a database on a PostgreSQL server; empty: there is none.
     """
@@ -66,8 +68,21 @@ class BackupSource:
     database: Path
     config: Path | None = None
     media: bool = False
+    media_url: str = ""
     master_key: bool = False
     server: str = ""
+
+    @property
+    def media_folder(self) -> Path | None:
+        """The folder with the media that are included; None: none are."""
+        location = parse_location(self.media_url) or self.folder
+        return location if self.media and isinstance(location, Path) else None
+
+    @property
+    def media_elsewhere(self) -> str:
+        """Where media are if not in the data folder, without credentials."""
+        location = parse_location(self.media_url)
+        return location.describe() if isinstance(location, BucketAddress) else str(location or "")
 
     @property
     def elsewhere(self) -> str:
@@ -157,14 +172,15 @@ def _write_archive(
             archive.add_file(name, source.folder / name)
         if source.config is not None:
             archive.add_file(CONFIG, source.config)
-        for path in _list_media(source):
-            archive.add_file(path.relative_to(source.folder).as_posix(), path)
+        for name, path in _list_media(source):
+            archive.add_file(name, path)
         manifest = {
             "format": FORMAT,
             "version": __version__,
             "schema": schema,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "media": source.media,
+            "media": source.media_folder is not None,
+            "media_store": source.media_elsewhere,
             "master_key_file": not source.master_key,
             "database": source.elsewhere,
             "members": dict(archive.members),
@@ -184,11 +200,12 @@ def _read_journals(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in paths if path.exists()}
 
 
-def _list_media(source: BackupSource) -> Iterator[Path]:
-    """Yield every stored media file; drafts are in the folder itself."""
-    if source.media:
-        for kept in (FILES, MEDIA):
-            yield from sorted((source.folder / kept).glob("[0-9a-f][0-9a-f]/*"))
+def _list_media(source: BackupSource) -> Iterator[tuple[str, Path]]:
+    """Yield name and path of every stored media file; drafts are in the folders themselves."""
+    folder = source.media_folder
+    for kept in MEDIA_FOLDERS if folder is not None else ():
+        for path in sorted((folder / kept).glob("[0-9a-f][0-9a-f]/*")):
+            yield path.relative_to(folder).as_posix(), path
 
 
 @contextmanager

@@ -22,6 +22,7 @@ async def get_health(request: web.Request) -> web.Response:
     """Get the state of the process: memory, event loop, store and channels. Folder sizes are at most a minute old."""
     services, connection, now = request.app[SERVICES], request.protocol, time.monotonic()
     monitor, storage, jobs = services.admin.monitor, services.storage, services.videos.jobs
+    alone = storage.node is None or storage.node.live <= 1
     return respond_json(
         {
             **monitor.describe(),
@@ -34,6 +35,7 @@ async def get_health(request: web.Request) -> web.Response:
             },
             "journal_bytes": find_size(monitor.journal),
             "media": await monitor.media.measure(now),
+            "media_shared": alone or services.media.stores.shared,
             "videos": {"open": jobs.all_open, "kept": await monitor.videos.measure(now)},
             "channels": _count_channels(services.routing.load_balancer),
             "connections": connection.connections if isinstance(connection, GatewayProtocol) else 0,
@@ -88,6 +90,7 @@ HEALTH = s.record(
     queue=s.record(waiting_rows=s.COUNT, failing=s.FLAG, set_aside=s.COUNT),
     journal_bytes=s.COUNT,
     media=_FOLDER,
+    media_shared=s.FLAG,
     videos=s.record(open=s.COUNT, kept=_FOLDER),
     channels=s.record(**dict.fromkeys(get_args(Health), s.COUNT)),
     connections=s.COUNT,
