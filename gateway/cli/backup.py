@@ -23,7 +23,7 @@ PASSPHRASE = "GATEWAY_BACKUP_PASSPHRASE"  # noqa: S105 - the name of a variable
 
 @click.command(short_help="Back up the data folder while the gateway runs.")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--media", is_flag=True, help="Include stored images and videos.")
+@click.option("--media", is_flag=True, help="Include stored images, videos and clients' files.")
 @click.option("--encrypt", is_flag=True, help=f"Encrypt with a passphrase: asked for, or {PASSPHRASE}.")
 @client_command
 def backup(context: CliContext, *, file: Path, media: bool, encrypt: bool) -> None:

@@ -1,6 +1,7 @@
 """The ``doctor`` command: what is wrong with the gateway of this machine, and what to do about it."""
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
+import logging
 from collections.abc import Sequence
 
 import attrs
@@ -21,7 +22,7 @@ _WIDTH = max(map(len, _MARKS.values()))
 def doctor(context: CliContext) -> None:
     """Check the data folder, the database, the secrets, the settings, the disk, the clock and the port.
 
-    Every problem is printed with what to do. Nothing is created or changed, whether the gateway runs or not. Exits
+    Every problem is printed with what to do. Nothing is changed, whether the gateway runs or not. Exits
     with 1 if there is a problem. For providers, use 'gateway check'; for amounts, 'gateway verify'.
 
     \b
@@ -30,7 +31,9 @@ def doctor(context: CliContext) -> None:
       gateway doctor --data /var/lib/gateway --config /etc/gateway.toml --json
     """
     from gateway.doctor.examination import examine  # noqa: PLC0415 - it imports the application: help is faster
+    from gateway.log import configure_log  # noqa: PLC0415
 
+    configure_log("auto", logging.CRITICAL)  # what a check finds is printed, and not logged besides
     findings = [attrs.asdict(finding) for finding in examine(context.data, context.config, context.environ)]
     ok = all(finding["state"] != "problem" for finding in findings)
     print_answer(context, {"ok": ok, "findings": findings}, lambda _: _print_findings(findings))

@@ -16,7 +16,7 @@ class FilesSection:
     """``[files]``: files that clients send to /v1/files and /v1/uploads, and that batches write."""
 
     max_mb: int = attrs.field(
-        default=512, metadata=about("largest file; stored in the data folder (0 = no limit)", between(0, 1_000_000))
+        default=512, metadata=about("largest file; see store.media_url (0 = no limit)", between(0, 1_000_000))
     )
     max_total_mb_per_account: int = attrs.field(
         default=10_240,

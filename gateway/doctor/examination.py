@@ -17,7 +17,7 @@ from gateway.storage.data_folder import find_database, find_holder, is_used
 
 
 def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the findings of every check for the data folder ``data``; nothing is created or changed."""
+    """Yield the findings of every check for the data folder ``data``; nothing is changed, and nothing is left."""
     label = str(config_path) if config_path else "no file: defaults and environment"
     try:
         declared = read_declared(config_path, environ)

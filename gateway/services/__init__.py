@@ -30,7 +30,7 @@ from gateway.services.batches import open_batches
 from gateway.services.billing import open_billing
 from gateway.services.changes import follow_changes
 from gateway.services.leading import run_once
-from gateway.services.media import MIB, open_files, open_media
+from gateway.services.media import MIB, open_media
 from gateway.services.media_store import watch_nodes
 from gateway.services.metrics import open_metrics
 from gateway.services.routing import open_routing
@@ -71,8 +71,7 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
         stack.push_async_callback(jobs.stop)
         services.routing = await open_routing(services, stack)
         services.proxy = Proxy(services.client, services.routing.load_balancer, clock=services.clock)
-        services.media = open_media(services, stack)
-        services.files = open_files(services)
+        services.media, services.files = open_media(services, stack)
         with _explain_store_errors(services.options):
             services.videos, services.idempotency = await open_videos(services, stack)
         services.auth = open_members(services, accounts, stack)

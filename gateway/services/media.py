@@ -7,7 +7,7 @@ from gateway.media.client_uploads import ClientUploads
 from gateway.media.image_delivery import ImageDelivery
 from gateway.media.images import ImageService
 from gateway.media.signed_links import SignedLinks
-from gateway.server.context import FileServices, MediaServices, Services
+from gateway.server.context import FileServices, MediaServices, MediaStores, Services
 from gateway.services.media_store import open_media_stores
 from gateway.storage.client_files import ClientFileRepository
 from gateway.storage.upload_spool import UploadSpool
@@ -18,8 +18,8 @@ SPOOLED_UPLOADS = 16
 """The disk holds this many uploads of the largest size at a time."""
 
 
-def open_media(services: Services, stack: AsyncExitStack) -> MediaServices:
-    """Open media."""
+def open_media(services: Services, stack: AsyncExitStack) -> tuple[MediaServices, FileServices]:
+    """Open media and clients' files. Raises ``DatabaseStartupError`` if their folder cannot be used."""
     options, live_config = services.options, services.live_config
     folder, stores = options.folder, open_media_stores(services)
     links = SignedLinks(
@@ -36,13 +36,12 @@ def open_media(services: Services, stack: AsyncExitStack) -> MediaServices:
     )
     stack.push_async_callback(images.close)
     limit_bytes = SPOOLED_UPLOADS * options.config.server.max_upload_mb * MIB
-    return MediaServices(stores, links, images, UploadSpool(folder.path / "uploads", limit_bytes=limit_bytes), fetcher)
+    spool = UploadSpool(folder.path / "uploads", limit_bytes=limit_bytes)
+    return MediaServices(stores, links, images, spool, fetcher), _open_files(services, stores)
 
 
-def open_files(services: Services) -> FileServices:
-    """Open clients' files."""
-    storage = services.storage
-    stores, rules = services.media.stores, services.live_config.find_file_rules
+def _open_files(services: Services, stores: MediaStores) -> FileServices:
+    storage, rules = services.storage, services.live_config.find_file_rules
     store, expiry = ClientFileRepository(storage.database), storage.retention_clock.now
     files = ClientFiles(store, stores.files, rules, services.clock, expiry, sweeps=stores.sweeps)
     return FileServices(files, ClientUploads(files))

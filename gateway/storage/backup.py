@@ -174,23 +174,25 @@ def _write_archive(
             archive.add_file(CONFIG, source.config)
         for name, path in _list_media(source):
             archive.add_file(name, path)
-        manifest = {
-            "format": FORMAT,
-            "version": __version__,
-            "schema": schema,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "media": source.media_folder is not None,
-            "media_store": source.media_elsewhere,
-            "master_key_file": not source.master_key,
-            "database": source.elsewhere,
-            "members": dict(archive.members),
-        }
+        manifest = {**_describe(source), "schema": schema, "members": dict(archive.members)}
         archive.add_bytes(MANIFEST, orjson.dumps(manifest))
     if isinstance(sink, EncryptingWriter):
         sink.finish()
     file.flush()
     os.fsync(file.fileno())
     return manifest
+
+
+def _describe(source: BackupSource) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "media": source.media_folder is not None,
+        "media_store": source.media_elsewhere,
+        "master_key_file": not source.master_key,
+        "database": source.elsewhere,
+    }
 
 
 def _read_journals(folder: Path) -> dict[str, bytes]:

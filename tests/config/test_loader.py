@@ -152,6 +152,7 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "SERVER__TRUSTED_PROXIES": ("127.0.0.1, 10.0.0.0/8,", ("127.0.0.1", "10.0.0.0/8")),
     "STORE__URL": ("sqlite:////x.db", "sqlite:////x.db"),
     "STORE__MASTER_KEY": ("0a" * 32, "0a" * 32),
+    "STORE__MEDIA_URL": ("s3://media/gw", "s3://media/gw"),
     "LEDGER__ON_CRASH": ("charge", "charge"),
     "BILLING__REQUIRE_PRICE": ("yes", True),
     "BILLING__UNPRICED": ("free", "free"),
