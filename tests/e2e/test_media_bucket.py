@@ -45,7 +45,7 @@ async def test_an_image_that_cannot_be_stored_is_refused_and_the_next_before_it_
             assert response.status == 200
         server.fails = 0
         async with asyncio.timeout(20):  # for some seconds after an error none is made
-            while (made := await ask_image(gateway))[0] == 503:
+            while (made := await ask_image(gateway))[0] == 503:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.1)
         link = made[1]["data"][0]["url"]
         async with gateway.client.get(link) as response:
