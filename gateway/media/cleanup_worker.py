@@ -21,18 +21,10 @@ class MediaCleanup:
         store: the kept files.
         rules: returns the current limits of age and size.
         clock: Unix seconds.
-        sweeps: whether this gateway is the one to delete what is too old in a store that others share.
     """
 
-    def __init__(
-        self,
-        store: MediaStore,
-        rules: Callable[[], MediaRules],
-        clock: Callable[[], float],
-        sweeps: Callable[[], bool] = lambda: True,
-    ) -> None:
+    def __init__(self, store: MediaStore, rules: Callable[[], MediaRules], clock: Callable[[], float]) -> None:
         self._store = store
-        self._sweeps = sweeps
         self._rules = rules
         self._clock = clock
 
@@ -40,8 +32,7 @@ class MediaCleanup:
         """Run for ever: soon after the start, then regularly."""
         await asyncio.sleep(FIRST_AFTER_S)
         while True:
-            if self._sweeps():
-                await self.sweep()
+            await self.sweep()
             await asyncio.sleep(SWEEP_EVERY_S)
 
     async def sweep(self) -> None:

@@ -61,7 +61,6 @@ class ClientFiles:
         rules: returns the current limits.
         clock: Unix seconds.
         expiry: the same, of the clock that records are deleted by.
-        sweeps: whether this gateway is the one to delete what belongs to no row in a store that others share.
     """
 
     def __init__(
@@ -71,10 +70,7 @@ class ClientFiles:
         rules: Callable[[], FileRules],
         clock: Callable[[], float],
         expiry: Callable[[], float],
-        *,
-        sweeps: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._sweeps = sweeps
         self._expiry = expiry
         self.store = store
         self.folder = folder
@@ -145,8 +141,7 @@ class ClientFiles:
         """Sweep soon after the start and then every ``SWEEP_EVERY_S``; never returns."""
         await asyncio.sleep(FIRST_AFTER_S)
         while True:
-            if self._sweeps():
-                await self.sweep()
+            await self.sweep()
             await asyncio.sleep(SWEEP_EVERY_S)
 
     async def sweep(self) -> None:

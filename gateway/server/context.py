@@ -196,7 +196,6 @@ class MediaStores:
     Attributes:
         folder: the folder that has them; None: a bucket.
         shared: every node of a cluster reads the same.
-        sweeps: whether this gateway is the one to delete what is too old.
     """
 
     images: MediaStore
@@ -204,7 +203,6 @@ class MediaStores:
     files: FileStore
     folder: Path | None
     shared: bool = False
-    sweeps: Callable[[], bool] = lambda: True
 
 
 @attrs.frozen

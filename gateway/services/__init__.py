@@ -31,7 +31,7 @@ from gateway.services.billing import open_billing
 from gateway.services.changes import follow_changes
 from gateway.services.leading import run_once
 from gateway.services.media import MIB, open_media
-from gateway.services.media_store import watch_nodes
+from gateway.services.media_store import sweep_store, watch_nodes
 from gateway.services.metrics import open_metrics
 from gateway.services.routing import open_routing
 from gateway.services.sign_in import open_sign_in
@@ -163,7 +163,7 @@ def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -
     jobs.start("measure_lag", LoopLagMeter(services.admin.monitor.lag).run)
     # ``sweep_media`` keeps media within its limits, whichever command runs.
     rules, clock, stores = services.live_config.find_media_rules, storage.retention_clock.now, services.media.stores
-    jobs.start("sweep_media", MediaCleanup(stores.images, rules, clock, stores.sweeps).run)
+    jobs.start("sweep_media", sweep_store(services, MediaCleanup(stores.images, rules, clock).run))
     if storage.node is not None and not stores.shared:
         jobs.start("watch_nodes", partial(watch_nodes, storage.node))
     if services.options.certificate is not None:
@@ -177,7 +177,7 @@ def _start_cleanup(services: Services, jobs: JobRunner) -> None:
     repository, keep_days = RetentionRepository(storage.database), services.live_config.find_keep_days
     worker = RetentionWorker(repository, storage.write_queue, keep_days, storage.retention_clock.now)
     jobs.start("retire_requests", run_once(services, worker.run))
-    jobs.start("sweep_files", services.files.files.run)
+    jobs.start("sweep_files", sweep_store(services, services.files.files.run))
     if storage.node is not None:
         from gateway.services.notes import collect_notes  # noqa: PLC0415 - its driver is an extra
 

@@ -43,5 +43,5 @@ def open_media(services: Services, stack: AsyncExitStack) -> tuple[MediaServices
 def _open_files(services: Services, stores: MediaStores) -> FileServices:
     storage, rules = services.storage, services.live_config.find_file_rules
     store, expiry = ClientFileRepository(storage.database), storage.retention_clock.now
-    files = ClientFiles(store, stores.files, rules, services.clock, expiry, sweeps=stores.sweeps)
+    files = ClientFiles(store, stores.files, rules, services.clock, expiry)
     return FileServices(files, ClientUploads(files))

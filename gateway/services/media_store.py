@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -11,6 +10,7 @@ import structlog
 
 from gateway.cluster.node import ClusterNode
 from gateway.server.context import MediaStores, Services
+from gateway.services.leading import Job, run_once
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.file_folder import FileFolder
 from gateway.storage.media_files import MediaFiles
@@ -31,7 +31,7 @@ def open_media_stores(services: Services) -> MediaStores:
     options = services.options
     location = parse_location(options.config.store.media_url)
     if isinstance(location, BucketAddress):
-        return attrs.evolve(_open_bucket(location, options.folder.path / DRAFTS), sweeps=_decide_sweeps(services))
+        return _open_bucket(location, options.folder.path / DRAFTS)
     if location is None:
         return _open_folder(options.folder.path)
     if not os.access(location, os.R_OK | os.W_OK | os.X_OK):
@@ -39,7 +39,7 @@ def open_media_stores(services: Services) -> MediaStores:
         reason = "cannot be used by this user" if location.is_dir() else "does not exist"
         raise DatabaseStartupError(f"store.media_url: the folder {location} {reason}")
     try:
-        return attrs.evolve(_open_folder(location), shared=True, sweeps=_decide_sweeps(services))
+        return attrs.evolve(_open_folder(location), shared=True)
     except OSError as error:
         raise DatabaseStartupError(f"store.media_url: the folder {location} cannot be used: {error}") from error
 
@@ -60,9 +60,9 @@ def _open_bucket(address: BucketAddress, local: Path) -> MediaStores:
     return MediaStores(images, videos, BucketFiles(bucket, drafts, local), None, shared=True)
 
 
-def _decide_sweeps(services: Services) -> Callable[[], bool]:
-    node = services.storage.node
-    return lambda: node is None or node.leads
+def sweep_store(services: Services, sweep: Job) -> Job:
+    """Return a job that deletes what is too old: of its own store at every node, of a shared one at the leader."""
+    return run_once(services, sweep) if services.media.stores.shared else sweep
 
 
 async def watch_nodes(node: ClusterNode) -> None:

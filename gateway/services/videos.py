@@ -13,6 +13,7 @@ from gateway.media.cleanup_worker import MediaCleanup
 from gateway.proxy.idempotency import IdempotencyService
 from gateway.server.context import Services, VideoServices
 from gateway.services.leading import run_once
+from gateway.services.media_store import sweep_store
 from gateway.storage.batches import BatchRepository
 from gateway.storage.idempotency import IdempotencyRepository
 from gateway.storage.members import MemberRepository
@@ -114,9 +115,8 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
     stack.push_async_callback(runner.stop)  # before ``jobs.close``, so that no stopped job is claimed again
     runner.start("poll_videos", poller.run)
     runner.start("deliver_webhooks", deliverer.run)
-    stores = services.media.stores
-    sweep_videos = MediaCleanup(stores.videos, live_config.find_video_content_rules, retention_clock).run
-    runner.start("sweep_videos", run_once(services, sweep_videos) if stores.shared else sweep_videos)
+    sweeper = MediaCleanup(services.media.stores.videos, live_config.find_video_content_rules, retention_clock)
+    runner.start("sweep_videos", sweep_store(services, sweeper.run))
     runner.start("sweep_records", run_once(services, cleanup.run))
 
 

@@ -205,7 +205,9 @@ def _read_journals(folder: Path) -> dict[str, bytes]:
 def _list_media(source: BackupSource) -> Iterator[tuple[str, Path]]:
     """Yield name and path of every stored media file; drafts are in the folders themselves."""
     folder = source.media_folder
-    for kept in MEDIA_FOLDERS if folder is not None else ():
+    if folder is None:
+        return
+    for kept in MEDIA_FOLDERS:
         for path in sorted((folder / kept).glob("[0-9a-f][0-9a-f]/*")):
             yield path.relative_to(folder).as_posix(), path
 

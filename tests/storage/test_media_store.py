@@ -197,6 +197,26 @@ async def test_results_that_one_node_has_begun_are_continued_by_the_other(files:
     assert await read_whole(await here.find(file_id)) == b"1\n2\n3\n4\n5\n"
 
 
+async def test_a_node_that_takes_over_goes_on_in_a_copy(files: tuple[FileStore, FileStore]) -> None:
+    here, there = files
+    names = [f"batch-{'d' * 32}{moves}.output" for moves in ("", ".1", ".2")]
+    await run(there.copy_lines, names[:1], names[1])  # there is nothing to copy
+    first = here.open_lines(names[0], parse)
+    for number in (b"1\n", b"2\n"):
+        await run(first.append, [number])
+        await run(first.mark)
+    await run(there.copy_lines, names[1::-1], names[2])
+    second = there.open_lines(names[2], parse)
+    assert await run(second.recover) == [1, 2]
+    await run(first.append, [b"3\n"])  # the node before is not dead
+    await run(first.mark)
+    await run(second.append, [b"4\n"])
+    await run(second.mark)
+    await run(there.copy_lines, names[1::-1], names[2])  # a call that is repeated
+    assert await run(there.open_lines(names[2], parse).recover) == [1, 2, 4]
+    assert await run(here.open_lines(names[0], parse).recover) == [1, 2, 3]
+
+
 async def test_results_that_are_lost_are_missed(files: tuple[FileStore, FileStore]) -> None:
     here, _ = files
     name = f"batch-{'a' * 32}.errors"
