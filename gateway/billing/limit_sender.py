@@ -67,6 +67,16 @@ class LimitSender:
         self._linger: asyncio.TimerHandle | None = None
         self.away = True
 
+    @property
+    def reached(self) -> bool:
+        """Whether the server is in use: a single answer that is late changes nothing."""
+        return self._state == "reached"
+
+    @property
+    def server_name(self) -> str:
+        """The address of the server, without a password."""
+        return self._server.name
+
     def wake(self) -> None:
         """Send what waits, in this turn of the event loop or after the command under way."""
         self._wake.set()

@@ -54,6 +54,9 @@ class SharedRateLimiter:
         prefix: gateways that share limits have the same.
         when_down: what holds while the server is away.
         timeout_s: how long a request waits for the server.
+        node: the id of this gateway, the same in each of its processes; without one its former process counts as
+            another gateway for as long as the server remembers it.
+        count_live: returns how many gateways live, if that is known from elsewhere.
     """
 
     def __init__(
@@ -63,11 +66,15 @@ class SharedRateLimiter:
         prefix: str = "gateway",
         when_down: WhenDown = "share",
         timeout_s: float = TIMEOUT_S,
+        *,
+        node: str = "",
+        count_live: Callable[[], int] = lambda: 1,
     ) -> None:
         self._clock = clock
         self._prefix = prefix
         self._when_down = when_down
-        self._node = secrets.token_hex(8)
+        self._node = f"{node or secrets.token_hex(8)}.{secrets.token_hex(4)}"
+        self._replaces = f"{node}." if node else ""
         self._alone = InMemoryRateLimiter(clock)
         self._subjects: dict[tuple[str, int], SharedSubject] = {}
         self._callers: dict[int, SharedCaller] = {}
@@ -80,8 +87,14 @@ class SharedRateLimiter:
         self._reports: set[SharedSubject] = set()
         self._server_state: str | None = None
         self._ahead_of_clock = 0.0
-        self.gateways = 1
+        self._heard_of = 1
+        self._count_live = count_live
         self.sender = LimitSender(server, self, timeout_s)
+
+    @property
+    def gateways(self) -> int:
+        """How many gateways share the limits: those that the server has heard from, or that are known to live."""
+        return max(self._heard_of, self._count_live())
 
     async def take(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
         return await self._ask(FULL, subjects, tokens)
@@ -238,12 +251,20 @@ class SharedRateLimiter:
         for subject in reported:
             batch.report(subject.name, subject.mine)
         self._reported = reported
-        head = {"node": self._node, "token": secrets.token_hex(8), "prefix": self._prefix, "leaves": int(leaves)}
-        return batch.build(head)
+        return batch.build(
+            {
+                "node": self._node,
+                "replaces": self._replaces,
+                "token": secrets.token_hex(8),
+                "prefix": self._prefix,
+                "leaves": int(leaves),
+            }
+        )
 
     def deliver(self, answer: bytes) -> None:
         """Use the answer to the command; see ``LimitWork``."""
-        state, known, self.gateways, there, answers, granted = orjson.loads(answer)
+        state, known, self._heard_of, there, answers, granted = orjson.loads(answer)
+        self._replaces = ""
         now = self._clock()
         self._ahead_of_clock = there - now
         asked, self._asked = self._asked, []

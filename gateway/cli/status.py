@@ -99,6 +99,13 @@ def _format_refused(count: int) -> str:
     return f"; {count} REFUSED by the database (gateway doctor)" if count else ""
 
 
+def _format_limits(limits: Json) -> str:
+    if limits["server"] is None:
+        return "in memory"
+    state = f"shared by {limits['gateways']} gateways" if limits["reached"] else "NOT REACHED"
+    return f"{limits['server']}; {state}"
+
+
 def print_health(report: Json) -> None:
     """Print a health report, a line for each part."""
     lag, store, queue = report["loop_lag_ms"], report["store"], report["queue"]
@@ -117,6 +124,7 @@ def print_health(report: Json) -> None:
             f"schema {store['schema']}; {'' if store['writable'] else 'NOT '}writable; last commit {commit}",
             "queue": f"{queue['waiting_rows']} records waiting{'; WRITES FAIL' if queue['failing'] else ''}"
             f"{_format_refused(queue['set_aside'])}",
+            "rate limits": _format_limits(report["limits"]),
             "journal": format_bytes(report["journal_bytes"]),
             "media": _format_folder(report["media"]),
             "videos": f"{report['videos']['open']} in progress; {_format_folder(report['videos']['kept'])}",

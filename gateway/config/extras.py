@@ -39,9 +39,9 @@ def _list_wanted(config: Config) -> Iterator[tuple[str, str]]:
         yield "store.url", "postgres"
     if config.store.media_url.startswith("s3://"):
         yield "store.media_url", "s3"
-    if config.limits.store == "postgresql":
+    if config.limits_store == "postgresql":
         yield "limits.store", "postgres"
-    if config.limits.store == "valkey":
+    if config.limits_store == "valkey":
         yield "limits.store", "valkey"
     if config.sign_in:
         yield "sign_in", "sso"

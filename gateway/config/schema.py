@@ -343,13 +343,22 @@ class Config:
     def find_problems(self) -> Iterator[tuple[str, str]]:
         """Yield key and problem of each rule between sections."""
         administered = any(provider.create and provider.roles.administrator for provider in self.sign_in)
-        if self.limits.store == "postgresql" and not (self.limits.url or self.store.is_postgres):
+        if self.limits_store == "postgresql" and not (self.limits.url or self.store.is_postgres):
             yield "limits.url", "expected postgresql://...: store.url names no PostgreSQL database"
         if not self.server.local_sign_in and not administered:
             needed = "a [[sign_in]] with create = true and roles.administrator"
             yield "server.local_sign_in", f"expected true: without {needed} no administrator could sign in"
         if self.cluster.enabled and not (self.store.is_postgres and self.store.master_key):
             yield "cluster.enabled", "expected store.url to name a PostgreSQL database, and store.master_key"
+
+    @property
+    def limits_store(self) -> Literal["memory", "postgresql", "valkey"]:
+        """What counts rate limits: ``limits.store``, with "auto" resolved."""
+        if self.limits.store != "auto":
+            return self.limits.store
+        if self.limits.url:
+            return "postgresql" if self.limits.url.startswith("postgresql://") else "valkey"
+        return "postgresql" if self.cluster.enabled else "memory"
 
     @staticmethod
     def find_table_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:

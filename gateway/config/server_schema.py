@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from typing import Literal
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -11,6 +12,13 @@ from gateway.domain.origin import is_origin
 from gateway.parsing import NOT_NEGATIVE, about, between, must
 from gateway.routing.channel_spec import URL
 from gateway.storage.media_location import is_location
+
+
+def _is_limits_url(value: str) -> bool:
+    """Whether it has a known scheme; behind sentinels, also the name of the service."""
+    return value.startswith(_LIMIT_SERVERS["auto"]) and (
+        not value.startswith(_SENTINEL) or bool(urlsplit(value).path.strip("/").partition("/")[0])
+    )
 
 
 def _is_store_url(url: str) -> bool:
@@ -28,9 +36,17 @@ _MEDIA_URL = must(
     "an absolute path, or a URL such as file:///mnt/gateway or s3://bucket/prefix?endpoint=https://host", is_location
 )
 _VALKEY = ("valkey://", "valkeys://", "redis://", "rediss://")
+_SENTINEL = tuple(scheme.replace(":", "+sentinel:") for scheme in _VALKEY)
+_LIMIT_SERVERS = {
+    "auto": ("postgresql://", *_VALKEY, *_SENTINEL),
+    "memory": (),
+    "postgresql": ("postgresql://",),
+    "valkey": (*_VALKEY, *_SENTINEL),
+}
 _LIMITS_URL = must(
-    "a URL such as valkey://host:6379/0 or postgresql://user:password@host/database",
-    lambda value: not value or value.startswith(("postgresql://", *_VALKEY)),
+    "a URL such as valkey://host:6379/0, valkey+sentinel://host1:26379,host2:26379/service/0 or "
+    "postgresql://user:password@host/database (Valkey Cluster cannot be used)",
+    lambda value: not value or _is_limits_url(value),
 )
 _PREFIX = must("1 to 40 letters, digits, - and _", lambda value: bool(re.fullmatch(r"[A-Za-z0-9_-]{1,40}", value)))
 BEHIND_PROXY_S = 75.0
@@ -218,18 +234,20 @@ class ClusterSection:
 class LimitsSection:
     """``[limits]``: where rate limits are counted."""
 
-    store: Literal["memory", "postgresql", "valkey"] = attrs.field(
-        default="memory",
+    store: Literal["auto", "memory", "postgresql", "valkey"] = attrs.field(
+        default="auto",
         metadata=about(
             'what counts rate limits: "memory" of this process; "postgresql" or "valkey" (or Redis; needs the extra '
-            "valkey), which also keep them over a restart"
+            'valkey), which also keep them over a restart; "auto": the server of limits.url; without one the database of '
+            "a cluster, and memory for a gateway alone"
         ),
     )
     url: str = attrs.field(
         default="",
         metadata=about(
             'its URL: "postgresql://user:password@host/database" (default: store.url), or "valkey://host:6379/0", '
-            "valkeys:// for TLS, redis:// or rediss://",
+            'valkeys:// for TLS, redis:// or rediss://; "valkey+sentinel://host1:26379,host2:26379/service/0" asks '
+            "sentinels for the server",
             _LIMITS_URL,
         ),
         repr=False,
@@ -252,7 +270,7 @@ class LimitsSection:
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         """Yield key and problem of each rule between keys."""
-        schemes = {"memory": (), "postgresql": ("postgresql://",), "valkey": _VALKEY}[self.store]
+        schemes = _LIMIT_SERVERS[self.store]
         if self.url and not self.url.startswith(schemes):
             yield "url", f"expected no URL for store = {self.store!r}" if not schemes else f"expected {schemes[0]}..."
         if self.store == "valkey" and not self.url:

@@ -25,6 +25,7 @@ from gateway.billing.credit_keeper import CreditKeeper
 from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.quota import QuotaService
 from gateway.billing.settlement import Settlement
+from gateway.billing.shared_rate_limiter import SharedRateLimiter
 from gateway.billing.write_queue import WriteQueue
 from gateway.config.live_settings import SettingsService
 from gateway.config.reload import LiveConfig, Reloader
@@ -144,6 +145,7 @@ class BillingServices:
 
     Attributes:
         keeper: asks for credit if this gateway is one of several nodes; None: it is alone.
+        shared_limits: counts rate limits with other gateways; None: this process counts them.
     """
 
     balances: Balances
@@ -152,6 +154,7 @@ class BillingServices:
     quota: QuotaService
     settlement: Settlement
     keeper: CreditKeeper | None = None
+    shared_limits: SharedRateLimiter | None = None
 
 
 @attrs.frozen

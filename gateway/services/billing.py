@@ -1,22 +1,17 @@
 """Open billing: recover what a crash left, then read every balance."""
 
-import time
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.background import JobRunner
 from gateway.billing.accounting import AccountingService
 from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.quota import QuotaService
-from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.recovery import open_bank, recover
 from gateway.billing.settlement import Settlement
 from gateway.billing.shared_rate_limiter import SharedRateLimiter
-from gateway.config.schema import Config
-from gateway.domain.limit_server import LimitServer
-from gateway.domain.rate_limit import RateLimiter
 from gateway.server.context import BillingServices, Services
+from gateway.services.limits import open_limiter
 from gateway.storage.ledger import LedgerRepository
 
 if TYPE_CHECKING:  # its driver is an extra
@@ -52,16 +47,13 @@ async def open_billing(services: Services, stack: AsyncExitStack, node: "LeaseHo
     if credit is not None:
         balances.load_day = None  # the store knows every day
     stack.push_async_callback(accounting.close)
-    limiter = _make_limiter(options.config)
+    limiter = open_limiter(options, stack, node)
     quota = QuotaService(balances, limiter, journal, write_queue)
     settlement = Settlement(quota, journal, write_queue)
     settlement.find_abandoned = services.live_config.find_abandoned
-    if isinstance(limiter, SharedRateLimiter):
-        limits = JobRunner()
-        stack.push_async_callback(limits.stop)
-        limits.start("share_limits", limiter.sender.run)
     keeper = None if credit is None else credit.keeper
-    return BillingServices(balances, accounting, flusher, quota, settlement, keeper)
+    shared_limits = limiter if isinstance(limiter, SharedRateLimiter) else None
+    return BillingServices(balances, accounting, flusher, quota, settlement, keeper, shared_limits)
 
 
 def _find_credit(services: Services, ledger: LedgerRepository, node: "LeaseHolder") -> "NodeCredit":
@@ -78,20 +70,3 @@ async def _clear_credit(services: Services) -> None:
         from gateway.storage.postgres.stored_credit import clear_credit  # noqa: PLC0415 - its driver is an extra
 
         await database.write(clear_credit)
-
-
-def _make_limiter(config: Config) -> RateLimiter:
-    """Return the rate limiter of the settings; a server's client is imported only if one is set."""
-    limits = config.limits
-    if limits.store == "memory":
-        return InMemoryRateLimiter(time.monotonic)
-    server: LimitServer
-    if limits.store == "valkey":
-        from gateway.storage.valkey.limits import ValkeyLimitServer  # noqa: PLC0415
-
-        server = ValkeyLimitServer(limits.url)
-    else:
-        from gateway.storage.postgres.limits import PostgresLimitServer  # noqa: PLC0415
-
-        server = PostgresLimitServer(limits.url or config.store.url)
-    return SharedRateLimiter(server, time.monotonic, limits.prefix, limits.when_down)

@@ -1,6 +1,8 @@
 """Several gateways over one server of rate limits: together they keep each limit, and what holds if it is away."""
 
-from contextlib import AsyncExitStack
+import asyncio
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +10,15 @@ from gateway.billing.shared_rate_limiter import SharedRateLimiter, WhenDown
 from gateway.domain.rate_limit import Limits, RateLimitPermit, RateLimitSubject
 from gateway.errors import Overloaded, RateLimited
 from gateway.storage.valkey.limits import ValkeyLimitServer
-from tests.support.limit_servers import LONG_S, SetClock, open_clock, running, running_redis, wait_until_reached
+from tests.support.limit_servers import (
+    LONG_S,
+    SetClock,
+    open_clock,
+    running,
+    running_redis,
+    running_sentinel,
+    wait_until_reached,
+)
 from tests.support.postgres import SharedPostgres
 
 KINDS = pytest.mark.parametrize("kind", ["valkey", "postgresql"])
@@ -66,6 +76,52 @@ async def test_gateways_share_places_and_a_dead_one_holds_none(kind: str, shared
         assert await try_take(left, subjects)
         assert await try_take(left, subjects)
         assert not await try_take(left, subjects)
+
+
+@KINDS
+async def test_a_gateway_that_starts_again_holds_no_places_of_its_former_process(
+    kind: str, shared_postgres: SharedPostgres
+) -> None:
+    subjects = subject(Limits(max_concurrency=2))
+    async with open_clock(kind, shared_postgres) as clock, running(make_limiter(clock)) as left:
+        killed = SharedRateLimiter(clock.make_server(), clock, timeout_s=LONG_S, node="a1")
+        job = asyncio.get_running_loop().create_task(killed.sender.run())
+        await wait_until_reached(killed, away=False)
+        assert await try_take(killed, subjects)
+        assert await try_take(killed, subjects)
+        assert not await try_take(left, subjects)
+        again = SharedRateLimiter(clock.make_server(), clock, timeout_s=LONG_S, node="a1")
+        other = SharedRateLimiter(clock.make_server(), clock, timeout_s=LONG_S, node="a12")
+        async with running(other):  # another node's id may begin like it
+            assert not await try_take(left, subjects)
+        async with running(again):
+            assert await try_take(left, subjects)
+            assert await try_take(again, subjects)
+            assert not await try_take(left, subjects)
+        job.cancel()
+        with suppress(asyncio.CancelledError):
+            await job
+
+
+async def test_a_part_is_that_of_the_nodes_known_to_live_even_if_the_server_was_never_reached() -> None:
+    limiter = SharedRateLimiter(ValkeyLimitServer("valkey://127.0.0.1:1/0"), lambda: 0.0, count_live=lambda: 4)
+    passed = [await try_take(limiter, subject(Limits(rpm=8))) for _ in range(8)]
+    assert sum(permit is not None for permit in passed) == 2
+
+
+async def test_sentinels_name_the_server_and_its_successor(tmp_path: Path) -> None:
+    async with running_redis() as first, running_redis() as second, running_sentinel(first, tmp_path) as sentinel:
+        await second.follow(first)
+        limiter = SharedRateLimiter(ValkeyLimitServer(sentinel.url), lambda: 0.0, timeout_s=LONG_S)
+        async with running(limiter):
+            assert limiter.sender.server_name == sentinel.url
+            assert await try_take(limiter, subject(Limits(rpm=2)))
+            await sentinel.wait_for_replica()
+            first.kill()
+            await wait_until_reached(limiter, away=True)
+            await wait_until_reached(limiter, away=False)
+            assert await try_take(limiter, subject(Limits(rpm=2)))
+            assert await second.count_keys() > 0
 
 
 async def test_a_killed_server_stops_nobody_and_learns_what_runs() -> None:

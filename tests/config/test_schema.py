@@ -750,10 +750,28 @@ def test_the_tree_cannot_be_changed() -> None:
     [
         ({"store": "valkey"}, "limits.url: expected a URL such as"),
         ({"store": "valkey", "url": "postgresql://db/x"}, "limits.url: expected valkey://..."),
-        ({"url": "valkey://host"}, "limits.url: expected no URL for store = 'memory'"),
+        ({"store": "memory", "url": "valkey://host"}, "limits.url: expected no URL for store = 'memory'"),
+        ({"url": "valkey+cluster://host"}, "limits.url: expected a URL such as"),
+        ({"url": "valkey+sentinel://host"}, "limits.url: expected a URL such as"),
         ({"store": "postgresql"}, "limits.url: expected postgresql://...: store.url names no PostgreSQL database"),
         ({"store": "valkey", "url": "valkey://host", "prefix": "a b"}, "limits.prefix: expected 1 to 40 letters"),
     ],
 )
 def test_limits_of_a_server_need_its_url(limits: dict[str, str], problem: str) -> None:
     assert [f"{path}: {what}"[: len(problem)] for path, what in problems(limits=limits).items()] == [problem]
+
+
+@pytest.mark.parametrize(
+    ("limits", "cluster", "store"),
+    [
+        ({}, False, "memory"),
+        ({}, True, "postgresql"),
+        ({"store": "memory"}, True, "memory"),
+        ({"url": "rediss://host/1"}, True, "valkey"),
+        ({"url": "valkey+sentinel://host/gateway"}, False, "valkey"),
+        ({"url": "postgresql://host/limits"}, False, "postgresql"),
+    ],
+)
+def test_limits_are_counted_where_a_cluster_needs_them(limits: dict[str, str], cluster: bool, store: str) -> None:
+    config = Config(limits=LimitsSection(**limits), cluster=ClusterSection(enabled=cluster))  # type: ignore[arg-type]
+    assert config.limits_store == store

@@ -56,6 +56,14 @@ class RedisServer:
                     return
                 await asyncio.sleep(0.02)
 
+    async def follow(self, other: "RedisServer") -> None:
+        async with Valkey.from_url(self.url) as client:
+            await client.replicaof("127.0.0.1", str(other.port))
+
+    async def count_keys(self) -> int:
+        async with Valkey.from_url(self.url) as client:
+            return int(await client.dbsize())
+
     def kill(self) -> None:
         if self.process is not None:
             self.process.kill()
@@ -74,6 +82,49 @@ async def running_redis() -> AsyncIterator[RedisServer]:
             yield server
         finally:
             server.kill()
+
+
+@attrs.define(eq=False)
+class SentinelServer:
+    """A sentinel that knows one server as ``gateway`` and replaces it soon after it is gone."""
+
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"valkey+sentinel://127.0.0.1:{self.port}/gateway/0"
+
+    async def wait_for_replica(self) -> None:
+        async with asyncio.timeout(60), Valkey.from_url(f"valkey://127.0.0.1:{self.port}") as client:
+            while True:
+                known = await client.execute_command("SENTINEL", "REPLICAS", "gateway")
+                if any(b"ok" in one or "ok" in one for one in known):
+                    return
+                await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def running_sentinel(server: RedisServer, folder: Path) -> AsyncIterator[SentinelServer]:
+    program = shutil.which("valkey-server") or find_tool("redis-server", "redis-server")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = int(listener.getsockname()[1])
+    config = folder / "sentinel.conf"
+    config.write_text(
+        f"port {port}\nbind 127.0.0.1\nsentinel monitor gateway 127.0.0.1 {server.port} 1\n"
+        "sentinel down-after-milliseconds gateway 500\nsentinel failover-timeout gateway 5000\n"
+    )
+    process = subprocess.Popen([program, str(config), "--sentinel"], stdout=subprocess.DEVNULL)  # noqa: ASYNC220
+    try:
+        async with asyncio.timeout(60), Valkey.from_url(f"valkey://127.0.0.1:{port}") as client:
+            while True:
+                with suppress(Exception):
+                    await client.ping()
+                    break
+                await asyncio.sleep(0.02)
+        yield SentinelServer(port)
+    finally:
+        process.kill()
+        process.wait()
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from gateway.routing.channel_health import Health, find_health
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.server.admin.io import respond_json
 from gateway.server.admin.operation import AdminOperation
-from gateway.server.context import SERVICES, StorageServices
+from gateway.server.context import SERVICES, Services, StorageServices
 from gateway.server.openapi import schema as s
 from gateway.server.protocol import GatewayProtocol
 from gateway.storage.schema import REVISION
@@ -33,6 +33,7 @@ async def get_health(request: web.Request) -> web.Response:
                 "failing": storage.write_queue.failing or storage.journal.failing,
                 "set_aside": storage.unstorable.count,
             },
+            "limits": _describe_limits(services),
             "journal_bytes": find_size(monitor.journal),
             "media": await monitor.media.measure(now),
             "media_shared": alone or services.media.stores.shared,
@@ -58,6 +59,18 @@ async def _describe_store(storage: StorageServices) -> dict[str, Any]:
         "schema": REVISION,
         "writable": writable,
         "last_commit_ms": last_commit_ms,
+    }
+
+
+def _describe_limits(services: Services) -> dict[str, Any]:
+    shared = services.billing.shared_limits
+    if shared is None:
+        return {"store": "memory", "server": None, "reached": None, "gateways": 1}
+    return {
+        "store": services.options.config.limits_store,
+        "server": shared.sender.server_name,
+        "reached": shared.sender.reached,
+        "gateways": shared.gateways,
     }
 
 
@@ -88,6 +101,12 @@ HEALTH = s.record(
         last_commit_ms=s.maybe(s.NUMBER),
     ),
     queue=s.record(waiting_rows=s.COUNT, failing=s.FLAG, set_aside=s.COUNT),
+    limits=s.record(
+        store=s.one_of("memory", "postgresql", "valkey"),
+        server=s.maybe(s.TEXT),
+        reached=s.maybe(s.FLAG),
+        gateways=s.COUNT,
+    ),
     journal_bytes=s.COUNT,
     media=_FOLDER,
     media_shared=s.FLAG,

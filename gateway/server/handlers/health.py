@@ -64,6 +64,10 @@ async def get_readiness(request: web.Request) -> web.Response:
         problems.append("no channel offers a model")
     elif not services.routing.load_balancer.any_open:
         problems.append("every channel is cooling down after failures")
+    limits = services.billing.shared_limits
+    warnings = {}
+    if limits is not None and not limits.sender.reached:  # each gateway goes on with its part: no reason to take it out
+        warnings["warnings"] = [f"{limits.sender.server_name} is away: rate limits are not shared"]
     if problems:
-        return web.json_response({"status": "not ready", "problems": problems}, status=503)
-    return web.json_response({"status": "ready"})
+        return web.json_response({"status": "not ready", "problems": problems, **warnings}, status=503)
+    return web.json_response({"status": "ready", **warnings})

@@ -80,6 +80,9 @@ BEGIN
   END IF;
   _now := read_limit_clock();
   SELECT count(*) INTO _known FROM limit_nodes WHERE prefix = _prefix AND node = _node AND seen > _now - ALIVE_S;
+  IF _command ->> 'replaces' <> '' THEN
+    DELETE FROM limit_nodes WHERE prefix = _prefix AND node <> _node AND starts_with(node, _command ->> 'replaces');
+  END IF;
   DELETE FROM limit_nodes WHERE prefix = _prefix AND node = _node AND _command ->> 'leaves' = '1';
   IF NOT FOUND THEN
     INSERT INTO limit_nodes AS n VALUES (_prefix, _node, _now) ON CONFLICT (prefix, node) DO UPDATE SET seen = _now;

@@ -41,6 +41,11 @@ if not state then
   redis.call('SET', KEYS[1], state)
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', text(now - {ALIVE_S}))
+if c.replaces and c.replaces ~= '' then
+  for _, node in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+    if node ~= c.node and string.sub(node, 1, #c.replaces) == c.replaces then redis.call('ZREM', KEYS[2], node) end
+  end
+end
 local known = redis.call('ZSCORE', KEYS[2], c.node) and 1 or 0
 if c.leaves == 1 then redis.call('ZREM', KEYS[2], c.node) else redis.call('ZADD', KEYS[2], text(now), c.node) end
 local nodes = redis.call('ZCARD', KEYS[2])

@@ -3,7 +3,6 @@
 import hashlib
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 import orjson
 from valkey.asyncio import Valkey
@@ -12,24 +11,23 @@ from valkey.backoff import NoBackoff
 from valkey.exceptions import NoScriptError, ValkeyError
 
 from gateway.errors import StoreUnavailable
+from gateway.storage.valkey.address import ValkeyAddress
 from gateway.storage.valkey.limit_script import SCRIPT
 
 CONNECT_S = 3.0
-_SCHEMES = {"redis": "valkey", "rediss": "valkeys"}
 
 
 class ValkeyLimitServer:
     """A ``LimitServer`` in Valkey 7.2 or Redis 7 and newer. It may forget everything at a restart.
 
     Args:
-        url: valkey://, valkeys:// (TLS), redis:// or rediss://.
+        url: see ``ValkeyAddress``.
         script: the rules with a clock.
     """
 
     def __init__(self, url: str, script: str = SCRIPT) -> None:
-        parts = urlsplit(url)
-        self.name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        self._url = f"{_SCHEMES.get(parts.scheme, parts.scheme)}{url[len(parts.scheme) :]}"
+        self._address = ValkeyAddress(url)
+        self.name = self._address.name
         self._script = script
         self._sha = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
         self._client: Any = None
@@ -38,7 +36,7 @@ class ValkeyLimitServer:
         await self.close()
         try:
             self._client = Valkey.from_url(
-                self._url,
+                await self._address.find_url(),
                 single_connection_client=True,
                 socket_connect_timeout=CONNECT_S,
                 socket_keepalive=True,

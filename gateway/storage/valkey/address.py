@@ -1,0 +1,65 @@
+"""The address of a Valkey or Redis server, which sentinels may know."""
+
+from contextlib import suppress
+from urllib.parse import SplitResult, urlsplit
+
+from valkey.asyncio import Valkey
+from valkey.asyncio.sentinel import Sentinel
+from valkey.exceptions import ValkeyError
+
+_SCHEMES = {"redis": "valkey", "rediss": "valkeys"}
+_SENTINEL_PORT = 26_379
+_SENTINEL_S = 1.0
+"""How long a sentinel may take: the next one is asked then."""
+
+
+class ValkeyAddress:
+    """Where the server is; behind sentinels that changes.
+
+    Args:
+        url: valkey:// or redis://, valkeys:// or rediss:// for TLS; or one of these with ``+sentinel``, then
+            ``user:password@host1:port1,host2:port2/service/database``. User and password are the server's: sentinels
+            are asked without.
+
+    Attributes:
+        name: the URL without user, password and query.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._parts = parts = urlsplit(url)
+        scheme, _, sentinel = parts.scheme.partition("+")
+        self._scheme = _SCHEMES.get(scheme, scheme)
+        self._behind_sentinels = sentinel == "sentinel"
+        self.name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    async def find_url(self) -> str:
+        """Return the URL of the server. Raises ``OSError``, ``ValueError``, ``ValkeyError``."""
+        parts = self._parts
+        if not self._behind_sentinels:
+            return parts._replace(scheme=self._scheme).geturl()
+        user, at, hosts = parts.netloc.rpartition("@")
+        service, _, database = parts.path.strip("/").partition("/")
+        host, port = await self._ask(hosts, service)
+        netloc = f"{user}{at}[{host}]:{port}" if ":" in host else f"{user}{at}{host}:{port}"
+        return SplitResult(self._scheme, netloc, f"/{database or 0}", parts.query, "").geturl()
+
+    async def _ask(self, hosts: str, service: str) -> tuple[str, int]:
+        """Return host and port of the primary server of ``service``."""
+        sentinels = [urlsplit(f"//{one}") for one in hosts.split(",")]
+        asked = Sentinel(  # type: ignore[no-untyped-call]
+            [(one.hostname, one.port or _SENTINEL_PORT) for one in sentinels],
+            socket_connect_timeout=_SENTINEL_S,
+            socket_timeout=_SENTINEL_S,
+            ssl=self._scheme == "valkeys",
+        )
+        try:
+            host, port = await asked.discover_master(service)
+            return str(host), int(port)
+        finally:
+            for client in asked.sentinels:
+                await _close(client)
+
+
+async def _close(client: Valkey) -> None:
+    with suppress(OSError, ValkeyError):
+        await client.aclose()
