@@ -27,7 +27,7 @@ class InMemoryRateLimiter:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._subjects: dict[tuple[str, int], SubjectBuckets] = {}
+        self._subjects: dict[tuple[str, int | str], SubjectBuckets] = {}
         # By the identity of the subjects, which the value keeps alive. A change of any limit drops all.
         self._callers: dict[int, CallerBuckets] = {}
         self._sweep_at = _FEWEST_TO_SWEEP

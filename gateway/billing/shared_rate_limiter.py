@@ -76,7 +76,7 @@ class SharedRateLimiter:
         self._node = f"{node or secrets.token_hex(8)}.{secrets.token_hex(4)}"
         self._replaces = f"{node}." if node else ""
         self._alone = InMemoryRateLimiter(clock)
-        self._subjects: dict[tuple[str, int], SharedSubject] = {}
+        self._subjects: dict[tuple[str, int | str], SharedSubject] = {}
         self._callers: dict[int, SharedCaller] = {}
         self._sweep_at = _FEWEST_TO_SWEEP
         self._waiting: list[_Waiting] = []
@@ -128,7 +128,7 @@ class SharedRateLimiter:
         return self._take_ahead(caller, tokens, now)
 
     def check_spare(self, subjects: Sequence[RateLimitSubject], tokens: int) -> None:
-        """Decides by the last answer of the server: this must not wait."""
+        """Decides by the last answer of the server: this must not wait. A refusal asks for another answer."""
         caller = self._find_caller(subjects)
         if self.sender.away:
             self._check_alone(caller, find_spare)
@@ -136,7 +136,15 @@ class SharedRateLimiter:
             return
         now = self._clock() + self._ahead_of_clock
         if list_refusals(caller.buckets, tokens, now, spare=find_spare):
+            self._look(caller)
             raise build_refusal(caller.buckets, tokens, now, spare=find_spare)
+
+    def add_requests(self, subjects: Sequence[RateLimitSubject], requests: int) -> None:
+        """Count requests, whether or not the limits allow them."""
+        for name, limits in self._find_caller(subjects).named:
+            if limits.rpm is not None and requests:
+                self._fixes.append((name, REQUESTS, requests, limits.rpm))
+                self.sender.wake_within(LINGER_S)
 
     def give_back(self, turn: RateLimitPermit, tokens: int) -> None:
         if turn.given_back:
@@ -174,6 +182,13 @@ class SharedRateLimiter:
             if outcome.done() and not outcome.cancelled() and outcome.exception() is None:
                 self.give_back(outcome.result(), 0)
             raise
+
+    def _look(self, caller: SharedCaller) -> None:
+        """Ask the server how the caller stands, without waiting."""
+        outcome: _Outcome = asyncio.get_running_loop().create_future()
+        outcome.add_done_callback(_Outcome.exception)
+        self._waiting.append(_Waiting(LOOK, caller, 0, outcome))
+        self.sender.wake()
 
     def _admit(self, caller: SharedCaller, kind: int, tokens: int, standing: RateLimitStatus) -> RateLimitPermit:
         counted = caller.shared if kind == FULL else ()

@@ -354,11 +354,7 @@ class Config:
     @property
     def limits_store(self) -> Literal["memory", "postgresql", "valkey"]:
         """What counts rate limits: ``limits.store``, with "auto" resolved."""
-        if self.limits.store != "auto":
-            return self.limits.store
-        if self.limits.url:
-            return "postgresql" if self.limits.url.startswith("postgresql://") else "valkey"
-        return "postgresql" if self.cluster.enabled else "memory"
+        return self.limits.find_store(in_cluster=self.cluster.enabled)
 
     @staticmethod
     def find_table_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:

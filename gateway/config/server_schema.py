@@ -238,8 +238,8 @@ class LimitsSection:
         default="auto",
         metadata=about(
             'what counts rate limits: "memory" of this process; "postgresql" or "valkey" (or Redis; needs the extra '
-            'valkey), which also keep them over a restart; "auto": the server of limits.url; without one the database of '
-            "a cluster, and memory for a gateway alone"
+            'valkey), which also keep them over a restart; "auto": the server of limits.url; without one the database '
+            "of a cluster, and memory for a gateway alone"
         ),
     )
     url: str = attrs.field(
@@ -275,3 +275,11 @@ class LimitsSection:
             yield "url", f"expected no URL for store = {self.store!r}" if not schemes else f"expected {schemes[0]}..."
         if self.store == "valkey" and not self.url:
             yield "url", 'expected a URL such as "valkey://host:6379/0"'
+
+    def find_store(self, *, in_cluster: bool) -> Literal["memory", "postgresql", "valkey"]:
+        """Return what counts rate limits."""
+        if self.store != "auto":
+            return self.store
+        if self.url:
+            return "postgresql" if self.url.startswith("postgresql://") else "valkey"
+        return "postgresql" if in_cluster else "memory"

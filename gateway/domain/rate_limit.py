@@ -210,10 +210,10 @@ def correct_all(rates: Iterable[Rate], tokens: int, now: float) -> None:
 
 @attrs.frozen
 class RateLimitSubject:
-    """An account or key, and its present limits."""
+    """An account, a key or a channel, and its present limits. ``id`` is a number, or the name of a channel."""
 
-    kind: Literal["key", "account"]
-    id: int
+    kind: Literal["key", "account", "channel"]
+    id: int | str
     limits: Limits
 
 
@@ -229,7 +229,7 @@ class LimitExceeded:
 
     @property
     def message(self) -> str:
-        whose = "This key's" if self.subject.kind == "key" else "The account's"
+        whose = {"key": "This key's", "account": "The account's", "channel": "The channel's"}[self.subject.kind]
         if self.what == "concurrent requests":
             what = self.what if self.limit != 1 else self.what.removesuffix("s")
             return f"{whose} limit of {self.limit} {what} is reached"

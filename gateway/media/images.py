@@ -171,7 +171,7 @@ class ImageService:
         If one of the requests fails, the others are cancelled.
         """
         counts = _split(call, attempt.target.capability.max_n)
-        slots = asyncio.Semaphore(1 + attempt.lease.widen(len(counts) - 1))
+        slots = asyncio.Semaphore(1 + await attempt.lease.widen(len(counts) - 1))
 
         async def generate_part(number: int, count: int) -> Images:
             async with slots:

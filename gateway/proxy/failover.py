@@ -123,6 +123,8 @@ class Proxy:
         assert route is not None  # noqa: S101 - it is found before money is reserved
         loop, final = asyncio.get_running_loop(), None
         attempt = route.start(ctx.id.removeprefix(ID_PREFIX), int(self.clock()))
+        while self.load_balancer.shared is not None and not await self._claim(route, attempt):
+            attempt = route.start(ctx.id.removeprefix(ID_PREFIX), int(self.clock()))
         while True:
             self._attempts.add(attempt)
             ctx.attempts.append(attempt)
@@ -165,7 +167,31 @@ class Proxy:
                 await asyncio.sleep(route.pause_s)
         finally:
             self._waiting -= 1
-        return None if self.broken_off else route.next(failed)
+        attempt = None if self.broken_off else route.next(failed)
+        while attempt is not None and self.load_balancer.shared is not None:
+            if await self._claim(route, attempt):
+                break
+            attempt = route.next(failed)
+        return attempt
+
+    async def _claim(self, route: Route, attempt: Attempt) -> bool:
+        """Return whether other gateways leave room for the attempt. If not, the route leaves out its channel."""
+        balancer, allowed = self.load_balancer, False
+        if balancer.shared is None:
+            return True
+        self._waiting += 1
+        try:
+            allowed = await balancer.shared.claim(attempt.lease)
+            if self.broken_off:
+                allowed = False
+                raise _make_shutdown_error()
+        finally:
+            self._waiting -= 1
+            if not allowed:
+                balancer.end(attempt.lease)
+        if not allowed:
+            route.leave_out(attempt)
+        return allowed
 
 
 def mark_failed(attempt: Attempt, error: GatewayError, now: float) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Hashable
-from typing import Literal
+from typing import Literal, Protocol
 
 import attrs
 
@@ -11,7 +11,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker, State
 from gateway.domain.circuits import WHOLE, Circuits, Place, StartedAttempt, Tripped
 from gateway.domain.http_request import RequestTemplate
-from gateway.domain.rate_limit import change_limit, find_smooth_burst, find_spare, take, wait_s
+from gateway.domain.rate_limit import RateLimitPermit, change_limit, find_smooth_burst, find_spare, take, wait_s
 from gateway.domain.statistics import RingBuffer
 
 Obstacle = Literal["cooling_down", "recovering", "full", "rate", "keys", "refused"]
@@ -334,6 +334,18 @@ class ChannelState:
                 circuits.tidy(now, keep_s)
 
 
+class SharedLimits(Protocol):
+    """The limits of channels that several gateways keep together; see ``routing/shared_channel_limits.py``."""
+
+    async def widen(self, lease: "Lease", parts: int, places: int) -> int:
+        """Count ``parts`` requests more of an attempt, and take ``places`` for them; return how many were free."""
+        ...
+
+    def end(self, lease: "Lease") -> None:
+        """Give back the places of an attempt."""
+        ...
+
+
 @attrs.define(eq=False)
 class Lease:
     """The place of one attempt on a channel and a key; release it with ``LoadBalancer.end``.
@@ -341,7 +353,7 @@ class Lease:
     ``place``, ``account``: API format and model, and the account. ``insisting``: it is used despite failures, and is no
     trial. ``begun``, ``key_begun``: the circuits at the start. ``streak``: failures in a row when the provider
     answered; None if it did not. ``places``: of the channel's concurrency. ``first_byte_ms``: for the statistics;
-    None: nothing.
+    None: nothing. ``shared``, ``permits``: what counts it at several gateways, and its permits there.
     """
 
     state: ChannelState
@@ -359,8 +371,10 @@ class Lease:
     places: int = 1
     ended: bool = False
     first_byte_ms: int | None = None
+    shared: "SharedLimits | None" = None
+    permits: tuple[RateLimitPermit, ...] = ()
 
-    def widen(self, more: int) -> int:
+    async def widen(self, more: int) -> int:
         """Take up to ``more`` places for parts that run at the same time, and return how many were free.
 
         Each part counts for the requests a minute, whether or not a place was free.
@@ -371,6 +385,11 @@ class Lease:
         taken = more if most is None else min(more, max(0, most - state.running))
         state.running += taken
         self.places += taken
+        if self.shared is not None:
+            free = await self.shared.widen(self, more, taken)
+            state.running -= taken - free
+            self.places -= taken - free
+            return free
         return taken
 
 

@@ -6,6 +6,7 @@ the lease and moves the circuit breakers.
 
 import random
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import attrs
 import structlog
@@ -17,6 +18,9 @@ from gateway.domain.circuits import Failure, Place, StartedAttempt
 from gateway.domain.rate_limit import take
 from gateway.errors import ProviderError
 from gateway.routing.channel_state import FAILED, ChannelState, Lease, list_keys
+
+if TYPE_CHECKING:  # only gateways that share limits need it
+    from gateway.routing.shared_channel_limits import SharedChannelLimits
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -66,6 +70,7 @@ class LoadBalancer:
         lines: every channel by its name; another object after each change of the channels.
         running: attempts under way.
         retrying: those of them that are retries and not answered yet.
+        shared: the limits of channels, if several gateways keep them together; None: this one is alone.
         changes: counts what may have made a channel unavailable; while it stays the same, an available one stays so.
     """
 
@@ -74,6 +79,7 @@ class LoadBalancer:
         self._rng = rng
         self.lines: Mapping[str, ChannelState] = {}
         self.settings = DEFAULT_SETTINGS
+        self.shared: SharedChannelLimits | None = None
         self.running = 0
         self.retrying = 0
         self.changes = 0
@@ -310,6 +316,8 @@ class LoadBalancer:
         if lease.ended:
             return
         lease.ended, state = True, lease.state
+        if lease.shared is not None:
+            lease.shared.end(lease)
         if lease.first_byte_ms is not None:
             state.calls += 1
             state.failures += lease.first_byte_ms == FAILED

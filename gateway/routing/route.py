@@ -105,6 +105,11 @@ class Route:
             first, insisting = (first, False) if first is not None and self._is_open(first) else self._look()
         return self._take(first, answer_id, now_s, insisting=insisting)
 
+    def leave_out(self, attempt: Attempt) -> None:
+        """Take back an attempt that other gateways leave no room for; its channel gets no other one."""
+        self._attempts -= 1
+        self._tried += (attempt.channel.name,)
+
     def may_retry(self, failed: Attempt, error: ProviderError) -> bool:
         """Return whether another attempt follows ``failed``, which is released; if not, ``error`` is the answer."""
         if isinstance(error, UnsupportedByProvider):  # nothing was sent: the next attempt is no retry
@@ -149,7 +154,12 @@ class Route:
     def leave_room(self) -> None:
         """Use no channel despite its failures, nor its last places. Raises ``NoHealthyChannel`` if none is left."""
         self._patient = True
-        with_room = [target for target in self.options if target.state.has_spare]
+        shared = self._load_balancer.shared
+        with_room = [
+            target
+            for target in self.options
+            if target.state.has_spare and (shared is None or shared.has_spare(target.state))
+        ]
         if self.options and not with_room:
             message = f"Every channel that serves the model {self._call.model!r} is full, or nearly so"
             raise NoHealthyChannel(message, retry_after_s=1)

@@ -25,7 +25,6 @@ from gateway.billing.credit_keeper import CreditKeeper
 from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.quota import QuotaService
 from gateway.billing.settlement import Settlement
-from gateway.billing.shared_rate_limiter import SharedRateLimiter
 from gateway.billing.write_queue import WriteQueue
 from gateway.config.live_settings import SettingsService
 from gateway.config.reload import LiveConfig, Reloader
@@ -74,8 +73,9 @@ from gateway.videos.content import VideoContent
 from gateway.videos.jobs import Videos
 from gateway.videos.submit import VideoSubmitter
 
-if TYPE_CHECKING:  # they import Authlib and OpenTelemetry, which are extras
+if TYPE_CHECKING:  # some import Authlib and OpenTelemetry, which are extras; few gateways need the others
     from gateway.auth.provider_sign_in import ProviderSignIn
+    from gateway.billing.shared_rate_limiter import SharedRateLimiter
     from gateway.cluster.node import ClusterNode
     from gateway.observability.span_export import SpanExporter
     from gateway.routing.shared_models import SharedModelLists
@@ -154,7 +154,7 @@ class BillingServices:
     quota: QuotaService
     settlement: Settlement
     keeper: CreditKeeper | None = None
-    shared_limits: SharedRateLimiter | None = None
+    shared_limits: "SharedRateLimiter | None" = None
 
 
 @attrs.frozen

@@ -9,7 +9,6 @@ from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.quota import QuotaService
 from gateway.billing.recovery import open_bank, recover
 from gateway.billing.settlement import Settlement
-from gateway.billing.shared_rate_limiter import SharedRateLimiter
 from gateway.server.context import BillingServices, Services
 from gateway.services.limits import open_limiter
 from gateway.storage.ledger import LedgerRepository
@@ -47,12 +46,11 @@ async def open_billing(services: Services, stack: AsyncExitStack, node: "LeaseHo
     if credit is not None:
         balances.load_day = None  # the store knows every day
     stack.push_async_callback(accounting.close)
-    limiter = open_limiter(options, stack, node)
+    limiter, shared_limits = open_limiter(options, stack, node)
     quota = QuotaService(balances, limiter, journal, write_queue)
     settlement = Settlement(quota, journal, write_queue)
     settlement.find_abandoned = services.live_config.find_abandoned
     keeper = None if credit is None else credit.keeper
-    shared_limits = limiter if isinstance(limiter, SharedRateLimiter) else None
     return BillingServices(balances, accounting, flusher, quota, settlement, keeper, shared_limits)
 
 

@@ -8,11 +8,12 @@ import structlog
 
 from gateway.background import JobRunner
 from gateway.billing.rate_limiter import InMemoryRateLimiter
-from gateway.billing.shared_rate_limiter import SharedRateLimiter
 from gateway.config.schema import Config
+from gateway.domain.rate_limit import RateLimiter
 from gateway.options import AppOptions
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a gateway alone needs neither
+    from gateway.billing.shared_rate_limiter import SharedRateLimiter
     from gateway.domain.limit_server import LimitServer
 
 log = structlog.stdlib.get_logger(__name__)
@@ -27,8 +28,8 @@ class LiveNode(Protocol):
 
 def open_limiter(
     options: AppOptions, stack: AsyncExitStack, node: LiveNode | None
-) -> InMemoryRateLimiter | SharedRateLimiter:
-    """Open the rate limiter of the settings; a server's client is imported only if one is set.
+) -> "tuple[RateLimiter, SharedRateLimiter | None]":
+    """Open the rate limiter of the settings, and return it twice if other gateways share it.
 
     ``node`` is this gateway as one of several on the database; None: it is the only one.
     """
@@ -36,7 +37,9 @@ def open_limiter(
     if config.limits_store == "memory":
         if node is not None:
             log.warning("rate_limits_alone", reason="limits.store is memory: each node admits the whole of each limit")
-        return InMemoryRateLimiter(time.monotonic)
+        return InMemoryRateLimiter(time.monotonic), None
+    from gateway.billing.shared_rate_limiter import SharedRateLimiter  # noqa: PLC0415 - it is used only here
+
     limits = config.limits
     limiter = SharedRateLimiter(
         make_limit_server(config),
@@ -49,7 +52,7 @@ def open_limiter(
     job = JobRunner()
     stack.push_async_callback(job.stop)
     job.start("share_limits", limiter.sender.run)
-    return limiter
+    return limiter, limiter
 
 
 def make_limit_server(config: Config) -> "LimitServer":

@@ -41,6 +41,10 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
     options, client, database = services.options, services.client, services.storage.database
     catalog, load_balancer = ModelCatalog(clock=options.clock), LoadBalancer(time.monotonic)
     load_balancer.settings = options.config.routing.settings()
+    if services.billing.shared_limits is not None:
+        from gateway.routing.shared_channel_limits import SharedChannelLimits  # noqa: PLC0415 - it is used only here
+
+        load_balancer.shared = SharedChannelLimits(services.billing.shared_limits)
     master_key = bytes.fromhex(options.config.store.master_key) or options.folder.secret("master.key")
     secret_box, fetch = SecretBox(master_key), partial(_fetch_models, client, options.clock)
     channels = ChannelService(

@@ -1,0 +1,107 @@
+"""The limits of channels that several gateways keep together: what the operator promised the provider.
+
+A gateway's own count, in ``ChannelState``, holds as well: it refuses without a question what is too much for one alone.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from gateway.domain.channel import Channel
+from gateway.domain.rate_limit import (
+    MINUTE_S,
+    Limits,
+    RateLimiter,
+    RateLimitPermit,
+    RateLimitSubject,
+    find_smooth_burst,
+)
+from gateway.errors import Overloaded, RateLimited
+from gateway.routing.channel_state import ChannelState, Lease
+
+_Subjects = tuple[RateLimitSubject]
+
+
+class ChannelLimiter(RateLimiter, Protocol):
+    """A rate limiter that several gateways share."""
+
+    def add_requests(self, subjects: Sequence[RateLimitSubject], requests: int) -> None:
+        """Count requests, whether or not the limits allow them."""
+        ...
+
+
+class SharedChannelLimits:
+    """Asks the limiter before each attempt on a channel that has limits."""
+
+    def __init__(self, limiter: ChannelLimiter) -> None:
+        self._limiter = limiter
+        self._subjects: dict[str, _Subjects] = {}
+
+    async def claim(self, lease: Lease) -> bool:
+        """Count an attempt at all gateways; return whether they leave room for it. Otherwise it counts nowhere."""
+        subjects = self._find_subjects(lease.state.channel)
+        if subjects is None:
+            return True
+        permit = await self._take(subjects)
+        if permit is None:
+            if (rpm := lease.state.channel.rpm) is not None:
+                lease.state.tat -= MINUTE_S / rpm
+            return False
+        lease.shared = self
+        lease.permits = (permit,)
+        return True
+
+    async def widen(self, lease: Lease, parts: int, places: int) -> int:
+        """Count ``parts`` requests more of an attempt, and take ``places`` for them; return how many were free."""
+        subjects = self._find_subjects(lease.state.channel)
+        if subjects is None:
+            return places
+
+        async def take_one() -> None:
+            permit = await self._take(subjects)
+            if permit is not None and lease.ended:
+                self._limiter.give_back(permit, 0)
+            elif permit is not None:
+                lease.permits += (permit,)
+
+        before = len(lease.permits)
+        await asyncio.gather(*(take_one() for _ in range(places)))
+        taken = len(lease.permits) - before
+        self._limiter.add_requests(subjects, parts - taken)
+        return taken
+
+    def end(self, lease: Lease) -> None:
+        """Give back the places of an attempt."""
+        permits, lease.permits = lease.permits, ()
+        for permit in permits:
+            self._limiter.give_back(permit, 0)
+
+    def has_spare(self, state: ChannelState) -> bool:
+        """Return whether a request of low priority may take a place, as far as is known."""
+        subjects = self._find_subjects(state.channel)
+        try:
+            if subjects is not None:
+                self._limiter.check_spare(subjects, 0)
+        except (RateLimited, Overloaded):
+            return False
+        return True
+
+    async def _take(self, subjects: _Subjects) -> RateLimitPermit | None:
+        try:
+            return self._limiter.take_now(subjects, 0) or await self._limiter.take(subjects, 0)
+        except (RateLimited, Overloaded):
+            return None
+
+    def _find_subjects(self, channel: Channel) -> _Subjects | None:
+        """Return the channel as the limiter knows it, always the same object for the same limits; None if it has none.
+
+        Gateways know the same channel by its name: its number differs if it is not of the database.
+        """
+        rpm, most = channel.rpm, channel.max_concurrency
+        if rpm is None and most is None:
+            return None
+        limits = Limits(rpm, None, most, None if rpm is None else find_smooth_burst(rpm))
+        known = self._subjects.get(channel.name)
+        if known is None or known[0].limits != limits:
+            known = self._subjects[channel.name] = (RateLimitSubject("channel", channel.name, limits),)
+        return known
