@@ -25,7 +25,8 @@ async def call(node: GatewayProcess, model: str = "m") -> int:
         try:
             async with ask_chat(caller, node.url, {**HELLO, "model": model}) as response:
                 await response.read()
-                return response.status
+                status: int = response.status
+                return status
         except aiohttp.ClientError:
             return 0
 
