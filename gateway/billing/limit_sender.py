@@ -54,6 +54,7 @@ class LimitSender:
 
     Attributes:
         away: whether requests must do without the server.
+        absences: how often that has begun.
     """
 
     def __init__(self, server: LimitServer, work: LimitWork, timeout_s: float = TIMEOUT_S) -> None:
@@ -66,6 +67,7 @@ class LimitSender:
         self._late_in_a_row = 0
         self._linger: asyncio.TimerHandle | None = None
         self.away = True
+        self.absences = 0
 
     @property
     def reached(self) -> bool:
@@ -149,16 +151,21 @@ class LimitSender:
         return True
 
     def _be_late(self) -> None:
-        self._late = self.away = True
+        self._late = True
+        self._begin_absence()
         self._work.answer_alone()
 
     def _lose(self, reason: str) -> None:
         """Do without the server from now on."""
-        self.away = True
+        self._begin_absence()
         self._work.answer_alone()
         if self._state != "lost" and reason:
             self._state = "lost"
             log.warning("rate_limits_alone", url=self._server.name, reason=reason)
+
+    def _begin_absence(self) -> None:
+        self.absences += not self.away
+        self.away = True
 
     def _end_linger(self) -> None:
         self._linger = None

@@ -1,6 +1,6 @@
 """The rate limiter of one process, in memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
@@ -88,6 +88,12 @@ class InMemoryRateLimiter:
             buckets.running -= 1
         if tokens != turn.tokens:
             correct_all(caller.tokens, tokens - turn.tokens, self._clock())
+
+    def raise_debts(self, subjects: Sequence[RateLimitSubject], debts: Iterable[tuple[float, float]]) -> None:
+        """Let the buckets of each subject owe at least so much: ``tat`` of requests and of tokens, by this clock."""
+        for buckets, (requests, tokens) in zip(self._find_caller(subjects, self._clock()).buckets, debts, strict=True):
+            buckets.requests.tat = max(buckets.requests.tat, requests)
+            buckets.tokens.tat = max(buckets.tokens.tat, tokens)
 
     def _find_caller(self, subjects: Sequence[RateLimitSubject], now: float) -> CallerBuckets:
         """Return the buckets of these subjects under their present limits."""

@@ -221,6 +221,10 @@ class SharedRateLimiter:
         shares = caller.find_shares(self._count_gateways())
         if kind == LOOK:  # what takes something decides later
             return RateLimitPermit(0, RateLimitStatus(), SharedSeat(caller, ()))
+        if caller.absence != self.sender.absences:  # the seconds that a rate owes are those that a part of it owes
+            caller.absence, ahead = self.sender.absences, self._ahead_of_clock
+            debts = [(its.buckets.requests.tat - ahead, its.buckets.tokens.tat - ahead) for its in caller.shared]
+            self._alone.raise_debts(shares, debts)
         permit = self._alone.take_now(shares, tokens)
         counted = caller.shared if kind == FULL else ()
         for subject in counted:

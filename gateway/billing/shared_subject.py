@@ -39,6 +39,7 @@ class SharedCaller:
         named: names and limits, as the server gets them.
         alone: for how many gateways ``shares`` are computed.
         shares: the subjects with this gateway's share of the rates.
+        absence: the absence of the server for which what ``shares`` owe is known.
     """
 
     subjects: Sequence[RateLimitSubject]
@@ -49,6 +50,7 @@ class SharedCaller:
     named: tuple[tuple[str, Limits], ...]
     alone: int = 0
     shares: tuple[RateLimitSubject, ...] = ()
+    absence: int = 0
 
     def find_shares(self, gateways: int) -> tuple[RateLimitSubject, ...]:
         """Return the subjects with a share of each rate; concurrent requests are counted elsewhere."""

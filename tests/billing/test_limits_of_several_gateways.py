@@ -163,3 +163,17 @@ async def test_a_closed_gateway_refuses_without_a_server() -> None:
     limiter = SharedRateLimiter(ValkeyLimitServer("valkey://127.0.0.1:1/0"), lambda: 0.0, when_down="closed")
     with pytest.raises(Overloaded):
         await try_take(limiter, subject(Limits(rpm=5)))
+
+
+async def test_a_gateway_that_is_left_alone_goes_on_with_what_is_owed() -> None:
+    subjects = subject(Limits(rpm=40, tpm=400))
+    async with running_redis() as redis:
+        limiter = SharedRateLimiter(ValkeyLimitServer(redis.url), lambda: 0.0, timeout_s=LONG_S, count_live=lambda: 2)
+        async with running(limiter):
+            for _ in range(30):  # three quarters of the requests, and of the tokens
+                permit = limiter.take_now(subjects, 10) or await limiter.take(subjects, 10)
+                limiter.give_back(permit, 10)
+            redis.kill()
+            await wait_until_reached(limiter, away=True)
+            passed = [await try_take(limiter, subjects) for _ in range(10)]
+    assert sum(permit is not None for permit in passed) == 5  # its part of the last quarter
