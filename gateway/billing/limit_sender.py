@@ -40,6 +40,10 @@ class LimitWork(Protocol):
         """Forget the batch: whether the server has decided it is unknown."""
         ...
 
+    def begin_absence(self) -> None:
+        """Go on without the server."""
+        ...
+
 
 class LimitSender:
     """Runs one command at a time with everything that waits.
@@ -54,7 +58,6 @@ class LimitSender:
 
     Attributes:
         away: whether requests must do without the server.
-        absences: how often that has begun.
     """
 
     def __init__(self, server: LimitServer, work: LimitWork, timeout_s: float = TIMEOUT_S) -> None:
@@ -67,7 +70,6 @@ class LimitSender:
         self._late_in_a_row = 0
         self._linger: asyncio.TimerHandle | None = None
         self.away = True
-        self.absences = 0
 
     @property
     def reached(self) -> bool:
@@ -164,8 +166,9 @@ class LimitSender:
             log.warning("rate_limits_alone", url=self._server.name, reason=reason)
 
     def _begin_absence(self) -> None:
-        self.absences += not self.away
-        self.away = True
+        if not self.away:
+            self.away = True
+            self._work.begin_absence()
 
     def _end_linger(self) -> None:
         self._linger = None

@@ -95,6 +95,11 @@ class InMemoryRateLimiter:
             buckets.requests.tat = max(buckets.requests.tat, requests)
             buckets.tokens.tat = max(buckets.tokens.tat, tokens)
 
+    def find_debts(self, subject: RateLimitSubject) -> tuple[float, float]:
+        """Return ``tat`` of its requests and of its tokens."""
+        buckets = self._find(subject, self._clock())
+        return buckets.requests.tat, buckets.tokens.tat
+
     def _find_caller(self, subjects: Sequence[RateLimitSubject], now: float) -> CallerBuckets:
         """Return the buckets of these subjects under their present limits."""
         caller = self._callers.get(id(subjects))

@@ -3,21 +3,18 @@
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import attrs
 import orjson
 
+from gateway.billing.alone_limiter import AloneLimiter, WhenDown
 from gateway.billing.limit_batch import FULL, LOOK, PART, REQUESTS, TOKENS, LimitBatch
 from gateway.billing.limit_sender import TIMEOUT_S, LimitSender
 from gateway.billing.rate_buckets import build_caller, build_refusal, find_strictest, list_refusals
-from gateway.billing.rate_limiter import InMemoryRateLimiter
-from gateway.billing.shared_subject import SharedCaller, SharedSeat, SharedSubject, find_part
+from gateway.billing.shared_subject import SharedCaller, SharedSeat, SharedSubject
 from gateway.billing.units_ahead import UnitsAhead
 from gateway.domain.limit_server import LimitServer
 from gateway.domain.rate_limit import (
-    FULL_WAIT_S,
-    LimitExceeded,
     RateLimitPermit,
     RateLimitStatus,
     RateLimitSubject,
@@ -27,7 +24,6 @@ from gateway.domain.rate_limit import (
 )
 from gateway.errors import Overloaded, RateLimited
 
-WhenDown = Literal["share", "open", "closed"]
 LINGER_S = 0.05
 """How long a correction of tokens waits for a command to go along with."""
 _FEWEST_TO_SWEEP = 1_024
@@ -72,10 +68,9 @@ class SharedRateLimiter:
     ) -> None:
         self._clock = clock
         self._prefix = prefix
-        self._when_down = when_down
         self._node = f"{node or secrets.token_hex(8)}.{secrets.token_hex(4)}"
         self._replaces = f"{node}." if node else ""
-        self._alone = InMemoryRateLimiter(clock)
+        self._alone = AloneLimiter(clock, when_down, lambda: self.gateways)
         self._subjects: dict[tuple[str, int | str], SharedSubject] = {}
         self._callers: dict[int, SharedCaller] = {}
         self._sweep_at = _FEWEST_TO_SWEEP
@@ -107,8 +102,7 @@ class SharedRateLimiter:
         if not self.sender.away:
             await self._ask(LOOK, subjects, 0)
         elif caller.limited:
-            self._check_alone(caller, lambda _: 0)
-            await self._alone.check(caller.find_shares(self._count_gateways()))
+            await self._alone.check(caller)
 
     def take_now(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit | None:
         caller = self._callers.get(id(subjects)) or self._find_caller(subjects)
@@ -131,8 +125,7 @@ class SharedRateLimiter:
         """Decides by the last answer of the server: this must not wait. A refusal asks for another answer."""
         caller = self._find_caller(subjects)
         if self.sender.away:
-            self._check_alone(caller, find_spare)
-            self._alone.check_spare(caller.find_shares(self._count_gateways()), tokens)
+            self._alone.check_spare(caller, tokens)
             return
         now = self._clock() + self._ahead_of_clock
         if list_refusals(caller.buckets, tokens, now, spare=find_spare):
@@ -159,7 +152,7 @@ class SharedRateLimiter:
                 self.sender.wake()
         if seat.alone is not None:
             self._alone.give_back(seat.alone, tokens)
-        elif tokens != turn.tokens and seat.caller.buckets.tokens:
+        if tokens != turn.tokens and seat.caller.buckets.tokens and not (seat.alone and self.sender.away):
             correct_all(seat.caller.buckets.tokens, tokens - turn.tokens, self._clock() + self._ahead_of_clock)
             for name, limits in seat.caller.named:
                 if limits.tpm is not None:
@@ -211,42 +204,27 @@ class SharedRateLimiter:
         buckets = caller.buckets
         return RateLimitStatus(find_strictest(buckets.requests, there), find_strictest(buckets.tokens, there))
 
-    def _count_gateways(self) -> int:
-        return self.gateways if self._when_down == "share" else 1
-
     def _take_alone(self, kind: int, caller: SharedCaller, tokens: int) -> RateLimitPermit:
         """Decide without the server. Raises ``RateLimited``, ``Overloaded``."""
-        if kind != PART:
-            self._check_alone(caller, lambda _: 0)
-        shares = caller.find_shares(self._count_gateways())
         if kind == LOOK:  # what takes something decides later
             return RateLimitPermit(0, RateLimitStatus(), SharedSeat(caller, ()))
-        if caller.absence != self.sender.absences:  # the seconds that a rate owes are those that a part of it owes
-            caller.absence, ahead = self.sender.absences, self._ahead_of_clock
-            debts = [(its.buckets.requests.tat - ahead, its.buckets.tokens.tat - ahead) for its in caller.shared]
-            self._alone.raise_debts(shares, debts)
-        permit = self._alone.take_now(shares, tokens)
+        permit = self._alone.take(caller, tokens, places=kind == FULL)
         counted = caller.shared if kind == FULL else ()
         for subject in counted:
             subject.mine += 1
+            subject.buckets.running += 1
         return RateLimitPermit(tokens, permit.standing, SharedSeat(caller, counted, permit))
 
-    def _check_alone(self, caller: SharedCaller, spare: Callable[[int], int]) -> None:
-        """Raise ``Overloaded`` if nothing may pass alone, ``RateLimited`` if too many requests run here."""
-        if self._when_down == "closed":
-            raise Overloaded("The rate limits cannot be read at the moment; retry in a second", retry_after_s=1)
-        for subject, shared in zip(caller.subjects, caller.shared, strict=True):
-            most = find_part(subject.limits.max_concurrency, self._count_gateways())
-            if most is not None and shared.mine >= most - spare(most):
-                refusal = LimitExceeded(subject, "concurrent requests", most, FULL_WAIT_S)
-                raise RateLimited(refusal.message, standing=RateLimitStatus())
+    def begin_absence(self) -> None:
+        """Go on without the server; see ``LimitWork``."""
+        self._alone.begin_absence(self._ahead_of_clock)
 
     def collect(self, *, leaves: bool = False) -> bytes:
         """Return a command with all that waits; see ``LimitWork``."""
         batch, now = LimitBatch(), self._clock()
         self._asked, self._waiting = self._waiting, []
         reported, self._reports = self._reports, set()
-        for fix in self._fixes:
+        for fix in (*self._fixes, *self._alone.list_unreported()):
             batch.add_fix(*fix)
         self._fixes = []
         self._wishes = {}
@@ -264,7 +242,8 @@ class SharedRateLimiter:
                         batch.add_fix(name, what, -units, ahead.limit)
                     if not limit or waiting.kind != FULL or caller.crowded or ahead in self._wishes:
                         continue
-                    if units := ahead.find_wish(most // (2 * self.gateways), now):
+                    cost = waiting.tokens if what == TOKENS else 1
+                    if units := ahead.find_wish(cost, most // (2 * self.gateways), now):
                         batch.add_wish(name, what, units, (limit, most))
                         self._wishes[ahead] = limit
         for subject in reported:
@@ -291,6 +270,8 @@ class SharedRateLimiter:
             self._resolve(waiting, passed == 1, numbers, (now, there))
         for (ahead, limit), units in zip(self._wishes.items(), granted, strict=True):
             ahead.put(int(units), limit, now)
+        if self._alone.has_unreported:
+            self.sender.wake()
         if state != self._server_state or not known:
             self._server_state = state
             self._announce()

@@ -13,15 +13,16 @@ KEPT_S = 0.25
 class UnitsAhead:
     """One rate of one subject at this gateway: its bucket as last heard of, and the units taken ahead of it.
 
-    ``bucket`` holds only what requests have used.
+    ``bucket`` holds only what requests have used. ``reported``: ``tat``, by the gateway's clock, of what was used while
+    the server was away and it knows by now; see ``AloneLimiter``.
     """
 
-    __slots__ = ("_per_s", "_seen", "bucket", "limit", "units", "until")
+    __slots__ = ("_per_s", "_seen", "bucket", "limit", "reported", "units", "until")
 
     def __init__(self, bucket: GcraBucket) -> None:
         self.bucket = bucket
         self.units = self.limit = 0
-        self.until = 0.0
+        self.until = self.reported = 0.0
         self._per_s = self._seen = 0.0
 
     def has(self, cost: int, limit: int, now: float) -> bool:
@@ -33,9 +34,10 @@ class UnitsAhead:
         self._per_s = self._per_s * math.exp(self._seen - now) + cost
         self._seen = now
 
-    def find_wish(self, most: int, now: float) -> int:
-        """Return how many units to take ahead, at most ``most``."""
-        return min(int(self._per_s * math.exp(self._seen - now) * AHEAD_S), most)
+    def find_wish(self, cost: int, most: int, now: float) -> int:
+        """Return how many units to take ahead, at most ``most``; none if a request of ``cost`` could not use them."""
+        units = min(int(self._per_s * math.exp(self._seen - now) * AHEAD_S), most)
+        return units if units >= cost else 0
 
     def put(self, units: int, limit: int, now: float) -> None:
         """Keep ``units`` taken under ``limit``."""

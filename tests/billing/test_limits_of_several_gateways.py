@@ -1,12 +1,15 @@
 """Several gateways over one server of rate limits: together they keep each limit, and what holds if it is away."""
 
 import asyncio
+import os
+import signal
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
 
-from gateway.billing.shared_rate_limiter import SharedRateLimiter, WhenDown
+from gateway.billing.alone_limiter import WhenDown
+from gateway.billing.shared_rate_limiter import SharedRateLimiter
 from gateway.domain.rate_limit import Limits, RateLimitPermit, RateLimitSubject
 from gateway.errors import Overloaded, RateLimited
 from gateway.storage.valkey.limits import ValkeyLimitServer
@@ -177,3 +180,25 @@ async def test_a_gateway_that_is_left_alone_goes_on_with_what_is_owed() -> None:
             await wait_until_reached(limiter, away=True)
             passed = [await try_take(limiter, subjects) for _ in range(10)]
     assert sum(permit is not None for permit in passed) == 5  # its part of the last quarter
+
+
+async def test_what_was_admitted_alone_is_not_admitted_again_when_the_server_is_back() -> None:
+    subjects = subject(Limits(rpm=40))
+    async with running_redis() as redis, AsyncExitStack() as stack:
+        assert redis.process is not None
+        made = [SharedRateLimiter(ValkeyLimitServer(redis.url), lambda: 0.0, count_live=lambda: 2) for _ in range(2)]
+        limiters = [await stack.enter_async_context(running(limiter)) for limiter in made]
+        passed = sum([bool(await try_take(limiter, subjects)) for _ in range(10) for limiter in limiters])
+        os.kill(redis.process.pid, signal.SIGSTOP)
+        for limiter in limiters:
+            limiter.sender.wake()
+            await wait_until_reached(limiter, away=True)
+            passed += sum([bool(await try_take(limiter, subjects)) for _ in range(20)])
+        assert 20 < passed <= 40
+        os.kill(redis.process.pid, signal.SIGCONT)
+        for limiter in limiters:
+            await wait_until_reached(limiter, away=False)
+            with suppress(RateLimited):
+                await limiter.check(subjects)  # what was admitted alone is reported before this
+        passed += sum([bool(await try_take(limiter, subjects)) for limiter in limiters for _ in range(20)])
+        assert passed <= 40  # the clock stands still
