@@ -10,6 +10,7 @@ from gateway.config.schema import Config
 from gateway.doctor.database_checks import check_database
 from gateway.doctor.finding import Finding
 from gateway.doctor.folder_checks import check_folder, check_journal, check_space, check_unstorable
+from gateway.doctor.limits_check import check_limits
 from gateway.doctor.media_checks import check_media
 from gateway.doctor.network_checks import check_certificate, check_clock, check_port
 from gateway.doctor.postgres_check import check_server
@@ -45,5 +46,6 @@ def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) ->
     yield from check_space(data, database)
     yield from check_media(config)
     yield from check_clock(config, data, database)
+    yield from check_limits(config)
     yield from check_certificate(config.server)
     yield from check_port(config.server, find_holder(data))

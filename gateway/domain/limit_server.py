@@ -23,11 +23,30 @@ ahead. The arithmetic is that of ``rate_limit``, in the same order, so that ever
 
 from typing import Protocol
 
+from gateway.domain.frozen import frozen
+
 ALIVE_S = 15.0
 """How long a server counts the running requests of a gateway from which it hears nothing."""
 
 EPOCH_S = 1_767_225_600
 """The start of 2026, from which servers count seconds: the fewer digits before the point, the more behind it."""
+
+
+@frozen
+class LimitServerState:
+    """What is known of a server before it is used.
+
+    Attributes:
+        name: its address without a password.
+        version: its name and version.
+        latency_ms: how long it takes to answer.
+        eviction: how it removes keys when its memory is full; empty: it does not.
+    """
+
+    name: str
+    version: str
+    latency_ms: float
+    eviction: str = ""
 
 
 class LimitServer(Protocol):

@@ -2,15 +2,18 @@
 
 import asyncio
 import time
+from statistics import median
 from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
 
+from gateway.domain.limit_server import LimitServerState
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.limits_sql import CLOCK, FUNCTIONS, LOCK, TABLES
 
 SWEEP_S = 60.0
+_TRIES = 5
 _DECIDE = "SELECT decide_limits($1::jsonb)::text"
 
 
@@ -54,3 +57,22 @@ class PostgresLimitServer:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
+
+
+async def inspect_database(url: str) -> LimitServerState:
+    """Return the state of the database at ``url``. Raises ``StoreUnavailable``."""
+    address = Address(url)
+    try:
+        connection = await address.connect(statement_timeout="3s")
+        try:
+            version = str(await connection.fetchval("SHOW server_version"))
+            took_ms = []
+            for _ in range(_TRIES):
+                began = time.perf_counter()
+                await connection.fetchval("SELECT 1")
+                took_ms.append((time.perf_counter() - began) * 1000)
+        finally:
+            connection.terminate()
+    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise StoreUnavailable(f"{address.name} cannot be used: {error}") from error
+    return LimitServerState(address.name, f"PostgreSQL {version.partition(' ')[0]}", median(took_ms))

@@ -1,0 +1,54 @@
+"""The check of the server that counts rate limits for several gateways."""
+
+import asyncio
+from collections.abc import Iterator
+
+from gateway.config.schema import Config
+from gateway.doctor.finding import Finding
+from gateway.domain.limit_server import LimitServerState
+from gateway.errors import StoreUnavailable
+
+SLOW_MS = 10.0
+"""A request waits for the server at most 50 ms."""
+
+
+def check_limits(config: Config) -> Iterator[Finding]:
+    """Check that the server answers, in which version and how fast, and that it forgets nothing."""
+    store = config.limits_store
+    if store == "memory":
+        if config.cluster.enabled:
+            text = "limits.store is memory: each node of the cluster admits the whole of each limit"
+            yield Finding("limits", "warning", text, "Remove limits.store, or set limits.url")
+        return
+    try:
+        state = asyncio.run(_inspect(config))
+    except ModuleNotFoundError:
+        yield Finding("limits", "skipped", f"The server of rate limits was not asked: no client for {store}")
+    except (StoreUnavailable, TimeoutError) as error:
+        text = f"Rate limits are not shared: {str(error) or 'no answer in time'}"
+        yield Finding("limits", "problem", text, "Start the server, or correct limits.url")
+    else:
+        yield from _judge(state)
+
+
+async def _inspect(config: Config) -> LimitServerState:
+    if config.limits_store == "valkey":
+        from gateway.storage.valkey.inspection import inspect_server  # noqa: PLC0415 - its driver is an extra
+
+        return await inspect_server(config.limits.url)
+    from gateway.storage.postgres.limits import inspect_database  # noqa: PLC0415 - its driver is an extra
+
+    return await inspect_database(config.limits.url or config.store.url)
+
+
+def _judge(state: LimitServerState) -> Iterator[Finding]:
+    answers = f"{state.name} ({state.version}) counts rate limits and answers in {state.latency_ms:.1f} ms"
+    if state.eviction:
+        text = f"{state.name} removes keys when its memory is full (maxmemory-policy {state.eviction})"
+        fix = "Set maxmemory-policy noeviction: a limit that is forgotten begins anew"
+        yield Finding("limits", "warning", text, fix)
+    if state.latency_ms > SLOW_MS:
+        fix = "Put it near the gateways: each limited request waits for it, and goes on without after 50 ms"
+        yield Finding("limits", "warning", answers, fix)
+    elif not state.eviction:
+        yield Finding("limits", "ok", answers)

@@ -1,0 +1,41 @@
+"""What ``gateway doctor`` asks a Valkey or Redis server."""
+
+import time
+from statistics import median
+
+from valkey.asyncio import Valkey
+from valkey.asyncio.retry import Retry
+from valkey.backoff import NoBackoff
+from valkey.exceptions import ValkeyError
+
+from gateway.domain.limit_server import LimitServerState
+from gateway.errors import StoreUnavailable
+from gateway.storage.valkey.address import ValkeyAddress
+
+_TIMEOUT_S = 3.0
+_TRIES = 5
+
+
+async def inspect_server(url: str) -> LimitServerState:
+    """Return the state of the server at ``url``; see ``ValkeyAddress``. Raises ``StoreUnavailable``."""
+    address = ValkeyAddress(url)
+    try:
+        async with Valkey.from_url(
+            await address.find_url(),
+            socket_connect_timeout=_TIMEOUT_S,
+            socket_timeout=_TIMEOUT_S,
+            retry=Retry(NoBackoff(), 0),
+        ) as client:
+            known = await client.info()
+            took_ms = []
+            for _ in range(_TRIES):
+                began = time.perf_counter()
+                await client.ping()
+                took_ms.append((time.perf_counter() - began) * 1000)
+    except (OSError, ValueError, ValkeyError) as error:
+        raise StoreUnavailable(f"{address.name} cannot be used: {error}") from error
+    name = "Valkey" if "valkey_version" in known else "Redis"
+    version = known.get("valkey_version") or known.get("redis_version", "of unknown version")
+    policy = str(known.get("maxmemory_policy", "noeviction"))
+    evicts = bool(known.get("maxmemory")) and policy != "noeviction"
+    return LimitServerState(address.name, f"{name} {version}", median(took_ms), policy if evicts else "")
