@@ -6,12 +6,14 @@ import signal
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from gateway.billing.alone_limiter import WhenDown
 from gateway.billing.shared_rate_limiter import SharedRateLimiter
 from gateway.domain.rate_limit import Limits, RateLimitPermit, RateLimitSubject
 from gateway.errors import Overloaded, RateLimited
+from gateway.storage.postgres.limits import PostgresLimitServer
 from gateway.storage.valkey.limits import ValkeyLimitServer
 from tests.support.limit_servers import (
     LONG_S,
@@ -22,7 +24,7 @@ from tests.support.limit_servers import (
     running_sentinel,
     wait_until_reached,
 )
-from tests.support.postgres import SharedPostgres
+from tests.support.postgres import SharedPostgres, owning_server
 
 KINDS = pytest.mark.parametrize("kind", ["valkey", "postgresql"])
 
@@ -152,6 +154,32 @@ async def test_a_killed_server_stops_nobody_and_learns_what_runs() -> None:
         for limiter in (left, right, left):  # what was announced is on its way before these
             await limiter.check(subject(Limits(rpm=1_000)))
         assert not await try_take(left, subjects)
+        assert not await try_take(right, subjects)
+
+
+async def test_a_crash_of_postgresql_empties_its_tables_and_gateways_say_what_they_run() -> None:
+    subjects = subject(Limits(max_concurrency=3))
+    async with owning_server() as server, AsyncExitStack() as stack:
+        url = await server.make_database()
+        left, right = [
+            await stack.enter_async_context(
+                running(SharedRateLimiter(PostgresLimitServer(url), lambda: 0.0, timeout_s=LONG_S))
+            )
+            for _ in range(2)
+        ]
+        assert await try_take(left, subjects)
+        assert await try_take(right, subjects)
+        await asyncio.to_thread(server.restart)
+        for limiter in (left, right):
+            limiter.sender.wake()
+        connection = await asyncpg.connect(url)
+        try:
+            async with asyncio.timeout(30):
+                while await connection.fetchval("SELECT sum(running) FROM limit_running") != 2:  # noqa: ASYNC110 - a test looks
+                    await asyncio.sleep(0.05)
+        finally:
+            await connection.close()
+        assert await try_take(left, subjects)
         assert not await try_take(right, subjects)
 
 
