@@ -130,7 +130,7 @@ class CreditKeeper:
         self._wake.set()
 
     def forget_leases(self) -> None:
-        """Read every lease back before the next statement: what the store has is not known."""
+        """Read every lease back before the next statement: what the store has is not known, and at least this."""
         self._lost = True
         self._wake.set()
 
@@ -250,6 +250,7 @@ class CreditKeeper:
             unposted = add_up()
             for balance in self._known.values():
                 if balance.leased:
+                    self._returns.pop(balance.id, None)  # the store has it, and so has the node again
                     balance.resync(stored.get(balance.id), unposted.get(balance.id, 0))
         self._lost = False
 

@@ -2,14 +2,15 @@
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 from collections.abc import Sequence
+from typing import Literal
 
 import click
 
 from gateway.cli.admin_client import CliContext, Json, call
-from gateway.cli.options import running_command
+from gateway.cli.options import ListByDefault, running_command
 from gateway.cli.output import print_answer
 from gateway.cli.table import Column, print_table
-from gateway.cli.text import format_duration, format_moment
+from gateway.cli.text import format_duration, format_moment, format_usd
 
 
 def _format_state(node: Json) -> str:
@@ -27,20 +28,54 @@ NODES = (
 )
 
 
-@click.command(short_help="List the gateways on the same database.")
-@running_command
-def nodes(context: CliContext) -> None:
-    """List the gateways that use the same database: the live ones, and those that ended within a day.
-
-    A live one beats every two seconds. Another value under CONFIG means that its configuration differs.
+@click.group(cls=ListByDefault, short_help="List the gateways on the same database.")
+def nodes() -> None:
+    """List the gateways that use the same database, and settle what a lost one had.
 
     \b
     Examples:
       gateway nodes
       gateway nodes --json
+      gateway nodes forget 0123456789abcdef --release
+    """
+
+
+@nodes.command("list")
+@running_command
+def list_nodes(context: CliContext) -> None:
+    """List the gateways that use the same database: the live ones, and those that ended within a day.
+
+    A live one beats every two seconds. Another value under CONFIG means that its configuration differs.
     """
     print_answer(context, call(context, "GET", "nodes"), _print_nodes)
 
 
 def _print_nodes(listed: Sequence[Json]) -> None:
     print_table(NODES, listed, "This gateway is the only one on its database.")
+
+
+@nodes.command("forget")
+@click.argument("node", metavar="ID")
+@click.option("--release", "leases", flag_value="release", help="Nothing is charged for the credit that it had.")
+@click.option("--charge", "leases", flag_value="charge", help="All of the credit that it had is charged.")
+@running_command
+def forget(context: CliContext, *, node: str, leases: Literal["release", "charge"] | None) -> None:
+    """Settle the credit of a node that does not come back, without waiting for cluster.orphan_after_s.
+
+    What the node had spent last and not stored is unknown: --release forgets it, --charge charges for the most that it
+    can be. If it comes back after all, what it stores is charged exactly.
+
+    \b
+    Examples:
+      gateway nodes forget 0123456789abcdef --release
+      gateway nodes forget 0123456789abcdef --charge
+    """
+    if leases is None:
+        raise click.UsageError("Give either --release or --charge")
+    answer = call(context, "POST", "nodes", node, "forget", body={"leases": leases})
+    print_answer(context, answer, _print_forgotten)
+
+
+def _print_forgotten(forgotten: Json) -> None:
+    verb = "charged" if forgotten["leases"] == "charge" else "released"
+    click.echo(f"Node {forgotten['id']}: {format_usd(forgotten['outstanding_usd'])} {verb}.")

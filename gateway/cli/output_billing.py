@@ -15,7 +15,7 @@ _LABEL_WIDTH = 24
 _MIN_BAR, _MAX_BAR = 6, 30
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 """Eighths of a character."""
-_KINDS = {"top_up": "top-up", "set": "set"}
+_KINDS = {"top_up": "top-up", "set": "set", "orphan": "orphan"}
 _UNUSED = {
     "requests": 0,
     "prompt_tokens": 0,

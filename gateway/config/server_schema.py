@@ -228,6 +228,14 @@ class ClusterSection:
             "in the database, which costs a commit: the data folder may be lost"
         ),
     )
+    orphan_after_s: float = attrs.field(
+        default=3_600,
+        metadata=about(
+            "how long after a node was lost the credit it had is settled by ledger.on_crash, in seconds; 0: only by "
+            "`gateway nodes forget`",
+            between(0, 31_536_000),
+        ),
+    )
 
 
 @attrs.frozen

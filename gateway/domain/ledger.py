@@ -11,8 +11,9 @@ from gateway.domain.balance import DAY_S
 from gateway.domain.request_log import RequestRecord
 from gateway.errors import Conflict
 
-EntryKind = Literal["charge", "top_up", "set"]
-"""A request's cost; money added to a quota; the difference that set a balance to an amount."""
+EntryKind = Literal["charge", "top_up", "set", "orphan"]
+"""A request's cost; money added to a quota; the difference that set a balance to an amount; what a node of a cluster
+that was lost had set aside (negative), or that amount again when the node has come back."""
 
 UsageAxis = Literal["day", "model", "key", "account"]
 

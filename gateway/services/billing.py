@@ -41,6 +41,7 @@ async def open_billing(services: Services, stack: AsyncExitStack, node: "LeaseHo
     else:
         await credit.open(storage.database, post_left)
         balances = credit.balances
+        credit.watch(storage.database, options.config.cluster.orphan_after_s, options.config.ledger.on_crash)
     journal.renew()
     accounting = AccountingService(balances, ledger, write_queue, clock=options.clock)
     if credit is not None:

@@ -1,32 +1,42 @@
 """Open the credit leases of this gateway as one of several nodes on a PostgreSQL database."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol
 
 import structlog
 
+from gateway.background import JobRunner
 from gateway.billing.credit_keeper import CreditKeeper
 from gateway.billing.leased_balances import LeasedBalances
+from gateway.billing.orphans import OrphanWorker
 from gateway.billing.unposted import find_unposted
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.balance import UtcDay, parse_day
+from gateway.domain.ledger import OnCrash
 from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.credit_authority import PostgresCreditAuthority
+from gateway.storage.postgres.credit_orphans import list_orphaned, settle_orphans, take_back_orphans
 from gateway.storage.postgres.stored_credit import PostgresCredit, open_missing
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class LeaseHolder(Protocol):
-    """A node of a cluster: its id, and how many nodes live."""
+    """A node of a cluster: its id, its registration, how many nodes live, and whether it leads them."""
 
     @property
     def id(self) -> str: ...
+
+    @property
+    def owner(self) -> str: ...
+
+    @property
+    def leads(self) -> bool: ...
 
     @property
     def live(self) -> int: ...
@@ -53,6 +63,8 @@ class NodeCredit:
         self._node = node
         self._authority = PostgresCreditAuthority(Address(url, node.id), node.id, lambda: node.live)
         self._clock = clock
+        self._queue = queue
+        self._jobs = JobRunner()
         unposted = partial(find_unposted, queue, ledger)
         self.keeper = CreditKeeper(self._authority, unposted, today=self._find_today, now=time.monotonic)
         self.balances = LeasedBalances(clock, self.keeper)
@@ -65,10 +77,18 @@ class NodeCredit:
         database.credit = PostgresCredit(database, self._node.id, self._find_today)
         await database.write(partial(open_missing, day=self._find_today()))
         await recover()
+        await take_back_orphans(database, self._node.id)
         await self._authority.fold()
+
+    def watch(self, database: Database, after_s: float, verdict: OnCrash) -> None:
+        """Settle from now on what other nodes leave: ``after_s`` seconds after their end (0: never), by ``verdict``."""
+        store = _Orphans(database, self._node.id, self._clock)
+        worker = OrphanWorker(store, self._node, after_s, verdict, lambda: not self._queue and not self._queue.failing)
+        self._jobs.start("settle_orphans", worker.run)
 
     async def close(self) -> None:
         """End every lease, after the last row is stored."""
+        await self._jobs.stop()
         try:
             await self._authority.fold()
         except StoreUnavailable as error:
@@ -77,3 +97,21 @@ class NodeCredit:
 
     def _find_today(self) -> UtcDay:
         return parse_day(self._clock())
+
+
+class _Orphans:
+    """The leases of all nodes, in the database."""
+
+    def __init__(self, database: Database, node: str, clock: Callable[[], float]) -> None:
+        self._database = database
+        self._node = node
+        self._clock = clock
+
+    async def list_orphaned(self, after_s: float) -> Sequence[str]:
+        return await list_orphaned(self._database, after_s)
+
+    async def settle(self, node: str, verdict: OnCrash) -> int:
+        return await settle_orphans(self._database, node, verdict, self._clock())
+
+    async def take_back(self) -> int:
+        return await take_back_orphans(self._database, self._node)

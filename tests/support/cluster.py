@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import asyncpg
@@ -19,18 +20,23 @@ WHERE leader.locktype = 'advisory' AND leader.classid = 7130 AND leader.objid = 
 """
 
 
-def make_node(path: Path, url: str, tables: Mapping[str, Any]) -> GatewayProcess:
+def make_node(
+    path: Path, url: str, tables: Mapping[str, Any], cluster: Mapping[str, Any] = MappingProxyType({})
+) -> GatewayProcess:
     """A node over the data folder ``path`` on the database at ``url``; it is not started."""
-    cluster = {"store": {"url": url, "master_key": MASTER_KEY}, "cluster": {"enabled": True}}
+    cluster = {"store": {"url": url, "master_key": MASTER_KEY}, "cluster": {"enabled": True, **cluster}}
     return GatewayProcess(path, {**cluster, **tables})
 
 
 @asynccontextmanager
 async def start_nodes(
-    path: Path, urls: Sequence[str], tables: Mapping[str, Any]
+    path: Path,
+    urls: Sequence[str],
+    tables: Mapping[str, Any],
+    cluster: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncIterator[Sequence[GatewayProcess]]:
     """Start a node for each of ``urls``, ways to one database, all at once; they end whatever happens."""
-    nodes = [make_node(path / f"node{number}", url, tables) for number, url in enumerate(urls)]
+    nodes = [make_node(path / f"node{number}", url, tables, cluster) for number, url in enumerate(urls)]
     async with AsyncExitStack() as stack:
         for node in nodes:
             stack.push_async_callback(node.kill)

@@ -32,12 +32,18 @@ from tests.support.contexts import make_attempt, make_context
 _numbers = count(1)
 
 
-@attrs.frozen
+@attrs.define
 class Holder:
-    """A node: its id, and how many live."""
+    """A node: its id, how many live, whether it leads them, and how often it has registered."""
 
     id: str
     live: int
+    leads: bool = False
+    epoch: int = 1
+
+    @property
+    def owner(self) -> str:
+        return f"{self.id}:{self.epoch}"
 
 
 class AnyUser:

@@ -13,7 +13,7 @@ from gateway.server.openapi import schema as s
 _CREDIT = s.record(
     sequence=s.INTEGER,
     at=s.MOMENT,
-    kind=s.one_of("top_up", "set"),
+    kind=s.one_of("top_up", "set", "orphan"),
     account_id=s.INTEGER,
     key_id=s.maybe(s.INTEGER),
     amount_usd=s.NUMBER,

@@ -29,6 +29,7 @@ LABELS: Mapping[str, str] = MappingProxyType(
         "lifetime": mark("lifetime"),
         "top_up": mark("top-up"),
         "set": mark("balance set"),
+        "orphan": mark("lost node"),
         # Circuits
         "open": mark("cooling down"),
         "half_open": mark("recovering"),
@@ -86,6 +87,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
     {
         "account.created": mark("account created"),
         "account.credited": mark("account credited"),
+        "node.forgotten": mark("node forgotten"),
         "account.deleted": mark("account deleted"),
         "account.edited": mark("account edited"),
         "channel.created": mark("channel created"),

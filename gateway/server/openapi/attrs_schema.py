@@ -59,6 +59,7 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "idle_timeout_s": "The timeout between two pieces of an answer, in seconds.",
         "input_usd_per_million": "The price of prompt tokens.",
         "kind": "`top_up` adds the amount; `set` makes it the amount left.",
+        "leases": "`release` what the node had set aside, or `charge` all of it.",
         "max_concurrency": "The most concurrent requests; null: unlimited.",
         "burst": "The most requests that start at once, if fewer than `rpm`; null: `rpm`.",
         "model": "The model's name, or a glob.",

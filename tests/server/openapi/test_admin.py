@@ -176,6 +176,7 @@ SEEN = (
     Call("admin_test_alert", path={"name": "nobody"}, status=404),
     Call("admin_list_alerts"),
     Call("admin_list_nodes"),
+    Call("admin_forget_node", path={"id": "0" * 16}, body={"leases": "release"}, status=404),
     Call("admin_list_running", keep=keep_first("running")),
     Call("admin_get_running_events", endless=True),
     Call("admin_cancel_running", path={"id": "$running"}),
@@ -184,11 +185,12 @@ SEEN = (
 NEVER_WELL: set[str] = {
     *("admin_reload", "admin_link_identity", "admin_unlink_identity", "admin_start_passkey_sign_in"),
     *("admin_sign_in_with_passkey", "admin_start_passkey_registration", "admin_register_passkey"),
-    *("admin_rename_passkey", "admin_remove_passkey", "admin_cancel_batch"),
+    *("admin_rename_passkey", "admin_remove_passkey", "admin_cancel_batch", "admin_forget_node"),
 }
-"""There is no file here that could be read again, no sign-in provider, no host name that passkeys need, and no batch
-that runs for long: ``tests/config/test_reload.py``, ``tests/server/console/test_provider_sign_in.py``,
-``tests/server/admin/test_passkeys.py`` and ``tests/e2e/test_batches_admin.py`` have them."""
+"""There is no file here that could be read again, no sign-in provider, no host name that passkeys need, no batch that
+runs for long, and no lost node: ``tests/config/test_reload.py``, ``tests/server/console/test_provider_sign_in.py``,
+``tests/server/admin/test_passkeys.py``, ``tests/e2e/test_batches_admin.py`` and ``tests/cluster/test_orphans.py`` have
+them."""
 
 
 @pytest.fixture

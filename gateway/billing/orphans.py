@@ -1,0 +1,96 @@
+"""Settles the credit of nodes that do not come back, and takes it back from the ledger if they do."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from gateway.domain.ledger import OnCrash
+from gateway.errors import Conflict, NotFound, StoreUnavailable
+
+MOST_PAUSE_S = 15.0
+LEAST_PAUSE_S = 0.25
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class OrphanStore(Protocol):
+    """Has the leases of all nodes. Every method raises ``StoreUnavailable``."""
+
+    async def list_orphaned(self, after_s: float) -> Sequence[str]:
+        """Return the nodes that ended ``after_s`` seconds ago or earlier and have leases."""
+        ...
+
+    async def settle(self, node: str, verdict: OnCrash) -> int:
+        """End the leases of a node; return their outstanding nano-USD. Raises ``Conflict``, ``NotFound``."""
+        ...
+
+    async def take_back(self) -> int:
+        """Take back what was charged for this node while it was lost; return for how many balances."""
+        ...
+
+
+class RegisteredNode(Protocol):
+    """This node: ``owner`` changes when it registers anew, and ``leads`` is true for one node of the cluster."""
+
+    @property
+    def owner(self) -> str: ...
+
+    @property
+    def leads(self) -> bool: ...
+
+
+class OrphanWorker:
+    """Looks for leases of nodes that have ended, while its own node leads.
+
+    Args:
+        store: has them.
+        node: this one.
+        after_s: how long after the end of their node they are settled, in seconds; 0: never.
+        verdict: whether they are released or charged.
+        has_posted: whether this node has stored everything that it settled.
+    """
+
+    def __init__(
+        self,
+        store: OrphanStore,
+        node: RegisteredNode,
+        after_s: float,
+        verdict: OnCrash,
+        has_posted: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._node = node
+        self._after_s = after_s
+        self._verdict = verdict
+        self._has_posted = has_posted
+        self._owner = node.owner
+
+    async def run(self) -> None:
+        """Do what is due, forever. A store that does not answer is asked again later."""
+        pause_s = min(MOST_PAUSE_S, max(LEAST_PAUSE_S, self._after_s / 8)) if self._after_s else MOST_PAUSE_S
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                await self.step()
+            except StoreUnavailable as error:
+                log.warning("orphans_not_settled", error=error.message)
+
+    async def step(self) -> None:
+        """Correct what was charged for this node, and settle what is due. Raises ``StoreUnavailable``."""
+        owner = self._node.owner
+        if owner != self._owner and self._has_posted():  # it was held for dead
+            await self._store.take_back()
+            self._owner = owner
+        if self._after_s and self._node.leads:
+            await self.settle_due()
+
+    async def settle_due(self) -> None:
+        """Settle the leases of every node that ended long enough ago. Raises ``StoreUnavailable``."""
+        for node in await self._store.list_orphaned(self._after_s):
+            try:
+                nanos = await self._store.settle(node, self._verdict)
+            except (Conflict, NotFound):  # it has come back
+                continue
+            log.warning("orphans_settled", node=node, cost_nanos=nanos if self._verdict == "charge" else 0)
