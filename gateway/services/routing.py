@@ -42,7 +42,7 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
     catalog, load_balancer = ModelCatalog(clock=options.clock), LoadBalancer(time.monotonic)
     load_balancer.settings = options.config.routing.settings()
     if services.billing.shared_limits is not None:
-        from gateway.routing.shared_channel_limits import SharedChannelLimits  # noqa: PLC0415 - it is used only here
+        from gateway.routing.shared_channel_limits import SharedChannelLimits
 
         load_balancer.shared = SharedChannelLimits(services.billing.shared_limits)
     master_key = bytes.fromhex(options.config.store.master_key) or options.folder.secret("master.key")

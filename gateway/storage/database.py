@@ -74,6 +74,13 @@ class Database(ABC):
             IntegrityError: SQLAlchemy's, for a violated constraint.
         """
 
+    async def append(self, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
+        """As ``write``, for ``work`` that adds rows and sums, and decides nothing by what others write.
+
+        Several may run at once, of as many processes, and none beside a ``write``.
+        """
+        await self.write(work)
+
     async def change(self, statement: Executable, audit: AuditRow | None = None) -> int:
         """Run one statement in a transaction of its own; return how many rows it matched. Raises as ``write`` does.
 

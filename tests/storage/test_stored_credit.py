@@ -132,6 +132,9 @@ async def test_rows_of_two_days_count_in_their_own(cluster: Cluster) -> None:
     late, new = row(7, id="req_1"), attrs.evolve(row(9, id="req_2"), settled_ms=int((NOON + DAY_S) * 1000))
     await cluster.ledger.post([new, late])
     found = await cluster.find(ACCOUNT) or {}
+    assert (found["settled"], found["leased"], found["posted"]) == (0, 100, 9)
+    await cluster.node.take([CreditWant(ACCOUNT, 0, 0, 0)], parse_day(NOON + DAY_S))  # it pays for the late one
+    found = await cluster.find(ACCOUNT) or {}
     assert (found["settled"], found["leased"], found["posted"]) == (0, 93, 9)
 
 

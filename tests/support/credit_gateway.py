@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from sqlalchemy import Executable
 
 from gateway.background import JobRunner
 from gateway.billing.accounting import AccountingService
@@ -26,6 +27,7 @@ from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import PostgresDatabase
+from gateway.storage.postgres.sole_user import WRITE_ALONE, WRITE_SHARED
 from tests.support.billing_services import NANO_A_TOKEN, NOON, call_for, option_of
 from tests.support.contexts import make_attempt, make_context
 
@@ -49,7 +51,8 @@ class Holder:
 class AnyUser:
     """Of a database that several use."""
 
-    fence = None
+    def lock(self, *, alone: bool) -> Executable:
+        return WRITE_ALONE if alone else WRITE_SHARED
 
     async def hold(self, wait_s: float = 0.0) -> None: ...
 

@@ -52,7 +52,8 @@ class MemoryCredit:
         if found is not None and (start := find_start(found.period, day)) > found.start:
             found.start, found.settled = start, 0
             for name, lease in found.leases.items():
-                found.leases[name] = MemoryLease(start, lease.granted - lease.posted - lease.late)
+                outstanding = lease.granted - lease.posted - lease.late
+                found.leases[name] = MemoryLease(start, max(0, outstanding), late=max(0, -outstanding))
         return found
 
     def post(self, node: str, day: UtcDay, amounts: Mapping[BalanceId, int]) -> None:

@@ -9,7 +9,7 @@ account and key with a limit. What holds in any snapshot, besides what ``gateway
 - ``settled`` and the sum of ``posted`` are the window's charges;
 - ``reserved`` is the sum of what its open jobs hold.
 
-Locks are always taken in this order: balances by owner and id, then leases. The functions expect their arrays in it.
+Locks are always taken by owner and id, each balance before its leases. The functions expect their arrays in this order.
 """
 
 from types import MappingProxyType
@@ -60,7 +60,8 @@ LANGUAGE sql STABLE AS $$
 $$
 """
 
-# What nodes have outstanding comes along into a new window; a node whose day is late counts in the new one.
+# What nodes have outstanding comes along into a new window; a node whose day is late counts in the new one. What a node
+# has spent beyond its lease is no charge of the new window, and is granted to it: otherwise it would be short of it.
 _TURN_BALANCE = """
 CREATE OR REPLACE FUNCTION turn_balance(_owner smallint, _id bigint, _day integer, _month integer)
 RETURNS credit_balances LANGUAGE plpgsql AS $$
@@ -70,7 +71,8 @@ BEGIN
   IF NOT FOUND THEN RETURN NULL; END IF;
   s := credit_start(b.period, _day, _month);
   IF s > b.start THEN
-    UPDATE credit_leases SET granted = granted - posted - late, posted = 0, late = 0, start = s
+    UPDATE credit_leases SET granted = greatest(granted - posted - late, 0), posted = 0,
+        late = greatest(posted + late - granted, 0), start = s
       WHERE owner = _owner AND owner_id = _id;
     UPDATE credit_balances SET start = s, settled = 0, credit = credited_since(_owner, _id, s),
       leased = coalesce((SELECT sum(l.granted) FROM credit_leases l WHERE l.owner = _owner AND l.owner_id = _id), 0)
@@ -81,18 +83,26 @@ END $$
 """
 
 # The caller holds LIMITS_LOCK, so that no rows are posted meanwhile: what was charged is all in usage_days.
+# The next day has begun if a row of it is there: the caller's clock may be a little late.
 _OPEN_BALANCE = """
 CREATE OR REPLACE FUNCTION open_balance(_owner smallint, _id bigint, _period smallint, _day integer, _month integer)
 RETURNS void LANGUAGE plpgsql AS $$
-DECLARE s integer := credit_start(_period, _day, _month);
+DECLARE s integer;
 BEGIN
   PERFORM 1 FROM credit_balances WHERE owner = _owner AND owner_id = _id FOR UPDATE;
+  IF EXISTS (SELECT 1 FROM usage_days WHERE day = _day + 1
+      AND CASE _owner WHEN 1 THEN key_id = _id ELSE account_id = _id END) THEN
+    _day := _day + 1;
+    _month := date_trunc('month', date '1970-01-01' + _day)::date - date '1970-01-01';
+  END IF;
+  s := credit_start(_period, _day, _month);
   IF _period IS NULL THEN
     DELETE FROM credit_leases WHERE owner = _owner AND owner_id = _id;
     DELETE FROM credit_balances WHERE owner = _owner AND owner_id = _id;
     RETURN;
   END IF;
-  UPDATE credit_leases SET granted = granted - posted - late, posted = 0, late = 0, start = s
+  UPDATE credit_leases SET granted = greatest(granted - posted - late, 0), posted = 0,
+      late = greatest(posted + late - granted, 0), start = s
     WHERE owner = _owner AND owner_id = _id;
   INSERT INTO credit_balances AS b (owner, owner_id, period, start, credit, settled, leased, reserved)
     VALUES (_owner, _id, _period, s, credited_since(_owner, _id, s), charged_since(_owner, _id, s),
@@ -164,8 +174,8 @@ BEGIN
 END $$
 """
 
-# The last statement of a transaction that posts rows of one day. It locks nothing but this node's own leases, except
-# for balances that are not in the window of the day yet, or that the node has no lease of.
+# The last statement of a transaction that posts rows of one day, or of several, the newest first. It locks nothing but
+# this node's own leases, except for balances that are not in the window of the day yet, or that it has no lease of.
 _POST_SPENDING = """
 CREATE OR REPLACE FUNCTION post_spending(_node text, _day integer, _month integer,
   _owner smallint[], _id bigint[], _amount bigint[]) RETURNS void LANGUAGE plpgsql AS $$
@@ -176,8 +186,6 @@ BEGIN
       WHERE b.owner = _owner[k] AND b.owner_id = _id[k]
       AND (credit_start(b.period, _day, _month) > b.start OR NOT EXISTS (
         SELECT 1 FROM credit_leases e WHERE e.owner = b.owner AND e.owner_id = b.owner_id AND e.node = _node));
-  END LOOP;
-  FOR k IN 1 .. coalesce(array_length(_id, 1), 0) LOOP
     PERFORM 1 FROM credit_leases l WHERE l.owner = _owner[k] AND l.owner_id = _id[k] AND l.node = _node FOR UPDATE;
   END LOOP;
   UPDATE credit_leases l SET posted = l.posted + CASE WHEN x.s >= l.start THEN x.a ELSE 0 END,

@@ -19,7 +19,7 @@ from gateway.storage import schema
 from gateway.storage.database import Database, DatabaseStartupError, RowRefused, StoreSize
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.functions import create_functions
-from gateway.storage.postgres.sole_user import DatabaseInUse, DatabaseUser, NodeFenced, SoleUser
+from gateway.storage.postgres.sole_user import WRITE_ALONE, DatabaseInUse, DatabaseUser, NodeFenced, SoleUser
 from gateway.storage.postgres.values import mend, widen_columns
 from gateway.storage.row_mapping import build_audit
 from gateway.storage.schema_upgrade import upgrade_schema
@@ -35,7 +35,6 @@ LONG_READ_S = 600.0
 _MEASURED_EVERY_S = 60.0
 _START_LOCK_S = 3.0
 """How long a starting gateway waits until the one that it replaces has released the database."""
-_WRITE_LOCK = text("SELECT pg_advisory_xact_lock(7130001)")
 _IS_READ_ONLY = text("SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean")
 _SIZE = text("SELECT pg_database_size(current_database())")
 _NOT_A_TEXT = "22021"
@@ -47,9 +46,10 @@ log = structlog.stdlib.get_logger(__name__)
 class PostgresDatabase(Database):
     """An open database of a PostgreSQL server; ``open_postgres`` creates it.
 
-    One write runs at a time, whichever process makes it: a sequence grows in the order of commits, and what a write
-    has read stays true until it commits. A connection that broke while no statement was under way is replaced
-    without notice. A write that breaks later is not repeated: its commit may have succeeded.
+    One write runs at a time, whichever process makes it: what it has read stays true until it commits. Only rows are
+    appended by several processes at once, so that sequences of requests and entries do not grow in the order of
+    commits. A connection that broke while no statement was under way is replaced without notice. A write that breaks
+    later is not repeated: its commit may have succeeded.
     """
 
     kind: ClassVar[Literal["postgresql"]] = "postgresql"
@@ -71,7 +71,7 @@ class PostgresDatabase(Database):
         async with self._writer.begin() as connection:
             await connection.execute(text("SET LOCAL statement_timeout = 0"))
             await connection.execute(text("SET LOCAL lock_timeout = 0"))
-            await connection.execute(_WRITE_LOCK)  # another node may be migrating it
+            await connection.execute(WRITE_ALONE)  # another node may be migrating it
             if await upgrade_schema(connection, self.name):
                 await widen_columns(connection)
                 await create_functions(connection)
@@ -79,6 +79,10 @@ class PostgresDatabase(Database):
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
         """Run ``work`` and store ``audit`` in one transaction. Raises as ``Database.write``."""
         return await self._finish(self._write(work, audit))
+
+    async def append(self, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
+        """Run ``work`` in one transaction, beside those of other processes. Raises as ``Database.write``."""
+        await self._finish(self._write(work, None, alone=False))
 
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
         """Return every row of a statement. Raises ``StoreUnavailable``."""
@@ -90,7 +94,7 @@ class PostgresDatabase(Database):
 
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` if a write would fail now, for instance on a standby server."""
-        await self.write(_touch)
+        await self.append(_touch)
 
     async def measure(self) -> StoreSize:
         """Return the bytes of the database as of the last minute; 0 until the server first answers."""
@@ -110,11 +114,13 @@ class PostgresDatabase(Database):
         await self._writer.dispose()
         await self._user.close()
 
-    async def _write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None) -> T:
+    async def _write(
+        self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None, *, alone: bool = True
+    ) -> T:
         async with self._lock:
             try:
                 await self._user.hold()
-                async with self._begin() as connection:
+                async with self._begin(alone=alone) as connection:
                     done = await work(connection)
                     if audit is not None:
                         await connection.execute(insert(schema.audit).values(build_audit(audit)))
@@ -132,13 +138,12 @@ class PostgresDatabase(Database):
             return done
 
     @asynccontextmanager
-    async def _begin(self) -> AsyncIterator[AsyncConnection]:
+    async def _begin(self, *, alone: bool) -> AsyncIterator[AsyncConnection]:
         """Begin the transaction of a write; commit it unless the block raises."""
-        fence = self._user.fence
-        connection, locked = await self._start(self._writer, _WRITE_LOCK if fence is None else fence)
+        connection, locked = await self._start(self._writer, self._user.lock(alone=alone))
         try:
             with _limit(await _find_driver(connection)):
-                if fence is not None and locked.alive is None:
+                if locked.alive is None:
                     raise NodeFenced("the other nodes hold this one for dead")
                 yield connection
                 await connection.commit()

@@ -88,10 +88,11 @@ _FREE = (
 )
 # One statement, because a round trip takes longer than either. The row is that of the moment when the lock is granted:
 # FOR SHARE looks at its newest version.
-_FENCE = text(
-    "SELECT pg_advisory_xact_lock(:writes),"
-    " (SELECT 1 FROM nodes WHERE id = :id AND epoch = :epoch AND state = 'live' FOR SHARE) AS alive"
+_FENCE = (
+    "SELECT {}(:writes), (SELECT 1 FROM nodes WHERE id = :id AND epoch = :epoch AND state = 'live' FOR SHARE) AS alive"
 )
+_LOCK_ALONE = text(_FENCE.format("pg_advisory_xact_lock"))
+_LOCK_SHARED = text(_FENCE.format("pg_advisory_xact_lock_shared"))
 
 Connection: TypeAlias = Any
 """asyncpg's ``Connection``, which has no types."""
@@ -120,10 +121,10 @@ class NodeSession:
         self.rung: Callable[[str], None] = lambda _: None
         self.incarnation = ""
 
-    @property
-    def fence(self) -> Executable | None:
+    def lock(self, *, alone: bool) -> Executable:
         """See ``DatabaseUser``. A node that counts as alive does so until the commit."""
-        return _FENCE.bindparams(writes=LIMITS_LOCK, id=self.node.id, epoch=self.node.epoch)
+        statement = _LOCK_ALONE if alone else _LOCK_SHARED
+        return statement.bindparams(writes=LIMITS_LOCK, id=self.node.id, epoch=self.node.epoch)
 
     async def hold(self, wait_s: float = 0.0) -> None:
         """Connect and take the node's lock, at start; try for ``wait_s`` seconds.

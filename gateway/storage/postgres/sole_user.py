@@ -2,16 +2,18 @@
 
 import asyncio
 import time
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import asyncpg  # type: ignore[import-untyped]
 import structlog
-from sqlalchemy import Executable
+from sqlalchemy import Executable, text
 
 from gateway.storage.postgres.address import CONNECT_S, Address
 
 SOLE_USER_LOCK = 7_130_000
 """A gateway that is no node has it alone; the nodes of a cluster share it."""
+WRITE_ALONE = text("SELECT pg_advisory_xact_lock(7130001), 1 AS alive")
+WRITE_SHARED = text("SELECT pg_advisory_xact_lock_shared(7130001), 1 AS alive")
 _PAUSE_S = 0.1
 _HOLDER = """
 SELECT pid, application_name, coalesce(host(client_addr), 'this machine') AS place FROM pg_stat_activity
@@ -33,11 +35,10 @@ class NodeFenced(DatabaseInUse):
 class DatabaseUser(Protocol):
     """Who uses the database: the only gateway, or a node of a cluster."""
 
-    @property
-    def fence(self) -> Executable | None:
-        """What each write executes first: it takes the lock of writes, and ``alive`` is null if none may be made.
+    def lock(self, *, alone: bool) -> Executable:
+        """Return what each write executes first: it takes their lock, and ``alive`` is null if none may be made.
 
-        None: the lock alone decides.
+        ``alone``: no other write runs meanwhile; otherwise others that are not ``alone`` may.
         """
         ...
 
@@ -53,11 +54,13 @@ class DatabaseUser(Protocol):
 class SoleUser:
     """The advisory lock that a gateway has on its database. The server frees it when its connection ends."""
 
-    fence: ClassVar[Executable | None] = None
-
     def __init__(self, address: Address) -> None:
         self._address = address
         self._connection: asyncpg.Connection | None = None
+
+    def lock(self, *, alone: bool) -> Executable:
+        """See ``DatabaseUser``."""
+        return WRITE_ALONE if alone else WRITE_SHARED
 
     async def hold(self, wait_s: float = 0.0) -> None:
         """Take the lock, unless its connection still has it; try for ``wait_s`` seconds.

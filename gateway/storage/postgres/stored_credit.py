@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 
 from sqlalchemy import select, text
@@ -133,7 +134,10 @@ class PostgresCredit:
         ]
 
     async def post(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-        """Count the charges of ``rows``, those of each day by themselves."""
+        """Count the charges of ``rows``, those of each day by themselves.
+
+        Every lock is taken with the newest day's: for those of an earlier day alone nothing is counted there.
+        """
         days: defaultdict[int, Counter[BalanceId]] = defaultdict(Counter)
         for row in rows:
             if row.cost_nanos:
@@ -141,8 +145,9 @@ class PostgresCredit:
                     {("account", row.account_id): row.cost_nanos, ("key", row.key_id): row.cost_nanos}
                 )
         driver = await _find_driver(connection)
-        for number, amounts in sorted(days.items()):
-            await post_spending(driver, self._node, parse_day(number * DAY_S), amounts)
+        for number, amounts in sorted(days.items(), reverse=True):
+            every = chain.from_iterable(days.values()) if number == max(days) else ()
+            await post_spending(driver, self._node, parse_day(number * DAY_S), {**dict.fromkeys(every, 0), **amounts})
 
     async def refund(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
         """Take back the charges of ``rows``, which no lease has any more: their node was declared dead."""

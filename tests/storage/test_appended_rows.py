@@ -1,0 +1,114 @@
+"""Nodes store rows beside each other; a write that changes a limit waits for them, and they for it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import attrs
+import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.account import Account, ApiKey
+from gateway.domain.balance import DAY_S, Quota, parse_day
+from gateway.domain.request_log import RequestRecord
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.api_keys import ApiKeyRepository
+from gateway.storage.database import open_database
+from gateway.storage.ledger import LedgerRepository
+from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.database import PostgresDatabase
+from gateway.storage.postgres.stored_credit import PostgresCredit
+from tests.billing.test_credit_cluster import audit
+from tests.support.billing_services import NOON, capped
+from tests.support.credit_gateway import AnyUser
+from tests.support.credit_store import CreditStore, open_credit_store
+from tests.support.postgres import SharedPostgres
+from tests.support.request_records import ROW
+
+NODES, BATCHES, ROWS = 8, 6, 5
+SPENT = """
+SELECT settled + (SELECT sum(posted + late) FROM credit_leases l WHERE l.owner = 1 AND l.owner_id = $1)
+FROM credit_balances WHERE owner = 1 AND owner_id = $1
+"""
+
+
+@pytest.fixture
+async def store(shared_postgres: SharedPostgres) -> AsyncIterator[CreditStore]:
+    async with open_credit_store(shared_postgres) as opened:
+        await (await open_database(opened.url)).close()
+        yield opened
+
+
+@pytest.fixture
+async def nodes(store: CreditStore) -> AsyncIterator[list[PostgresDatabase]]:
+    opened = [PostgresDatabase(Address(store.url), AnyUser()) for _ in range(NODES)]
+    for number, database in enumerate(opened):
+        database.credit = PostgresCredit(database, f"n{number}", lambda: parse_day(NOON))
+    account = await AccountRepository(opened[0]).add_account(Account(0, "acme", quota=capped(10**9, "daily")))
+    for number in range(2):
+        key = ApiKey(0, account.id, f"k{number}", bytes([number]), "last", quota=capped(10**9))
+        await ApiKeyRepository(opened[0]).add_key(key)
+    yield opened
+    for database in opened:
+        await database.close()
+
+
+def make_row(number: int, key: int, day: int = 0) -> RequestRecord:
+    at_ms = int(NOON * 1000) + day * DAY_S * 1000
+    return attrs.evolve(
+        ROW, id=f"req_{number}", account_id=1, key_id=key, cost_nanos=number % 7, attempts=1, settled_ms=at_ms,
+        started_ms=at_ms - 5,
+    )  # fmt: skip
+
+
+async def test_two_nodes_store_rows_at_once_and_a_change_of_limits_waits(nodes: list[PostgresDatabase]) -> None:
+    begun, go_on, order = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def stand_still(_: AsyncConnection) -> None:
+        begun.set()
+        await go_on.wait()
+
+    async def change_limit() -> None:
+        await AccountRepository(nodes[2]).put_account(Account(1, "acme", quota=Quota()))
+        order.append("limit")
+
+    first = asyncio.create_task(nodes[0].append(stand_still))
+    await begun.wait()
+    await LedgerRepository(nodes[1]).post([make_row(1, 1)])
+    order.append("rows")
+    changing = asyncio.create_task(change_limit())
+    await asyncio.sleep(0.1)
+    order.append("end")
+    go_on.set()
+    await asyncio.gather(first, changing)
+    assert order == ["rows", "end", "limit"]
+
+
+async def test_rows_of_eight_nodes_and_two_days_are_all_counted(
+    store: CreditStore, nodes: list[PostgresDatabase]
+) -> None:
+    spent: Counter[int] = Counter()
+
+    async def post(number: int) -> None:
+        ledger = LedgerRepository(nodes[number])
+        for batch in range(BATCHES):
+            first = (number * BATCHES + batch) * ROWS
+            rows = [make_row(first + at, 1 + at % 2, (batch + at) % 3 // 2) for at in range(ROWS)]
+            await ledger.post(rows)
+            for row in rows:
+                spent[row.key_id] += row.cost_nanos
+
+    async def change_limits() -> None:
+        for at in range(4):
+            quota = capped(10**9 + at, "daily" if at % 2 else "lifetime")
+            await AccountRepository(nodes[0]).put_account(Account(1, "acme", quota=quota))
+
+    await asyncio.gather(*map(post, range(NODES)), change_limits())
+    await audit(store)
+    for key, nanos in spent.items():
+        found = (
+            "SELECT settled + (SELECT sum(posted + late) FROM credit_leases l WHERE l.owner = 1 AND l.owner_id = $1)"
+        )
+        total = await store.connection.fetchval(f"{found} FROM credit_balances WHERE owner = 1 AND owner_id = $1", key)
+        assert total == nanos
+    assert await store.connection.fetchval("SELECT count(*) FROM requests") == NODES * BATCHES * ROWS
