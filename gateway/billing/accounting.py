@@ -1,7 +1,7 @@
 """Credits, spending and usage of accounts and API keys."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import attrs
@@ -12,9 +12,9 @@ from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.account_spec import CreditSpec, build_time
-from gateway.domain.audit_log import OPERATOR, Actor, build_change
+from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
 from gateway.domain.balance import Balance, Owner, UtcDay, parse_day
-from gateway.domain.credit import BalanceId
+from gateway.domain.credit import BalanceId, CreditFigures
 from gateway.domain.leased_balance import LeasedBalance
 from gateway.domain.ledger import LedgerEntry, UsageAxis, UsageFilter, UsageLine
 from gateway.domain.price import NANOS_PER_USD, nanos
@@ -39,6 +39,7 @@ class AccountingService:
 
     Attributes:
         jobs: the durable jobs; None until the application has built them.
+        check_leases: returns what is wrong with the credit of this node, one of several.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class AccountingService:
         self._crediting = asyncio.Lock()
         self._wholes: dict[BalanceId, Balance] = {}
         self.jobs: reconcile.Jobs | None = None
+        self.check_leases: Callable[[], Awaitable[Sequence[str]]] = _find_none
         self._loading: asyncio.Task[None] | None = None
         balances.load_day = self._start_loading
 
@@ -90,12 +92,7 @@ class AccountingService:
         day = self._balances.today
         for owner in owners:
             place = _find_balance_id(owner)
-            self._wholes[place] = whole = Balance(place[0])
-            whole.use(owner.quota, day)
-            found, counter = figures[place], whole.tally(day)
-            whole.held_nanos = found.held_nanos
-            counter.spent_nanos, counter.credit_nanos = found.spent_nanos, found.credit_nanos
-            whole.restore(0, day)  # what is above the limit is an overrun
+            self._wholes[place] = _build_whole(owner, figures[place], day)
 
     def list_balances(self, owner: Owner) -> list[tuple[int, Balance]]:
         """Return every balance with its owner's id; of those that other nodes spend, too, the ones read last."""
@@ -142,22 +139,22 @@ class AccountingService:
         async with self._crediting:
             await self.refresh(owner)
             balance, day = self._open(owner)
-            available_nanos = balance.find_balance(day)
-            if available_nanos is None:
-                raise InvalidRequest("There is no quota to add to; set one first", param="quota_usd")
-            amount = nanos(spec.amount_usd) - (available_nanos if spec.kind == "set" else 0)
-            if abs(available_nanos + amount) > MAX_BALANCE_NANOS:
-                raise InvalidRequest("The balance would be more than this gateway can count", param="amount_usd")
             now_ms = int(self._clock() * 1000)
             account_id, key_id = _identify(owner)
-            entry = LedgerEntry(0, now_ms, spec.kind, account_id, key_id, amount, None, spec.reference, spec.note)
             action = "account.credited" if key_id is None else "key.credited"
-            detail = _build_credit(entry, available_nanos)
-            audit = by.did(action, subject or owner.name, now_ms, account_id=account_id, detail=detail)
-            entry, added = await self._ledger.add_credit(entry, audit)
+
+            def decide(whole: Balance) -> tuple[LedgerEntry, AuditRow]:
+                available_nanos, amount = _find_amount(whole, spec, day)
+                entry = LedgerEntry(0, now_ms, spec.kind, account_id, key_id, amount, None, spec.reference, spec.note)
+                detail = _build_credit(entry, available_nanos)
+                return entry, by.did(action, subject or owner.name, now_ms, account_id=account_id, detail=detail)
+
+            entry, added = await self._ledger.add_credit(
+                *decide(balance), lambda found: decide(_build_whole(owner, found, day))
+            )
             if added:
-                balance.add_credit(amount, self._balances.day_at(now_ms / 1000))
-                self._balances.note_credit(*_find_balance_id(owner), amount)
+                balance.add_credit(entry.amount_nanos, self._balances.day_at(now_ms / 1000))
+                self._balances.note_credit(*_find_balance_id(owner), entry.amount_nanos)
         return {**_build_entry(entry), "added": added, **self.describe(owner)}
 
     async def list_credits(self, owner: Account | ApiKey, limit: int) -> list[Fields]:
@@ -170,10 +167,11 @@ class AccountingService:
 
     async def reconcile(self) -> Fields:
         """Compare every balance with the ledger; see ``reconcile.reconcile`` for the report."""
+        stored = await self._ledger.audit_cluster()
+        if stored is not None:
+            problems = await self.check_leases()
+            return await reconcile.reconcile_node(self._balances, self._queue, self.jobs, stored, problems)
         async with self._crediting, self._queue.writing:
-            problems = await self._ledger.list_credit_problems()
-            if problems is not None:
-                return await reconcile.reconcile_node(self._balances, self._ledger, self._queue, problems)
             return await reconcile.reconcile(self._balances, self._ledger, self._queue, self.jobs, self._clock)
 
     def _open(self, owner: Account | ApiKey) -> tuple[Balance, UtcDay]:
@@ -182,6 +180,32 @@ class AccountingService:
         balance = self._wholes.get(place) or self._balances.find_balance(*place)
         balance.use(owner.quota, day)
         return balance, day
+
+
+async def _find_none() -> Sequence[str]:
+    return ()
+
+
+def _build_whole(owner: Account | ApiKey, found: CreditFigures, day: UtcDay) -> Balance:
+    """Return a balance that other nodes spend, too, as the store has it."""
+    whole = Balance("account" if isinstance(owner, Account) else "key")
+    whole.use(owner.quota, day)
+    counter = whole.tally(day)
+    whole.held_nanos = found.held_nanos
+    counter.spent_nanos, counter.credit_nanos = found.spent_nanos, found.credit_nanos
+    whole.restore(0, day)  # what is above the limit is an overrun
+    return whole
+
+
+def _find_amount(balance: Balance, spec: CreditSpec, day: UtcDay) -> tuple[int, int]:
+    """Return what is available before a credit, and what it adds, in nano-USD. Raises ``InvalidRequest``."""
+    available_nanos = balance.find_balance(day)
+    if available_nanos is None:
+        raise InvalidRequest("There is no quota to add to; set one first", param="quota_usd")
+    amount = nanos(spec.amount_usd) - (available_nanos if spec.kind == "set" else 0)
+    if abs(available_nanos + amount) > MAX_BALANCE_NANOS:
+        raise InvalidRequest("The balance would be more than this gateway can count", param="amount_usd")
+    return available_nanos, amount
 
 
 def _find_balance_id(owner: Account | ApiKey) -> BalanceId:

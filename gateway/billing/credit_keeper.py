@@ -14,7 +14,14 @@ import structlog
 from gateway.billing.credit_queue import CreditQueue, Verdict, WaitingRequest, collect
 from gateway.domain.balance import Reservation, UtcDay
 from gateway.domain.credit import BalanceId, CreditAuthority, CreditGrant, CreditWant
-from gateway.domain.leased_balance import CreditRefusal, LeasedBalance, find_surplus, is_over, merge_wants
+from gateway.domain.leased_balance import (
+    CreditRefusal,
+    LeasedBalance,
+    describe_lease,
+    find_surplus,
+    is_over,
+    merge_wants,
+)
 from gateway.errors import StoreUnavailable
 
 PAUSES_S = (0.05, 0.1, 0.15)
@@ -139,6 +146,22 @@ class CreditKeeper:
         for balance in self._known.values():
             balance.unsure = balance.unsure or balance.leased
         self.forget_leases()
+
+    async def check(self) -> Sequence[str]:
+        """Return what is wrong with the leases: more is held than granted, or the store has set aside less than this.
+
+        Raises ``StoreUnavailable``.
+        """
+        async with self.correcting, self._find_unposted() as add_up:
+            stored = {lease.balance: lease.outstanding_nanos for lease in await self._authority.find_leases()}
+            unposted = {} if self._lost else add_up()
+            problems = []
+            for balance in () if self._lost else self._known.values():
+                if balance.leased and not balance.unsure:
+                    here = balance.granted_nanos - balance.used_nanos + unposted.get(balance.id, 0)
+                    there = stored.get(balance.id, 0)
+                    problems += describe_lease(balance, here + self._returns[balance.id], there)
+        return problems
 
     async def run(self) -> None:
         """Serve waiting requests and other nodes, forever."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.balance import Balance, Owner, UtcDay
-from gateway.domain.ledger import KeyTotals, Spending
+from gateway.domain.ledger import ClusterAudit, KeyTotals, Spending
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob
@@ -66,24 +66,23 @@ async def reconcile(
 
 
 async def reconcile_node(
-    balances: Balances, ledger: LedgerRepository, queue: WriteQueue, found: Sequence[str]
+    balances: Balances, queue: WriteQueue, jobs: Jobs | None, stored: ClusterAudit, problems: Sequence[str]
 ) -> dict[str, Any]:
     """Return the report of a node of a cluster, where the store has the balances.
 
-    ``found`` is what is wrong with balances, leases and jobs in the store; reservations are those of this node.
+    ``problems`` are those of the node's leases. Jobs are those of all nodes; ``open_holds`` and ``waiting_rows`` are of
+    this one.
     """
-    problems = [*found, *_check_reservations(balances)]
-    open_holds, pending = len(balances.holds), len(queue.look())
+    found = [*stored.problems, *problems, *_check_reservations(balances), *_compare_totals(stored.totals)]
+    found += [] if jobs is None else await _list_contradictions(jobs)
     held = sum(balance.held_nanos for _, balance in balances.list_balances("account"))
-    totals = await ledger.list_totals()
-    problems += _compare_totals(totals)
     return {
-        **_build_report(problems, totals, len(totals)),
-        "open_holds": open_holds,
-        "video_holds": 0,
-        "held_usd": held / NANOS_PER_USD,
-        "video_held_usd": 0.0,
-        "waiting_rows": pending,
+        **_build_report(found, stored.totals, len(stored.totals)),
+        "open_holds": len(balances.holds),
+        "video_holds": stored.jobs,
+        "held_usd": (held + stored.held_nanos) / NANOS_PER_USD,
+        "video_held_usd": stored.held_nanos / NANOS_PER_USD,
+        "waiting_rows": len(queue.look()),
     }
 
 
@@ -191,9 +190,14 @@ async def _check_jobs(jobs: Jobs, balances: Balances) -> list[str]:
     live = await jobs.store.list_open()
     problems = _find_short_balances(held_by_balance, [(job, held[job.id]) for job in live if job.id in held])
     problems += await _keep_lasting(jobs, _compare_jobs(held, live))
-    for video_id in await jobs.store.list_contradictions():
-        problems.append(f"{video_id}: it has ended, and its request is not stored, or not with its cost")
-    return problems
+    return problems + await _list_contradictions(jobs)
+
+
+async def _list_contradictions(jobs: Jobs) -> list[str]:
+    return [
+        f"{video_id}: it has ended, and its request is not stored, or not with its cost"
+        for video_id in await jobs.store.list_contradictions()
+    ]
 
 
 async def _keep_lasting(jobs: Jobs, problems: dict[str, str]) -> list[str]:

@@ -97,6 +97,8 @@ class LeasedBalance(Balance):
         granted_nanos: all that was ever granted and not given back.
         used_nanos: all that was settled here.
         unlimited: the quota for which the store has answered that it knows no limit; None: it has not.
+        beyond_nanos: at most so much more is held and used than was granted: a provider charged more than was reserved,
+            or a reservation is older than the limit.
         unsure: the node does not know its lease: the limit is new, or an answer was lost.
         refusal: the store's last answer, if that was too little.
     """
@@ -104,6 +106,7 @@ class LeasedBalance(Balance):
     owner_id: int = 0
     granted_nanos: int = 0
     used_nanos: int = 0
+    beyond_nanos: int = 0
     unlimited: Quota | None = None
     unsure: bool = False
     refusal: CreditRefusal | None = None
@@ -150,11 +153,16 @@ class LeasedBalance(Balance):
         self.used_nanos += cost_nanos
         if cost_nanos < held_nanos:
             self.refusal = None
-        return max(0, -self.room_nanos - before) if self.leased and cost_nanos > held_nanos else 0
+        if cost_nanos <= held_nanos:
+            return 0
+        beyond = max(0, -self.room_nanos - before)
+        self.beyond_nanos += beyond
+        return beyond if self.leased else 0
 
     def grant(self, nanos: int) -> None:
         """Add what the store has granted."""
         self.granted_nanos += nanos
+        self.beyond_nanos = min(self.beyond_nanos, max(0, -self.room_nanos))
 
     def detach(self, nanos: int) -> None:
         """Hand a reservation over to a durable job: the store counts it there from now on."""
@@ -174,6 +182,7 @@ class LeasedBalance(Balance):
         """
         outstanding = 0 if stored is None else stored.outstanding_nanos
         self.granted_nanos = outstanding + self.used_nanos - unposted_nanos
+        self.beyond_nanos = max(0, -self.room_nanos)
         self.unsure = False
 
     def find_refusal(self, day: UtcDay, now_s: float) -> CreditRefusal | None:
@@ -206,6 +215,16 @@ def merge_wants(asked: Mapping[LeasedBalance, Sequence[int]], now_s: float) -> l
             least = max(0, min(amounts) - room)
             wants.append(CreditWant(balance.id, least, need, need + balance.demand.find_slice(now_s)))
     return wants
+
+
+def describe_lease(balance: LeasedBalance, known_nanos: int, stored_nanos: int) -> list[str]:
+    """Return what is wrong with a lease of which the node knows and the store has so much outstanding."""
+    name, problems = f"{balance.owner} {balance.owner_id}", []
+    if balance.room_nanos + balance.beyond_nanos < 0:
+        problems.append(f"{name}: this node has reserved {-balance.room_nanos} more than its lease (nano-USD)")
+    if stored_nanos < known_nanos:
+        problems.append(f"{name}: this node has {known_nanos} outstanding, the store {stored_nanos} (nano-USD)")
+    return problems
 
 
 def find_surplus(balance: LeasedBalance, now_s: float) -> int:

@@ -3,6 +3,7 @@
 Entries are only ever added. What is spent of a quota is the sum of its charges; ``gateway audit`` adds them up again.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import attrs
@@ -89,6 +90,22 @@ class KeyTotals:
     entries_nanos: int
     usage_nanos: int
     requests_nanos: int
+
+
+@attrs.frozen
+class ClusterAudit:
+    """What the store says of what the nodes of a cluster share, at one moment.
+
+    Attributes:
+        problems: differences between balances, leases, charges, credits and jobs.
+        totals: the charges of each key.
+        jobs: how many jobs have not ended, and ``held_nanos`` what they hold.
+    """
+
+    problems: Sequence[str]
+    totals: Sequence[KeyTotals]
+    jobs: int
+    held_nanos: int
 
 
 def is_retired(row: RequestRecord, until_ms: int | None) -> bool:

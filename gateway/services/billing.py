@@ -46,6 +46,7 @@ async def open_billing(services: Services, stack: AsyncExitStack, node: "LeaseHo
     accounting = AccountingService(balances, ledger, write_queue, clock=options.clock)
     if credit is not None:
         balances.load_day = None  # the store knows every day
+        accounting.check_leases = credit.keeper.check
     stack.push_async_callback(accounting.close)
     limiter, shared_limits = open_limiter(options, stack, node)
     quota = QuotaService(balances, limiter, journal, write_queue)

@@ -103,6 +103,10 @@ class Database(ABC):
         """As ``read``, for a statement whose duration grows with the number of rows, such as a sum over all of them."""
         return await self.read(statement)
 
+    async def read_snapshot(self, statements: Sequence[Executable]) -> Sequence[Sequence[Row[Any]]]:
+        """As ``read_long`` for several statements; all see one moment if other processes write."""
+        return [await self.read_long(statement) for statement in statements]
+
     @abstractmethod
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` if a write would fail now, or the database is damaged."""

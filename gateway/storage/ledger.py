@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 import structlog
-from sqlalchemy import ColumnElement, and_, case, func, insert, select, union_all
+from sqlalchemy import ColumnElement, Row, Select, and_, case, func, insert, select, union_all
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -13,6 +13,7 @@ from gateway.domain.audit_log import AuditRow
 from gateway.domain.balance import DAY_S, UtcDay
 from gateway.domain.credit import BalanceId, CreditFigures
 from gateway.domain.ledger import (
+    ClusterAudit,
     KeyTotals,
     LedgerEntry,
     Spending,
@@ -28,15 +29,43 @@ from gateway.storage.database import Database, RowRefused
 from gateway.storage.dialect import describe_violation
 from gateway.storage.ledger_rows import find_stored, find_wrong, post_charge, post_rows, take_back
 from gateway.storage.row_mapping import build_entry, parse_entry
-from gateway.storage.schema import entries, requests, retired, usage_days
+from gateway.storage.schema import entries, requests, retired, usage_days, videos
 from gateway.storage.stored_credit import StoredCredit
 from gateway.storage.stored_notes import StoredNotes
 from gateway.storage.unstorable import UnstorableFile, post_apart
 
 _DAY_MS = DAY_S * 1000
 _SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
+DecideCredit = Callable[[CreditFigures], tuple[LedgerEntry, AuditRow | None]]
 
 log = structlog.stdlib.get_logger(__name__)
+
+
+def _sum_totals() -> Select[Any]:
+    places = [
+        select(table.c.account_id, table.c.key_id, *(
+            (func.sum(amount) if position == min(place, 2) else func.sum(0)).label(name)
+            for position, name in enumerate(("entries", "usage", "requests"))
+        )).where(condition).group_by(table.c.account_id, table.c.key_id)
+        for place, (table, amount, condition) in enumerate((
+            (entries, entries.c.amount_nanos, entries.c.kind == "charge"),
+            (usage_days, usage_days.c.cost_nanos, usage_days.c.cost_nanos > 0),
+            (requests, requests.c.cost_nanos, requests.c.cost_nanos > 0),
+            (retired, retired.c.cost_nanos, retired.c.cost_nanos > 0),
+        ))
+    ]  # fmt: skip
+    merged = places[0].union_all(*places[1:]).subquery()
+    return select(
+        merged.c.account_id,
+        merged.c.key_id,
+        *(func.sum(merged.c[name]).label(name) for name in ("entries", "usage", "requests")),
+    ).group_by(merged.c.account_id, merged.c.key_id)
+
+
+_TOTALS = _sum_totals()
+_OPEN_JOBS = select(func.count().label("number"), func.coalesce(func.sum(videos.c.held_nanos), 0).label("held")).where(
+    videos.c.state.not_in(("completed", "failed"))
+)
 
 
 class LedgerRepository:
@@ -173,10 +202,15 @@ class LedgerRepository:
         """Return which of these requests are stored with their end. Raises ``StoreUnavailable``."""
         return await self._database.write(lambda connection: find_stored(connection, ids, ended=True))
 
-    async def add_credit(self, entry: LedgerEntry, audit: AuditRow | None = None) -> tuple[LedgerEntry, bool]:
+    async def add_credit(
+        self, entry: LedgerEntry, audit: AuditRow | None = None, decide: DecideCredit | None = None
+    ) -> tuple[LedgerEntry, bool]:
         """Store a credit and its ``audit`` row in one commit; return it and True.
 
         If the balance has a credit with the same ``reference``, store nothing and return that one and False.
+
+        With several gateways ``decide`` returns the entry and its audit row by what the store has of the balance at
+        that moment; it may raise.
 
         Raises:
             Conflict: that credit has another amount or kind.
@@ -189,23 +223,23 @@ class LedgerRepository:
                     stored = parse_entry(row)
                     check_same_credit(stored, entry)
                     return stored, False
+            added, row_of_audit = entry, audit
             if self._database.credit is not None:
-                await self._database.credit.add_credit(connection, entry)
+                if decide is not None:
+                    figures = await self._database.credit.find_figures([_place_of(entry)], connection)
+                    added, row_of_audit = decide(figures[_place_of(entry)])
+                await self._database.credit.add_credit(connection, added)
             sequence = await connection.scalar(
-                insert(entries).values(build_entry(entry)).returning(entries.c.sequence),
+                insert(entries).values(build_entry(added)).returning(entries.c.sequence),
             )
-            await add_row(connection, audit)
-            return attrs.evolve(entry, sequence=sequence), True
+            await add_row(connection, row_of_audit)
+            return attrs.evolve(added, sequence=sequence), True
 
         return await self._database.write(work)
 
     async def find_figures(self, balances: Sequence[BalanceId]) -> Mapping[BalanceId, CreditFigures] | None:
         """Return what the store has of balances that several nodes spend; None if one gateway uses the database."""
         return None if self._database.credit is None else await self._database.credit.find_figures(balances)
-
-    async def list_credit_problems(self) -> Sequence[str] | None:
-        """Return what is wrong with the leases of credit; None if one gateway uses the database."""
-        return None if self._database.credit is None else await self._database.credit.list_problems()
 
     async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[LedgerEntry]:
         """Return the newest credits of a balance, newest first."""
@@ -276,32 +310,30 @@ class LedgerRepository:
 
     async def list_totals(self) -> Sequence[KeyTotals]:
         """Return every key's charges as each table has them, read in one statement."""
-        places = [
-            select(table.c.account_id, table.c.key_id, *(
-                (func.sum(amount) if position == min(place, 2) else func.sum(0)).label(name)
-                for position, name in enumerate(("entries", "usage", "requests"))
-            )).where(condition).group_by(table.c.account_id, table.c.key_id)
-            for place, (table, amount, condition) in enumerate((
-                (entries, entries.c.amount_nanos, entries.c.kind == "charge"),
-                (usage_days, usage_days.c.cost_nanos, usage_days.c.cost_nanos > 0),
-                (requests, requests.c.cost_nanos, requests.c.cost_nanos > 0),
-                (retired, retired.c.cost_nanos, retired.c.cost_nanos > 0),
-            ))
-        ]  # fmt: skip
-        merged = places[0].union_all(*places[1:]).subquery()
-        statement = select(
-            merged.c.account_id,
-            merged.c.key_id,
-            *(func.sum(merged.c[name]).label(name) for name in ("entries", "usage", "requests")),
-        ).group_by(merged.c.account_id, merged.c.key_id)
-        return [
-            KeyTotals(row.account_id, row.key_id, int(row.entries), int(row.usage), int(row.requests))
-            for row in await self._database.read_long(statement)
-        ]
+        return [_parse_totals(row) for row in await self._database.read_long(_TOTALS)]
+
+    async def audit_cluster(self) -> ClusterAudit | None:
+        """Return what the store says of everything that nodes share, in one snapshot; None if there is one gateway.
+
+        Raises ``StoreUnavailable``.
+        """
+        if self._database.credit is None:
+            return None
+        problems, found = await self._database.credit.list_problems([_TOTALS, _OPEN_JOBS])
+        jobs: Row[Any] = found[1][0]
+        return ClusterAudit(problems, [_parse_totals(row) for row in found[0]], int(jobs.number), int(jobs.held))
+
+
+def _parse_totals(row: Row[Any]) -> KeyTotals:
+    return KeyTotals(row.account_id, row.key_id, int(row.entries), int(row.usage), int(row.requests))
 
 
 def _sum_where(condition: ColumnElement[bool], amount: ColumnElement[Any]) -> ColumnElement[Any]:
     return func.sum(case((condition, amount), else_=0))
+
+
+def _place_of(entry: LedgerEntry) -> BalanceId:
+    return ("account", entry.account_id) if entry.key_id is None else ("key", entry.key_id)
 
 
 def _is_of(entry: LedgerEntry) -> ColumnElement[bool]:

@@ -1,8 +1,9 @@
 """What a write owes to credit leases, if several nodes use the database: part of the same transaction."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+from sqlalchemy import Executable, Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.balance import Quota
@@ -15,12 +16,16 @@ from gateway.domain.video import VideoJob
 class StoredCredit(Protocol):
     """The balances and leases that a node's writes change."""
 
-    async def find_figures(self, balances: Sequence[BalanceId]) -> Mapping[BalanceId, CreditFigures]:
-        """Return what the store has of some balances; of one without a limit since ever."""
+    async def find_figures(
+        self, balances: Sequence[BalanceId], connection: AsyncConnection | None = None
+    ) -> Mapping[BalanceId, CreditFigures]:
+        """Return what the store has of some balances, as part of a write or not; of one without a limit since ever."""
         ...
 
-    async def list_problems(self) -> Sequence[str]:
-        """Return what is wrong with balances, leases and jobs in one snapshot."""
+    async def list_problems(
+        self, beside: Sequence[Executable] = ()
+    ) -> tuple[Sequence[str], Sequence[Sequence[Row[Any]]]]:
+        """Return what is wrong with balances, leases and jobs, and the rows of other statements, in one snapshot."""
         ...
 
     async def post(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:

@@ -246,3 +246,71 @@ async def test_every_node_shows_and_credits_what_all_have_spent(store: CreditSto
         await gateway.stop()
     await audit(store)
     assert await spent(store) == 300 + 300 + 200
+
+
+@pytest.mark.parametrize("turn", range(3))
+async def test_credits_that_two_nodes_make_at_once_all_count_and_each_reference_once(
+    store: CreditStore, tmp_path: Path, turn: int
+) -> None:
+    gateways = [LeasedGateway(store.url, name, tmp_path) for name in "ab"]
+    for gateway in gateways:
+        await gateway.start()
+    caller = await add_caller(gateways[0], Quota(), capped(1_000))
+    gateways[turn % 2].settle(await gateways[turn % 2].admit(caller, 300), 200)
+    put = (CreditSpec(Decimal(f"0.00000{number}"), "set") for number in (5, 7))
+    await asyncio.gather(
+        *(gateway.accounting.credit(caller.key, spec) for gateway, spec in zip(gateways, put, strict=True))
+    )
+    await gateways[0].accounting.refresh(caller.key)
+    shown = gateways[0].accounting.describe(caller.key)
+    assert round((shown["held_usd"] + shown["left_usd"]) * 1e9) in {5_000, 7_000}  # the last one's, and not both
+    same = CreditSpec(Decimal("0.000001"), "top_up", reference="invoice 7")
+    added = await asyncio.gather(*(gateway.accounting.credit(caller.key, same) for gateway in gateways * 2))
+    assert sorted(each["added"] for each in added) == [False, False, False, True]
+    for gateway in gateways:
+        report = await gateway.accounting.reconcile()
+        assert (report["ok"], report["problems"]) == (True, [])
+    for gateway in gateways:
+        await gateway.stop()
+    await audit(store)
+    assert await store.connection.fetchval("SELECT count(*) FROM entries WHERE reference = 'invoice 7'") == 1
+
+
+async def test_a_lease_that_is_smaller_in_the_store_is_reported(store: CreditStore, tmp_path: Path) -> None:
+    gateway = LeasedGateway(store.url, "a", tmp_path)
+    await gateway.start()
+    caller = await add_caller(gateway, Quota(), capped(1_000))
+    ctx = await gateway.admit(caller, 300)
+    gateway.settle(ctx, 400)  # beyond its reservation, which is no fault
+    await gateway.admit(caller, 100)
+    assert (await gateway.accounting.reconcile())["problems"] == []
+    await store.connection.execute("UPDATE credit_leases SET granted = granted - 7")
+    await store.connection.execute("UPDATE credit_balances SET leased = leased - 7")
+    report = await gateway.accounting.reconcile()
+    assert len(report["problems"]) == 1
+    assert "outstanding, the store" in report["problems"][0]
+    own = gateway.balances.find_balance("key", caller.key.id)
+    assert isinstance(own, LeasedBalance)
+    own.granted_nanos -= 10_000
+    assert any("more than its lease" in each for each in (await gateway.accounting.reconcile())["problems"])
+    await gateway.stop()
+
+
+async def test_the_audit_of_a_node_shows_the_jobs_of_all(store: CreditStore, tmp_path: Path) -> None:
+    gateways = [LeasedGateway(store.url, name, tmp_path) for name in "ab"]
+    for gateway in gateways:
+        await gateway.start()
+    first = gateways[0]
+    caller = await add_caller(first, capped(1_000), Quota())
+    reservation = await first.balances.hold(caller, 600)
+    made = make_job(1, account=caller.account.id, held_nanos=600)
+    job = attrs.evolve(made, receipt=attrs.evolve(made.receipt, key_id=caller.key.id))
+    async with first.balances.hand_over(reservation):
+        await VideoRepository(first.database).create(job)
+    first.balances.release(reservation)
+    for gateway in gateways:
+        report = await gateway.accounting.reconcile()
+        assert (report["ok"], report["open_holds"], report["video_holds"]) == (True, 0, 1)
+        assert report["held_usd"] == report["video_held_usd"] == pytest.approx(600e-9)
+    for gateway in gateways:
+        await gateway.stop()

@@ -35,6 +35,7 @@ from gateway.request_context import RequestContext
 from gateway.routing.channel_state import ChannelState, KeyState
 from gateway.routing.target import Target
 from gateway.storage.journal import RequestJournal
+from gateway.storage.ledger import DecideCredit
 from tests.support.contexts import make_attempt, make_context
 from tests.support.ledger_model import LedgerModel
 from tests.support.repositories import Repositories
@@ -97,9 +98,11 @@ class _Disk:
         self._check()
         await super().post_again(rows)  # type: ignore[misc]
 
-    async def add_credit(self, entry: LedgerEntry, audit: AuditRow | None = None) -> tuple[LedgerEntry, bool]:
+    async def add_credit(
+        self, entry: LedgerEntry, audit: AuditRow | None = None, decide: DecideCredit | None = None
+    ) -> tuple[LedgerEntry, bool]:
         self._check()
-        return await super().add_credit(entry, audit)  # type: ignore[misc, no-any-return]
+        return await super().add_credit(entry, audit, decide)  # type: ignore[misc, no-any-return]
 
     def _check(self) -> None:
         if self.full:
@@ -140,9 +143,11 @@ class SlowDisk(Disk):
         await self.wait()
         await super().post(rows)
 
-    async def add_credit(self, entry: LedgerEntry, audit: AuditRow | None = None) -> tuple[LedgerEntry, bool]:
+    async def add_credit(
+        self, entry: LedgerEntry, audit: AuditRow | None = None, decide: DecideCredit | None = None
+    ) -> tuple[LedgerEntry, bool]:
         await self.wait()
-        return await super().add_credit(entry, audit)
+        return await super().add_credit(entry, audit, decide)
 
     async def list_spending(self, day: UtcDay) -> Sequence[Spending]:
         await self.wait()

@@ -78,6 +78,7 @@ class LeasedGateway:
         self.settlement = Settlement(self.quota, self.journal, self.queue)
         self.accounting = AccountingService(self.balances, self.ledger, self.queue, clock=lambda: self.now)
         self.balances.load_day = None
+        self.accounting.check_leases = self.credit.keeper.check
         self.workers = JobRunner()
 
     async def start(self) -> None:

@@ -52,7 +52,9 @@ class LedgerModel:
     async def find_last_day(self) -> int | None:
         return max((entry.at_ms // (DAY_S * 1000) for entry in self._entries), default=None)
 
-    async def add_credit(self, entry: LedgerEntry, _audit: AuditRow | None = None) -> tuple[LedgerEntry, bool]:
+    async def add_credit(
+        self, entry: LedgerEntry, _audit: AuditRow | None = None, _decide: object = None
+    ) -> tuple[LedgerEntry, bool]:
         for known in self._credits_of(entry.account_id, entry.key_id):
             if entry.reference is not None and known.reference == entry.reference:
                 check_same_credit(known, entry)

@@ -56,6 +56,9 @@ class LazyDatabase:
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
         return await (await self._open()).write(work, audit)
 
+    async def append(self, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
+        await (await self._open()).append(work)
+
     async def change(self, statement: Executable, audit: AuditRow | None = None) -> int:
         return await (await self._open()).change(statement, audit)
 

@@ -92,6 +92,14 @@ class PostgresDatabase(Database):
         """As ``read``, for ``LONG_READ_S`` at most, on a connection for long reads."""
         return await self._finish(self._read(statement, self._long_reader, LONG_READ_S))
 
+    async def read_snapshot(self, statements: Sequence[Executable]) -> Sequence[Sequence[Row[Any]]]:
+        """Return every row of each statement, all of one moment. Otherwise as ``read_long``."""
+        try:
+            return await self._finish(self._read_snapshot(statements))
+        except _FAILURES as error:
+            log.warning("store_read_failed", error=_describe(error))
+            raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from error
+
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` if a write would fail now, for instance on a standby server."""
         await self.append(_touch)
@@ -169,6 +177,12 @@ class PostgresDatabase(Database):
         async with engine.connect() as connection:
             with _limit(await _find_driver(connection), most_s):
                 return (await connection.execute(statement)).all()
+
+    async def _read_snapshot(self, statements: Sequence[Executable]) -> Sequence[Sequence[Row[Any]]]:
+        options = {"isolation_level": "REPEATABLE READ"}
+        async with self._long_reader.execution_options(**options).connect() as connection:
+            with _limit(await _find_driver(connection), LONG_READ_S):
+                return [(await connection.execute(statement)).all() for statement in statements]
 
     async def _start(self, engine: AsyncEngine, first: Executable) -> tuple[AsyncConnection, Row[Any]]:
         """Return a connection that has executed its ``first`` statement, and the row that this has returned.

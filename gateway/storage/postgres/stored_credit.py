@@ -4,8 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
+from typing import Any
 
-from sqlalchemy import select, text
+from sqlalchemy import Executable, Row, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.balance import DAY_S, Quota, QuotaPeriod, UtcDay, parse_day
@@ -109,21 +110,28 @@ class PostgresCredit:
         self._node = node
         self._today = today
 
-    async def find_figures(self, balances: Sequence[BalanceId]) -> Mapping[BalanceId, CreditFigures]:
-        """Return what the store has of some balances. Raises ``StoreUnavailable``."""
+    async def find_figures(
+        self, balances: Sequence[BalanceId], connection: AsyncConnection | None = None
+    ) -> Mapping[BalanceId, CreditFigures]:
+        """Return what the store has of some balances, as part of a write or not. Raises ``StoreUnavailable``."""
         day = self._today()
         values = {"owners": [OWNER_NUMBERS[owner] for owner, _ in balances], "ids": [number for _, number in balances]}
-        rows = await self._database.read(_FIGURES.params(**values, day=day.number, month=day.month_number))
+        statement = _FIGURES.params(**values, day=day.number, month=day.month_number)
+        read = self._database.read(statement) if connection is None else connection.execute(statement)
+        rows = await read
         return {
             (OWNERS[row.owner], row.owner_id): CreditFigures(int(row.spent), int(row.credit), int(row.held))
             for row in rows
         }
 
-    async def list_problems(self) -> Sequence[str]:
-        """Return what is wrong in one snapshot. Raises ``StoreUnavailable``."""
-        return [
+    async def list_problems(
+        self, beside: Sequence[Executable] = ()
+    ) -> tuple[Sequence[str], Sequence[Sequence[Row[Any]]]]:
+        """Return what is wrong, and the rows of other statements, in one snapshot. Raises ``StoreUnavailable``."""
+        found, *others = await self._database.read_snapshot([_PROBLEMS, *beside])
+        problems = [
             f"{OWNERS[row.owner]} {row.owner_id}: {name} is {here}, {why} {there} (nano-USD)"
-            for row in await self._database.read_long(_PROBLEMS)
+            for row in found
             for name, here, why, there in (
                 ("set aside", row.leased, "its leases say", row.granted),
                 ("spent in the period", row.settled + row.posted, "its charges say", row.charged),
@@ -132,6 +140,7 @@ class PostgresCredit:
             )
             if here != there
         ]
+        return problems, others
 
     async def post(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
         """Count the charges of ``rows``, those of each day by themselves.
