@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 import structlog
 
 from gateway.billing.credit_queue import CreditQueue, Verdict, WaitingRequest, collect
-from gateway.domain.balance import Reservation, UtcDay
+from gateway.domain.balance import DAY_S, Reservation, UtcDay
 from gateway.domain.credit import BalanceId, CreditAuthority, CreditGrant, CreditWant
 from gateway.domain.leased_balance import (
     CreditRefusal,
@@ -55,6 +55,7 @@ class CreditKeeper:
         correcting: held while leases are read back. A job's reservation leaves its lease under this lock, too.
         wait_s: how long a request waits for a store that does not answer.
         release: releases a reservation whose request no longer waits for it.
+        reach: sets the node's clock to a time (Unix seconds) if it is behind: what a window grants is spent in it.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class CreditKeeper:
         self.correcting = asyncio.Lock()
         self.wait_s = WAIT_S
         self.release: Callable[[Reservation], object] = lambda _: None
+        self.reach: Callable[[float], object] = lambda _: None
         authority.recalled, authority.returned = self._note_recalled, self._note_returned
 
     async def wait(
@@ -200,6 +202,7 @@ class CreditKeeper:
     async def _take(self, wants: Sequence[CreditWant]) -> dict[BalanceId, CreditGrant]:
         quotas = {want.balance: self._known[want.balance].quota for want in wants}
         grants = await self._authority.take(wants, self._today())
+        self.reach(max((grant.since_day for grant in grants), default=0) * DAY_S)
         for grant in grants:
             balance = self._known[grant.balance]
             if not grant.limited:

@@ -22,6 +22,7 @@ class StoreClock:
         self._wanted_s: float | None = None
         self._offset_s = 0.0
         self._since_s = 0.0
+        self._least_s = 0.0
 
     @property
     def offset_s(self) -> float:
@@ -41,7 +42,11 @@ class StoreClock:
     def now(self) -> float:
         if self._offset_s != self._wanted_s:
             self._approach()
-        return self._base() + self._offset_s
+        return max(self._base() + self._offset_s, self._least_s)
+
+    def reach(self, at_s: float) -> None:
+        """Return no earlier time than ``at_s`` from now on: for another node that day has begun."""
+        self._least_s = max(self._least_s, at_s)
 
     def _approach(self) -> None:
         now_s = self._steady()

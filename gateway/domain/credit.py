@@ -39,6 +39,7 @@ class CreditGrant:
         granted_nanos: what the node's lease has grown by.
         room_nanos: what of the limit is left beside all leases; None without a limit.
         others_nanos: what other nodes have outstanding, if nothing was granted.
+        since_day: the first day of the window that it is of, as a number since 1970; 0 without one.
     """
 
     balance: BalanceId
@@ -46,6 +47,7 @@ class CreditGrant:
     granted_nanos: int
     room_nanos: int | None
     others_nanos: int
+    since_day: int = 0
 
 
 @frozen

@@ -26,11 +26,20 @@ from gateway.storage.postgres.stored_credit import PostgresCredit, open_missing
 log = structlog.stdlib.get_logger(__name__)
 
 
+class AdjustableClock(Protocol):
+    """A clock that can be set to a later time (Unix seconds)."""
+
+    def reach(self, at_s: float) -> None: ...
+
+
 class LeaseHolder(Protocol):
-    """A node of a cluster: its id, its registration, how many nodes live, and whether it leads them."""
+    """A node of a cluster: its id, its registration, how many nodes live, whether it leads them, and its clock."""
 
     @property
     def id(self) -> str: ...
+
+    @property
+    def clock(self) -> "AdjustableClock": ...
 
     @property
     def owner(self) -> str: ...
@@ -67,6 +76,7 @@ class NodeCredit:
         self._jobs = JobRunner()
         unposted = partial(find_unposted, queue, ledger)
         self.keeper = CreditKeeper(self._authority, unposted, today=self._find_today, now=time.monotonic)
+        self.keeper.reach = node.clock.reach
         self.balances = LeasedBalances(clock, self.keeper)
 
     async def open(self, database: Database, recover: Callable[[], Awaitable[None]]) -> None:

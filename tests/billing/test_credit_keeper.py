@@ -325,3 +325,35 @@ async def test_a_long_answer_reserves_what_the_store_has(credit: MemoryCredit) -
     node.keeper.call_in(node.find(KEY))
     await node.step()
     assert credit.balances[KEY].room == 960
+
+
+async def test_credit_that_was_given_up_and_is_read_back_is_not_returned_as_well(credit: MemoryCredit) -> None:
+    node = MemoryNode(credit, "a")
+    task = node.begin(CAPPED, 100)
+    await node.step()
+    node.balances.release(await task)
+    node.balances.note_credit(*KEY, -1)  # it gives up what is idle
+    node.keeper.forget_leases()
+    await node.step()
+    own, lease = node.find(KEY), credit.balances[KEY].leases["a"]
+    assert own.granted_nanos == lease.granted > 0
+
+
+async def test_a_node_that_was_held_for_dead_reserves_nothing_before_its_leases_are_read_back(
+    credit: MemoryCredit,
+) -> None:
+    node, other = MemoryNode(credit, "a"), MemoryNode(credit, "b")
+    task = node.begin(CAPPED, 100)
+    await node.step()
+    node.balances.release(await task)
+    await node.authority.fold()  # the leader settled them
+    node.keeper.lose_leases()
+    assert node.balances.hold_now(CAPPED, 1) is None
+    task = other.begin(CAPPED, 1_000)
+    await other.step()
+    await task
+    task = node.begin(CAPPED, 1)
+    for _ in range(9):
+        node.pulse += 1
+        await node.step()
+    await refused(task)

@@ -40,6 +40,7 @@ class Holder:
 
     id: str
     live: int
+    clock: Any
     leads: bool = False
     epoch: int = 1
 
@@ -63,7 +64,7 @@ class LeasedGateway:
     """A node named ``name`` whose journal is in ``folder``. ``now`` is its clock (Unix seconds)."""
 
     def __init__(self, url: str, name: str, folder: Path, live: int = 2) -> None:
-        self.now = NOON
+        self.now, self.least_s = NOON, 0.0
         self._path = folder / f"{name}.journal"
         user: Any = AnyUser()
         self.database = PostgresDatabase(Address(url), user)
@@ -71,7 +72,7 @@ class LeasedGateway:
         self.queue = WriteQueue()
         self.ledger = LedgerRepository(self.database)
         self.flusher = LedgerFlusher(self.queue, self.ledger, self.journal)
-        self.credit = NodeCredit(Holder(name, live), url, self.ledger, self.queue, clock=lambda: self.now)
+        self.credit = NodeCredit(Holder(name, live, self), url, self.ledger, self.queue, clock=lambda: self.now)
         self.credit.keeper.wait_s = 60.0
         self.balances = self.credit.balances
         self.quota = QuotaService(self.balances, InMemoryRateLimiter(lambda: self.now), self.journal, self.queue)
@@ -80,6 +81,11 @@ class LeasedGateway:
         self.balances.load_day = None
         self.accounting.check_leases = self.credit.keeper.check
         self.workers = JobRunner()
+
+    def reach(self, at_s: float) -> None:
+        """As the clock of a node."""
+        self.least_s = max(self.least_s, at_s)
+        self.now = max(self.now, at_s)
 
     async def start(self) -> None:
         left, now_ms = self.journal.leftovers, int(self.now * 1000)

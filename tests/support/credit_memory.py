@@ -24,13 +24,19 @@ class MemoryBalance:
     period: QuotaPeriod
     limit: int
     start: int
+    credit: int = 0
     settled: int = 0
     reserved: int = 0
     leases: dict[str, MemoryLease] = attrs.Factory(dict)
 
     @property
+    def counted(self) -> int:
+        """What is spent and set aside."""
+        return self.settled + self.reserved + sum(lease.granted for lease in self.leases.values())
+
+    @property
     def room(self) -> int:
-        return self.limit - self.settled - self.reserved - sum(lease.granted for lease in self.leases.values())
+        return self.limit + self.credit - self.counted
 
 
 def find_start(period: QuotaPeriod, day: UtcDay) -> int:
@@ -50,11 +56,27 @@ class MemoryCredit:
     def turn(self, balance: BalanceId, day: UtcDay) -> MemoryBalance | None:
         found = self.balances.get(balance)
         if found is not None and (start := find_start(found.period, day)) > found.start:
-            found.start, found.settled = start, 0
-            for name, lease in found.leases.items():
-                outstanding = lease.granted - lease.posted - lease.late
-                found.leases[name] = MemoryLease(start, max(0, outstanding), late=max(0, -outstanding))
+            found.start, found.settled, found.credit = start, 0, 0
+            self._renew(found)
         return found
+
+    def change_limit(self, balance: BalanceId, limit: int, day: UtcDay) -> None:
+        found = self.turn(balance, day)
+        assert found is not None
+        found.limit = limit
+        found.settled += sum(lease.posted for lease in found.leases.values())
+        self._renew(found)
+
+    def add_credit(self, balance: BalanceId, nanos: int, day: UtcDay) -> None:
+        found = self.turn(balance, day)
+        assert found is not None
+        found.credit += nanos
+
+    def _renew(self, found: MemoryBalance) -> None:
+        """Take what nodes have outstanding along into a window."""
+        for name, lease in found.leases.items():
+            outstanding = lease.granted - lease.posted - lease.late
+            found.leases[name] = MemoryLease(found.start, max(0, outstanding), late=max(0, -outstanding))
 
     def post(self, node: str, day: UtcDay, amounts: Mapping[BalanceId, int]) -> None:
         for balance, nanos in amounts.items():
@@ -97,7 +119,7 @@ class MemoryCreditAuthority:
     def _grant(self, want: CreditWant, day: UtcDay) -> CreditGrant:
         found = self.credit.turn(want.balance, day)
         if found is None:
-            return CreditGrant(want.balance, False, 0, None, 0)
+            return CreditGrant(want.balance, False, 0, None, 0, 0)
         lease, mended, granted, others = found.leases.get(self.node), 0, 0, 0
         if lease is not None and (lease.late or lease.posted > lease.granted):
             mended = max(0, lease.posted + lease.late - lease.granted)
@@ -109,12 +131,13 @@ class MemoryCreditAuthority:
         else:
             theirs = [each for name, each in found.leases.items() if name != self.node]
             others = sum(each.granted - each.posted - each.late for each in theirs)
-        return CreditGrant(want.balance, True, granted + mended, room - granted, others)
+        return CreditGrant(want.balance, True, granted + mended, room - granted, others, found.start)
 
     async def give_back(self, amounts: Mapping[BalanceId, int], recalled: Collection[BalanceId] = ()) -> None:
         self._cut("before")
         for balance, nanos in amounts.items():
-            self.credit.balances[balance].leases[self.node].granted -= nanos
+            if (lease := self.credit.balances[balance].leases.get(self.node)) is not None:
+                lease.granted -= nanos
         for node in self._others() if recalled else ():
             node.returned(recalled)
         self._cut("after")

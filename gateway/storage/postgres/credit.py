@@ -47,7 +47,8 @@ async def take_credit(
         [want.want_nanos for want in asked],
     )
     return [
-        CreditGrant((OWNERS[row["o"]], row["i"]), row["limited"], row["g"], row["room"], row["others"]) for row in rows
+        CreditGrant((OWNERS[row["o"]], row["i"]), row["limited"], row["g"], row["room"], row["others"], row["since"])
+        for row in rows
     ]
 
 

@@ -120,17 +120,19 @@ CREATE OR REPLACE FUNCTION held_by_jobs(_owner smallint, _id bigint) RETURNS big
 $$
 """
 
-# Calls that wait come first; what is asked for beyond them is bounded by half of what is left for each live node.
+# ``since`` is the window's start. Calls that wait come first; what is asked for beyond them is bounded by half of what is left for each live node.
 _TAKE_CREDIT = """
 CREATE OR REPLACE FUNCTION take_credit(_node text, _live integer, _day integer, _month integer,
   _owner smallint[], _id bigint[], _least bigint[], _need bigint[], _want bigint[])
-RETURNS TABLE (o smallint, i bigint, limited boolean, g bigint, room bigint, others bigint) LANGUAGE plpgsql AS $$
+RETURNS TABLE (o smallint, i bigint, limited boolean, g bigint, room bigint, others bigint, since integer)
+LANGUAGE plpgsql AS $$
 DECLARE k integer; b credit_balances; mended bigint;
 BEGIN
   FOR k IN 1 .. coalesce(array_length(_id, 1), 0) LOOP
     o := _owner[k]; i := _id[k]; g := 0; room := NULL; others := 0; mended := 0;
     b := turn_balance(o, i, _day, _month);
     limited := b.owner_id IS NOT NULL;
+    since := coalesce(b.start, 0);
     IF NOT limited THEN RETURN NEXT; CONTINUE; END IF;
     -- What this node has spent beyond its lease is granted, whatever is left; what it spent in another window goes.
     SELECT greatest(0, l.posted + l.late - l.granted) INTO mended FROM credit_leases l
