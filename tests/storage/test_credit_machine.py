@@ -231,7 +231,7 @@ FAULTS = {
     "late rows not noted": ("post_spending", "l.late + CASE WHEN x.s < l.start THEN x.a ELSE 0 END", "l.late"),
     "late rows are today's": ("post_spending", "CASE WHEN x.s >= l.start THEN x.a ELSE 0 END", "x.a"),
     "fold without posted": ("fold_leases", "settled = settled + r.posted", "settled = settled"),
-    "turn keeps posted": ("turn_balance", "greatest(granted - posted - late, 0), posted = 0,", "greatest(granted - late, 0),"),
+    "turn keeps posted": ("turn_balance", "(granted - posted - late, 0), posted = 0,", "(granted - late, 0),"),
     "late rows stay leased": ("take_credit", "greatest(l.granted - l.late, l.posted), late = 0", "l.granted, late = 0"),
     "credit of yesterday": ("turn_balance", "credit = credited_since(_owner, _id, s)", "credit = b.credit"),
 }  # fmt: skip

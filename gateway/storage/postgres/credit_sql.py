@@ -120,7 +120,8 @@ CREATE OR REPLACE FUNCTION held_by_jobs(_owner smallint, _id bigint) RETURNS big
 $$
 """
 
-# ``since`` is the window's start. Calls that wait come first; what is asked for beyond them is bounded by half of what is left for each live node.
+# Calls that wait come first; what is asked for beyond them is bounded by half of what is left for each live node.
+# ``since`` is the start of the window.
 _TAKE_CREDIT = """
 CREATE OR REPLACE FUNCTION take_credit(_node text, _live integer, _day integer, _month integer,
   _owner smallint[], _id bigint[], _least bigint[], _need bigint[], _want bigint[])
