@@ -43,20 +43,28 @@ LANGUAGE sql IMMUTABLE AS $$
 $$
 """
 
+# Each owner has a statement of its own: only so an index of its column is used.
 _CREDITED_SINCE = """
 CREATE OR REPLACE FUNCTION credited_since(_owner smallint, _id bigint, _start bigint) RETURNS bigint
 LANGUAGE sql STABLE AS $$
-  SELECT coalesce(sum(amount_nanos), 0)::bigint FROM entries
-  WHERE kind <> 'charge' AND at_ms >= _start * 86400000
-    AND CASE _owner WHEN 1 THEN key_id = _id ELSE account_id = _id AND key_id IS NULL END
+  SELECT coalesce(CASE _owner WHEN 1 THEN
+    (SELECT sum(amount_nanos) FROM entries WHERE kind <> 'charge' AND at_ms >= _start * 86400000
+      AND account_id = (SELECT account_id FROM keys WHERE id = _id) AND key_id = _id)
+  ELSE
+    (SELECT sum(amount_nanos) FROM entries WHERE kind <> 'charge' AND at_ms >= _start * 86400000
+      AND account_id = _id AND key_id IS NULL)
+  END, 0)::bigint
 $$
 """
 
 _CHARGED_SINCE = """
 CREATE OR REPLACE FUNCTION charged_since(_owner smallint, _id bigint, _start bigint) RETURNS bigint
 LANGUAGE sql STABLE AS $$
-  SELECT coalesce(sum(cost_nanos), 0)::bigint FROM usage_days
-  WHERE day >= _start AND CASE _owner WHEN 1 THEN key_id = _id ELSE account_id = _id END
+  SELECT coalesce(CASE _owner WHEN 1 THEN
+    (SELECT sum(cost_nanos) FROM usage_days WHERE day >= _start AND key_id = _id)
+  ELSE
+    (SELECT sum(cost_nanos) FROM usage_days WHERE day >= _start AND account_id = _id)
+  END, 0)::bigint
 $$
 """
 
@@ -90,8 +98,8 @@ RETURNS void LANGUAGE plpgsql AS $$
 DECLARE s integer;
 BEGIN
   PERFORM 1 FROM credit_balances WHERE owner = _owner AND owner_id = _id FOR UPDATE;
-  IF EXISTS (SELECT 1 FROM usage_days WHERE day = _day + 1
-      AND CASE _owner WHEN 1 THEN key_id = _id ELSE account_id = _id END) THEN
+  IF _owner = 1 AND EXISTS (SELECT 1 FROM usage_days WHERE day = _day + 1 AND key_id = _id)
+      OR _owner = 0 AND EXISTS (SELECT 1 FROM usage_days WHERE day = _day + 1 AND account_id = _id) THEN
     _day := _day + 1;
     _month := date_trunc('month', date '1970-01-01' + _day)::date - date '1970-01-01';
   END IF;
