@@ -104,6 +104,7 @@ class ClusterNode:
         await self._beat()
         log.info("node_registered", node=self.owner)
         self._jobs.start("beat", self._run)
+        self._jobs.start("lead", self._run_lead)
         self._jobs.start("send_rings", self.rings.run)
 
     async def follow(
@@ -141,7 +142,6 @@ class ClusterNode:
         while True:
             try:
                 await self._beat()
-                await self._lead()
                 if failing:
                     log.info("node_in_touch_again", node=self.owner)
                 failing = False
@@ -149,12 +149,21 @@ class ClusterNode:
                 if not failing:
                     log.warning("node_out_of_touch", node=self.owner, error=error.message)
                 failing = True
-                self.leadership.leads = False  # the lock is gone with the connection
+                self.leadership.leads = False
                 await asyncio.sleep(RETRY_S)  # whatever has woken it: a lost connection does, too
             else:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(BEAT_S):  # ``wait_for`` may ignore that it is cancelled
                         await self._woken.wait()
+
+    async def _run_lead(self) -> None:
+        """Lead if no other node does; apart from the beats, since freeing what a dead node had claimed takes time."""
+        while True:
+            try:
+                await self._lead()
+            except StoreUnavailable:  # the beat logs it
+                self.leadership.leads = False  # the lock is gone with the connection
+            await asyncio.sleep(BEAT_S)
 
     async def _beat(self) -> None:
         began_s = read_boot_time()

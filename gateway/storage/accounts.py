@@ -32,7 +32,7 @@ class AccountRepository:
     async def find_accounts(self, account_ids: Collection[int]) -> Sequence[Account]:
         """Return the accounts with these ids; those that do not exist are left out."""
         wanted = select(accounts).where(accounts.c.id.in_(account_ids))
-        return [parse_account(row) for row in await self._database.read(wanted)]
+        return [parse_account(row) for row in await self._database.read_first(wanted)]
 
     async def add_account(self, account: Account, audit: AuditRow | None = None) -> Account:
         """Store a new account (its ``id`` is ignored) and return it with its id, which ``audit`` also gets.

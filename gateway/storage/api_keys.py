@@ -35,7 +35,7 @@ class ApiKeyRepository:
     async def find_keys(self, key_ids: Collection[int], account_ids: Collection[int]) -> Sequence[ApiKey]:
         """Return the keys with these ids, and those of these accounts; those that do not exist are left out."""
         wanted = select(keys).where(or_(keys.c.id.in_(key_ids), keys.c.account_id.in_(account_ids)))
-        return [parse_key(row) for row in await self._database.read(wanted)]
+        return [parse_key(row) for row in await self._database.read_first(wanted)]
 
     async def add_key(self, key: ApiKey, audit: AuditRow | None = None) -> ApiKey:
         """Store a new key (its ``id`` is ignored) and return it with its id. Raises ``Conflict`` or ``NotFound``."""

@@ -107,6 +107,10 @@ class Database(ABC):
         """As ``read_long`` for several statements; all see one moment if other processes write."""
         return [await self.read_long(statement) for statement in statements]
 
+    async def read_first(self, statement: Executable) -> Sequence[Row[Any]]:
+        """As ``read``, for what must not wait until other reads have ended."""
+        return await self.read(statement)
+
     @abstractmethod
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` if a write would fail now, or the database is damaged."""

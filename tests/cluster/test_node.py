@@ -197,7 +197,7 @@ async def test_a_lost_connection_is_made_anew_and_what_came_meanwhile_is_applied
     node = await nodes.start(A)
     await until(lambda: node.node.leads)
     await observer.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '% control' "
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name ~ ' (control|log)$' "
         "AND datname = current_database()"
     )
     await observer.execute("INSERT INTO settings (path, value, changed_ms) VALUES ('meanwhile', '1', 1)")

@@ -60,6 +60,7 @@ class PostgresDatabase(Database):
         self._reader = _make_engine(address, READERS, default_transaction_read_only="on")
         long = {"default_transaction_read_only": "on", "statement_timeout": f"{LONG_READ_S:.0f}s"}
         self._long_reader = _make_engine(address, LONG_READERS, LONG_READ_S, **long)
+        self._first_reader = _make_engine(address, 1, default_transaction_read_only="on")
         self._user = user
         self._lock = asyncio.Lock()
         self._size = StoreSize(0)
@@ -100,6 +101,10 @@ class PostgresDatabase(Database):
             log.warning("store_read_failed", error=_describe(error))
             raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from error
 
+    async def read_first(self, statement: Executable) -> Sequence[Row[Any]]:
+        """As ``read``, on a connection that is free unless a change is just being applied."""
+        return await self._finish(self._read(statement, self._first_reader, WORK_S))
+
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` if a write would fail now, for instance on a standby server."""
         await self.append(_touch)
@@ -119,6 +124,7 @@ class PostgresDatabase(Database):
         await self._end_work()
         await self._reader.dispose()
         await self._long_reader.dispose()
+        await self._first_reader.dispose()
         await self._writer.dispose()
         await self._user.close()
 

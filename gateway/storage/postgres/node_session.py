@@ -1,13 +1,13 @@
-"""A node's own connection to the database of its cluster: its lock, its beats, the log of changes, and dead nodes.
+"""What a node asks of its cluster's database: its lock, its beats, the log of changes, and dead nodes.
 
-It has to be a session of the server: behind a pooler that shares sessions, locks and notifications are lost.
+It has two connections, for a change must not wait until a dead node's claims are freed. Both have to be sessions of the
+server: behind a pooler that shares sessions, locks and notifications are lost.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
 
 import asyncpg  # type: ignore[import-untyped]
 import attrs
@@ -20,6 +20,7 @@ from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.credit import LIMITS_LOCK
 from gateway.storage.postgres.functions import CHANGES, RINGS
 from gateway.storage.postgres.incarnation import read_incarnation
+from gateway.storage.postgres.line import Connection, Line, describe
 from gateway.storage.postgres.node_backends import (
     LEADER,
     SPACE,
@@ -94,9 +95,6 @@ _FENCE = (
 _LOCK_ALONE = text(_FENCE.format("pg_advisory_xact_lock"))
 _LOCK_SHARED = text(_FENCE.format("pg_advisory_xact_lock_shared"))
 
-Connection: TypeAlias = Any
-"""asyncpg's ``Connection``, which has no types."""
-
 log = structlog.stdlib.get_logger(__name__)
 
 
@@ -113,8 +111,8 @@ class NodeSession:
     def __init__(self, address: Address, node: Node) -> None:
         self._address = address
         self._name = f"{address.user} control"
-        self._connection: Connection | None = None
-        self._lock = asyncio.Lock()
+        self._own = Line(self._connect)
+        self._log = Line(self._listen)
         self._leads = False
         self.node = node
         self.heard: Callable[[], None] = lambda: None
@@ -133,12 +131,12 @@ class NodeSession:
             DatabaseInUse: another process runs as this node, or a gateway that is no node uses the database.
             OSError: the server does not answer; or asyncpg's errors.
         """
-        if self.node.epoch:  # ``_lend`` connects again
+        if self.node.epoch:  # the line connects again
             return
         until = time.monotonic() + wait_s
         while True:
             try:
-                self._connection = await self._connect()
+                await self._own.open()
             except DatabaseInUse:
                 if time.monotonic() >= until:
                     raise
@@ -149,7 +147,7 @@ class NodeSession:
     async def register(self) -> int:
         """Begin a new epoch, free what earlier ones have claimed, and return the newest change."""
         node = self.node
-        async with self._lend(FREE_S) as connection, connection.transaction():
+        async with self._own.lend(FREE_S) as connection, connection.transaction():
             row = await connection.fetchrow(_REGISTER, node.id, node.url, node.version, node.schema, node.config_digest)
             seen: int = await connection.fetchval(_FIRST_BEAT, node.id)
             await _free(connection, node.id)
@@ -161,30 +159,30 @@ class NodeSession:
 
         Return None if it was declared dead.
         """
-        async with self._lend() as connection:
+        async with self._log.lend(STATEMENT_S) as connection:
             row = await connection.fetchrow(_BEAT, self.node.id, self.node.epoch, seen)
         return None if row is None else Beat(row["at_ms"], tuple(row["live"]))
 
     async def read_changes(self, after: int) -> Sequence[Change]:
         """Return the changes after number ``after`` in their order."""
-        async with self._lend() as connection:
+        async with self._log.lend(STATEMENT_S) as connection:
             return [Change(*row) for row in await connection.fetch(_CHANGES, after)]
 
     async def find_newest(self) -> int:
         """Return the number of the newest change."""
-        async with self._lend() as connection:
+        async with self._own.lend(STATEMENT_S) as connection:
             return int(await connection.fetchval(_NEWEST))
 
     async def lead(self) -> bool:
         """Become the one leader of the cluster if there is none; return whether this node is."""
-        async with self._lend() as connection:
+        async with self._own.lend(STATEMENT_S) as connection:
             if not self._leads:
                 self._leads = await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", SPACE, LEADER)
             return self._leads
 
     async def list_beats(self) -> Mapping[tuple[str, int], int]:
         """Return the beats of each live node, by its id and epoch."""
-        async with self._lend() as connection:
+        async with self._own.lend(STATEMENT_S) as connection:
             return {(row["id"], row["epoch"]): row["beat"] for row in await connection.fetch(_BEATS)}
 
     async def declare_dead(self, node: str, epoch: int) -> bool:
@@ -192,7 +190,7 @@ class NodeSession:
 
         Its connections are ended first: a write that it was frozen in would have to be waited for.
         """
-        async with self._lend(FREE_S) as connection, connection.transaction():
+        async with self._own.lend(FREE_S) as connection, connection.transaction():
             await end_node(connection, node, epoch)
             if await connection.fetchval(_END, node, epoch, "dead") is None:
                 return False
@@ -201,12 +199,12 @@ class NodeSession:
 
     async def notify(self, messages: Sequence[str]) -> None:
         """Send messages of fewer than 8,000 bytes to every node."""
-        async with self._lend() as connection:
+        async with self._own.lend(STATEMENT_S) as connection:
             await connection.execute("SELECT pg_notify($1, message) FROM unnest($2::text[]) message", RINGS, messages)
 
     async def find_leader(self) -> tuple[int, int] | None:
         """See ``node_backends.find_leader``."""
-        async with self._lend() as connection:
+        async with self._own.lend(STATEMENT_S) as connection:
             return await find_leader(connection)
 
     async def end_leader(self, leader: tuple[int, int], alive: Iterable[str]) -> bool:
@@ -214,18 +212,18 @@ class NodeSession:
         pid, number = leader
         if number in map(number_node, alive):
             return False
-        async with self._lend() as connection:
+        async with self._own.lend(STATEMENT_S) as connection:
             await end_leader(connection, pid)
         return True
 
     async def end_stuck(self) -> Collection[str]:
         """See ``node_backends.end_stuck``."""
-        async with self._lend() as connection:
+        async with self._own.lend(STATEMENT_S) as connection:
             return await end_stuck(connection)
 
     async def delete_old(self) -> Sequence[str]:
         """Delete what the store has of nodes that ended ``KEPT_DAYS`` ago and left nothing; return their ids."""
-        async with self._lend(FREE_S) as connection:
+        async with self._own.lend(FREE_S) as connection:
             return [row["id"] for row in await connection.fetch(_DELETE_OLD)]
 
     async def leave(self) -> None:
@@ -233,7 +231,7 @@ class NodeSession:
         node, self.node = self.node, attrs.evolve(self.node, epoch=0)
         try:
             if node.epoch:
-                async with self._lend(FREE_S) as connection, connection.transaction():
+                async with self._own.lend(FREE_S) as connection, connection.transaction():
                     await connection.fetchval(_END, node.id, node.epoch, "gone")
                     await _free(connection, node.id)
         except StoreUnavailable:
@@ -241,10 +239,9 @@ class NodeSession:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection, which frees the locks."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.terminate()
+        """Close the connections, which frees the locks."""
+        self._log.close()
+        self._own.close()
 
     @asynccontextmanager
     async def start_alone(self) -> AsyncIterator[None]:
@@ -252,30 +249,15 @@ class NodeSession:
         try:
             connection = await self._address.connect(lock_timeout=f"{START_S:.0f}s")
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise _describe(error) from error
+            raise describe(error) from error
         try:
             try:
                 await connection.execute("SELECT pg_advisory_lock($1)", _START_LOCK)
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                raise _describe(error) from error
+                raise describe(error) from error
             yield
         finally:
             connection.terminate()
-
-    @asynccontextmanager
-    async def _lend(self, most_s: float = STATEMENT_S) -> AsyncIterator[Connection]:
-        """Lend the connection to one method at a time; whatever fails closes it."""
-        async with self._lock:
-            try:
-                async with asyncio.timeout(most_s):
-                    if self._connection is None or self._connection.is_closed():
-                        self._connection = await self._connect()
-                    yield self._connection
-            except BaseException as error:
-                await self.close()
-                if isinstance(error, (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, DatabaseInUse)):
-                    raise _describe(error) from error
-                raise
 
     async def _connect(self) -> Connection:
         connection = await self._address.connect(
@@ -286,6 +268,17 @@ class NodeSession:
         )
         try:
             await self._take_locks(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        self._leads = False
+        return connection
+
+    async def _listen(self) -> Connection:
+        connection = await self._address.connect(
+            application_name=f"{self._address.user} log", statement_timeout=f"{STATEMENT_S:.0f}s", lock_timeout="1500ms"
+        )
+        try:
             await connection.add_listener(CHANGES, self._hear)
             await connection.add_listener(RINGS, self._hear_ring)
             connection.add_termination_listener(self._hear)
@@ -293,7 +286,6 @@ class NodeSession:
         except BaseException:
             connection.terminate()
             raise
-        self._leads = False
         return connection
 
     async def _take_locks(self, connection: Connection) -> None:
@@ -321,8 +313,3 @@ async def _free(connection: Connection, node: str) -> None:
     """Free what a node has claimed, in whichever epoch. What it has begun for a client is lost."""
     for statement in _FREE:
         await connection.execute(statement, f"{node}:%")
-
-
-def _describe(error: BaseException) -> StoreUnavailable:
-    log.warning("node_unanswered", error=str(error) or type(error).__name__)
-    return StoreUnavailable("The gateway's store does not answer", retry_after_s=2)
