@@ -117,7 +117,9 @@ class AdminClient:
         with self._translate_errors(timeout_s):
             url = self._format_url(path, query or {})
             async with self._session.request(method, url, json=body, timeout=timeout) as response:
-                return _read_answer(self.url, response.status, await response.read())
+                answer = _read_answer(self.url, response.status, await response.read())
+        _note_missing_nodes(answer)
+        return answer
 
     async def download(self, *path: str, query: Mapping[str, Any]) -> AsyncIterator[bytes]:
         """Stream the content of ``path``."""
@@ -210,6 +212,17 @@ def _read_answer(url: str, status: int, raw: bytes) -> Json:
     if status < 500:  # noqa: PLR2004 - the operator's mistake: there is nothing to look up in the log
         message = _REQUEST_ID.sub("", message)
     raise CliError(f"{message} [{param}]" if param and param not in message else message)
+
+
+def _note_missing_nodes(answer: Json) -> None:
+    """Say so if a change is not in force at every node of the cluster yet."""
+    found = answer.get("in_force")
+    if isinstance(found, dict) and found["nodes"] < found["of"]:
+        late = (
+            f"In force at {found['nodes']} of {found['of']} nodes after {found['ms']} ms. A node that cannot apply it "
+            "within 10 seconds takes no requests until it has: gateway nodes"
+        )
+        click.echo(late, err=True)
 
 
 async def create_key(admin: AdminClient, account: str | None, fields: Json) -> Json:

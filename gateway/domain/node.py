@@ -51,3 +51,12 @@ class Beat:
 
     now_ms: int
     live: tuple[str, ...]
+
+
+@frozen
+class InForce:
+    """At how many nodes a change is in force: at ``nodes`` of the ``total`` that live, ``ms`` after its commit."""
+
+    nodes: int
+    total: int
+    ms: int

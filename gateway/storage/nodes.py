@@ -1,10 +1,12 @@
 """The nodes of a cluster, as its database has them."""
 
+import asyncio
+import time
 from collections.abc import Sequence
 
 from sqlalchemy import text
 
-from gateway.domain.node import Node
+from gateway.domain.node import InForce, Node
 from gateway.storage.database import Database
 
 _LIST = text("""
@@ -14,6 +16,14 @@ FROM nodes n JOIN beats b ON b.node = n.id
 WHERE n.state = 'live' OR b.at_ms > extract(epoch FROM clock_timestamp()) * 1000 - 86400000
 ORDER BY n.state = 'live' DESC, n.started_ms, n.id
 """)
+_NEWEST = text("SELECT coalesce(max(sequence), 0) FROM changes")
+_COUNT = text("""
+SELECT count(*) FILTER (WHERE b.seen_change >= :change) AS nodes, count(*) AS total
+FROM nodes n JOIN beats b ON b.node = n.id WHERE n.state = 'live'
+""")
+WAIT_S = 0.5
+"""How long the answer to a change waits until every node has applied it."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
 
 
 async def list_nodes(database: Database) -> Sequence[Node]:
@@ -21,3 +31,20 @@ async def list_nodes(database: Database) -> Sequence[Node]:
     if database.kind != "postgresql":
         return ()
     return [Node(**row._mapping) for row in await database.read(_LIST)]  # noqa: SLF001 - its public name
+
+
+async def await_in_force(database: Database, wait_s: float = WAIT_S) -> InForce:
+    """Wait until every live node has applied what is committed now, for ``wait_s`` at the most.
+
+    Raises ``StoreUnavailable``.
+    """
+    began_s = time.monotonic()
+    ((change,),) = await database.read(_NEWEST)
+    statement, pause_s = _COUNT.bindparams(change=change), _FIRST_PAUSE_S
+    while True:
+        ((nodes, total),) = await database.read(statement)
+        took_s = time.monotonic() - began_s
+        if nodes >= total or took_s >= wait_s:
+            return InForce(nodes, total, round(took_s * 1000))
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -88,8 +88,10 @@ async def test_what_is_made_or_revoked_at_one_node_is_so_at_all(
         ):
             key = await maker.ask("keys", {"name": "k", "account": "beta"})
             await eventually(all_answer(nodes, key["secret"], 200), WITHIN_S)
-            await revoker.ask(path.format(id=key["id"]), *change)
-            await eventually(all_answer(nodes, key["secret"], 401), WITHIN_S)
+            found = (await revoker.ask(path.format(id=key["id"]), *change))["in_force"]
+            refused = all_answer(nodes, key["secret"], 401)
+            assert await refused() or found["nodes"] < found["of"], "it is in force where the answer says so"
+            await eventually(refused, WITHIN_S)
             if change[1] == "PATCH":
                 await maker.ask(f"keys/{key['id']}", None, "DELETE")
 
@@ -127,7 +129,9 @@ async def test_a_node_that_has_lost_touch_serves_nobody_until_it_knows_what_was_
             key = await nodes[0].ask("keys", {"name": "k", "account": "acme"})
             await eventually(all_answer(nodes, key["secret"], 200), WITHIN_S)
             proxy.stop()
-            await nodes[0].ask(f"keys/{key['id']}", {"status": "disabled"}, "PATCH")
+            words = ["keys", "disable", str(key["id"]), "--data", str(nodes[0].data)]
+            done = await asyncio.to_thread(run_command, words, {})
+            assert "In force at 1 of 2 nodes after 5" in done.stderr, done
             await eventually(all_answer(nodes[:1], key["secret"], 401), WITHIN_S)
             await eventually(all_answer(nodes[1:], key["secret"], 503), WITHIN_S)
             assert (await nodes[1].probe())[0] == 503

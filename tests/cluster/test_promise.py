@@ -80,11 +80,11 @@ async def measure(nodes: Sequence[GatewayProcess], load: Load, key: dict[str, An
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("silent", "tries", "within_s"), [(False, 100, 0.25), (True, 20, 2.5)])
+@pytest.mark.parametrize("silent", [False, True])
 async def test_a_disabled_key_is_refused_everywhere_in_time(
-    tmp_path: Path, url: str, tables: dict[str, Any], connection: asyncpg.Connection,
-    silent: bool, tries: int, within_s: float,
-) -> None:  # fmt: skip
+    tmp_path: Path, url: str, tables: dict[str, Any], connection: asyncpg.Connection, *, silent: bool
+) -> None:
+    tries, within_s = (20, 2.5) if silent else (100, 0.25)
     async with start_nodes(tmp_path, [url] * 4, tables) as nodes:
         if silent:
             await connection.execute(_SILENT)
@@ -93,11 +93,10 @@ async def test_a_disabled_key_is_refused_everywhere_in_time(
         load.start()
         began_s = time.monotonic()
         try:
-            took = [await measure(nodes, load, key, 0.1) for _ in range(tries)]
+            took = sorted([await measure(nodes, load, key, 0.1) for _ in range(tries)])
         finally:
             await load.stop()
-    took.sort()
     rate = load.calls / (time.monotonic() - began_s)
-    figures = {name: round(took[int(part * (tries - 1))] * 1000, 1) for name, part in (("p50", 0.5), ("p99", 0.99))}
-    print(f"silent={silent} calls/s={rate:.0f} {figures} max={took[-1] * 1000:.1f} ms")
+    figures = [round(took[int(part * (tries - 1))] * 1000, 1) for part in (0.5, 0.99, 1)]
+    print(f"silent={silent} {rate:.0f} calls/s, taken after the answer: p50, p99, max {figures} ms")  # noqa: T201
     assert took[-1] <= within_s, took

@@ -3,7 +3,16 @@
 from aiohttp import web
 
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec
-from gateway.server.admin.io import OF_ACCOUNT, parse_key_id, read_change, read_fields, respond_json, respond_list
+from gateway.server.admin.io import (
+    OF_ACCOUNT,
+    allow_in_force,
+    parse_key_id,
+    read_change,
+    read_fields,
+    respond_change,
+    respond_json,
+    respond_list,
+)
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
@@ -28,12 +37,13 @@ _BOUNDS = s.record(
     max_concurrency=s.maybe(s.COUNT),
     burst=s.maybe(s.COUNT),
 )
-ACCOUNT = s.extend(
+_ACCOUNT_FIELDS = s.extend(
     s.record(id=s.INTEGER, name=s.TEXT, status=STATUS, declared=s.FLAG, created_at=s.MOMENT, groups=s.array(s.TEXT)),
     **_BOUNDS["properties"],
     **STANDING["properties"],
 )
-KEY = s.extend(
+ACCOUNT = allow_in_force(_ACCOUNT_FIELDS)
+_KEY_FIELDS = s.extend(
     s.record(
         id=s.INTEGER,
         name=s.TEXT,
@@ -54,8 +64,9 @@ KEY = s.extend(
     **_BOUNDS["properties"],
     **STANDING["properties"],
 )
+KEY = allow_in_force(_KEY_FIELDS)
 """Of the secret only the last four characters are shown; ``locked`` lists the fields that an administrator has set."""
-_NEW_KEY = s.extend(KEY, secret=s.TEXT)
+_NEW_KEY = allow_in_force(s.extend(_KEY_FIELDS, secret=s.TEXT))
 
 
 async def list_accounts(request: web.Request) -> web.Response:
@@ -66,7 +77,9 @@ async def list_accounts(request: web.Request) -> web.Response:
 async def add_account(request: web.Request) -> web.Response:
     """Create an account."""
     fields = await read_change(request)
-    return respond_json(await request.app[SERVICES].auth.accounts.add_account(fields, request[ACTOR]), 201)
+    return await respond_change(
+        request, await request.app[SERVICES].auth.accounts.add_account(fields, request[ACTOR]), 201
+    )
 
 
 async def get_account(request: web.Request) -> web.Response:
@@ -84,14 +97,16 @@ async def get_own_account(request: web.Request) -> web.Response:
 async def edit_account(request: web.Request) -> web.Response:
     """Change fields of an account."""
     name, fields = request.match_info["name"], await read_change(request)
-    return respond_json(await request.app[SERVICES].auth.accounts.edit_account(name, fields, request[ACTOR]))
+    return await respond_change(
+        request, await request.app[SERVICES].auth.accounts.edit_account(name, fields, request[ACTOR])
+    )
 
 
 async def delete_account(request: web.Request) -> web.Response:
     """Delete an account and its keys."""
     name, confirm = request.match_info["name"], request.query.get("confirm")
     await request.app[SERVICES].auth.accounts.delete_account(name, request[ACTOR], confirm=confirm)
-    return respond_json({"name": name, "deleted": True})
+    return await respond_change(request, {"name": name, "deleted": True})
 
 
 async def list_keys(request: web.Request) -> web.Response:
@@ -108,7 +123,7 @@ async def add_key(request: web.Request) -> web.Response:
     the first, and the gateway generates their secret.
     """
     fields = await read_change(request)
-    return respond_json(await request.app[SERVICES].auth.accounts.add_key(fields, request[ACTOR]), 201)
+    return await respond_change(request, await request.app[SERVICES].auth.accounts.add_key(fields, request[ACTOR]), 201)
 
 
 async def get_key(request: web.Request) -> web.Response:
@@ -122,8 +137,8 @@ async def edit_key(request: web.Request) -> web.Response:
     An administrator unlocks a field by setting it to null, and the status by enabling the key.
     """
     fields = await read_change(request)
-    return respond_json(
-        await request.app[SERVICES].auth.accounts.edit_key(parse_key_id(request), fields, request[ACTOR])
+    return await respond_change(
+        request, await request.app[SERVICES].auth.accounts.edit_key(parse_key_id(request), fields, request[ACTOR])
     )
 
 
@@ -133,8 +148,8 @@ async def rotate_key(request: web.Request) -> web.Response:
     The old secret stays valid for ``overlap_h`` hours, until ``former_until``; with 0 it ends at once.
     """
     fields = await read_fields(request)
-    return respond_json(
-        await request.app[SERVICES].auth.accounts.rotate_key(parse_key_id(request), fields, request[ACTOR])
+    return await respond_change(
+        request, await request.app[SERVICES].auth.accounts.rotate_key(parse_key_id(request), fields, request[ACTOR])
     )
 
 
@@ -142,7 +157,7 @@ async def delete_key(request: web.Request) -> web.Response:
     """Delete an API key. A member cannot delete a key with fields in ``locked``."""
     key_id = parse_key_id(request)
     await request.app[SERVICES].auth.accounts.delete_key(key_id, request[ACTOR])
-    return respond_json({"id": key_id, "deleted": True})
+    return await respond_change(request, {"id": key_id, "deleted": True})
 
 
 CONFIRM = Query("confirm", "The name of the account: required for the only account and for your own.", s.TEXT)
@@ -153,12 +168,18 @@ ACCOUNT_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation("GET", "/accounts/{name}", get_account, answer=ACCOUNT),
     AdminOperation("PATCH", "/accounts/{name}", edit_account, takes=AccountSpec, partly=True, answer=ACCOUNT),
     AdminOperation(
-        "DELETE", "/accounts/{name}", delete_account, query=(CONFIRM,), answer=s.record(name=s.TEXT, deleted=s.FLAG)
+        "DELETE",
+        "/accounts/{name}",
+        delete_account,
+        query=(CONFIRM,),
+        answer=allow_in_force(s.record(name=s.TEXT, deleted=s.FLAG)),
     ),
     AdminOperation("GET", "/keys", list_keys, "viewer", query=(OF_ACCOUNT,), answer=s.listing(KEY)),
     AdminOperation("POST", "/keys", add_key, "member", takes=KeySpec, answer=_NEW_KEY, status=201),
     AdminOperation("GET", "/keys/{id}", get_key, "viewer", answer=KEY),
     AdminOperation("PATCH", "/keys/{id}", edit_key, "member", takes=KeySpec, partly=True, answer=KEY),
-    AdminOperation("DELETE", "/keys/{id}", delete_key, "member", answer=s.record(id=s.INTEGER, deleted=s.FLAG)),
+    AdminOperation(
+        "DELETE", "/keys/{id}", delete_key, "member", answer=allow_in_force(s.record(id=s.INTEGER, deleted=s.FLAG))
+    ),
     AdminOperation("POST", "/keys/{id}/rotate", rotate_key, "member", takes=RotateSpec, answer=_NEW_KEY),
 )

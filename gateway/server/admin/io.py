@@ -1,25 +1,47 @@
 """Parse admin API requests and build their responses."""
 
+from contextlib import suppress
 from typing import Any
 
 import orjson
 from aiohttp import web
 
-from gateway.errors import NotFound
+from gateway.errors import NotFound, StoreUnavailable
 from gateway.server.admin.operation import Query
+from gateway.server.context import SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_number
 from gateway.server.request_body import read_json
 from gateway.server.sessions import check_still_signed
+from gateway.storage.nodes import await_in_force
 
 LISTED, MAX_LISTED = 50, 1000
 LIMIT = Query("limit", f"Page size, {LISTED} by default and at most {MAX_LISTED}.", s.COUNT)
 OF_ACCOUNT = Query("account", "Only this account (a name).")
+_IN_FORCE = s.record(nodes=s.COUNT, of=s.COUNT, ms=s.COUNT)
+
+
+def allow_in_force(shape: s.Shape) -> s.Shape:
+    """Return the answer of a change: in a cluster it says at how many of its nodes the change is in force.
+
+    The answer waits ``ms`` milliseconds for them, 500 at the most. The others apply it within seconds.
+    """
+    return s.allow(shape, in_force=_IN_FORCE)
 
 
 def respond_json(value: Any, status: int = 200) -> web.Response:
     """Respond with JSON."""
     return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
+
+
+async def respond_change(request: web.Request, fields: dict[str, Any], status: int = 200) -> web.Response:
+    """Respond to a change of what every node holds in memory. In a cluster the answer says where it is in force."""
+    storage = request.app[SERVICES].storage
+    if storage.node is not None:
+        with suppress(StoreUnavailable):  # the change is stored
+            found = await await_in_force(storage.database)
+            fields = {**fields, "in_force": {"nodes": found.nodes, "of": found.total, "ms": found.ms}}
+    return respond_json(fields, status)
 
 
 def respond_list(items: list[Any]) -> web.Response:

@@ -13,24 +13,28 @@ from gateway.domain.price import ONE_PPM
 from gateway.domain.setting import GroupView, PriceSource, PriceView, SettingView, Source
 from gateway.errors import InvalidRequest
 from gateway.parsing import parse_spec
-from gateway.server.admin.io import read_change, respond_json, respond_list
+from gateway.server.admin.io import allow_in_force, read_change, respond_change, respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 
 _SOURCES: tuple[Source, ...] = get_args(Source)
 _PRICE_SOURCES: tuple[PriceSource, ...] = get_args(PriceSource)
-SETTING = s.record(
-    value=s.ANYTHING,
-    default=s.ANYTHING,
-    source=s.one_of(*_SOURCES),
-    editable=s.FLAG,
-    type=s.one_of("text", "integer", "number", "boolean", "list", "choice"),
-    choices=s.array(s.TEXT),
-    expected=s.maybe(s.TEXT),
-    about=s.TEXT,
+SETTING = allow_in_force(
+    s.record(
+        value=s.ANYTHING,
+        default=s.ANYTHING,
+        source=s.one_of(*_SOURCES),
+        editable=s.FLAG,
+        type=s.one_of("text", "integer", "number", "boolean", "list", "choice"),
+        choices=s.array(s.TEXT),
+        expected=s.maybe(s.TEXT),
+        about=s.TEXT,
+    )
 )
-GROUP = s.record(name=s.TEXT, price_multiplier=s.NUMBER, source=s.one_of(*_SOURCES), keys=s.COUNT, channels=s.COUNT)
+GROUP = allow_in_force(
+    s.record(name=s.TEXT, price_multiplier=s.NUMBER, source=s.one_of(*_SOURCES), keys=s.COUNT, channels=s.COUNT)
+)
 
 
 def _rates(amount: s.Shape) -> dict[str, s.Shape]:
@@ -74,14 +78,14 @@ async def put_setting(request: web.Request) -> web.Response:
     view = await request.app[SERVICES].admin.settings.put_setting(
         where["section"], where["key"], spec.value, request[ACTOR]
     )
-    return respond_json(_build_setting(view))
+    return await respond_change(request, _build_setting(view))
 
 
 async def delete_setting(request: web.Request) -> web.Response:
     """Remove a setting's stored value: the file's value applies again, or the default."""
     where = request.match_info
     view = await request.app[SERVICES].admin.settings.delete_setting(where["section"], where["key"], request[ACTOR])
-    return respond_json(_build_setting(view))
+    return await respond_change(request, _build_setting(view))
 
 
 async def list_groups(request: web.Request) -> web.Response:
@@ -94,14 +98,14 @@ async def put_group(request: web.Request) -> web.Response:
     fields = await read_change(request)
     view = await request.app[SERVICES].admin.settings.put_group(request.match_info["name"], fields, request[ACTOR])
     groups = await _list_groups(request, [view])
-    return respond_json(next(group for group in groups if group["name"] == view.name))
+    return await respond_change(request, next(group for group in groups if group["name"] == view.name))
 
 
 async def delete_group(request: web.Request) -> web.Response:
     """Remove a group's price multiplier; its keys and channels stay."""
     name = request.match_info["name"]
     await request.app[SERVICES].admin.settings.delete_group(name, request[ACTOR])
-    return respond_json({"name": name, "deleted": True})
+    return await respond_change(request, {"name": name, "deleted": True})
 
 
 async def list_prices(request: web.Request) -> web.Response:
@@ -139,7 +143,9 @@ SETTING_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation("DELETE", "/settings/{section}/{key}", delete_setting, answer=SETTING),
     AdminOperation("GET", "/groups", list_groups, answer=s.listing(GROUP)),
     AdminOperation("PUT", "/groups/{name}", put_group, takes=GroupSpec, partly=True, answer=GROUP),
-    AdminOperation("DELETE", "/groups/{name}", delete_group, answer=s.record(name=s.TEXT, deleted=s.FLAG)),
+    AdminOperation(
+        "DELETE", "/groups/{name}", delete_group, answer=allow_in_force(s.record(name=s.TEXT, deleted=s.FLAG))
+    ),
     AdminOperation(
         "GET",
         "/prices",

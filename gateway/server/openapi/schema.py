@@ -57,6 +57,13 @@ def extend(shape: Shape, **fields: Shape) -> Shape:
     return record(**{**shape["properties"], **fields})
 
 
+def allow(shape: Shape, **fields: Shape) -> Shape:
+    """A record that may have these fields, too."""
+    return _shape(
+        **{**shape, "properties": {**shape["properties"], **{name: dict(each) for name, each in fields.items()}}}
+    )
+
+
 def listing(items: Shape, **fields: Shape) -> Shape:
     """A list in the form of the OpenAI API."""
     return record(object=one_of("list"), data=array(items), **fields)
