@@ -4,9 +4,11 @@ import hmac
 import secrets
 from collections.abc import Callable
 
+from gateway.auth.short_lived import ShortLived
 from gateway.domain.passkey import CHALLENGE_MS
 
 _EXPIRY, _RANDOM, _CODE = 8, 16, 32
+_KIND = "used_challenge"
 _BODY = _EXPIRY + _RANDOM
 """Bytes. The random part is as long as WebAuthn asks for (section 13.4.3)."""
 
@@ -18,30 +20,28 @@ class Challenges:
     no visitor can push out the challenges of others by asking for many.
 
     Args:
+        values: keeps which were used.
+        key: of the code, 32 bytes; None: random ones, so that a restart voids every challenge.
         clock: Unix seconds.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, values: ShortLived, clock: Callable[[], float], *, key: bytes | None = None) -> None:
+        self._values = values
         self._clock = clock
-        self._key = secrets.token_bytes(32)
-        self._used: dict[bytes, int] = {}
+        self._key = key or secrets.token_bytes(32)
 
     def make(self, purpose: str) -> bytes:
         """Return a new challenge for ``purpose``."""
         body = (self._now_ms() + CHALLENGE_MS).to_bytes(_EXPIRY, "big") + secrets.token_bytes(_RANDOM)
         return body + self._sign(body, purpose)
 
-    def use(self, challenge: bytes, purpose: str) -> bool:
-        """Use up a challenge; return whether it was valid for ``purpose``."""
+    async def use(self, challenge: bytes, purpose: str) -> bool:
+        """Use up a challenge; return whether it was valid for ``purpose``. Raises ``StoreUnavailable``."""
         body, code = challenge[:_BODY], challenge[_BODY:]
         if len(code) != _CODE or not hmac.compare_digest(code, self._sign(body, purpose)):
             return False
-        now_ms, until_ms = self._now_ms(), int.from_bytes(body[:_EXPIRY], "big")
-        if now_ms >= until_ms or challenge in self._used:
-            return False
-        self._used = {used: until for used, until in self._used.items() if until > now_ms}
-        self._used[challenge] = until_ms
-        return True
+        until_ms = int.from_bytes(body[:_EXPIRY], "big")
+        return self._now_ms() < until_ms and await self._values.put(_KIND, body, b"", until_ms)
 
     def _sign(self, body: bytes, purpose: str) -> bytes:
         return hmac.digest(self._key, body + purpose.encode(), "sha256")

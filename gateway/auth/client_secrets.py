@@ -1,6 +1,6 @@
 """Client secrets: short-lived keys with which a browser opens realtime sessions in the name of an API key.
 
-They are kept in memory only, and as digests: a restart of the gateway ends them.
+They are kept as digests: in memory, where a restart of the gateway ends them, or for all nodes of a cluster.
 """
 
 import secrets
@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
+import orjson
 
 from gateway.auth.api_keys import ApiKeyAuthenticator
+from gateway.auth.short_lived import ShortLived
 from gateway.domain.account import Caller
 from gateway.errors import InvalidApiKey, RateLimited
 
@@ -18,6 +20,7 @@ MAX_SECRETS = 2_000
 MAX_PER_KEY = 200
 """Valid client secrets of one API key."""
 _BYTES = 24
+_KIND = "client_secret"
 
 
 @attrs.frozen
@@ -42,33 +45,38 @@ class ClientSecrets:
 
     Args:
         api_keys: the API keys, whose digest is used.
+        values: keeps them.
         clock: Unix seconds.
     """
 
-    def __init__(self, api_keys: ApiKeyAuthenticator, clock: Callable[[], float]) -> None:
+    def __init__(self, api_keys: ApiKeyAuthenticator, values: ShortLived, clock: Callable[[], float]) -> None:
         self._api_keys = api_keys
+        self._values = values
         self._clock = clock
-        self._secrets: dict[bytes, ClientSecret] = {}
 
-    def create(self, caller: Caller, model: str | None, session: dict[str, Any], ttl_s: int) -> tuple[str, int]:
-        """Return a new client secret of the caller's API key, and when it expires (Unix s). Raises ``RateLimited``."""
-        now_s = self._clock()
-        valid = {digest: kept for digest, kept in self._secrets.items() if kept.expires_s > now_s}
-        own = [kept.expires_s for kept in valid.values() if kept.key_id == caller.key.id]
-        if len(own) >= MAX_PER_KEY or len(valid) >= MAX_SECRETS:
-            wait_s = min(own or [kept.expires_s for kept in valid.values()]) - now_s
-            raise RateLimited("There are too many valid client secrets", retry_after_s=max(1, int(wait_s)))
+    async def create(self, caller: Caller, model: str | None, session: dict[str, Any], ttl_s: int) -> tuple[str, int]:
+        """Return a new client secret of the caller's API key, and when it expires (Unix s).
+
+        Raises ``RateLimited``, ``StoreUnavailable``.
+        """
+        now_s, key_id = self._clock(), caller.key.id
+        own, total, first_ms = await self._values.measure(_KIND, key_id)
+        if own >= MAX_PER_KEY or total >= MAX_SECRETS:
+            wait_s = max(1, int(first_ms / 1000 - now_s))
+            raise RateLimited("There are too many valid client secrets", retry_after_s=wait_s)
         secret = f"{PREFIX}{secrets.token_hex(_BYTES)}"
-        made = ClientSecret(caller.key.id, model, session, int(now_s) + ttl_s)
-        self._secrets = {**valid, self._api_keys.digest(secret): made}
+        made = ClientSecret(key_id, model, session, int(now_s) + ttl_s)
+        await self._values.put(
+            _KIND, self._api_keys.digest(secret), orjson.dumps(attrs.asdict(made)), made.expires_s * 1000, key_id
+        )
         return secret, made.expires_s
 
-    def find(self, secret: str) -> tuple[Caller, ClientSecret]:
+    async def find(self, secret: str) -> tuple[Caller, ClientSecret]:
         """Return the caller with the API key of a client secret. Raises the error of a key that cannot be used."""
-        found = self._secrets.get(self._api_keys.digest(secret))
+        kept = await self._values.find(_KIND, self._api_keys.digest(secret))
+        found = None if kept is None else ClientSecret(**orjson.loads(kept))
         caller = self._api_keys.find_caller(found.key_id) if found is not None else None
-        now_s = self._clock()
-        if found is None or caller is None or found.expires_s <= now_s:
+        if found is None or caller is None:
             raise InvalidApiKey("The client secret is unknown or has expired", should_retry=False)
-        caller.check_usable(now_s)
+        caller.check_usable(self._clock())
         return caller, found

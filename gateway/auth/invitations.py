@@ -7,6 +7,7 @@ from collections.abc import Callable
 import attrs
 
 from gateway.auth.sessions import ClientInfo, NewSession, SessionService, build_audit, digest_reference, make_reference
+from gateway.auth.short_lived import ShortLived
 from gateway.domain.account import Account
 from gateway.domain.audit_log import GATEWAY, KINDS, Actor
 from gateway.domain.member import LINK_GONE, MEMBER_NAME, Credential, InviteLink, Member
@@ -18,6 +19,8 @@ ONLY_PASSKEYS = (
     "Your second factor is a passkey, which a reset link cannot ask for: sign in with the passkey alone, or ask an "
     "administrator to remove your passkeys"
 )
+_SETUP = ("setup", b"token")
+_NEVER_MS = 2**62
 FIRST_ACCOUNT = "local"
 """The first administrator's account, if it exists."""
 
@@ -38,6 +41,7 @@ class Invitations:
         members: the repository of members and links.
         accounts: the account repository.
         sessions: creates the session.
+        values: keeps the token of the first administrator's link.
         clock: Unix seconds.
     """
 
@@ -47,13 +51,14 @@ class Invitations:
         accounts: AccountRepository,
         sessions: SessionService,
         *,
+        values: ShortLived,
         clock: Callable[[], float],
     ) -> None:
         self._members = members
         self._accounts = accounts
         self._sessions = sessions
         self._clock = clock
-        self._setup_token = make_reference()
+        self._values = values
         self._setting_up = asyncio.Lock()
 
     async def find_setup_token(self) -> str | None:
@@ -61,7 +66,11 @@ class Invitations:
 
         None if there is an active one, or if members have no passwords.
         """
-        return None if not self._sessions.is_local or await self._members.is_administered() else self._setup_token
+        if not self._sessions.is_local or await self._members.is_administered():
+            return None
+        while (kept := await self._values.find(*_SETUP)) is None:  # another node may be making one
+            await self._values.put(*_SETUP, make_reference().encode(), _NEVER_MS)
+        return kept.decode()
 
     async def set_up(self, token: str, name: str, passphrase: str, visitor: ClientInfo) -> NewSession:
         """Create the first administrator and sign it in. Raises ``NotFound`` for the token, ``InvalidRequest``."""
@@ -72,8 +81,13 @@ class Invitations:
                 raise NotFound(LINK_GONE, param="token", should_retry=False)
             kept = await self._sessions.hash_passphrase(passphrase, name)
             account = await self._choose_account()
-            made = await self._add(Member(0, account.id, name, "administrator", passphrase=kept), visitor, None)
-            self._setup_token = make_reference()
+            if not await self._values.remove(*_SETUP):  # it has just been used at another node
+                raise NotFound(LINK_GONE, param="token", should_retry=False)
+            try:
+                made = await self._add(Member(0, account.id, name, "administrator", passphrase=kept), visitor, None)
+            except BaseException:
+                await self._values.put(*_SETUP, expected.encode(), _NEVER_MS)
+                raise
         return await self._let_in(made, visitor)
 
     async def open_link(self, token: str) -> OpenedInvite:
@@ -111,7 +125,7 @@ class Invitations:
     ) -> NewSession:
         if member.passkeys and member.totp is None:
             raise Conflict(ONLY_PASSKEYS)
-        proof = self._sessions.prove(member, code, visitor)
+        proof = await self._sessions.prove(member, code, visitor)
         kept = await self._sessions.hash_passphrase(passphrase, member.name)
         after = attrs.evolve(member, passphrase=kept)
         audit = build_audit(_act(member, visitor), "member.passphrase_changed", member, self._now_ms())

@@ -3,8 +3,9 @@
 import hashlib
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
 
 import attrs
 
@@ -84,6 +85,16 @@ class _Table:
         return count if count is not None and self._clock() < count.at_s + FORGOTTEN_S else None
 
 
+class Throttle(Protocol):
+    """Attempts by name and address, of one process or of all nodes of a cluster."""
+
+    def attempt(
+        self, name: str, address: str, fails: type[Exception] = ..., *, is_whole: bool = ...
+    ) -> AbstractAsyncContextManager[None]:
+        """Run the block as one attempt. Raises ``RateLimited``."""
+        ...
+
+
 class LoginThrottle:
     """Attempts by name and address, in memory.
 
@@ -98,23 +109,21 @@ class LoginThrottle:
         self._most = most
         self._at_home: OrderedDict[bytes, None] = OrderedDict()
 
-    @contextmanager
-    def attempt(
+    @asynccontextmanager
+    async def attempt(
         self, name: str, address: str, fails: type[Exception] = WrongPassphrase, *, is_whole: bool = True
-    ) -> Iterator[None]:
+    ) -> AsyncIterator[None]:
         """Run the block as one attempt, which fails if the block raises ``fails``.
 
         It counts from its start, so that parallel attempts gain nothing. ``is_whole`` False: its success opens no
         session yet, and earlier failures stay counted. Raises ``RateLimited``.
         """
         network = find_subnet(address)
-        pair, named, placed = _key(name, network), _key(name), _key(network)
+        pair, named, placed = make_name(name, network), make_name(name), make_name(network)
         wait_s = self._pairs.find_wait_s(pair)
         if pair not in self._at_home:
             wait_s = max(wait_s, self._names.find_wait_s(named), self._addresses.find_wait_s(placed))
-        if wait_s > 0:
-            seconds = math.ceil(wait_s)
-            raise RateLimited(f"Too many wrong tries: wait {seconds} s", retry_after_s=seconds)
+        refuse(wait_s)
         take_back = [self._pairs.count(pair), self._names.count(named), self._addresses.count(placed)]
         try:
             yield
@@ -135,6 +144,14 @@ class LoginThrottle:
             self._at_home.popitem(last=False)
 
 
-def _key(*parts: str) -> bytes:
+def refuse(wait_s: float) -> None:
+    """Raise ``RateLimited`` if there is a wait."""
+    if wait_s > 0:
+        seconds = math.ceil(wait_s)
+        raise RateLimited(f"Too many wrong tries: wait {seconds} s", retry_after_s=seconds)
+
+
+def make_name(*parts: str) -> bytes:
+    """Return what a name and an address are counted under."""
     # A user may type a passphrase into the name's field: only its digest is kept here.
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -1,13 +1,13 @@
 """Passkeys of members: registered on the account page; they sign in alone, or after the passphrase."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
 import orjson
 
 from gateway.auth.challenges import Challenges
-from gateway.auth.login_throttle import LoginThrottle
+from gateway.auth.login_throttle import Throttle
 from gateway.auth.sessions import ClientInfo, CurrentUser, NewSession, SessionService, build_audit, note_refusal
 from gateway.auth.webauthn_check import (
     EXTRA,
@@ -55,7 +55,7 @@ class PasskeyService:
         sessions: opens sessions and checks the passphrase of a member.
         audit_log: gets refusals of known passkeys.
         throttle: slows down guessing; that of ``sessions``.
-        clock: Unix seconds.
+        challenges: makes and checks them.
     """
 
     def __init__(
@@ -64,16 +64,16 @@ class PasskeyService:
         members: MemberRepository,
         sessions: SessionService,
         audit_log: AuditLogRepository,
-        throttle: LoginThrottle,
+        throttle: Throttle,
         *,
-        clock: Callable[[], float],
+        challenges: Challenges,
     ) -> None:
         self._passkeys = passkeys
         self._members = members
         self._sessions = sessions
         self._audit_log = audit_log
         self._throttle = throttle
-        self._challenges = Challenges(clock)
+        self._challenges = challenges
 
     def find_obstacle(self, site: RelyingParty | None) -> Literal["passphrases", "extra", "site"] | None:
         """Return why passkeys cannot be used at ``site``: sign-in, installation or address. None: they can."""
@@ -121,7 +121,7 @@ class PasskeyService:
     ) -> Passkey:
         """Store a new passkey. Raises ``InvalidRequest`` if the answer is not valid, ``Conflict``."""
         challenge = parse_challenge(answer.client_data)
-        if not self._challenges.use(challenge, _write_registration(signed)):
+        if not await self._challenges.use(challenge, _write_registration(signed)):
             raise InvalidRequest("The registration took too long, or is not of this session: start again")
         try:
             made = await check_attestation(answer, challenge, site)
@@ -176,7 +176,7 @@ class PasskeyService:
         """
         passkey = await self._passkeys.find_passkey(answer.credential_id)
         member = None if passkey is None else await self._members.find_member(passkey.member_id)
-        with self._throttle.attempt("" if member is None else member.name, visitor.address):
+        async with self._throttle.attempt("" if member is None else member.name, visitor.address):
             if passkey is None or member is None:
                 note_refusal(None, visitor)
                 raise WrongPassphrase(NOT_ACCEPTED)
@@ -191,8 +191,8 @@ class PasskeyService:
     async def _check(self, site: RelyingParty, passkey: Passkey, member: Member, answer: Assertion) -> PasskeyUse:
         """Verify an answer (WebAuthn, section 7.2). Raises ``NotVerified``."""
         challenge = parse_challenge(answer.client_data)
-        is_alone = self._challenges.use(challenge, _ALONE)
-        if not is_alone and not self._challenges.use(challenge, _write_second(member)):
+        is_alone = await self._challenges.use(challenge, _ALONE)
+        if not is_alone and not await self._challenges.use(challenge, _write_second(member)):
             raise NotVerified("challenge")
         if answer.user_handle is not None and answer.user_handle != write_user_handle(member.id):
             raise NotVerified("user handle")

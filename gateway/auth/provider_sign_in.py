@@ -4,13 +4,13 @@ The provider decides about second factors.
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import attrs
 import orjson
 import structlog
 
-from gateway.auth.login_throttle import LoginThrottle
+from gateway.auth.login_throttle import Throttle
 from gateway.auth.oidc_provider import MAX_CODE, REFUSED, OidcProvider, Verified
 from gateway.auth.provider_members import BEGIN_AGAIN, ProviderMembers
 from gateway.auth.sessions import ClientInfo, CurrentUser, NewSession, SessionService, build_audit
@@ -53,7 +53,7 @@ class ProviderSignIn:
         audit_log: records refusals.
         throttle: slows down guessing.
         seal: encrypts ID tokens.
-        clock: Unix seconds.
+        flows: signs the cookies of flows.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class ProviderSignIn:
         people: ProviderMembers,
         identities: IdentityRepository,
         audit_log: AuditLogRepository,
-        throttle: LoginThrottle,
+        throttle: Throttle,
         seal: SecretBox,
-        clock: Callable[[], float],
+        flows: FlowSigner,
     ) -> None:
         self._providers = providers
         self._sessions = sessions
@@ -75,7 +75,7 @@ class ProviderSignIn:
         self._audit_log = audit_log
         self._throttle = throttle
         self._seal = seal.derive(PURPOSE)
-        self._flows = FlowSigner(clock)
+        self._flows = flows
 
     async def begin(self, name: str, redirect_uri: str, after: str, signed: CurrentUser | None = None) -> BegunFlow:
         """Begin a sign-in, or the linking of the member who is ``signed`` in.
@@ -97,11 +97,12 @@ class ProviderSignIn:
         """
         provider = self._get(name)
         flow = self._flows.open(cookie)
-        if flow is None or flow.provider != name or query.get("state") != flow.state or not self._flows.use_up(flow):
+        is_own = flow is not None and flow.provider == name and query.get("state") == flow.state
+        if flow is None or not is_own or not await self._flows.use_up(flow):
             log.warning("sign_in_refused", provider=name, address=visitor.address, reason="state")
             raise Forbidden(BEGIN_AGAIN, should_retry=False)
         # Per address only: the guesses of one client must not block the others.
-        with self._throttle.attempt(f"{name} {find_subnet(visitor.address)}", visitor.address, fails=Forbidden):
+        async with self._throttle.attempt(f"{name} {find_subnet(visitor.address)}", visitor.address, fails=Forbidden):
             try:
                 verified = await self._verify(provider, query, flow)
                 if not provider.spec.may_sign_in(verified.claims):

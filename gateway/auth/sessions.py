@@ -8,8 +8,9 @@ from contextlib import suppress
 import attrs
 import structlog
 
-from gateway.auth.login_throttle import LoginThrottle
+from gateway.auth.login_throttle import Throttle
 from gateway.auth.passwords import PasswordService
+from gateway.auth.short_lived import ShortLived
 from gateway.auth.totp import Enrolment, Totp, find_step
 from gateway.domain.account import Account
 from gateway.domain.audit_log import Actor, AuditRow
@@ -31,6 +32,7 @@ SEEN_EVERY_MS = 60_000
 """The last use of a session is written at most this often."""
 ENROLMENT_MS = 10 * 60 * 1000
 """How long a new second factor waits for its first code."""
+_ENROLMENT = "enrolment"
 _MAX_ADDRESS, _MAX_AGENT = 64, 256
 
 log = structlog.stdlib.get_logger(__name__)
@@ -86,6 +88,7 @@ class SessionService:
         hasher: compares hasher.
         factors: compares codes.
         throttle: slows down guessing.
+        values: keeps second factors that wait for their first code.
         clock: Unix seconds.
 
     Attributes:
@@ -97,8 +100,9 @@ class SessionService:
         members: MemberRepository,
         hasher: PasswordService,
         factors: Totp,
-        throttle: LoginThrottle,
+        throttle: Throttle,
         *,
+        values: ShortLived,
         clock: Callable[[], float],
     ) -> None:
         self._members = members
@@ -106,7 +110,7 @@ class SessionService:
         self._factors = factors
         self._throttle = throttle
         self._clock = clock
-        self._enrolments: dict[bytes, tuple[Enrolment, int]] = {}
+        self._values = values
         self.is_local = True
 
     @property
@@ -138,7 +142,7 @@ class SessionService:
         if not self.is_local:
             raise Forbidden(NO_PASSWORDS, should_retry=False)
         name = name.strip().lower()
-        with self._throttle.attempt(name, visitor.address):
+        async with self._throttle.attempt(name, visitor.address):
             member = await self._members.find_member_called(name)
             await self._check_passphrase(member, passphrase, visitor)
             if member is None:
@@ -210,7 +214,7 @@ class SessionService:
 
         Raises ``WrongPassphrase``, ``RateLimited``.
         """
-        with self._throttle.attempt(signed.member.name, visitor.address):
+        async with self._throttle.attempt(signed.member.name, visitor.address):
             await self._check_passphrase(signed.member, passphrase, visitor)
 
     async def check_passphrase(self, name: str, passphrase: str, visitor: ClientInfo) -> Member:
@@ -221,7 +225,7 @@ class SessionService:
         if not self.is_local:
             raise Forbidden(NO_PASSWORDS, should_retry=False)
         name = name.strip().lower()
-        with self._throttle.attempt(name, visitor.address, is_whole=False):
+        async with self._throttle.attempt(name, visitor.address, is_whole=False):
             member = await self._members.find_member_called(name)
             await self._check_passphrase(member, passphrase, visitor)
             if member is None:
@@ -239,10 +243,10 @@ class SessionService:
         """Create a second factor, to be confirmed by its first code. Raises ``Conflict`` if the member has one."""
         _check_has_none(signed.member)
         await self.check_consent(signed, passphrase, visitor)
-        now_ms = self.now_ms
-        self._enrolments = {key: value for key, value in self._enrolments.items() if value[1] > now_ms}
         enrolment = self._factors.enrol(signed.member.name)
-        self._enrolments[signed.session.digest] = enrolment, now_ms + ENROLMENT_MS
+        own, until_ms = signed.session.digest, self.now_ms + ENROLMENT_MS
+        await self._values.remove(_ENROLMENT, own)
+        await self._values.put(_ENROLMENT, own, enrolment.secret.encode(), until_ms)
         return enrolment
 
     async def confirm(self, signed: CurrentUser, code: str, visitor: ClientInfo) -> list[str]:
@@ -252,16 +256,17 @@ class SessionService:
         now: another session has confirmed it, perhaps another person's.
         """
         _check_has_none(signed.member)
-        enrolment, until_ms = self._enrolments.get(signed.session.digest, (None, 0))
-        if enrolment is None or self.now_ms >= until_ms:
+        kept = await self._values.find(_ENROLMENT, signed.session.digest)
+        if kept is None:
             raise Conflict("No second factor is being set up: start again")
-        step = find_step(enrolment.secret, "".join(code.split()), self._clock())
+        secret = kept.decode()
+        step = find_step(secret, "".join(code.split()), self._clock())
         if step is None:
             raise InvalidRequest("This is not the code that is shown now: is your device's clock right?", param="code")
-        after, codes = self._factors.give(signed.member, enrolment.secret, step)
+        after, codes = self._factors.give(signed.member, secret, step)
         audit = build_audit(signed.act(visitor.address), "member.second_factor_added", signed.member, self.now_ms)
         await self._members.put_member(signed.member, after, audit)
-        self._enrolments.pop(signed.session.digest, None)
+        await self._values.remove(_ENROLMENT, signed.session.digest)
         return codes
 
     async def remove_second_factor(self, signed: CurrentUser, passphrase: str, code: str, visitor: ClientInfo) -> None:
@@ -269,15 +274,15 @@ class SessionService:
         member = signed.member
         if member.totp is None:
             raise Conflict("You have no second factor")
-        with self._throttle.attempt(member.name, visitor.address):
+        async with self._throttle.attempt(member.name, visitor.address):
             await self._check_passphrase(member, passphrase, visitor)
             self._prove(member, code, visitor)
         audit = build_audit(signed.act(visitor.address), "member.second_factor_removed", member, self.now_ms)
         await self._members.put_member(member, attrs.evolve(member, totp=None, recovery=()), audit)
 
-    def prove(self, member: Member, code: str | None, visitor: ClientInfo) -> Credential:
+    async def prove(self, member: Member, code: str | None, visitor: ClientInfo) -> Credential:
         """Verify a code if something else stands for the passphrase. Raises as ``sign_in``."""
-        with self._throttle.attempt(member.name, visitor.address):
+        async with self._throttle.attempt(member.name, visitor.address):
             return self._prove(member, code, visitor)
 
     async def _check_passphrase(self, member: Member | None, passphrase: str, visitor: ClientInfo) -> None:

@@ -12,10 +12,13 @@ from collections.abc import Callable
 import attrs
 import orjson
 
+from gateway.auth.short_lived import ShortLived
+
 FLOW_S = 600
 """How long a member may take at the provider."""
 _STATE_BYTES, _DIGEST_BYTES = 32, 32
 _SEPARATOR = "."
+_KIND = "used_flow"
 
 
 @attrs.frozen
@@ -40,16 +43,18 @@ class Flow:
 
 
 class FlowSigner:
-    """Makes and opens the cookies of flows, under a key that a restart replaces.
+    """Makes and opens the cookies of flows.
 
     Args:
+        values: keeps which flows have ended.
+        key: signs, 32 bytes; None: random ones, so that a restart voids every cookie.
         clock: Unix seconds.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, values: ShortLived, clock: Callable[[], float], *, key: bytes | None = None) -> None:
+        self._values = values
         self._clock = clock
-        self._key = secrets.token_bytes(_DIGEST_BYTES)
-        self._used: dict[str, int] = {}
+        self._key = key or secrets.token_bytes(_DIGEST_BYTES)
 
     def begin(self, provider: str, redirect_uri: str, after: str, session: str = "") -> tuple[Flow, str]:
         """Return a new flow and its cookie."""
@@ -66,13 +71,9 @@ class FlowSigner:
         flow = Flow(**orjson.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4))))
         return flow if self._clock() < flow.expires_s else None
 
-    def use_up(self, flow: Flow) -> bool:
-        """Return whether the flow has not ended before; now it has."""
-        now_s = self._clock()
-        self._used = {state: until for state, until in self._used.items() if until > now_s}
-        is_new = flow.state not in self._used
-        self._used[flow.state] = flow.expires_s
-        return is_new
+    async def use_up(self, flow: Flow) -> bool:
+        """Return whether the flow has not ended before; now it has. Raises ``StoreUnavailable``."""
+        return await self._values.put(_KIND, flow.state.encode(), b"", flow.expires_s * 1000)
 
     def find_nonce(self, flow: Flow) -> str:
         return self._derive("nonce", flow.state)

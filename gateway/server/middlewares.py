@@ -161,7 +161,7 @@ async def _find_caller(request: web.Request) -> Caller:
         try:
             caller = services.auth.api_keys.authenticate(authorization)
         except InvalidApiKey:
-            found = find_secret_caller(request, authorization)
+            found = await find_secret_caller(request, authorization)
             if found is None:
                 raise
             caller = found

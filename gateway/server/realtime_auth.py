@@ -39,7 +39,7 @@ def find_protocol_key(request: web.Request) -> str | None:
     return None
 
 
-def find_secret_caller(request: web.Request, authorization: str | None) -> Caller | None:
+async def find_secret_caller(request: web.Request, authorization: str | None) -> Caller | None:
     """Return the caller whose client secret ``authorization`` has; None if it has none.
 
     Sets ``request[CLIENT_SECRET]``. Raises ``InvalidApiKey``, also for any other path than that of sessions.
@@ -50,7 +50,7 @@ def find_secret_caller(request: web.Request, authorization: str | None) -> Calle
         return None
     if request.path != REALTIME_PATH:
         raise InvalidApiKey("A client secret opens realtime sessions only", should_retry=False)
-    caller, request[CLIENT_SECRET] = request.app[SERVICES].auth.client_secrets.find(secret)
+    caller, request[CLIENT_SECRET] = await request.app[SERVICES].auth.client_secrets.find(secret)
     return caller
 
 

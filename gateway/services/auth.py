@@ -1,19 +1,22 @@
 """Open authentication: accounts and API keys, members and their sessions."""
 
+import hmac
 import time
 from contextlib import AsyncExitStack
 from functools import partial
 
 from gateway.auth.accounts import AccountService
 from gateway.auth.api_keys import ApiKeyAuthenticator
+from gateway.auth.challenges import Challenges
 from gateway.auth.client_secrets import ClientSecrets
 from gateway.auth.declared import declare
 from gateway.auth.invitations import Invitations
-from gateway.auth.login_throttle import LoginThrottle
+from gateway.auth.login_throttle import FORGOTTEN_S, LoginThrottle, Throttle
 from gateway.auth.members import Members
 from gateway.auth.passkeys import PasskeyService
 from gateway.auth.passwords import PasswordService
 from gateway.auth.sessions import SessionService
+from gateway.auth.short_lived import MemoryValues, ShortLived
 from gateway.auth.totp import Totp
 from gateway.domain.audit_log import GATEWAY
 from gateway.options import AppOptions
@@ -57,8 +60,9 @@ def open_members(services: Services, accounts: AccountService, stack: AsyncExitS
     repository = MemberRepository(database)
     hasher = PasswordService()
     stack.callback(hasher.close)
-    throttle = LoginThrottle(time.monotonic)
-    sessions = SessionService(repository, hasher, Totp(services.routing.secret_box), throttle, clock=clock)
+    throttle, values = open_throttle(services), open_values(services)
+    factors = Totp(services.routing.secret_box)
+    sessions = SessionService(repository, hasher, factors, throttle, values=values, clock=clock)
     sessions.is_local = local = services.options.config.server.local_sign_in
     account_repository = AccountRepository(database)
     members = Members(repository, account_repository, clock=clock)
@@ -66,12 +70,41 @@ def open_members(services: Services, accounts: AccountService, stack: AsyncExitS
     members.changing = accounts.changing
     members.is_local = local
     accounts.find_groups = partial(_find_groups, services)
-    invitations = Invitations(repository, account_repository, sessions, clock=clock)
+    invitations = Invitations(repository, account_repository, sessions, values=values, clock=clock)
+    challenges = Challenges(values, clock, key=derive_key(services, "challenges"))
+    audit_log = AuditLogRepository(database)
     passkeys = PasskeyService(
-        PasskeyRepository(database), repository, sessions, AuditLogRepository(database), throttle, clock=clock
+        PasskeyRepository(database), repository, sessions, audit_log, throttle, challenges=challenges
     )
-    client_secrets = ClientSecrets(accounts.directory, clock)
+    client_secrets = ClientSecrets(accounts.directory, values, clock)
     return AuthServices(accounts, accounts.directory, members, sessions, invitations, passkeys, client_secrets)
+
+
+def open_values(services: Services) -> ShortLived:
+    """Open what keeps short-lived values: memory, or the database that the nodes of a cluster share."""
+    if services.storage.node is None:
+        return MemoryValues(services.clock)
+    from gateway.storage.shared_values import SharedValues  # noqa: PLC0415 - only in a cluster
+
+    return SharedValues(services.storage.database, services.routing.secret_box, services.clock)
+
+
+def open_throttle(services: Services, space: str = "") -> Throttle:
+    """Open what slows down guessing, at this process or at all nodes of a cluster."""
+    if services.storage.node is None:
+        return LoginThrottle(time.monotonic)
+    from gateway.auth.shared_throttle import SharedThrottle  # noqa: PLC0415 - only in a cluster
+    from gateway.storage.failed_sign_ins import FailedSignIns  # noqa: PLC0415
+
+    failures = FailedSignIns(services.storage.database, int(FORGOTTEN_S * 1000))
+    return SharedThrottle(failures, open_values(services), services.clock, space=space)
+
+
+def derive_key(services: Services, purpose: str) -> bytes | None:
+    """Return a key that every node of a cluster derives; None if there is no other node."""
+    if services.storage.node is None:
+        return None
+    return hmac.digest(services.options.folder.secret("pepper"), f"sign-in, {purpose}".encode(), "sha256")
 
 
 def _find_groups(services: Services) -> set[str]:

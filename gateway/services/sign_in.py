@@ -3,11 +3,12 @@
 import time
 from typing import TYPE_CHECKING
 
-from gateway.auth.login_throttle import LoginThrottle
 from gateway.auth.provider_members import ProviderMembers
+from gateway.auth.sign_in_flow import FlowSigner
 from gateway.config.extras import describe_missing
 from gateway.config.loader import ConfigError
 from gateway.server.context import Services
+from gateway.services.auth import derive_key, open_throttle, open_values
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.identities import IdentityRepository
@@ -38,7 +39,7 @@ def open_sign_in(services: Services) -> "ProviderSignIn | None":
         people=people,
         identities=identities,
         audit_log=AuditLogRepository(database),
-        throttle=LoginThrottle(time.monotonic),
+        throttle=open_throttle(services, "provider"),
         seal=services.routing.secret_box,
-        clock=clock,
+        flows=FlowSigner(open_values(services), clock, key=derive_key(services, "flows")),
     )

@@ -39,12 +39,12 @@ async def await_in_force(database: Database, wait_s: float = WAIT_S) -> InForce:
     Raises ``StoreUnavailable``.
     """
     began_s = time.monotonic()
-    ((change,),) = await database.read(_NEWEST)
+    change = (await database.read(_NEWEST))[0][0]
     statement, pause_s = _COUNT.bindparams(change=change), _FIRST_PAUSE_S
     while True:
-        ((nodes, total),) = await database.read(statement)
+        (counted,) = await database.read(statement)
         took_s = time.monotonic() - began_s
-        if nodes >= total or took_s >= wait_s:
-            return InForce(nodes, total, round(took_s * 1000))
+        if counted.nodes >= counted.total or took_s >= wait_s:
+            return InForce(counted.nodes, counted.total, round(took_s * 1000))
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

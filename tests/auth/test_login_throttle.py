@@ -1,27 +1,45 @@
-"""Who guesses waits, and nobody else."""
+"""Who guesses waits, and nobody else: counted by one process, and by the nodes of a cluster."""
 
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, suppress
 
 import pytest
+from sqlalchemy import text
 
-from gateway.auth.login_throttle import FORGOTTEN_S, OF_ADDRESS, OF_NAME, OF_PAIR, LoginThrottle
+from gateway.auth.login_throttle import FORGOTTEN_S, OF_ADDRESS, OF_NAME, OF_PAIR, LoginThrottle, Throttle
+from gateway.auth.shared_throttle import SharedThrottle
 from gateway.domain.member import SecondFactorNeeded, WrongPassphrase
 from gateway.errors import RateLimited, StoreUnavailable
+from gateway.storage.database import Database, open_database
+from gateway.storage.encryption import SecretBox
+from gateway.storage.failed_sign_ins import FailedSignIns
+from gateway.storage.shared_values import SharedValues
+from tests.support.postgres import SharedPostgres
 
 HOME, AWAY = "192.0.2.1", "198.51.100.7"
 
 
 class Door:
-    """Somebody tries at a clock that stands still between."""
+    """Somebody tries at a clock that stands still between, at one of some nodes after the other."""
 
-    def __init__(self, **options: int) -> None:
+    def __init__(self, throttles: Sequence[Throttle] = ()) -> None:
         self.now = 1000.0
-        self.delays = LoginThrottle(lambda: self.now, **options)
+        self.throttles = list(throttles)
+        self._tries = 0
 
-    def try_in(self, name: str = "ann", address: str = HOME, why: type[Exception] | None = WrongPassphrase) -> int:
+    def clock(self) -> float:
+        return self.now
+
+    def next(self) -> Throttle:
+        self._tries += 1
+        return self.throttles[self._tries % len(self.throttles)]
+
+    async def try_in(
+        self, name: str = "ann", address: str = HOME, why: type[Exception] | None = WrongPassphrase
+    ) -> int:
         """One try that ends so; how long it is told to wait instead, 0 where it was looked at."""
         try:
-            with self.delays.attempt(name, address):
+            async with self.next().attempt(name, address):
                 if why is not None:
                     raise why("") if why is StoreUnavailable else why()
         except RateLimited as limited:
@@ -30,123 +48,143 @@ class Door:
             pass
         return 0
 
-    def guess(self, count: int, name: str = "ann", address: str = HOME) -> None:
+    async def guess(self, count: int, name: str = "ann", address: str = HOME) -> None:
         """So many wrong tries, each when it may."""
         for _ in range(count):
-            while wait := self.try_in(name, address):
+            while wait := await self.try_in(name, address):
                 self.now += wait
 
 
-def test_five_tries_are_free_and_then_each_waits_twice_as_long() -> None:
-    door, waits = Door(), []
+class Shared:
+    """The counts of two nodes on one database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def open(self, door: Door) -> Throttle:
+        values = SharedValues(self.database, SecretBox(bytes(32)), door.clock)
+        return SharedThrottle(FailedSignIns(self.database, int(FORGOTTEN_S * 1000)), values, door.clock)
+
+
+@pytest.fixture
+async def shared(shared_postgres: SharedPostgres) -> AsyncIterator[Shared]:
+    database = await open_database(await shared_postgres.empty())
+    yield Shared(database)
+    await database.close()
+
+
+@pytest.fixture(params=["memory", "shared"])
+def door(request: pytest.FixtureRequest) -> Door:
+    made = Door()
+    if request.param == "memory":
+        made.throttles = [LoginThrottle(made.clock)]
+    else:
+        nodes: Shared = request.getfixturevalue("shared")
+        made.throttles = [nodes.open(made), nodes.open(made)]
+    return made
+
+
+async def test_five_tries_are_free_and_then_each_waits_twice_as_long(door: Door) -> None:
+    waits = []
     for _ in range(16):
-        wait = door.try_in()
+        wait = await door.try_in()
         waits.append(wait)
         if wait:
             door.now += wait
-            assert door.try_in() == 0
+            assert await door.try_in() == 0
     assert waits[:5] == [0] * 5
     assert waits[5:] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
 
 
-def test_the_right_passphrase_is_not_looked_at_meanwhile() -> None:
-    door = Door()
-    door.guess(OF_PAIR.free)
-    assert door.try_in(why=None) == 1
+async def test_the_right_passphrase_is_not_looked_at_meanwhile(door: Door) -> None:
+    await door.guess(OF_PAIR.free)
+    assert await door.try_in(why=None) == 1
     door.now += 0.5
-    assert door.try_in(why=None) == 1
+    assert await door.try_in(why=None) == 1
     door.now += 0.5
-    assert door.try_in(why=None) == 0
+    assert await door.try_in(why=None) == 0
 
 
-def test_asking_too_early_makes_it_no_longer() -> None:
-    door = Door()
-    door.guess(OF_PAIR.free)
-    assert {door.try_in() for _ in range(50)} == {1}
+async def test_asking_too_early_makes_it_no_longer(door: Door) -> None:
+    await door.guess(OF_PAIR.free)
+    assert {await door.try_in() for _ in range(50)} == {1}
     door.now += 1
-    assert door.try_in() == 0
+    assert await door.try_in() == 0
 
 
-def test_a_right_one_forgives_what_was_wrong_before() -> None:
-    door = Door()
+async def test_a_right_one_forgives_what_was_wrong_before(door: Door) -> None:
     for _ in range(3):
-        door.guess(OF_PAIR.free - 1)
-        assert door.try_in(why=None) == 0
+        await door.guess(OF_PAIR.free - 1)
+        assert await door.try_in(why=None) == 0
 
 
-def test_wrong_ones_are_forgotten_after_a_while() -> None:
-    door = Door()
-    door.guess(OF_PAIR.free + 3)
+async def test_wrong_ones_are_forgotten_after_a_while(door: Door) -> None:
+    await door.guess(OF_PAIR.free + 3)
     door.now += FORGOTTEN_S
-    assert [door.try_in() for _ in range(OF_PAIR.free + 1)] == [0] * OF_PAIR.free + [1]
+    assert [await door.try_in() for _ in range(OF_PAIR.free + 1)] == [0] * OF_PAIR.free + [1]
 
 
-def test_what_is_nobodys_mistake_counts_for_nothing() -> None:
-    door = Door()
+async def test_what_is_nobodys_mistake_counts_for_nothing(door: Door) -> None:
     for why in (SecondFactorNeeded, StoreUnavailable) * 20:
-        assert door.try_in(why=why) == 0
+        assert await door.try_in(why=why) == 0
 
 
-def test_a_code_that_is_asked_for_does_not_forgive_wrong_ones() -> None:
+async def test_a_code_that_is_asked_for_does_not_forgive_wrong_ones(door: Door) -> None:
     """Whoever knows the passphrase still has no more than so many guesses at the code."""
-    door, looked_at = Door(), 0
+    looked_at = 0
     for _ in range(20):
-        door.try_in(why=SecondFactorNeeded)
-        looked_at += door.try_in() == 0
+        await door.try_in(why=SecondFactorNeeded)
+        looked_at += await door.try_in() == 0
     assert looked_at == OF_PAIR.free
 
 
-def test_asking_for_a_code_after_a_wait_does_not_begin_it_anew() -> None:
-    door = Door()
-    door.guess(OF_PAIR.free)
+async def test_asking_for_a_code_after_a_wait_does_not_begin_it_anew(door: Door) -> None:
+    await door.guess(OF_PAIR.free)
     door.now += 1
-    assert door.try_in(why=SecondFactorNeeded) == 0
-    assert door.try_in(why=None) == 0
+    assert await door.try_in(why=SecondFactorNeeded) == 0
+    assert await door.try_in(why=None) == 0
 
 
-def test_tries_at_once_get_no_more_than_tries_in_turn() -> None:
-    door, inside = Door(), 0
-    with suppress(RateLimited), ExitStack() as tries:
-        for _ in range(20):
-            tries.enter_context(door.delays.attempt("ann", HOME))
-            inside += 1
+async def test_tries_at_once_get_no_more_than_tries_in_turn(door: Door) -> None:
+    inside = 0
+    with suppress(RateLimited):
+        async with AsyncExitStack() as tries:
+            for _ in range(20):
+                await tries.enter_async_context(door.next().attempt("ann", HOME))
+                inside += 1
     assert inside == OF_PAIR.free
-    assert door.try_in() == 0, "and what came to nothing counts for nothing"
+    assert await door.try_in() == 0, "and what came to nothing counts for nothing"
 
 
-def test_others_from_elsewhere_do_not_wait() -> None:
-    door = Door()
-    door.guess(OF_PAIR.free + 4)
-    assert door.try_in() > 0
-    assert door.try_in("bob") == 0
-    assert door.try_in("ann", AWAY) == 0
+async def test_others_from_elsewhere_do_not_wait(door: Door) -> None:
+    await door.guess(OF_PAIR.free + 4)
+    assert await door.try_in() > 0
+    assert await door.try_in("bob") == 0
+    assert await door.try_in("ann", AWAY) == 0
 
 
-def test_many_addresses_guess_at_one_name_no_faster() -> None:
-    door = Door()
-    waits = [door.try_in("ann", f"203.0.{n // 256}.{n % 256}") for n in range(OF_NAME.free + 5)]
+async def test_many_addresses_guess_at_one_name_no_faster(door: Door) -> None:
+    waits = [await door.try_in("ann", f"203.0.{n // 256}.{n % 256}") for n in range(OF_NAME.free + 5)]
     assert waits[: OF_NAME.free] == [0] * OF_NAME.free
     assert all(waits[OF_NAME.free :])
     for n in range(200):
-        door.now += door.try_in("ann", f"203.1.0.{n}")
-    assert 0 < door.try_in("ann", AWAY) <= OF_NAME.longest_s
+        door.now += await door.try_in("ann", f"203.1.0.{n}")
+    assert 0 < await door.try_in("ann", AWAY) <= OF_NAME.longest_s
 
 
-def test_a_member_gets_in_from_home_whoever_guesses_elsewhere() -> None:
+async def test_a_member_gets_in_from_home_whoever_guesses_elsewhere(door: Door) -> None:
     """Nobody shuts a member out for ever by guessing at its name."""
-    door = Door()
-    assert door.try_in(why=None) == 0
+    assert await door.try_in(why=None) == 0
     for n in range(OF_NAME.free * 3):
-        door.try_in("ann", f"203.0.113.{n}")
-    assert door.try_in("ann", AWAY, why=None) > 0
-    assert door.try_in(why=None) == 0
+        await door.try_in("ann", f"203.0.113.{n}")
+    assert await door.try_in("ann", AWAY, why=None) > 0
+    assert await door.try_in(why=None) == 0
 
 
-def test_one_address_guesses_at_many_names_no_faster() -> None:
-    door = Door()
-    waits = [door.try_in(f"name-{n}") for n in range(OF_ADDRESS.free + 5)]
+async def test_one_address_guesses_at_many_names_no_faster(door: Door) -> None:
+    waits = [await door.try_in(f"name-{n}") for n in range(OF_ADDRESS.free + 5)]
     assert waits == [0] * OF_ADDRESS.free + [1] * 5
-    assert door.try_in("name-0", AWAY) == 0
+    assert await door.try_in("name-0", AWAY) == 0
 
 
 @pytest.mark.parametrize(
@@ -159,28 +197,43 @@ def test_one_address_guesses_at_many_names_no_faster() -> None:
         ("", "no address", True),
     ],
 )
-def test_an_address_that_a_caller_chooses_by_itself_is_no_other(one: str, other: str, *, same: bool) -> None:
+async def test_an_address_that_a_caller_chooses_by_itself_is_no_other(
+    door: Door, one: str, other: str, *, same: bool
+) -> None:
+    await door.guess(OF_PAIR.free, address=one)
+    assert (await door.try_in(address=other) > 0) is same
+
+
+async def test_what_is_remembered_is_bounded_and_the_newest_stay() -> None:
     door = Door()
-    door.guess(OF_PAIR.free, address=one)
-    assert (door.try_in(address=other) > 0) is same
-
-
-def test_what_is_remembered_is_bounded_and_the_newest_stay() -> None:
-    door = Door(most=50)
+    delays = LoginThrottle(door.clock, most=50)
+    door.throttles = [delays]
     for n in range(200):
-        door.try_in(f"home-{n}", f"10.1.{n}.1", why=None)
-        door.try_in(f"name-{n}", f"10.0.{n}.1")
-    tables = (door.delays._pairs, door.delays._names, door.delays._addresses)
+        await door.try_in(f"home-{n}", f"10.1.{n}.1", why=None)
+        await door.try_in(f"name-{n}", f"10.0.{n}.1")
+    tables = (delays._pairs, delays._names, delays._addresses)
     assert [len(table._counts) for table in tables] == [50, 50, 50]
-    assert len(door.delays._at_home) == 50
-    door.guess(OF_PAIR.free - 1, "name-199", "10.0.199.1")
-    assert door.try_in("name-199", "10.0.199.1") == 1
-    door.guess(OF_PAIR.free - 1, "name-0", "10.0.0.1")
-    assert door.try_in("name-0", "10.0.0.1") == 0
+    assert len(delays._at_home) == 50
+    await door.guess(OF_PAIR.free - 1, "name-199", "10.0.199.1")
+    assert await door.try_in("name-199", "10.0.199.1") == 1
+    await door.guess(OF_PAIR.free - 1, "name-0", "10.0.0.1")
+    assert await door.try_in("name-0", "10.0.0.1") == 0
 
 
-def test_what_was_typed_for_a_name_is_not_kept() -> None:
+async def test_what_was_typed_for_a_name_is_not_kept() -> None:
     door = Door()
-    door.try_in("correct horse battery")
-    kept = repr([table._counts for table in (door.delays._pairs, door.delays._names)])
+    delays = LoginThrottle(door.clock)
+    door.throttles = [delays]
+    await door.try_in("correct horse battery")
+    kept = repr([table._counts for table in (delays._pairs, delays._names)])
     assert "horse" not in kept
+
+
+async def test_what_is_forgotten_leaves_the_database(shared: Shared) -> None:
+    door = Door()
+    door.throttles = [shared.open(door)]
+    await door.guess(2)
+    door.now += FORGOTTEN_S + 1
+    await door.try_in("bob", AWAY)
+    ((rows,),) = await shared.database.read(text("SELECT count(*) FROM failed_sign_ins"))
+    assert rows == 3, "one name, one address, and both together"

@@ -196,7 +196,7 @@ async def test_a_hash_of_another_cost_is_made_anew_when_its_owner_comes(services
     before = await services.add()
     dearer = PasswordService(HashCost(16, 1, 1))
     store, delays = services.store, services.sessions._throttle
-    sessions = SessionService(store, dearer, services.factors, delays, clock=services.clock)
+    sessions = SessionService(store, dearer, services.factors, delays, values=services.values, clock=services.clock)
     entry = await sessions.sign_in("ann", FROGS, None, HOME)
     after = await services.store.find_member(before.id)
     assert after is not None
@@ -326,7 +326,7 @@ async def test_a_second_factor_waits_ten_minutes_and_for_the_session_that_asked(
     with pytest.raises(Conflict):
         await services.sessions.confirm(here.signed, services.code(secret=secret), HOME)
     await enrol(services, there)
-    assert len(services.sessions._enrolments) == 1, "and what waited in vain is forgotten"
+    assert len(services.values) == 1, "and what waited in vain is forgotten"
 
 
 async def test_a_second_factor_that_was_confirmed_is_not_replaced_by_one_that_still_waits(

@@ -1,13 +1,14 @@
 """The cookie that binds a sign-in to its browser: signed, short-lived, and good once."""
 
+from gateway.auth.short_lived import MemoryValues
 from gateway.auth.sign_in_flow import FLOW_S, FlowSigner
 
 NOW_S = 1_800_000_000.0
 
 
-def make(now: list[float] | None = None) -> FlowSigner:
+def make(now: list[float] | None = None, values: MemoryValues | None = None) -> FlowSigner:
     times = now or [NOW_S]
-    return FlowSigner(lambda: times[0])
+    return FlowSigner(MemoryValues(lambda: times[0]) if values is None else values, lambda: times[0])
 
 
 def test_a_flow_is_opened_by_whoever_signed_it_until_it_expires() -> None:
@@ -31,16 +32,17 @@ def test_a_cookie_that_was_changed_is_none_of_ours() -> None:
     assert [signer.open(cookie) for cookie in wrong] == [None] * len(wrong)
 
 
-def test_a_flow_ends_once() -> None:
+async def test_a_flow_ends_once() -> None:
     now = [NOW_S]
-    signer = make(now)
+    values = MemoryValues(lambda: now[0])
+    signer = make(now, values)
     flow, _ = signer.begin("corp", "http://localhost/callback", "/console/")
-    assert signer.use_up(flow)
-    assert not signer.use_up(flow)
+    assert await signer.use_up(flow)
+    assert not await signer.use_up(flow)
     now[0] += FLOW_S + 1
     other, _ = signer.begin("corp", "http://localhost/callback", "/console/")
-    assert signer.use_up(other)
-    assert list(signer._used) == [other.state], "what has expired is forgotten"
+    assert await signer.use_up(other)
+    assert len(values) == 1, "what has expired is forgotten"
 
 
 def test_nonce_and_verifier_are_of_the_flow_and_not_in_its_cookie() -> None:

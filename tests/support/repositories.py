@@ -65,6 +65,9 @@ class LazyDatabase:
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
         return await (await self._open()).read(statement)
 
+    async def read_first(self, statement: Executable) -> Sequence[Row[Any]]:
+        return await (await self._open()).read_first(statement)
+
     async def read_long(self, statement: Executable) -> Sequence[Row[Any]]:
         return await (await self._open()).read_long(statement)
 

@@ -10,6 +10,7 @@ from gateway.auth.login_throttle import LoginThrottle
 from gateway.auth.members import Members
 from gateway.auth.passwords import HashCost, PasswordService
 from gateway.auth.sessions import ClientInfo, NewSession, SessionService
+from gateway.auth.short_lived import MemoryValues
 from gateway.auth.totp import STEP_S, Totp
 from gateway.domain.account import Account
 from gateway.domain.audit_log import AuditFilter, AuditRow
@@ -46,10 +47,12 @@ class SessionServices:
         self.audit_log = self.accounts.audit_log
         self.store = Store(self.accounts.database)
         self.factors = Totp(SecretBox(bytes(32)))
+        self.values = values = MemoryValues(self.clock)
+        throttle = LoginThrottle(lambda: self.now_s)
         self.sessions = SessionService(
-            self.store, PasswordService(CHEAP), self.factors, LoginThrottle(lambda: self.now_s), clock=self.clock
+            self.store, PasswordService(CHEAP), self.factors, throttle, values=values, clock=self.clock
         )
-        self.invitations = Invitations(self.store, self.accounts, self.sessions, clock=self.clock)
+        self.invitations = Invitations(self.store, self.accounts, self.sessions, values=values, clock=self.clock)
         self.members = Members(self.store, self.accounts, clock=self.clock)
 
     def clock(self) -> float:

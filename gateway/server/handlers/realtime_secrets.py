@@ -29,6 +29,6 @@ async def create_secret(request: web.Request, *, flat: bool) -> web.Response:
     if asked.model is not None:
         services.routing.router.route(caller, build_session_call(asked.model))
     check_settings(services, caller, asked.settings)
-    secret, expires_s = services.auth.client_secrets.create(caller, asked.model, asked.settings, asked.ttl_s)
+    secret, expires_s = await services.auth.client_secrets.create(caller, asked.model, asked.settings, asked.ttl_s)
     answer = build_secret_answer(asked, secret, expires_s, f"sess_{secrets.token_hex(12)}")
     return web.json_response(answer, headers={"Cache-Control": "no-store"})

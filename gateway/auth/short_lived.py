@@ -1,0 +1,77 @@
+"""What sign-in and client secrets keep for some minutes: in memory, or for all nodes of a cluster in the database."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import attrs
+
+
+class ShortLived(Protocol):
+    """Values by kind and name, until they expire. Every method raises ``StoreUnavailable``."""
+
+    async def put(self, kind: str, name: bytes, value: bytes, expires_ms: int, key_id: int | None = None) -> bool:
+        """Keep a value unless there is one already; return whether there was none."""
+        ...
+
+    async def find(self, kind: str, name: bytes) -> bytes | None:
+        """Return a value; None if there is none."""
+        ...
+
+    async def remove(self, kind: str, name: bytes) -> bool:
+        """Remove a value; return whether there was one."""
+        ...
+
+    async def measure(self, kind: str, key_id: int) -> tuple[int, int, int]:
+        """Return how many values a key has, how many there are, and when the first of them ends.
+
+        That is of the key's values if it has any, in Unix ms; 0 without any.
+        """
+        ...
+
+
+@attrs.frozen
+class _Value:
+    value: bytes
+    expires_ms: int
+    key_id: int | None
+
+
+class MemoryValues:
+    """The values of one process.
+
+    Args:
+        clock: Unix seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._values: dict[tuple[str, bytes], _Value] = {}
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    async def put(self, kind: str, name: bytes, value: bytes, expires_ms: int, key_id: int | None = None) -> bool:
+        """Keep a value unless there is one already; return whether there was none."""
+        now_ms = self._clock() * 1000
+        self._values = {path: kept for path, kept in self._values.items() if kept.expires_ms > now_ms}
+        if (kind, name) in self._values:
+            return False
+        self._values[kind, name] = _Value(value, expires_ms, key_id)
+        return True
+
+    async def find(self, kind: str, name: bytes) -> bytes | None:
+        """Return a value; None if there is none."""
+        kept = self._values.get((kind, name))
+        return None if kept is None or kept.expires_ms <= self._clock() * 1000 else kept.value
+
+    async def remove(self, kind: str, name: bytes) -> bool:
+        """Remove a value; return whether there was one."""
+        kept = self._values.pop((kind, name), None)
+        return kept is not None and kept.expires_ms > self._clock() * 1000
+
+    async def measure(self, kind: str, key_id: int) -> tuple[int, int, int]:
+        """Return how many values a key has, how many there are, and when the first of them ends (Unix ms)."""
+        now_ms = self._clock() * 1000
+        found = [kept for (of, _), kept in self._values.items() if of == kind and kept.expires_ms > now_ms]
+        own = [kept.expires_ms for kept in found if kept.key_id == key_id]
+        return len(own), len(found), min(own or [kept.expires_ms for kept in found], default=0)

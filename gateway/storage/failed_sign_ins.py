@@ -1,0 +1,104 @@
+"""Failed sign-ins, counted over all nodes of a cluster. Only a database on PostgreSQL has the table."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from sqlalchemy import bindparam, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.frozen import frozen
+from gateway.storage.database import Database
+
+_FIND = text("SELECT name, failures, at_ms FROM failed_sign_ins WHERE name IN :names AND at_ms > :since_ms").bindparams(
+    bindparam("names", expanding=True)
+)
+_PUT = text("""
+INSERT INTO failed_sign_ins (name, failures, at_ms) VALUES (:name, :failures, :at_ms)
+ON CONFLICT (name) DO UPDATE SET failures = excluded.failures, at_ms = excluded.at_ms
+""")
+_DELETE = text("DELETE FROM failed_sign_ins WHERE name IN :names").bindparams(bindparam("names", expanding=True))
+_PURGE = text("DELETE FROM failed_sign_ins WHERE at_ms <= :since_ms")
+_PURGED_EVERY_MS = 60_000
+
+
+@frozen
+class Failures:
+    """How many attempts have failed, the last one at ``at_ms`` (Unix ms)."""
+
+    count: int
+    at_ms: int
+
+
+Counts = Mapping[bytes, Failures]
+"""By digests of names and addresses."""
+
+
+class FailedSignIns:
+    """The ``failed_sign_ins`` table. Every method raises ``StoreUnavailable``.
+
+    Args:
+        database: the cluster's.
+        kept_ms: how long after the last one failures count.
+    """
+
+    def __init__(self, database: Database, kept_ms: int) -> None:
+        self._database = database
+        self._kept_ms = kept_ms
+        self._purged_ms = 0
+
+    async def find(self, names: Collection[bytes], now_ms: int) -> Counts:
+        """Return what is counted for some names."""
+        rows = await self._database.read(_FIND.bindparams(names=list(names), since_ms=now_ms - self._kept_ms))
+        return _read(rows)
+
+    async def count(self, names: Collection[bytes], now_ms: int, judge: Callable[[Counts], None]) -> Counts:
+        """Count one more failure for each name, unless ``judge`` raises; return what was counted before."""
+
+        async def work(connection: AsyncConnection) -> Counts:
+            await self._purge(connection, now_ms)
+            before = await self._find(connection, names, now_ms)
+            judge(before)
+            for name in sorted(names):
+                known = before.get(name)
+                await _put(connection, name, Failures(1 if known is None else known.count + 1, now_ms))
+            return before
+
+        return await self._database.write(work)
+
+    async def take_back(self, names: Collection[bytes], before: Counts, counted_ms: int, now_ms: int) -> None:
+        """Undo what ``count`` did at ``counted_ms``; ``before`` is what it returned."""
+
+        async def work(connection: AsyncConnection) -> None:
+            now = await self._find(connection, names, now_ms)
+            for name in sorted(now):
+                known = before.get(name)
+                counted = Failures(1 if known is None else known.count + 1, counted_ms)
+                if now[name] != counted:  # others have failed since
+                    await _put(connection, name, Failures(max(now[name].count - 1, 0), now[name].at_ms))
+                elif known is not None:
+                    await _put(connection, name, known)
+                else:
+                    await connection.execute(_DELETE, {"names": [name]})
+
+        await self._database.write(work)
+
+    async def forget(self, name: bytes) -> None:
+        """Forget the failures of a name."""
+        await self._database.change(_DELETE.bindparams(names=[name]))
+
+    async def _find(self, connection: AsyncConnection, names: Collection[bytes], now_ms: int) -> Counts:
+        rows = await connection.execute(_FIND, {"names": list(names), "since_ms": now_ms - self._kept_ms})
+        return _read(rows)
+
+    async def _purge(self, connection: AsyncConnection, now_ms: int) -> None:
+        if now_ms - self._purged_ms > _PURGED_EVERY_MS:
+            self._purged_ms = now_ms
+            await connection.execute(_PURGE, {"since_ms": now_ms - self._kept_ms})
+
+
+def _read(rows: Any) -> Counts:
+    return {bytes(row.name): Failures(row.failures, row.at_ms) for row in rows}
+
+
+async def _put(connection: AsyncConnection, name: bytes, failures: Failures) -> None:
+    await connection.execute(_PUT, {"name": name, "failures": failures.count, "at_ms": failures.at_ms})

@@ -1,0 +1,77 @@
+"""Short-lived values that the nodes of a cluster share, encrypted. Only a database on PostgreSQL has the table."""
+
+from collections.abc import Callable
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.storage.database import Database
+from gateway.storage.encryption import DecryptionFailed, SecretBox
+
+PURPOSE = "shared values"
+"""What the values are sealed for."""
+_PURGE = text("DELETE FROM shared_values WHERE expires_ms <= :now_ms")
+_PUT = text("""
+INSERT INTO shared_values (kind, name, key_id, value, expires_ms) VALUES (:kind, :name, :key_id, :value, :expires_ms)
+ON CONFLICT DO NOTHING
+""")
+_FIND = text("SELECT value FROM shared_values WHERE kind = :kind AND name = :name AND expires_ms > :now_ms")
+_REMOVE = text("DELETE FROM shared_values WHERE kind = :kind AND name = :name AND expires_ms > :now_ms")
+_MEASURE = text("""
+SELECT count(*) FILTER (WHERE key_id = :key_id) AS own, count(*) AS total,
+  coalesce(min(expires_ms) FILTER (WHERE key_id = :key_id), min(expires_ms), 0) AS first_ms
+FROM shared_values WHERE kind = :kind AND expires_ms > :now_ms
+""")
+
+
+class SharedValues:
+    """The ``shared_values`` table.
+
+    Args:
+        database: the cluster's.
+        seal: encrypts the values, each bound to its kind and name.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, database: Database, seal: SecretBox, clock: Callable[[], float]) -> None:
+        self._database = database
+        self._seal = seal.derive(PURPOSE)
+        self._clock = clock
+
+    async def put(self, kind: str, name: bytes, value: bytes, expires_ms: int, key_id: int | None = None) -> bool:
+        """Keep a value unless there is one already; return whether there was none."""
+        sealed = self._seal.seal(value, about=_write_about(kind, name))
+        row = {"kind": kind, "name": name, "key_id": key_id, "value": sealed, "expires_ms": expires_ms}
+
+        async def work(connection: AsyncConnection) -> bool:
+            await connection.execute(_PURGE, {"now_ms": self._now_ms()})
+            return bool((await connection.execute(_PUT, row)).rowcount)
+
+        return await self._database.write(work)
+
+    async def find(self, kind: str, name: bytes) -> bytes | None:
+        """Return a value; None if there is none, or it was encrypted with another master key."""
+        wanted = _FIND.bindparams(kind=kind, name=name, now_ms=self._now_ms())
+        for row in await self._database.read(wanted):
+            try:
+                return self._seal.open(bytes(row.value), about=_write_about(kind, name))
+            except DecryptionFailed:
+                return None
+        return None
+
+    async def remove(self, kind: str, name: bytes) -> bool:
+        """Remove a value; return whether there was one."""
+        return bool(await self._database.change(_REMOVE.bindparams(kind=kind, name=name, now_ms=self._now_ms())))
+
+    async def measure(self, kind: str, key_id: int) -> tuple[int, int, int]:
+        """Return how many values a key has, how many there are, and when the first of them ends (Unix ms)."""
+        statement = _MEASURE.bindparams(kind=kind, key_id=key_id, now_ms=self._now_ms())
+        (found,) = await self._database.read(statement)
+        return found.own, found.total, found.first_ms
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+
+def _write_about(kind: str, name: bytes) -> str:
+    return f"{kind}:{name.hex()}"
