@@ -83,11 +83,12 @@ class Invitations:
             account = await self._choose_account()
             if not await self._values.remove(*_SETUP):  # it has just been used at another node
                 raise NotFound(LINK_GONE, param="token", should_retry=False)
+            made = None
             try:
                 made = await self._add(Member(0, account.id, name, "administrator", passphrase=kept), visitor, None)
-            except BaseException:
-                await self._values.put(*_SETUP, expected.encode(), _NEVER_MS)
-                raise
+            finally:
+                if made is None:
+                    await self._values.put(*_SETUP, expected.encode(), _NEVER_MS)
         return await self._let_in(made, visitor)
 
     async def open_link(self, token: str) -> OpenedInvite:

@@ -60,14 +60,15 @@ class SharedThrottle:
         judge(await self._failures.find(names, self._now_ms()))  # what is refused takes no write
         counted_ms = self._now_ms()
         before = await self._failures.count(names, counted_ms, judge)
+        failed = False
         try:
             yield
         except fails:
+            failed = True
             raise
-        except BaseException:
-            await asyncio.shield(self._take_back(names, before, counted_ms))
-            raise
-        await self._take_back(names, before, counted_ms)
+        finally:
+            if not failed:
+                await asyncio.shield(self._take_back(names, before, counted_ms))
         if is_whole:
             await self._note_home(pair, at_home=at_home)
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import CliContext, call, create_key, run
+from gateway.cli.admin_client import CliContext, call, run
 from gateway.cli.billing import add_credit_commands
+from gateway.cli.new_key import create_key
 from gateway.cli.objects import call_object, edit_object
 from gateway.cli.options import (
     Command,

@@ -7,7 +7,6 @@ locks the data folder like any gateway.
 # its help, or calls a running gateway, starts faster without them.
 
 import asyncio
-import itertools
 import logging
 import re
 import sys
@@ -223,22 +222,6 @@ def _note_missing_nodes(answer: Json) -> None:
             "within 10 seconds takes no requests until it has: gateway nodes"
         )
         click.echo(late, err=True)
-
-
-async def create_key(admin: AdminClient, account: str | None, fields: Json) -> Json:
-    """Create a key of ``account``, or of the only account. If ``fields`` has no name, the key gets a free one."""
-    if account is None:
-        names = [listed["name"] for listed in (await admin.get("accounts"))["data"]]
-        if not names:
-            raise CliError("There is no account. Add one: gateway accounts add NAME")
-        if len(names) > 1:
-            raise CliError(f"There are several accounts. Pass --account: {', '.join(names)}")
-        account = names[0]
-    if "name" not in fields:
-        taken = {key["name"] for key in (await admin.get("keys"))["data"] if key["account"] == account}
-        number = next(number for number in itertools.count(len(taken) + 1) if f"key-{number}" not in taken)
-        fields = {"name": f"key-{number}", **fields}
-    return await admin.call("POST", "keys", body={"account": account, **fields})
 
 
 def run(context: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:

@@ -17,11 +17,11 @@ from gateway.cli.admin_client import (
     CliError,
     Json,
     call,
-    create_key,
     find_running,
     require_running,
     run,
 )
+from gateway.cli.new_key import create_key
 from gateway.cli.options import channel_command, running_command
 from gateway.cli.output import print_answer
 from gateway.cli.startup_message import choose_model

@@ -19,11 +19,11 @@ from gateway.cli.admin_client import (
     CliError,
     StartupError,
     awaits_models,
-    create_key,
     find_running,
     open_admin,
     run_without_trace,
 )
+from gateway.cli.new_key import create_key
 from gateway.cli.options import build_fields, changed_fields, new_fields
 from gateway.cli.startup_message import choose_model, print_startup_message
 from gateway.cli.text import clean, format_moment, format_usd

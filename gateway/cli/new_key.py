@@ -1,0 +1,21 @@
+"""Create an API key with the names that a command leaves out."""
+
+import itertools
+
+from gateway.cli.admin_client import AdminClient, CliError, Json
+
+
+async def create_key(admin: AdminClient, account: str | None, fields: Json) -> Json:
+    """Create a key of ``account``, or of the only account. If ``fields`` has no name, the key gets a free one."""
+    if account is None:
+        names = [listed["name"] for listed in (await admin.get("accounts"))["data"]]
+        if not names:
+            raise CliError("There is no account. Add one: gateway accounts add NAME")
+        if len(names) > 1:
+            raise CliError(f"There are several accounts. Pass --account: {', '.join(names)}")
+        account = names[0]
+    if "name" not in fields:
+        taken = {key["name"] for key in (await admin.get("keys"))["data"] if key["account"] == account}
+        number = next(number for number in itertools.count(len(taken) + 1) if f"key-{number}" not in taken)
+        fields = {"name": f"key-{number}", **fields}
+    return await admin.call("POST", "keys", body={"account": account, **fields})
