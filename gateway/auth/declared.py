@@ -1,9 +1,11 @@
 """Accounts and API keys that the configuration file declares."""
 
+import hmac
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
+import orjson
 
 from gateway.auth.accounts import AccountService
 from gateway.domain.account import Account, ApiKey
@@ -13,6 +15,12 @@ from gateway.domain.key_lock import LOCKABLE, lock
 
 KeyPath = tuple[int, str]
 """The id of a key's account, and the key's name in it."""
+
+
+def digest_declared(accounts: Iterable[AccountSpec], keys: Iterable[KeySpec], pepper: bytes) -> str:
+    """Return a digest of what a file declares, secrets included; without ``pepper`` nobody can try secrets by it."""
+    declared = [*map(attrs.asdict, accounts), *map(attrs.asdict, keys)]
+    return hmac.digest(pepper, orjson.dumps(declared, default=str), "sha256").hex()
 
 
 async def declare(service: AccountService, accounts: Iterable[AccountSpec], keys: Iterable[KeySpec]) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from types import MappingProxyType
 
 import structlog
@@ -129,6 +129,17 @@ class ClusterNode:
                 await self._current.wait()
         except TimeoutError:
             raise StoreUnavailable("The gateway's store does not answer") from None
+
+    def start_alone(self) -> AbstractAsyncContextManager[None]:
+        """Let no other node start, or bring in the accounts and keys of its file, while the block runs.
+
+        Raises ``StoreUnavailable``.
+        """
+        return self._session.start_alone()
+
+    async def put_digest(self, config_digest: str) -> None:
+        """Show the other nodes the digest of this node's configuration. Raises ``StoreUnavailable``."""
+        await self._session.put_digest(config_digest)
 
     async def close(self) -> None:
         """Stop in order: leave the cluster. Everything is stored before."""

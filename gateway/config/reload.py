@@ -5,6 +5,7 @@ Running requests keep their channel, price and reservation.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Literal
 
 import attrs
@@ -139,6 +140,7 @@ class Reloader:
     Attributes:
         changing: the lock to hold while the configuration is changed.
         certificate: read again by a reload; None without TLS.
+        declaring: entered while the accounts and keys of a file are stored; a cluster lets one node do so at a time.
     """
 
     def __init__(
@@ -164,6 +166,7 @@ class Reloader:
         self._clock = clock
         self.changing = asyncio.Lock()
         self.certificate: ServerCertificate | None = None
+        self.declaring: Callable[[Config], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
 
     async def reload(self, by: Actor = FILE) -> dict[str, Any]:
         """Read and apply the configuration; return what changed. The audit log names ``by``.
@@ -185,7 +188,8 @@ class Reloader:
             tariff = build_tariff(effective)
             before = {channel.name: channel for channel in router.catalog.channels}
             # The database first: only it can fail. The rest changes memory.
-            await declare(self._accounts, config.account, config.key)
+            async with self.declaring(declared.config):
+                await declare(self._accounts, config.account, config.key)
             await self._record(by, changes)
             await self._channels.declare(build_channels(config))
             router.models = build_models(config)

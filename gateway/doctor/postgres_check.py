@@ -1,7 +1,7 @@
 """The check of a database on a PostgreSQL server."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gateway.doctor.finding import Finding
 from gateway.storage.schema import REVISION
@@ -11,7 +11,7 @@ def check_server(url: str) -> Iterator[Finding]:
     """Check that the server answers and which schema its database has; a gateway may use it meanwhile."""
     try:
         # Its driver is an extra: without it the settings have a problem already.
-        from gateway.storage.postgres.address import describe_url, find_schema  # noqa: PLC0415
+        from gateway.storage.postgres.address import describe_url, find_configurations, find_schema  # noqa: PLC0415
     except ModuleNotFoundError:
         yield Finding("database", "skipped", "PostgreSQL was not asked: the extra postgres is not installed")
         return
@@ -26,3 +26,17 @@ def check_server(url: str) -> Iterator[Finding]:
     else:
         found = f"schema {schema}" if schema else "empty"
         yield Finding("database", "ok", f"The database {name} answers ({found}); files of a server are not checked")
+    if schema == REVISION:
+        yield from _compare_nodes(asyncio.run(find_configurations(url)))
+
+
+def _compare_nodes(nodes: Sequence[tuple[str, str]] | Exception) -> Iterator[Finding]:
+    """Check that live nodes have one configuration; a database without nodes is not spoken of."""
+    if isinstance(nodes, Exception) or not nodes:
+        return
+    kinds = len({digest for _, digest in nodes})
+    if kinds == 1:
+        yield Finding("nodes", "ok", f"{len(nodes)} live nodes have one configuration")
+    else:
+        fix = "Give every node the same file and environment, then: gateway reload at each"
+        yield Finding("nodes", "warning", f"{len(nodes)} live nodes have {kinds} different configurations", fix)

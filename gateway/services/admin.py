@@ -7,6 +7,7 @@ from gateway.server.admin.activity_feed import ActiveRequestsFeed
 from gateway.server.admin.request_history import RequestHistory
 from gateway.server.admin.route_explain import RouteExplainer
 from gateway.server.context import AdminServices, Services
+from gateway.services.declared import NodeFiles
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.settings import SettingRepository
@@ -30,6 +31,8 @@ def open_admin(services: Services) -> AdminServices:
         clock=clock,
     )
     reloader.certificate = options.certificate
+    if services.storage.node is not None:
+        reloader.declaring = NodeFiles(services, services.storage.node).declare_alone
     request_log = RequestLogRepository(database)
     return AdminServices(
         settings=SettingsService(services.live_config, reloader, setting_repository, clock=clock),

@@ -19,8 +19,8 @@ from gateway.auth.sessions import SessionService
 from gateway.auth.short_lived import MemoryValues, ShortLived
 from gateway.auth.totp import Totp
 from gateway.domain.audit_log import GATEWAY
-from gateway.options import AppOptions
 from gateway.server.context import AuthServices, Services
+from gateway.services.declared import NodeFiles
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.audit_log import AuditLogRepository
@@ -38,15 +38,21 @@ async def open_accounts(services: Services) -> tuple[AccountService, str | None]
     api_keys = ApiKeyAuthenticator(accounts, keys, pepper=options.folder.secret("pepper"), clock=options.clock)
     service = AccountService(accounts, keys, api_keys, services.billing.accounting, clock=options.clock)
     service.webhook_hosts = services.live_config.find_webhook_hosts
-    return service, await _declare(service, options)
+    return service, await _declare(service, services)
 
 
-async def _declare(service: AccountService, options: AppOptions) -> str | None:
+async def _declare(service: AccountService, services: Services) -> str | None:
     """Store the accounts and keys of the file. If there are none at all, create the first and return its secret."""
-    if options.declare:
+    options, node = services.options, services.storage.node
+    files = None if node is None else NodeFiles(services, node)
+    if options.declare and (files is None or await files.is_new(options.config)):
         await declare(service, options.config.account, options.config.key)
+        if files is not None:
+            await files.note(options.config)
     else:
         await service.reload()
+    if files is not None:
+        await files.warn_if_different()
     if await service.list_accounts():
         return None
     await service.add_account({"name": FIRST_ACCOUNT}, GATEWAY)

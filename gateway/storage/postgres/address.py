@@ -3,6 +3,7 @@
 import os
 import secrets
 import socket
+from collections.abc import Sequence
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg  # type: ignore[import-untyped]
@@ -10,6 +11,7 @@ import asyncpg  # type: ignore[import-untyped]
 CONNECT_S = 3.0
 NODE = "gateway node "
 """How the names of all connections of a node begin; its id and a space follow."""
+_CONFIGURATIONS = "SELECT id, config_digest FROM nodes WHERE state = 'live' ORDER BY id"
 _KEEP_ALIVE = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
 
 
@@ -57,6 +59,18 @@ async def find_schema(url: str) -> str | Exception:
             return str(await connection.fetchval("SELECT version_num FROM alembic_version"))
         except asyncpg.UndefinedTableError:
             return ""
+        finally:
+            connection.terminate()
+    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        return error
+
+
+async def find_configurations(url: str) -> Sequence[tuple[str, str]] | Exception:
+    """Return id and digest of the configuration of each live node, or why the database cannot be read."""
+    try:
+        connection = await Address(url).connect(statement_timeout="3s")
+        try:
+            return [tuple(row) for row in await connection.fetch(_CONFIGURATIONS)]
         finally:
             connection.terminate()
     except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:

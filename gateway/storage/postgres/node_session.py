@@ -67,6 +67,7 @@ UPDATE beats b SET beat = b.beat + 1, at_ms = NOW, seen_change = $3 FROM nodes n
 WHERE b.node = $1 AND n.id = $1 AND n.epoch = $2 AND n.state = 'live'
 RETURNING b.at_ms, (SELECT array_agg(id || ':' || epoch ORDER BY id) FROM nodes WHERE state = 'live') AS live
 """.replace("NOW", _NOW)
+_PUT_DIGEST = "UPDATE nodes SET config_digest = $2 WHERE id = $1"
 _CHANGES = f"SELECT sequence, kind, id FROM changes WHERE sequence > $1 ORDER BY sequence LIMIT {_MOST_CHANGES}"  # noqa: S608
 _BEATS = "SELECT n.id, n.epoch, b.beat FROM nodes n JOIN beats b ON b.node = n.id WHERE n.state = 'live'"
 # It waits for a transaction that has locked the row, because that node is writing: all of it counts, or nothing.
@@ -172,6 +173,12 @@ class NodeSession:
         """Return the number of the newest change."""
         async with self._own.lend(STATEMENT_S) as connection:
             return int(await connection.fetchval(_NEWEST))
+
+    async def put_digest(self, config_digest: str) -> None:
+        """Store the digest of this node's configuration."""
+        async with self._own.lend(STATEMENT_S) as connection:
+            await connection.execute(_PUT_DIGEST, self.node.id, config_digest)
+        self.node = attrs.evolve(self.node, config_digest=config_digest)
 
     async def lead(self) -> bool:
         """Become the one leader of the cluster if there is none; return whether this node is."""

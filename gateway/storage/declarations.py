@@ -1,0 +1,39 @@
+"""Which configuration files have declared accounts and keys in the database of a cluster, which is on PostgreSQL.
+
+A node that restarts with an old file must not undo what a newer one has declared.
+"""
+
+from collections.abc import Sequence
+
+import orjson
+from sqlalchemy import text
+
+from gateway.storage.database import Database
+
+_NAME = "declared"
+_MOST = 100
+_READ = text("SELECT value FROM cluster WHERE name = :name").bindparams(name=_NAME)
+_PUT = text("""
+INSERT INTO cluster (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = excluded.value
+""").bindparams(name=_NAME)
+
+
+class Declarations:
+    """Digests of what files declare, in the order in which it came into force.
+
+    Every method raises ``StoreUnavailable``. The caller sees to it that no other node declares meanwhile.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list_digests(self) -> Sequence[str]:
+        """Return the digests, oldest first; the last one is in force."""
+        for row in await self._database.read(_READ):
+            return list(orjson.loads(bytes(row.value)))
+        return []
+
+    async def add(self, digest: str) -> None:
+        """Put a digest last."""
+        kept = [known for known in await self.list_digests() if known != digest]
+        await self._database.change(_PUT.bindparams(value=orjson.dumps([*kept, digest][-_MOST:])))
