@@ -7,6 +7,7 @@ import asyncio
 import secrets
 import string
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 import attrs
@@ -23,6 +24,7 @@ from gateway.errors import Conflict, InvalidRequest
 from gateway.parsing import parse_spec
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
+from gateway.storage.merging import ChangedMeanwhile
 
 _ALPHABET = string.ascii_letters + string.digits
 MOST_KEYS, MOST_CHARS = 500, 4_096
@@ -31,6 +33,7 @@ keys again, and compiling a glob takes 20 us a character, on the event loop."""
 
 Fields = dict[str, Any]
 T = TypeVar("T", AccountSpec, KeySpec)
+R = TypeVar("R")
 
 
 async def _let_go(_account_id: int) -> None: ...
@@ -95,15 +98,19 @@ class AccountService:
     async def edit_account(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """Change some fields. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
         async with self.changing:
-            account = await self.get_account_noun(name, by)
-            _check_editable(account.declared, f"account {name!r}")
-            changed = _parse_change(build_account(account), fields, AccountSpec).apply(account)
-            self._check_groups(set(changed.groups) - set(account.groups), "groups")
-            if account.status == "active" and changed.status != "active":
-                await self.check_account_may_go(account.id)
-            await self.register.put_account(account, changed, by)
+            changed = await _try_twice(partial(self._edit_account, name, fields, by))
             await self.directory.reload()
         return await self._read_account(changed)
+
+    async def _edit_account(self, name: str, fields: Fields, by: Actor) -> Account:
+        account = await self.get_account_noun(name, by)
+        _check_editable(account.declared, f"account {name!r}")
+        changed = _parse_change(build_account(account), fields, AccountSpec).apply(account)
+        self._check_groups(set(changed.groups) - set(account.groups), "groups")
+        if account.status == "active" and changed.status != "active":
+            await self.check_account_may_go(account.id)
+        await self.register.put_account(account, changed, by)
+        return changed
 
     async def delete_account(self, name: str, by: Actor = OPERATOR, *, confirm: str | None = None) -> None:
         """Delete an account and its keys.
@@ -170,23 +177,27 @@ class AccountService:
         Raises ``NotFound``, ``InvalidRequest``, ``Forbidden``, ``Conflict``.
         """
         async with self.changing:
-            key = await self.get_key_noun(key_id, by)
-            _check_editable(key.declared, f"key {key_id}")
-            account = await self.register.get_owner(key)
-            spec = _parse_change(build_key(key, account.name), fields, KeySpec)
-            if by.scope is not None:
-                await self.get_account_noun(spec.account, by)
-            if spec.account != account.name or spec.secret is not None:
-                raise InvalidRequest("A key keeps its account and its secret; make another key", param="account")
-            self._check_key(spec, key, account, by)
-            changed = spec.apply(key)
-            if by.scope is None:
-                changed = lock(changed, fields)
-            else:
-                check_locks(key, changed)
-            await self.register.put_key(key, changed, account, by)
+            changed, account = await _try_twice(partial(self._edit_key, key_id, fields, by))
             await self.directory.reload()
         return await self._read_key(changed, account.name)
+
+    async def _edit_key(self, key_id: int, fields: Fields, by: Actor) -> tuple[ApiKey, Account]:
+        key = await self.get_key_noun(key_id, by)
+        _check_editable(key.declared, f"key {key_id}")
+        account = await self.register.get_owner(key)
+        spec = _parse_change(build_key(key, account.name), fields, KeySpec)
+        if by.scope is not None:
+            await self.get_account_noun(spec.account, by)
+        if spec.account != account.name or spec.secret is not None:
+            raise InvalidRequest("A key keeps its account and its secret; make another key", param="account")
+        self._check_key(spec, key, account, by)
+        changed = spec.apply(key)
+        if by.scope is None:
+            changed = lock(changed, fields)
+        else:
+            check_locks(key, changed)
+        await self.register.put_key(key, changed, account, by)
+        return changed, account
 
     async def rotate_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """Give a key a new ``secret``, which only this result contains. The present one stays valid for the overlap.
@@ -306,6 +317,14 @@ class AccountService:
             "last_used_at": None if used_s is None else build_time(int(used_s)),
             **self._accounting.describe(key),
         }
+
+
+async def _try_twice(edit: Callable[[], Awaitable[R]]) -> R:
+    """Edit again what another node has changed since it was read. Raises ``Conflict`` if that happens twice."""
+    try:
+        return await edit()
+    except ChangedMeanwhile:
+        return await edit()
 
 
 def make_secret() -> str:

@@ -18,7 +18,7 @@ KeyPath = tuple[int, str]
 
 
 def digest_declared(accounts: Iterable[AccountSpec], keys: Iterable[KeySpec], pepper: bytes) -> str:
-    """Return a digest of what a file declares, secrets included; without ``pepper`` nobody can try secrets by it."""
+    """Return a digest of what a file declares, secrets included; only who has ``pepper`` can try secrets by it."""
     declared = [*map(attrs.asdict, accounts), *map(attrs.asdict, keys)]
     return hmac.digest(pepper, orjson.dumps(declared, default=str), "sha256").hex()
 

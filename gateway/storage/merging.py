@@ -10,16 +10,21 @@ from gateway.errors import Conflict
 
 CHANGED_MEANWHILE = "Another user has changed the same settings: reload and try again"
 
+
+class ChangedMeanwhile(Conflict):
+    """What differs was changed since it was read."""
+
+
 T = TypeVar("T", Account, ApiKey, Channel)
 
 
 def merge_change(before: T, after: T, now: T) -> T:
     """Return ``now`` with the fields that differ between ``before`` and ``after``; others keep what others stored.
 
-    Raises ``Conflict`` if one of these fields was changed since ``before`` was read.
+    Raises ``ChangedMeanwhile`` if one of these fields was changed since ``before`` was read.
     """
     names = [field.name for field in attrs.fields(type(before)) if field.init]
     changes = {name: getattr(after, name) for name in names if getattr(after, name) != getattr(before, name)}
     if any(getattr(now, name) not in (getattr(before, name), change) for name, change in changes.items()):
-        raise Conflict(CHANGED_MEANWHILE)
+        raise ChangedMeanwhile(CHANGED_MEANWHILE)
     return attrs.evolve(now, **changes)
