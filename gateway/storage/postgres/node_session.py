@@ -143,7 +143,8 @@ class NodeSession:
                     raise
                 await asyncio.sleep(_PAUSE_S)
             else:
-                return
+                break
+        await self._log.open()
 
     async def register(self) -> int:
         """Begin a new epoch, free what earlier ones have claimed, and return the newest change."""
