@@ -1,13 +1,12 @@
 """Open this gateway as a node of a cluster: its database, its place among the nodes, and the clock that they share."""
 
 import hashlib
-import time
 from contextlib import AsyncExitStack
 
 import attrs
 
 from gateway import __version__
-from gateway.cluster.fence import FencedWriteQueue
+from gateway.cluster.fence import FencedWriteQueue, read_boot_time
 from gateway.cluster.node import ClusterNode
 from gateway.cluster.store_clock import StoreClock
 from gateway.config.schema import Config
@@ -46,7 +45,7 @@ async def open_node(
     session = NodeSession(address, own)
     database = await open_address(address, session)
     stack.push_async_callback(database.close)
-    queue, clock = FencedWriteQueue(), StoreClock(options.clock, time.monotonic)
+    queue, clock = FencedWriteQueue(), StoreClock(options.clock, read_boot_time)
     node = ClusterNode(session, queue, clock)
     stack.push_async_callback(node.close)
     await node.open()

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.cluster.fence import RIDE_THROUGH_S, FencedWriteQueue, read_boot_time
-from gateway.cluster.store_clock import SLOW_S, StoreClock
+from gateway.cluster.store_clock import SLOW_S, STEP_S, StoreClock
 from gateway.errors import StoreUnavailable
 from tests.support.request_records import make_row
 
@@ -77,3 +77,17 @@ def test_the_clock_is_the_stores_at_once_and_comes_to_it_slowly_from_then_on() -
     clock.observe(0, SLOW_S + 0.01)
     times.pass_by(50)
     assert clock.now() == pytest.approx(times.wall_s + 601), "an answer that took long tells nothing"
+
+
+def test_a_clock_of_the_machine_that_is_set_changes_nothing_and_a_machine_that_stood_still_is_corrected_at_once() -> None:
+    times = Times()
+    clock = StoreClock(lambda: times.wall_s, lambda: times.steady_s)
+    clock.observe(5_000_000, 0.0)
+    times.wall_s += 86_400
+    assert (clock.now(), clock.offset_s) == (5000.0, 4000.0 - 86_400)
+    times.pass_by(10)
+    assert clock.now() == 5010.0
+    clock.observe(round((5010 + STEP_S) * 1000), 0.0)
+    assert clock.now() == 5010.0, "within a minute it comes slowly"
+    clock.observe(6_000_000, 0.0)
+    assert clock.now() == 6000.0
