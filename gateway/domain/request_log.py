@@ -209,7 +209,7 @@ class RequestFilter:
         since_ms: settled then or later, Unix milliseconds.
         until_ms: settled before.
         text: a request's id, or a part of its error's code or text; case is ignored.
-        after: a row's sequence: only later ones, oldest first.
+        after: a cursor, ``next`` or ``newest`` of a page: only rows after it, oldest first.
         before: a row's sequence: only earlier ones.
     """
 
@@ -217,7 +217,7 @@ class RequestFilter:
     model: str | None = None
     status: int | None = None
     channel: str | None = None
-    after: int | None = None
+    after: str | None = None
     account_id: int | None = None
     outcome: Outcome | None = None
     verdict: Verdict | None = None
@@ -246,7 +246,7 @@ class RequestFilter:
         )
 
     def matches(self, stored: "StoredRequest") -> bool:
-        """Return whether a row is wanted."""
+        """Return whether a row is wanted, wherever it is after a cursor."""
         row = stored.row
         return (
             self.key_id in {None, row.key_id}
@@ -258,7 +258,6 @@ class RequestFilter:
             and self.verdict in {None, "error" if went_wrong(row) else "ok"}
             and (self.since_ms is None or row.settled_ms >= self.since_ms)
             and (self.until_ms is None or row.settled_ms < self.until_ms)
-            and (self.after is None or stored.sequence > self.after)
             and (self.before is None or stored.sequence < self.before)
             and self.unpriced in {None, row.unpriced}
             and (self.text is None or self._finds(row))
@@ -285,16 +284,16 @@ class RequestPage(Sequence[StoredRequest]):
 
     Attributes:
         more: there may be others.
-        next: the next request's ``before``, or with ``after`` its ``after``; with ``after`` always given.
+        next: the next request's ``before``, a sequence; or with ``after`` its ``after``, and always given.
         searched_ms: if ``more``, the time up to which rows were searched, Unix milliseconds.
-        newest: the sequence of the newest row of all; 0 if there is none.
+        newest: the ``after`` of a request for rows that are stored later than those of this page.
     """
 
     rows: tuple[StoredRequest, ...] = ()
     more: bool = False
-    next: int | None = None
+    next: str | None = None
     searched_ms: int | None = None
-    newest: int = 0
+    newest: str = "0"
 
     @overload
     def __getitem__(self, index: int) -> StoredRequest: ...

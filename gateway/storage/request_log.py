@@ -10,11 +10,11 @@ from typing import Any
 
 import attrs
 from sqlalchemy import ColumnElement, Select, TextClause, or_, select
-from sqlalchemy import func as sql
 
 from gateway.domain.request_log import UNHARMED, RequestFilter, RequestPage, StoredRequest, fold
 from gateway.storage.database import Database
 from gateway.storage.dialect import Folded
+from gateway.storage.request_cursor import Window, open_window
 from gateway.storage.row_mapping import parse_request
 from gateway.storage.schema import WRONG, requests
 
@@ -69,45 +69,49 @@ class RequestLogRepository:
         return [parse_request(row) for row in await self._database.read(found)]
 
     async def list_requests(self, wanted: RequestFilter, limit: int) -> RequestPage:
-        """Return the newest ``limit`` rows that match, oldest first; with ``after``, the oldest ones after it."""
-        (ends,) = await self._database.read(_ENDS)
-        first, newest = ends.first, ends.newest
-        if newest is None:
+        """Return the newest ``limit`` rows that match, oldest first; with ``after``, the oldest ones after it.
+
+        Raises ``InvalidRequest`` if ``after`` is no cursor of this database, ``StoreUnavailable``.
+        """
+        window = await open_window(self._database, wanted.after)
+        if window is None:
             return RequestPage(next=wanted.after)
-        whole = _PageQuery(first, newest + 1)
-        if wanted.after is not None:
-            whole = attrs.evolve(whole, low=max(first, wanted.after + 1))
+        whole = _PageQuery(window.low, window.high)
         if wanted.before is not None:
-            whole = attrs.evolve(whole, high=min(newest + 1, wanted.before))
+            whole = attrs.evolve(whole, high=min(whole.high, wanted.before))
         if wanted.request_id is None:
             whole = await self._narrow(wanted, whole)
             look = await self._choose(wanted, whole)
         else:
             look = attrs.evolve(whole, index="id")
-        statement = write_list(wanted, look).limit(limit + 1)
+        statement = write_list(wanted, look).where(*window.conditions).limit(limit + 1)
         found = [parse_request(row) for row in await self._database.read(statement)]
-        page = await self._write_page(wanted, whole, look, (found[:limit], len(found) > limit))
-        return attrs.evolve(page, newest=newest)
+        full = len(found) > limit
+        more = full or (look.low, look.high) != (whole.low, whole.high)
+        if wanted.after is None:
+            return await self._write_page(look, window, found[:limit], full=full, more=more)
+        return await self._write_following_page(look, window, found[:limit], full=full, more=more)
 
     async def _write_page(
-        self,
-        wanted: RequestFilter,
-        whole: _PageQuery,
-        look: _PageQuery,
-        found: tuple[list[StoredRequest], bool],
+        self, look: _PageQuery, window: Window, rows: list[StoredRequest], *, full: bool, more: bool
     ) -> RequestPage:
-        rows, full = found
-        more = full or (look.low, look.high) != (whole.low, whole.high)
-        searched_ms = None
-        if full and rows:
-            searched_ms = rows[-1].row.settled_ms
-        elif more:
-            searched_ms = await self._find_time(look.low if wanted.after is None else look.high - 1)
-        if wanted.after is not None:
-            end = rows[-1].sequence if full and rows else max(wanted.after, look.high - 1)
-            return RequestPage(tuple(rows), more, end, searched_ms)
-        end = rows[-1].sequence if full and rows else look.low
-        return RequestPage(tuple(reversed(rows)), more, end if more else None, searched_ms)
+        last = rows[-1] if full and rows else None
+        end = look.low if last is None else last.sequence
+        searched_ms = await self._find_searched(last, look.low) if more else None
+        return RequestPage(tuple(reversed(rows)), more, str(end) if more else None, searched_ms, window.newest)
+
+    async def _write_following_page(
+        self, look: _PageQuery, window: Window, rows: list[StoredRequest], *, full: bool, more: bool
+    ) -> RequestPage:
+        last = rows[-1] if full and rows else None
+        cursor = window.go_on(look.high - 1 if last is None else last.sequence, more=more)
+        more = more or window.is_cut
+        searched_ms = await self._find_searched(last, look.high - 1) if more else None
+        return RequestPage(tuple(rows), more, cursor, searched_ms, window.newest)
+
+    async def _find_searched(self, last: StoredRequest | None, sequence: int) -> int | None:
+        """Return the time up to which rows were searched: of the last one shown, or of the one at ``sequence``."""
+        return await self._find_time(sequence) if last is None else last.row.settled_ms
 
     async def _find_time(self, sequence: int) -> int | None:
         """Return when the row at ``sequence``, or the next one, was settled; None if there is none."""
@@ -157,10 +161,6 @@ class RequestLogRepository:
         return best
 
 
-_ENDS = select(
-    select(sql.min(_sequence)).scalar_subquery().label("first"),
-    select(sql.max(_sequence)).scalar_subquery().label("newest"),
-)
 _Find = Callable[[_PageQuery, Sequence[tuple[int, bool]]], _PageQuery]
 
 

@@ -368,7 +368,7 @@ def test_without_a_gateway_the_commands_open_the_folder_and_let_go_of_it(data: P
     assert json.loads(results["channels test --json"][1])["data"][0]["ok"] is True
     assert json.loads(results["models --json"][1])["data"][0]["channels"] == ["demo"]
     listed = json.loads(results["requests --json"][1])
-    assert (listed["data"], listed["more"], listed["newest"]) == ([], False, 0)
+    assert (listed["data"], listed["more"], listed["newest"]) == ([], False, "0")
     refused = {" ".join(command): code for command, (code, _, _) in zip(words, done, strict=True) if code}
     assert refused == {"requests --follow": 1, "keys show 1": 1}
     assert "no gateway runs" in results["requests --follow"][2]

@@ -68,11 +68,17 @@ async def walk(log: RequestLogRepository, wanted: RequestFilter, limit: int) -> 
             return
         assert page.next is not None
         if wanted.after is None:
-            assert wanted.before is None or page.next < wanted.before
-            wanted = attrs.evolve(wanted, before=page.next)
+            assert wanted.before is None or int(page.next) < wanted.before
+            wanted = attrs.evolve(wanted, before=int(page.next))
         else:
-            assert page.next > wanted.after
+            assert page.next != wanted.after
             wanted = attrs.evolve(wanted, after=page.next)
+
+
+def find_last(page: RequestPage) -> int:
+    """The sequence that the next page goes on from."""
+    assert page.next is not None
+    return int(page.next.split("-")[2] if "-" in page.next else page.next)
 
 
 MOMENTS = st.none() | st.integers(-5, ROWS + 5).map(lambda step: NOON_MS + step * STEP_MS)
@@ -106,20 +112,21 @@ async def test_page_by_page_exactly_what_is_wanted_is_found(
     logs: Logs, wanted: RequestFilter, limit: int, follows: int | None
 ) -> None:
     """Whatever is asked for together, from either end, in pages of any size."""
-    wanted = attrs.evolve(wanted, after=follows, before=None if follows is not None else wanted.before)
+    if follows is not None:
+        wanted = attrs.evolve(wanted, after=str(follows), before=None)
     everything: list[StoredRequest] = []
     async for page in walk(logs.database, wanted, limit):
         everything = [*everything, *page] if follows is not None else [*page, *everything]
-    assert [one.row for one in everything] == [one.row for one in logs.rows if wanted.matches(one)]
+    matching = [one for one in logs.rows if wanted.matches(one) and one.sequence > (follows or 0)]
+    assert [one.row for one in everything] == [one.row for one in matching]
     sequences = [one.sequence for one in everything]
     assert sequences == sorted(set(sequences))
 
 
 async def test_a_page_that_found_nothing_says_how_far_it_looked(logs: Logs) -> None:
     page = await logs.database.list_requests(RequestFilter(channel="nobody"), 5)
-    assert (len(page), page.more, page.newest) == (0, True, ROWS)
-    assert page.next == ROWS - 40 + 1
-    assert page.searched_ms == logs.rows[page.next - 1].row.settled_ms
+    assert (len(page), page.more, page.next) == (0, True, str(ROWS - 40 + 1))
+    assert page.searched_ms == logs.rows[ROWS - 40].row.settled_ms
 
 
 @pytest.mark.parametrize(
@@ -133,11 +140,11 @@ async def test_by_an_index_so_many_rows_are_looked_at_and_it_is_the_one_that_rea
     log = RequestLogRepository(database, in_order=15, by_index=7)
     found = [number + 1 for number in range(first, ROWS, every)]
     wanted = RequestFilter(**wish, channel="nobody")
-    assert (await log.list_requests(wanted, 5)).next == found[-7]
-    assert (await log.list_requests(attrs.evolve(wanted, after=0), 5)).next == found[6]
+    assert find_last(await log.list_requests(wanted, 5)) == found[-7]
+    assert find_last(await log.list_requests(attrs.evolve(wanted, after="0"), 5)) == found[6]
     furthest = RequestLogRepository(database, in_order=100, by_index=7)
-    assert (await furthest.list_requests(wanted, 5)).next == ROWS + 1 - 100
-    assert (await furthest.list_requests(attrs.evolve(wanted, after=0), 5)).next == 100
+    assert find_last(await furthest.list_requests(wanted, 5)) == ROWS + 1 - 100
+    assert find_last(await furthest.list_requests(attrs.evolve(wanted, after="0"), 5)) == 100
 
 
 async def test_the_last_page_leads_nowhere(logs: Logs) -> None:
@@ -147,27 +154,34 @@ async def test_the_last_page_leads_nowhere(logs: Logs) -> None:
 
 async def test_a_full_page_leads_on_from_its_oldest_row(logs: Logs) -> None:
     page = await logs.database.list_requests(RequestFilter(), 4)
-    assert ([one.sequence for one in page], page.more, page.next) == ([147, 148, 149, 150], True, 147)
+    assert ([one.sequence for one in page], page.more, page.next) == ([147, 148, 149, 150], True, "147")
     assert page.searched_ms == page[0].row.settled_ms
-    page = await logs.database.list_requests(RequestFilter(after=10), 4)
-    assert ([one.sequence for one in page], page.more, page.next) == ([11, 12, 13, 14], True, 14)
+    page = await logs.database.list_requests(RequestFilter(after="10"), 4)
+    assert ([one.sequence for one in page], page.more, find_last(page)) == ([11, 12, 13, 14], True, 14)
     assert page.searched_ms == page[-1].row.settled_ms
 
 
 async def test_whoever_follows_goes_on_after_all_that_was_looked_at(logs: Logs) -> None:
     """Also where nothing was found: else the same rows would be looked at for ever."""
-    assert (await logs.database.list_requests(RequestFilter(channel="nobody", after=0), 5)).next == 40
-    last = await logs.database.list_requests(RequestFilter(channel="nobody", after=140), 5)
-    assert (last.more, last.next) == (False, ROWS)
-    assert (await logs.database.list_requests(RequestFilter(after=ROWS), 5)).next == ROWS
-    assert (await logs.database.list_requests(RequestFilter(after=999), 5)).next == 999
+    assert find_last(await logs.database.list_requests(RequestFilter(channel="nobody", after="0"), 5)) == 40
+    last = await logs.database.list_requests(RequestFilter(channel="nobody", after="140"), 5)
+    assert (last.more, last.next) == (False, last.newest)
+    for after in (last.newest, str(ROWS), "999"):
+        page = await logs.database.list_requests(RequestFilter(after=after), 5)
+        assert (len(page), page.more) == (0, False)
+        assert page.next == ("999" if (after, page.newest) == ("999", str(ROWS)) else page.newest)
 
 
 async def test_an_empty_log_has_an_empty_page(database: Database) -> None:
     log = RequestLogRepository(database)
-    assert await log.list_requests(RequestFilter(), 5) == RequestPage()
-    assert await log.list_requests(RequestFilter(after=3), 5) == RequestPage(next=3)
-    assert await log.find_request("req_1") is None
+    page = await log.list_requests(RequestFilter(), 5)
+    assert (len(page), page.more, page.next, page.searched_ms) == (0, False, None, None)
+    for after in (page.newest, "3"):
+        later = await log.list_requests(RequestFilter(after=after), 5)
+        assert (len(later), later.more, later.searched_ms) == (0, False, None)
+    await LedgerRepository(database).post(make_rows(1))
+    assert [one.row.id for one in await log.list_requests(RequestFilter(after=page.newest), 5)] == ["req_1"]
+    assert await log.find_request("req_2") is None
 
 
 async def test_a_request_is_found_by_its_id(logs: Logs) -> None:

@@ -83,7 +83,7 @@ class RunningGateway:
     tasks_before: set["asyncio.Task[Any]"]
     audited: bool = True
     """Whether the books are looked at when it is closed; not where a test has stopped it, or broken the store."""
-    rows_before: int | None = None
+    rows_before: str | None = None
     """The sequence of the last row that is none of this test's; None: they all are."""
     spent_before: int = 0
     """Nano-USD that others have spent."""

@@ -116,11 +116,11 @@ async def _offer(gateway: RunningGateway, channels: list[dict[str, Any]]) -> Non
     await gateway.app[SERVICES].routing.channels.declare(build_channels(parse_table({"channel": channels}, Config)))
 
 
-def _find_newest(gateway: RunningGateway) -> int:
+def _find_newest(gateway: RunningGateway) -> str:
     """The sequence of the last row that is stored, past the gateway: it is asked for at every lending."""
     with contextlib.closing(sqlite3.connect(gateway.folder.path / "gateway.db")) as database:
         newest: int | None = database.execute("SELECT max(sequence) FROM requests").fetchone()[0]
-    return newest or 0
+    return str(newest or 0)
 
 
 def _read_spent(gateway: RunningGateway) -> int:

@@ -121,4 +121,4 @@ async def walk(
         yield page[::-1]
         if page.next is None or most <= 0:
             return
-        wanted = attrs.evolve(wanted, before=page.next)
+        wanted = attrs.evolve(wanted, before=int(page.next))

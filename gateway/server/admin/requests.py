@@ -101,7 +101,9 @@ FILTERS = (
 _PAGING = (
     LIMIT,
     Query("before", "Only rows before this `sequence`: `next` of one page leads to the next page.", s.COUNT),
-    Query("after", "Only rows after this `sequence`, the oldest first, to follow the log.", s.COUNT),
+    Query(
+        "after", "Only rows stored later, the oldest first: `newest` or `next` of the answer before, to follow the log."
+    ),
 )
 
 
@@ -109,11 +111,11 @@ async def list_requests(request: web.Request) -> web.Response:
     """List requests, the newest first; with `after` the oldest after it first.
 
     One page searches a limited number of rows: if `more` is true, `next` continues (as `before`, or `after`), and
-    `searched_to` is the time up to which rows were searched. `newest` is the newest `sequence` of all. Only
-    administrators see channels and failed attempts.
+    `searched_to` is the time up to which rows were searched. `newest`, sent as `after`, finds the rows that are stored
+    later. Only administrators see channels and failed attempts.
     """
     wanted, query = await parse_filter(request), request.query
-    wanted = attrs.evolve(wanted, before=parse_number(query, "before"), after=parse_number(query, "after"))
+    wanted = attrs.evolve(wanted, before=parse_number(query, "before"), after=query.get("after"))
     if wanted.before is not None and wanted.after is not None:
         raise InvalidRequest("Either 'before' or 'after', not both", param="after")
     page = await request.app[SERVICES].admin.history.log.list_requests(wanted, parse_limit(request))
@@ -148,7 +150,7 @@ REQUEST_OPERATIONS: tuple[AdminOperation, ...] = (
         list_requests,
         "viewer",
         query=(*_PAGING, *FILTERS),
-        answer=s.listing(ROW, more=s.FLAG, next=s.maybe(s.INTEGER), searched_to=s.maybe(s.MOMENT), newest=s.INTEGER),
+        answer=s.listing(ROW, more=s.FLAG, next=s.maybe(s.TEXT), searched_to=s.maybe(s.MOMENT), newest=s.TEXT),
     ),
     AdminOperation("GET", "/requests/{id}", get_request, "viewer", answer=_WHOLE_ROW),
 )

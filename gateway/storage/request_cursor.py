@@ -1,0 +1,189 @@
+"""Which rows of the request log one list may show, and where the next list goes on.
+
+SQLite has one writer: rows become visible in the order of their sequences, and the cursor of a follower is a sequence.
+On PostgreSQL several nodes write, and a row may become visible after rows with higher sequences. There the cursor is a
+snapshot, that is the transactions that had ended, and the next list has the rows of those that have ended since.
+"""
+
+import re
+from typing import Any
+
+import attrs
+from sqlalchemy import BigInteger, ColumnElement, Row, Text, literal_column, or_, select
+from sqlalchemy import func as sql
+
+from gateway.errors import InvalidRequest
+from gateway.storage.database import Database
+from gateway.storage.schema import requests
+
+MOST_RUNNING = 100
+"""Running transactions that a cursor names: it is sent in the address of a request."""
+STEP = 20_000
+"""Transactions that one list of a follower searches; a cursor may be days old."""
+_NUMBER, _SNAPSHOT = "[0-9]{1,19}", r"t[0-9]{1,19}(?:\.[0-9]{1,19}){0,200}"
+_CURSOR = re.compile(
+    rf"({_NUMBER}|{_SNAPSHOT})(?:-({_SNAPSHOT})-({_NUMBER})-({_NUMBER}))?",
+    re.ASCII,
+)
+_MOST = 2**63 - 1
+
+_sequence = requests.c.sequence
+_txid = literal_column("requests.txid", BigInteger())
+_next_txid = literal_column("pg_snapshot_xmax(pg_current_snapshot())::text::bigint", BigInteger())
+_ENDS = (
+    select(sql.min(_sequence)).scalar_subquery().label("first"),
+    select(sql.max(_sequence)).scalar_subquery().label("newest"),
+)
+_BY_SEQUENCE = select(*_ENDS)
+_BY_TRANSACTION = select(*_ENDS, literal_column("pg_current_snapshot()::text", Text()).label("snapshot"))
+
+
+@attrs.frozen
+class Window:
+    """What one list may show: rows with sequences from ``low`` until ``high`` that meet the ``conditions``.
+
+    Attributes:
+        newest: the cursor after every row that is visible now.
+        since: the cursor that the window begins after; empty unless it goes by transactions.
+        until: the cursor that it ends with; empty unless it goes by transactions.
+        is_cut: there may be rows after its end.
+    """
+
+    low: int
+    high: int
+    newest: str
+    conditions: tuple[ColumnElement[bool], ...] = ()
+    since: str = ""
+    until: str = ""
+    is_cut: bool = False
+
+    def go_on(self, last: int, *, more: bool) -> str:
+        """Return the cursor after the sequence ``last``, or after the whole window if it has no ``more`` rows."""
+        if not self.until:
+            return str(last)
+        return f"{self.since}-{self.until}-{last}-{self.high}" if more else self.until
+
+
+@attrs.frozen
+class Snapshot:
+    """The transactions that have ended: those before ``end`` except the ``running`` ones, which are in order."""
+
+    end: int
+    running: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return "t" + ".".join(map(str, (self.end, *self.running)))
+
+    def bound(self, since: "Snapshot | None" = None) -> "Snapshot":
+        """Leave out the last transactions if there are too many; none of those that ``since`` has."""
+        end = self.running[MOST_RUNNING] if len(self.running) > MOST_RUNNING else self.end
+        if since is not None:
+            end = max(since.end, min(end, since.end + STEP))
+        return Snapshot(min(end, self.end), tuple(one for one in self.running if one < end))
+
+    def has(self) -> ColumnElement[bool]:
+        """Return the condition on rows that one of these transactions has written."""
+        return (_txid < self.end) & _txid.not_in(self.running)
+
+    def misses(self) -> ColumnElement[bool]:
+        """Return the opposite of ``has``, such that the index on transactions serves it."""
+        return or_(_txid >= self.end, _txid.in_(self.running)) if self.running else _txid >= self.end
+
+
+@attrs.frozen
+class _Cursor:
+    """A parsed ``after``: rows after a sequence, or of transactions that a snapshot misses.
+
+    Attributes:
+        until: the snapshot that ends the window of which a page was shown; None if none was.
+        last: the sequence of the last row that was shown.
+        high: where the window's sequences end.
+    """
+
+    since: int | Snapshot
+    until: Snapshot | None = None
+    last: int = 0
+    high: int = 0
+
+
+async def open_window(database: Database, after: str | None) -> Window | None:
+    """Return what a list may show: all rows, or those after a cursor; None if there are no rows.
+
+    Raises:
+        InvalidRequest: ``after`` is no cursor of this database.
+        StoreUnavailable: the database does not answer.
+    """
+    cursor = None if after is None else _parse_cursor(after)
+    if database.kind == "sqlite":
+        (ends,) = await database.read(_BY_SEQUENCE)
+        return _open_by_sequence(ends, cursor)
+    (ends,) = await database.read(_BY_TRANSACTION)
+    now = _parse_database_snapshot(ends.snapshot)
+    if cursor is not None:
+        return await _open_by_transaction(database, cursor, ends, now)
+    shown = now.bound()
+    # What a restored dump has of another server's transactions may be ahead of this one's: it is shown.
+    visible = or_(shown.has(), _txid >= _next_txid)
+    return Window(ends.first or 0, (ends.newest or 0) + 1, str(shown), (visible,))
+
+
+def _open_by_sequence(ends: Row[Any], cursor: _Cursor | None) -> Window | None:
+    after = 0 if cursor is None else cursor.since
+    if isinstance(after, Snapshot) or (cursor is not None and cursor.until is not None):
+        raise _refuse()
+    if ends.newest is None:
+        return None
+    return Window(max(ends.first, after + 1), max(ends.newest, after) + 1, str(ends.newest))
+
+
+async def _open_by_transaction(database: Database, cursor: _Cursor, ends: Row[Any], now: Snapshot) -> Window:
+    since = cursor.since
+    if isinstance(since, Snapshot) and since.end > now.end:  # of a server that a standby without its last rows replaced
+        since = attrs.evolve(since, end=now.end)
+    earlier = since if isinstance(since, Snapshot) else None
+    until = cursor.until or now.bound(earlier)
+    conditions = (until.has(),) if earlier is None else (earlier.misses(), until.has())
+    if cursor.until is not None:
+        low, high = cursor.last + 1, cursor.high
+    elif isinstance(since, int):
+        low, high = since + 1, (ends.newest or 0) + 1
+    else:
+        # Not the column itself: PostgreSQL would walk along the index on sequences, which may be long.
+        span = select(sql.min(_sequence + 0).label("first"), sql.max(_sequence + 0).label("last"))
+        (found,) = await database.read(span.where(*conditions))
+        low, high = (0, 0) if found.first is None else (found.first, found.last + 1)
+    newest = str(now.bound())
+    return Window(low, max(low, high), newest, conditions, str(since), str(until), is_cut=until != now)
+
+
+def _parse_cursor(text: str) -> _Cursor:
+    found = _CURSOR.fullmatch(text)
+    if found is None:
+        raise _refuse()
+    since, until, last, high = found.groups()
+    start = _parse_snapshot(since) if since.startswith("t") else _parse_number(since)
+    if until is None:
+        return _Cursor(start)
+    return _Cursor(start, _parse_snapshot(until), _parse_number(last), _parse_number(high))
+
+
+def _parse_snapshot(text: str) -> Snapshot:
+    end, *running = map(_parse_number, text.removeprefix("t").split("."))
+    return Snapshot(end, tuple(sorted(running)))
+
+
+def _parse_number(text: str) -> int:
+    number = int(text)
+    if number > _MOST:
+        raise _refuse()
+    return number
+
+
+def _parse_database_snapshot(text: str) -> Snapshot:
+    """Parse PostgreSQL's ``xmin:xmax:running``, such as ``10:20:10,14,15``."""
+    _, end, running = text.split(":")
+    return Snapshot(int(end), tuple(sorted(map(int, filter(None, running.split(","))))))
+
+
+def _refuse() -> InvalidRequest:
+    return InvalidRequest("'after' must be the 'next' or the 'newest' of an earlier answer", param="after")
