@@ -14,16 +14,25 @@ from gateway.cli.text import format_duration, format_moment, format_usd
 
 
 def _format_state(node: Json) -> str:
-    return f"{node['state']} (this one)" if node["own"] else str(node["state"])
+    marks = [word for word, is_so in (("this one", node["own"]), ("leader", node["leads"])) if is_so]
+    return f"{node['state']} ({', '.join(marks)})" if marks else str(node["state"])
+
+
+def _format_digest(node: Json) -> str:
+    return f"{node['config_digest']}!" if node["config_differs"] else str(node["config_digest"])
 
 
 NODES = (
     Column("ID", "id"),
     Column("STATE", _format_state),
     Column("BEAT", lambda node: f"{format_duration(node['beat_age_ms'] / 1000)} ago", right=True),
-    Column("STARTED", lambda node: format_moment(node["started_at"]), drop=2),
-    Column("VERSION", "version", drop=3),
-    Column("CONFIG", "config_digest", drop=4),
+    Column("CLOCK", lambda node: f"{node['clock_offset_ms']:+} ms", right=True, drop=5),
+    Column("ACTIVE", "active_requests", right=True, drop=6),
+    Column("WAITING", "waiting_rows", right=True, drop=4),
+    Column("CREDIT", lambda node: format_usd(node["outstanding_usd"]), right=True, drop=1),
+    Column("STARTED", lambda node: format_moment(node["started_at"]), drop=3),
+    Column("VERSION", "version", drop=7),
+    Column("CONFIG", _format_digest, drop=8),
     Column("URL", "url", shrinks=True, width=16, usual="-"),
 )
 
@@ -31,6 +40,10 @@ NODES = (
 @click.group(cls=ListByDefault, short_help="List the gateways on the same database.")
 def nodes() -> None:
     """List the gateways that use the same database, and settle what a lost one had.
+
+    A live one beats every two seconds. CLOCK: how far the database's clock was ahead at the last beat. ACTIVE: its
+    requests under way. WAITING: its finished requests that were not stored yet. CREDIT: what it holds of spending
+    limits, which no other node can spend. '!' under CONFIG: its configuration is not that of most nodes.
 
     \b
     Examples:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from types import MappingProxyType
 
+import orjson
 import structlog
 
 from gateway.background import JobRunner
@@ -44,6 +45,7 @@ class ClusterNode:
         members: the live nodes, each by its id and with its epoch, as of the last beat.
         leadership: runs what only one of them should do.
         rings: wakes what waits at other nodes.
+        count_requests: returns the number of requests under way.
     """
 
     def __init__(self, session: NodeSession, queue: FencedWriteQueue, clock: StoreClock) -> None:
@@ -62,6 +64,7 @@ class ClusterNode:
         self._jobs = JobRunner()
         self.members: Mapping[str, int] = MappingProxyType({})
         self.leadership = Leadership()
+        self.count_requests: Callable[[], int] = lambda: 0
         self.rings = Rings(session.node.id, session.notify)
         session.rung = self.rings.receive
         self._beats = 0
@@ -182,7 +185,7 @@ class ClusterNode:
         follows = self._apply is not None
         seen = await self._catch_up()
         asked_s = read_boot_time()
-        beat = await self._session.beat(seen)
+        beat = await self._session.beat(seen, self._describe())
         if beat is None:
             await self._come_back()
             return
@@ -198,6 +201,16 @@ class ClusterNode:
         if follows:
             self._queue.valid_until_s = began_s + FENCE_S
             self._current.set()
+
+    def _describe(self) -> str:
+        """Return what a beat says about the node. It is said every two seconds: nothing here may take time."""
+        detail = {
+            "clock_offset_ms": round(self.clock.offset_s * 1000),
+            "waiting_rows": len(self._queue),
+            "active_requests": self.count_requests(),
+            "leads": self.leads,
+        }
+        return orjson.dumps(detail).decode()
 
     async def _catch_up(self) -> int:
         """Apply what was committed up to now; return the number of the newest change that is applied."""

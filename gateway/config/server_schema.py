@@ -219,7 +219,10 @@ class ClusterSection:
     )
     url: str = attrs.field(
         default="",
-        metadata=about("how administrators reach this gateway and no other one, as lists of nodes show it"),
+        metadata=about(
+            "where the other nodes reach this gateway and no other one: they ask it for what only it knows. Empty: "
+            "where it listens, unless that is loopback or HTTPS"
+        ),
     )
     journal: Literal["disk", "store"] = attrs.field(
         default="disk",

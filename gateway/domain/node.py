@@ -14,10 +14,15 @@ class Node:
 
     Attributes:
         epoch: how often it has registered: what it wrote as an earlier one no longer counts.
-        url: how operators reach it; empty if it is not configured.
+        url: how operators and the other nodes reach it; empty if that is not known.
         schema: the newest schema that it knows.
         config_digest: of its configuration, without the sections that may differ between nodes.
         beat_age_ms: time since its last beat, by the clock of the store.
+        clock_offset_ms: how far the clock of the store was ahead of its own at the last beat.
+        waiting_rows: its finished requests that were not stored at the last beat.
+        active_requests: its requests under way at the last beat.
+        leads: it does what only one node should do.
+        outstanding_nanos: credit that it holds, and that no other node can spend.
     """
 
     id: str
@@ -29,6 +34,11 @@ class Node:
     config_digest: str = ""
     started_ms: int = 0
     beat_age_ms: int = 0
+    clock_offset_ms: int = 0
+    waiting_rows: int = 0
+    active_requests: int = 0
+    leads: bool = False
+    outstanding_nanos: int = 0
 
     @property
     def owner(self) -> str:

@@ -43,10 +43,15 @@ class ActiveRequest(Protocol):
 
 
 class ActiveRequests:
-    """Every request under way by its id, the oldest first."""
+    """Every request under way at this gateway by its id, the oldest first.
+
+    Attributes:
+        node: the id of this node of a cluster, if it is one.
+    """
 
     def __init__(self) -> None:
         self.calls: dict[str, ActiveRequest] = {}
+        self.node: str | None = None
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -61,11 +66,14 @@ class ActiveRequests:
     def list_calls(self, scope: int | None, now: float) -> list[Fields]:
         """Return the requests of the account ``scope``, or of all accounts; ``now`` is loop time."""
         wanted = (one for one in self.calls.values() if scope is None or one.context.caller.account.id == scope)
-        return [build_call(one, now, whole=scope is None) for one in islice(wanted, MOST_LISTED)]
+        return [build_call(one, now, self.node, whole=scope is None) for one in islice(wanted, MOST_LISTED)]
 
 
-def build_call(one: ActiveRequest, now: float, *, whole: bool) -> Fields:
-    """Return the fields of a request. ``whole``: with those for the operator alone, the channel and the address."""
+def build_call(one: ActiveRequest, now: float, node: str | None, *, whole: bool) -> Fields:
+    """Return the fields of a request.
+
+    ``whole``: with those for the operator alone, the channel, the address and the ``node``.
+    """
     ctx, call = one.context, one.context.call
     return {
         "id": ctx.id,
@@ -80,6 +88,7 @@ def build_call(one: ActiveRequest, now: float, *, whole: bool) -> Fields:
         "channel": ctx.attempts[-1].channel.name if whole and ctx.attempts else None,
         "attempts": len(ctx.attempts),
         "address": one.address if whole else None,
+        "node": node if whole else None,
     }
 
 

@@ -79,6 +79,7 @@ if TYPE_CHECKING:  # some import Authlib and OpenTelemetry, which are extras; fe
     from gateway.cluster.node import ClusterNode
     from gateway.observability.span_export import SpanExporter
     from gateway.routing.shared_models import SharedModelLists
+    from gateway.server.peers import Peers
 
 
 @attrs.define
@@ -248,6 +249,7 @@ class AdminServices:
 
     Attributes:
         token: the operator's token.
+        peers: the other nodes of the cluster; None: this gateway is alone.
         changes: changes that are being made, also of clients that have left.
     """
 
@@ -260,6 +262,7 @@ class AdminServices:
     active_feed: ActiveRequestsFeed
     monitor: ProcessMonitor
     token: str = attrs.field(repr=False)
+    peers: "Peers | None" = None
     changes: set["asyncio.Task[web.StreamResponse]"] = attrs.Factory(set)
 
     async def finish_changes(self) -> None:

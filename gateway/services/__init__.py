@@ -76,7 +76,7 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
             services.videos, services.idempotency = await open_videos(services, stack)
         services.auth = open_members(services, accounts, stack)
         services.batches = await open_batches(services, stack)
-        services.admin, services.sign_in = open_admin(services), open_sign_in(services)
+        services.admin, services.sign_in = open_admin(services, stack), open_sign_in(services)
         stack.push_async_callback(services.admin.finish_changes)
         services.metrics = open_metrics(services)
         services.startup_info = _describe_startup(first_secret, services.routing.catalog)

@@ -1,5 +1,7 @@
 """Open what only the admin API uses: settings, the request history, and the monitor of the process."""
 
+from contextlib import AsyncExitStack
+
 from gateway.config.live_settings import SettingsService
 from gateway.config.reload import Reloader
 from gateway.observability.process_monitor import ProcessMonitor
@@ -14,8 +16,17 @@ from gateway.storage.settings import SettingRepository
 from gateway.storage.traffic import TrafficRepository
 
 
-def open_admin(services: Services) -> AdminServices:
+def open_admin(services: Services, stack: AsyncExitStack) -> AdminServices:
     """Open what the admin API uses."""
+    admin = _open_admin(services)
+    if services.storage.node is None:
+        return admin
+    from gateway.services.peers import open_peers  # noqa: PLC0415 - without a cluster there is nothing to ask
+
+    return open_peers(services, admin, services.storage.node, stack)
+
+
+def _open_admin(services: Services) -> AdminServices:
     options, routing, accounting = services.options, services.routing, services.billing.accounting
     database, clock = services.storage.database, services.clock
     accounting.jobs = services.videos.jobs

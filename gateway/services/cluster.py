@@ -13,6 +13,7 @@ from gateway.config.schema import Config
 from gateway.domain.node import Node
 from gateway.options import AppOptions
 from gateway.server.context import Services
+from gateway.services.own_url import find_own_url
 from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import open_address
@@ -36,7 +37,7 @@ async def open_node(
     config = options.config
     own = Node(
         options.folder.node_id(),
-        url=config.cluster.url,
+        url=await find_own_url(config),
         version=__version__,
         schema=REVISION,
         config_digest=find_digest(config),
@@ -47,6 +48,7 @@ async def open_node(
     stack.push_async_callback(database.close)
     queue, clock = FencedWriteQueue(), StoreClock(options.clock, read_boot_time)
     node = ClusterNode(session, queue, clock)
+    node.count_requests = services.active_requests.__len__
     stack.push_async_callback(node.close)
     await node.open()
     await starting.enter_async_context(session.start_alone())

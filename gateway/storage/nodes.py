@@ -11,7 +11,12 @@ from gateway.storage.database import Database
 
 _LIST = text("""
 SELECT n.id, n.epoch, n.state, n.url, n.version, n.schema, n.config_digest, n.started_ms,
-  greatest(0, (extract(epoch FROM clock_timestamp()) * 1000)::bigint - b.at_ms) AS beat_age_ms
+  greatest(0, (extract(epoch FROM clock_timestamp()) * 1000)::bigint - b.at_ms) AS beat_age_ms,
+  coalesce((b.detail ->> 'clock_offset_ms')::bigint, 0) AS clock_offset_ms,
+  coalesce((b.detail ->> 'waiting_rows')::bigint, 0) AS waiting_rows,
+  coalesce((b.detail ->> 'active_requests')::bigint, 0) AS active_requests,
+  n.state = 'live' AND coalesce((b.detail ->> 'leads')::boolean, false) AS leads,
+  (SELECT coalesce(sum(granted - posted - late), 0)::bigint FROM credit_leases WHERE node = n.id) AS outstanding_nanos
 FROM nodes n JOIN beats b ON b.node = n.id
 WHERE n.state = 'live' OR b.at_ms > extract(epoch FROM clock_timestamp()) * 1000 - 86400000
 ORDER BY n.state = 'live' DESC, n.started_ms, n.id

@@ -67,7 +67,7 @@ async def test_first_starts_at_once_make_one_cluster(
             assert len({(node.data / name).read_bytes() for node in nodes}) == 1
         shown = await asyncio.to_thread(run_command, ["nodes", "--data", str(nodes[1].data)], {})
         assert (shown.returncode, len(shown.stdout.splitlines())) == (0, 4), shown.stderr
-        assert (shown.stdout.count("live"), shown.stdout.count("live (this one)")) == (3, 1)
+        assert (shown.stdout.count("live"), shown.stdout.count("live (this one")) == (3, 1)
         listed = (await nodes[0].ask("nodes"))["data"]
         assert [one["id"] for one in listed if one["own"]] == [(nodes[0].data / "node.id").read_text()]
         assert len({one["config_digest"] for one in listed}) == 1

@@ -70,13 +70,14 @@ class GatewayProcess:
         *,
         command: Sequence[str] = SERVE,
         environ: Mapping[str, str] = MappingProxyType({}),
+        port: int = 0,
     ) -> None:
         self.data = data
         self.config = data.with_suffix(".toml")
         self.err = data.with_suffix(".err")
         self.config.write_text(write_toml({"server": {"log_format": "json"}, **tables}))
         self.url = self.token = ""
-        self.port = 0
+        self.port = port
         self._command = command
         self._environ = environ
         self._process: Forked | subprocess.Popen[bytes] | None = None

@@ -1,36 +1,57 @@
-"""Admin API: list, watch and cancel the requests that are being processed.
+"""Admin API: list, watch and cancel the requests that are being processed, by any node of a cluster.
 
 All viewers of one account, and all who see every account, share one snapshot per tick. Without viewers none is taken.
 """
 
 import asyncio
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import structlog
 from aiohttp import web
 from aiohttp_sse import EventSourceResponse
 
-from gateway.domain.audit_log import AuditRow
-from gateway.errors import ClientDisconnected, GatewayError, StoreUnavailable
-from gateway.server.admin.io import respond_json, respond_list
+from gateway.domain.audit_log import Actor, AuditRow
+from gateway.domain.request_log import is_request_id
+from gateway.error_status import STATUS
+from gateway.errors import ClientDisconnected, Conflict, GatewayError, NotFound, StoreUnavailable
+from gateway.server.admin.activity_feed import merge_calls
+from gateway.server.admin.asked import ALONE, find_actor, is_asked_alone
+from gateway.server.admin.io import respond_json
 from gateway.server.admin.operation import AdminOperation
-from gateway.server.context import ACTOR, SERVICES
+from gateway.server.context import ACTOR, SERVICES, Services
 from gateway.server.handlers.video_events import SEND_TIMEOUT_S
 from gateway.server.openapi import schema as s
 from gateway.server.sessions import check_still_signed
 from gateway.storage.audit_log import AuditLogRepository
 
+if TYPE_CHECKING:  # it is of a cluster only
+    from gateway.server.peers import Peers
+
+CONFLICT = STATUS[Conflict.code]
+
 log = structlog.stdlib.get_logger(__name__)
 
 
 async def list_running(request: web.Request) -> web.Response:
-    """List the active requests, the oldest first; at most a thousand."""
-    now = asyncio.get_running_loop().time()
-    return respond_list(request.app[SERVICES].active_requests.list_calls(request[ACTOR].scope, now))
+    """List the active requests, the oldest first; at most a thousand.
+
+    In a cluster every node is asked: `unanswered` has the ids of those that did not answer within a second. `node` is
+    for administrators.
+    """
+    services, now, actor = request.app[SERVICES], asyncio.get_running_loop().time(), find_actor(request)
+    calls, unanswered = services.active_requests.list_calls(actor.scope, now), tuple[str, ...]()
+    if services.admin.peers is not None and not is_asked_alone(request):
+        answers = await services.admin.peers.ask_all("GET", "/running", actor)
+        calls, unanswered = merge_calls(calls, answers.list_items()), answers.unanswered
+    return respond_json({"object": "list", "data": calls, "unanswered": unanswered})
 
 
 async def get_running_events(request: web.Request) -> web.StreamResponse:
-    """Stream the same list as events named "running": at once, and after a change, at most once a second."""
+    """Stream the same list as events named "running": at once, and after a change, at most once a second.
+
+    An event "unanswered" has the ids of the nodes whose requests are missing, if there are any and after a change.
+    """
     live, actor = request.app[SERVICES].admin.active_feed, request[ACTOR]
     response = EventSourceResponse(sep="\n", send_timeout=SEND_TIMEOUT_S)
     with live.following.join(actor.account_id), live.watch(actor.scope):
@@ -46,7 +67,12 @@ async def get_running_events(request: web.Request) -> web.StreamResponse:
 async def _send_changes(request: web.Request, response: EventSourceResponse) -> None:
     live, scope, loop = request.app[SERVICES].admin.active_feed, request[ACTOR].scope, asyncio.get_running_loop()
     drain, sent, checked_at = request.app[SERVICES].drain, 0, loop.time()
+    missing: tuple[str, ...] = ()
     while drain.open:
+        unanswered = await live.ask_others(scope, loop.time())
+        if unanswered != missing:
+            missing = unanswered
+            await response.send(orjson.dumps(missing).decode(), event="unanswered")
         snapshot = live.snapshot(scope, loop.time())
         if snapshot.number != sent:
             sent = snapshot.number
@@ -61,9 +87,21 @@ async def _send_changes(request: web.Request, response: EventSourceResponse) -> 
 
 
 async def cancel_running(request: web.Request) -> web.Response:
-    """Cancel an active request. The gateway disconnects from the provider and charges for what was delivered."""
-    services, actor = request.app[SERVICES], request[ACTOR]
-    request_id = request.match_info["id"]
+    """Cancel an active request. The gateway disconnects from the provider and charges for what was delivered.
+
+    In a cluster the node that has it cancels it. If no node that answered has it, the `unanswered` ones are notified,
+    and `cancelled` is false: whether one of them has it is not known.
+    """
+    services, actor = request.app[SERVICES], find_actor(request)
+    request_id, peers = request.match_info["id"], services.admin.peers
+    if peers is not None and request_id not in services.active_requests.calls and not is_asked_alone(request):
+        return respond_json(await cancel_elsewhere(peers, request_id, actor))
+    await cancel_here(services, request_id, actor)
+    return respond_json({"id": request_id, "cancelled": True, "unanswered": []})
+
+
+async def cancel_here(services: Services, request_id: str, actor: Actor) -> None:
+    """Cancel an active request of this gateway. Raises ``NotFound``, ``Conflict``."""
     call = services.active_requests.get(request_id, actor)
     if call.cancel():
         row = actor.did(
@@ -73,8 +111,21 @@ async def cancel_running(request: web.Request) -> web.Response:
             account_id=call.context.caller.account.id,
             detail=orjson.dumps({"key": call.context.caller.key.name}).decode(),
         )
-        await note(request.app[SERVICES].admin.audit_log, row)
-    return respond_json({"id": request_id, "cancelled": True})
+        await note(services.admin.audit_log, row)
+
+
+async def cancel_elsewhere(peers: "Peers", request_id: str, actor: Actor) -> dict[str, Any]:
+    """Have the node that has it cancel an active request. Raises ``NotFound``, ``Conflict``, ``StoreUnavailable``."""
+    answers = await peers.ask_all("POST", f"/running/{request_id}/cancel", actor)
+    for answer in answers.found.values():
+        if answer.status == CONFLICT:
+            raise Conflict(answer.error, should_retry=False)
+        if answer.body.get("cancelled"):
+            return {"id": request_id, "cancelled": True, "unanswered": []}
+    if not answers.unanswered or not is_request_id(request_id):
+        raise NotFound(f"No request under way has the id {request_id[:64]!r}", should_retry=False)
+    peers.notify_cancel(request_id, actor)
+    return {"id": request_id, "cancelled": False, "unanswered": answers.unanswered}
 
 
 async def note(audit_log: AuditLogRepository, row: AuditRow) -> None:
@@ -99,12 +150,15 @@ RUNNING = s.record(
     channel=s.maybe(s.TEXT),
     attempts=s.COUNT,
     address=s.maybe(s.TEXT),
+    node=s.maybe(s.TEXT),
 )
 
-_CANCELLED = s.record(id=s.TEXT, cancelled=s.FLAG)
+_CANCELLED = s.record(id=s.TEXT, cancelled=s.FLAG, unanswered=s.array(s.TEXT))
 
 RUNNING_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation("GET", "/running", list_running, "viewer", answer=s.listing(RUNNING)),
+    AdminOperation(
+        "GET", "/running", list_running, "viewer", query=(ALONE,), answer=s.listing(RUNNING, unanswered=s.array(s.TEXT))
+    ),
     AdminOperation("GET", "/running/events", get_running_events, "viewer", media_type="text/event-stream"),
-    AdminOperation("POST", "/running/{id}/cancel", cancel_running, "member", answer=_CANCELLED),
+    AdminOperation("POST", "/running/{id}/cancel", cancel_running, "member", query=(ALONE,), answer=_CANCELLED),
 )

@@ -1,18 +1,24 @@
-"""Snapshots of the active requests, for those who watch them.
+"""Snapshots of the active requests, of all nodes of a cluster, for those who watch them.
 
 All viewers of one account, and all who see every account, share one snapshot per tick. Without viewers none is taken.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import orjson
 
-from gateway.proxy.active_requests import ActiveRequests
+from gateway.domain.audit_log import Actor
+from gateway.errors import StoreUnavailable
+from gateway.proxy.active_requests import MOST_LISTED, ActiveRequests, Fields
 from gateway.server.subscriber_limit import SubscriberLimit
+
+if TYPE_CHECKING:  # it is of a cluster only
+    from gateway.server.peers import Peers
 
 TICK_S = 1.0
 """Seconds between two snapshots."""
@@ -34,6 +40,19 @@ class ActivityView:
     data: str
 
 
+@attrs.define
+class OthersView:
+    """What the other nodes have under way, as they answered at the time ``at``.
+
+    Attributes:
+        unanswered: the ids of the nodes that did not answer.
+    """
+
+    at: float
+    calls: list[Fields] = attrs.Factory(list)
+    unanswered: tuple[str, ...] = ()
+
+
 class ActiveRequestsFeed:
     """Takes the snapshots that viewers share.
 
@@ -41,6 +60,7 @@ class ActiveRequestsFeed:
         running: the active requests.
 
     Attributes:
+        peers: the other nodes of the cluster; None: there are none.
         tick_s: seconds between two snapshots.
         again_s: seconds between two checks of a viewer's session.
         following: limits the viewers.
@@ -51,6 +71,9 @@ class ActiveRequestsFeed:
         self._running = running
         self._watching: Counter[int | None] = Counter()
         self._snapshots: dict[int | None, ActivityView] = {}
+        self._others: dict[int | None, OthersView] = {}
+        self._asking = asyncio.Lock()
+        self.peers: Peers | None = None
         self.tick_s = TICK_S
         self.again_s = LOOK_AGAIN_S
         self.following = SubscriberLimit(MOST_WATCHING, "lists of what is under way")
@@ -67,6 +90,17 @@ class ActiveRequestsFeed:
             if not self._watching[scope]:
                 del self._watching[scope]
                 self._snapshots.pop(scope, None)
+                self._others.pop(scope, None)
+
+    async def ask_others(self, scope: int | None, now: float) -> tuple[str, ...]:
+        """Ask the other nodes, if that was not done in this tick; return the ids of those that did not answer."""
+        if self.peers is None:
+            return ()
+        async with self._asking:
+            known = self._others.get(scope)
+            if known is None or now - known.at >= self.tick_s * EARLY:
+                self._others[scope] = known = await _ask(self.peers, scope, now)
+        return known.unanswered
 
     def snapshot(self, scope: int | None, now: float) -> ActivityView:
         """Return the newest snapshot, a new one if the last is a tick old; ``now`` is the event loop's time."""
@@ -74,6 +108,8 @@ class ActiveRequestsFeed:
         if known is not None and now - known.at < self.tick_s * EARLY:
             return known
         calls = self._running.list_calls(scope, now)
+        if scope in self._others:
+            calls = merge_calls(calls, self._others[scope].calls)
         self.taken += 1
         state = [(call["id"], call["phase"], call["model"], call["channel"], call["attempts"]) for call in calls]
         if known is None or state != known.state:
@@ -82,3 +118,16 @@ class ActiveRequestsFeed:
         else:
             known.at = now
         return self._snapshots[scope]
+
+
+async def _ask(peers: "Peers", scope: int | None, now: float) -> OthersView:
+    try:
+        answers = await peers.ask_all("GET", "/running", Actor("token", scope=scope))
+    except StoreUnavailable:  # which nodes there are is not known
+        return OthersView(now)
+    return OthersView(now, answers.list_items(), answers.unanswered)
+
+
+def merge_calls(own: list[Fields], others: list[Fields]) -> list[Fields]:
+    """Return the active requests of several nodes, the oldest first."""
+    return sorted([*own, *others], key=lambda call: (call["started_at"], call["id"]))[:MOST_LISTED]

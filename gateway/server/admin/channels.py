@@ -13,6 +13,7 @@ from gateway.routing.channel_health import Health
 from gateway.routing.channel_order import ChannelOrder
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.routing.channels import Check
+from gateway.server.admin.asked import NODE, ask_named_node
 from gateway.server.admin.io import read_change, respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, SERVICES
@@ -178,7 +179,12 @@ _TEST_QUERY = (
 
 
 async def list_channels(request: web.Request) -> web.Response:
-    """List all channels with their state, without secrets."""
+    """List all channels with their state, without secrets.
+
+    Each node of a cluster has its own figures and circuits of a channel: those of the others have to be asked for.
+    """
+    if (answer := await ask_named_node(request, "/channels")) is not None:
+        return answer
     return respond_list(request.app[SERVICES].routing.channels.list_channels())
 
 
@@ -193,6 +199,8 @@ async def add_channel(request: web.Request) -> web.Response:
 
 async def get_channel(request: web.Request) -> web.Response:
     """Get a channel and the models that it offers."""
+    if (answer := await ask_named_node(request, f"/channels/{request.match_info['name']}")) is not None:
+        return answer
     services = request.app[SERVICES]
     channel = services.routing.channels.get(request.match_info["name"])
     offer = services.routing.catalog.find_offer(channel) or ()
@@ -274,10 +282,12 @@ async def reload(request: web.Request) -> web.Response:
 
 
 CHANNEL_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation("GET", "/channels", list_channels, answer=s.listing(_CHANNEL)),
+    AdminOperation("GET", "/channels", list_channels, query=(NODE,), answer=s.listing(_CHANNEL)),
     AdminOperation("POST", "/channels", add_channel, takes=ChannelSpec, query=_ADD_QUERY, answer=_CHANNEL, status=201),
     AdminOperation("POST", "/channels/order", order_channels, takes=ChannelOrder, answer=s.listing(_CHANNEL)),
-    AdminOperation("GET", "/channels/{name}", get_channel, answer=s.extend(_CHANNEL, offered=s.array(s.TEXT))),
+    AdminOperation(
+        "GET", "/channels/{name}", get_channel, query=(NODE,), answer=s.extend(_CHANNEL, offered=s.array(s.TEXT))
+    ),
     AdminOperation("PATCH", "/channels/{name}", edit_channel, takes=ChannelSpec, partly=True, answer=_CHANNEL),
     AdminOperation("DELETE", "/channels/{name}", delete_channel, answer=s.record(name=s.TEXT, deleted=s.FLAG)),
     AdminOperation("POST", "/channels/{name}/test", test_channel, query=_TEST_QUERY, answer=_TESTED),

@@ -10,6 +10,7 @@ from gateway.errors import StoreUnavailable
 from gateway.observability.process_monitor import find_size
 from gateway.routing.channel_health import Health, find_health
 from gateway.routing.load_balancer import LoadBalancer
+from gateway.server.admin.asked import NODE, ask_named_node
 from gateway.server.admin.io import respond_json
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.context import SERVICES, Services, StorageServices
@@ -19,12 +20,18 @@ from gateway.storage.schema import REVISION
 
 
 async def get_health(request: web.Request) -> web.Response:
-    """Get the state of the process: memory, event loop, store and channels. Folder sizes are at most a minute old."""
+    """Get the state of the process: memory, event loop, store and channels. Folder sizes are at most a minute old.
+
+    Each node of a cluster has its own state; `node` is its id.
+    """
+    if (answer := await ask_named_node(request, "/health")) is not None:
+        return answer
     services, connection, now = request.app[SERVICES], request.protocol, time.monotonic()
     monitor, storage, jobs = services.admin.monitor, services.storage, services.videos.jobs
     alone = storage.node is None or storage.node.live <= 1
     return respond_json(
         {
+            "node": services.active_requests.node,
             **monitor.describe(),
             "running": len(services.active_requests),
             "store": await _describe_store(storage),
@@ -81,6 +88,7 @@ def _count_channels(load_balancer: LoadBalancer) -> dict[str, int]:
 
 _FOLDER = s.maybe(s.record(bytes=s.COUNT, files=s.COUNT))
 HEALTH = s.record(
+    node=s.maybe(s.TEXT),
     version=s.TEXT,
     started_at=s.MOMENT,
     uptime_s=s.NUMBER,
@@ -115,4 +123,6 @@ HEALTH = s.record(
     connections=s.COUNT,
 )
 
-HEALTH_OPERATIONS: tuple[AdminOperation, ...] = (AdminOperation("GET", "/health", get_health, answer=HEALTH),)
+HEALTH_OPERATIONS: tuple[AdminOperation, ...] = (
+    AdminOperation("GET", "/health", get_health, query=(NODE,), answer=HEALTH),
+)

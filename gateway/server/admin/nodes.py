@@ -1,5 +1,7 @@
 """Admin API: the nodes of a cluster."""
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, get_args
 
 import attrs
@@ -22,13 +24,20 @@ _NODE = s.record(
     id=s.TEXT,
     state=s.one_of(*get_args(NodeState)),
     own=s.FLAG,
+    leads=s.FLAG,
     epoch=s.COUNT,
     beat_age_ms=s.COUNT,
     url=s.TEXT,
     version=s.TEXT,
     schema=s.TEXT,
     config_digest=s.TEXT,
+    config_differs=s.FLAG,
     started_at=s.MOMENT,
+    clock_offset_ms=s.INTEGER,
+    waiting_rows=s.COUNT,
+    active_requests=s.COUNT,
+    outstanding_usd=s.NUMBER,
+    outstanding_nanos=s.INTEGER,
 )
 
 _FORGOTTEN = s.record(id=s.TEXT, leases=s.one_of(*get_args(OnCrash)), outstanding_usd=s.NUMBER)
@@ -42,24 +51,44 @@ class ForgetSpec:
 
 
 async def list_nodes(request: web.Request) -> web.Response:
-    """List the gateways that use the same database: the live ones, and those that ended within a day."""
+    """List the gateways that use the same database: the live ones, and those that ended within a day.
+
+    `clock_offset_ms`, `waiting_rows` and `active_requests` are as of the node's last beat, which live nodes repeat
+    every two seconds. `outstanding_usd` is credit that the node holds of spending limits. `config_differs`: its
+    configuration is not that of most live nodes. Without a `url` no other node can ask it.
+    """
     storage = request.app[SERVICES].storage
     own = "" if storage.node is None else storage.node.id
-    return respond_list([_build_node(node, own=node.id == own) for node in await read_nodes(storage.database)])
+    nodes = await read_nodes(storage.database)
+    usual = find_usual_digest(nodes)
+    return respond_list([_build_node(node, own, usual) for node in nodes])
 
 
-def _build_node(node: Node, *, own: bool) -> dict[str, Any]:
+def find_usual_digest(nodes: Iterable[Node]) -> str:
+    """Return the digest of the configuration that most live nodes have; among equals, that of the oldest."""
+    digests = Counter(node.config_digest for node in nodes if node.state == "live")
+    return digests.most_common(1)[0][0] if digests else ""
+
+
+def _build_node(node: Node, own: str, usual_digest: str) -> dict[str, Any]:
     return {
         "id": node.id,
         "state": node.state,
-        "own": own,
+        "own": node.id == own,
+        "leads": node.leads,
         "epoch": node.epoch,
         "beat_age_ms": node.beat_age_ms,
         "url": node.url,
         "version": node.version,
         "schema": node.schema,
         "config_digest": node.config_digest,
+        "config_differs": node.state == "live" and node.config_digest != usual_digest,
         "started_at": build_time(node.started_ms // 1000),
+        "clock_offset_ms": node.clock_offset_ms,
+        "waiting_rows": node.waiting_rows,
+        "active_requests": node.active_requests,
+        "outstanding_usd": node.outstanding_nanos / NANOS_PER_USD,
+        "outstanding_nanos": node.outstanding_nanos,
     }
 
 

@@ -63,7 +63,7 @@ ON CONFLICT (node) DO UPDATE SET beat = b.beat + 1, at_ms = excluded.at_ms, seen
 RETURNING seen_change
 """.replace("NOW", _NOW).replace("NEWEST", _NEWEST)
 _BEAT = """
-UPDATE beats b SET beat = b.beat + 1, at_ms = NOW, seen_change = $3 FROM nodes n
+UPDATE beats b SET beat = b.beat + 1, at_ms = NOW, seen_change = $3, detail = $4::text::jsonb FROM nodes n
 WHERE b.node = $1 AND n.id = $1 AND n.epoch = $2 AND n.state = 'live'
 RETURNING b.at_ms, (SELECT array_agg(id || ':' || epoch ORDER BY id) FROM nodes WHERE state = 'live') AS live
 """.replace("NOW", _NOW)
@@ -156,13 +156,13 @@ class NodeSession:
         self.node = attrs.evolve(node, epoch=row["epoch"], started_ms=row["started_ms"])
         return seen
 
-    async def beat(self, seen: int) -> Beat | None:
+    async def beat(self, seen: int, detail: str = "{}") -> Beat | None:
         """Tell the other nodes that this one lives and has applied the changes up to ``seen``.
 
-        Return None if it was declared dead.
+        ``detail`` is a JSON object for those who list the nodes. Return None if it was declared dead.
         """
         async with self._log.lend(STATEMENT_S) as connection:
-            row = await connection.fetchrow(_BEAT, self.node.id, self.node.epoch, seen)
+            row = await connection.fetchrow(_BEAT, self.node.id, self.node.epoch, seen, detail)
         return None if row is None else Beat(row["at_ms"], tuple(row["live"]))
 
     async def read_changes(self, after: int) -> Sequence[Change]:

@@ -116,7 +116,7 @@ async def gateway(gateway_with: StartGateway, up: ScriptedUpstream) -> RunningGa
 
 async def test_everyone_sees_what_is_theirs(gateway: RunningGateway) -> None:
     root, viewer = operator(gateway), await sign_in(gateway, "vera", "viewer")
-    assert await root.ask("GET", "/running") == (200, {"object": "list", "data": []})
+    assert await root.ask("GET", "/running") == (200, {"object": "list", "data": [], "unanswered": []})
     async with streaming(gateway), streaming(gateway, OTHER):
         _, listed = await root.ask("GET", "/running")
         mine, theirs = listed["data"]
@@ -137,7 +137,7 @@ async def test_who_may_end_a_call_and_what_is_on_record_of_it(gateway: RunningGa
         path = f"/running/{request_id}/cancel"
         assert (await viewer.ask("POST", path))[0] == 403
         assert (await stranger.ask("POST", path))[0] == 404
-        assert await member.ask("POST", path) == (200, {"id": request_id, "cancelled": True})
+        assert await member.ask("POST", path) == (200, {"id": request_id, "cancelled": True, "unanswered": []})
         assert b"request_cancelled" in await response.content.read()
     assert (await member.ask("POST", path))[0] == 404
     assert (await operator(gateway).ask("POST", "/running/req_x/cancel"))[0] == 404

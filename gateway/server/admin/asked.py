@@ -1,0 +1,59 @@
+"""What one node of a cluster asks another, on behalf of an actor: the query parameter and the header of it."""
+
+import json
+
+import attrs
+import orjson
+from aiohttp import web
+
+from gateway.domain.audit_log import Actor
+from gateway.errors import InvalidRequest, NotFound
+from gateway.server.admin.io import respond_json
+from gateway.server.admin.operation import Query
+from gateway.server.context import ACTOR, SERVICES
+
+OWN = "own"
+ACTOR_HEADER = "X-Gateway-Actor"
+"""On whose behalf a node asks: a JSON object with the fields of ``Actor``."""
+NODE = Query("node", f"Ask this node of the cluster (an id). `{OWN}`: the gateway that takes the request, by default.")
+ALONE = Query("node", f"`{OWN}`: only of the gateway that takes the request, not of every node of its cluster.")
+_FIELDS = frozenset(field.name for field in attrs.fields(Actor))
+
+
+def is_asked_alone(request: web.Request) -> bool:
+    """Return whether the request asks this node about itself alone."""
+    return request.query.get("node") == OWN
+
+
+def find_actor(request: web.Request) -> Actor:
+    """Return the actor on whose behalf a node asks; else the request's own. Raises ``InvalidRequest``."""
+    actor, header = request[ACTOR], request.headers.get(ACTOR_HEADER)
+    return actor if header is None or actor.kind != "token" else parse_actor(header)
+
+
+async def ask_named_node(request: web.Request, path: str) -> web.Response | None:
+    """Return what the node that the query names answers at ``path``; None if that is this one.
+
+    Raises ``NotFound``, ``Overloaded``, ``StoreUnavailable``.
+    """
+    services, node = request.app[SERVICES], request.query.get("node", OWN)
+    if node in {OWN, services.active_requests.node}:
+        return None
+    if services.admin.peers is None:
+        raise NotFound(f"No live node has the id {node[:64]!r}", param="node")
+    answer = await services.admin.peers.ask_one(node, path, request[ACTOR])
+    return respond_json(answer.body, answer.status)
+
+
+def format_actor(actor: Actor) -> str:
+    """Format an actor as a header's value: JSON in ASCII."""
+    return json.dumps(attrs.asdict(actor))
+
+
+def parse_actor(text: str) -> Actor:
+    """Parse what ``format_actor`` made. Raises ``InvalidRequest``."""
+    try:
+        fields = orjson.loads(text)
+        return Actor(**{name: value for name, value in fields.items() if name in _FIELDS})
+    except (ValueError, TypeError, AttributeError):
+        raise InvalidRequest(f"{ACTOR_HEADER} is not an actor") from None
