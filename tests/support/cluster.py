@@ -21,11 +21,16 @@ WHERE leader.locktype = 'advisory' AND leader.classid = 7130 AND leader.objid = 
 
 
 def make_node(
-    path: Path, url: str, tables: Mapping[str, Any], cluster: Mapping[str, Any] = MappingProxyType({})
+    path: Path,
+    url: str,
+    tables: Mapping[str, Any],
+    cluster: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    port: int = 0,
 ) -> GatewayProcess:
     """A node over the data folder ``path`` on the database at ``url``; it is not started."""
     cluster = {"store": {"url": url, "master_key": MASTER_KEY}, "cluster": {"enabled": True, **cluster}}
-    return GatewayProcess(path, {**cluster, **tables})
+    return GatewayProcess(path, {**cluster, **tables}, port=port)
 
 
 @asynccontextmanager

@@ -1,22 +1,34 @@
-"""The pages of active requests and of the process's health."""
+"""The pages of active requests, of the process's health, and of the nodes of a cluster."""
+
+import asyncio
 
 from aiohttp import web
 
 from gateway.server.console.language import mark
-from gateway.server.console.page import Data, Page, ask
+from gateway.server.console.page import Data, Page, ask, list_live_nodes
 
 
 async def load_live(request: web.Request) -> Data:
     """Load the active requests; the page's script follows them."""
-    return {"running": (await ask(request, "/running"))["data"]}
+    answer = await ask(request, "/running")
+    return {"running": answer["data"], "unanswered": answer["unanswered"]}
 
 
 async def load_health(request: web.Request) -> Data:
     """Load the state of the process. Balances are reconciled only on request: that reads every row."""
-    return {"health": await ask(request, "/health")}
+    health, nodes = await asyncio.gather(
+        ask(request, "/health", node=request.query.get("node")), list_live_nodes(request)
+    )
+    return {"health": health, "nodes": nodes}
+
+
+async def load_nodes(request: web.Request) -> Data:
+    """Load the nodes of the cluster."""
+    return {"nodes": (await ask(request, "/nodes"))["data"]}
 
 
 ACTIVITY_PAGES = (
     Page("/live", "live.html", mark("Live"), load_live),
     Page("/health", "health.html", mark("Health"), load_health, "administrator"),
+    Page("/nodes", "nodes.html", mark("Nodes"), load_nodes, "administrator"),
 )

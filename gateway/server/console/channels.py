@@ -5,26 +5,29 @@ import asyncio
 from aiohttp import web
 
 from gateway.server.console.language import mark
-from gateway.server.console.page import Data, Page, ask
+from gateway.server.console.page import Data, Page, ask, list_live_nodes
 
 _LATEST = 10
 
 
 async def load_channels(request: web.Request) -> Data:
     """Load all channels in the order in which they are tried, and the providers for a new one."""
-    channels, providers = await asyncio.gather(ask(request, "/channels"), ask(request, "/providers"))
+    channels, providers, nodes = await asyncio.gather(
+        ask(request, "/channels", node=request.query.get("node")), ask(request, "/providers"), list_live_nodes(request)
+    )
     ordered = sorted(channels["data"], key=lambda one: -one["priority"])
-    return {"channels": ordered, "providers": providers["data"]}
+    return {"channels": ordered, "providers": providers["data"], "nodes": nodes}
 
 
 async def load_channel(request: web.Request) -> Data:
     """Load a channel with its latest requests."""
-    channel, providers, latest = await asyncio.gather(
-        ask(request, "/channels/{name}"),
+    channel, providers, latest, nodes = await asyncio.gather(
+        ask(request, "/channels/{name}", node=request.query.get("node")),
         ask(request, "/providers"),
         ask(request, "/requests", channel=request.match_info["name"], limit=_LATEST),
+        list_live_nodes(request),
     )
-    return {"channel": channel, "providers": providers["data"], "latest": latest["data"]}
+    return {"channel": channel, "providers": providers["data"], "latest": latest["data"], "nodes": nodes}
 
 
 CHANNEL_PAGES = (

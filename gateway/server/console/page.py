@@ -26,7 +26,7 @@ from gateway.server.admin.operation import OPERATIONS, PREFIX
 from gateway.server.client_ip import find_client_ip
 from gateway.server.console.language import ENGLISH, LANGUAGE, LANGUAGES, find_language, mark, read_catalogue
 from gateway.server.console.rendering import build_environment
-from gateway.server.context import ACTOR, SIGNED
+from gateway.server.context import ACTOR, SERVICES, SIGNED
 from gateway.server.error_responses import parse_http_error
 from gateway.server.sessions import find_signed
 
@@ -62,7 +62,8 @@ class Page:
 
     Attributes:
         path: below ``/console``.
-        template: gets what ``load`` returns, ``page``, ``me`` (the member), ``account`` and ``query``.
+        template: gets what ``load`` returns, ``page``, ``me`` (the member), ``account``, ``query`` and ``clustered``
+            (whether the gateway is a node of a cluster).
         title: in the browser's tab; in English.
         load: returns the page's data.
         needs: the least role that may see it; None: anyone, signed in or not.
@@ -138,6 +139,12 @@ async def ask(request: web.Request, path: str, **query: Any) -> Any:
     return orjson.loads(answer.body)
 
 
+async def list_live_nodes(request: web.Request) -> list[Data]:
+    """Return the nodes that a page can show the state of; none if the gateway is alone. Only administrators ask."""
+    nodes: list[Data] = (await ask(request, "/nodes"))["data"]
+    return [node for node in nodes if node["state"] == "live"]
+
+
 def render(request: web.Request, template: str, found: Mapping[str, Any], status: int = 200) -> web.Response:
     """Render a page of the console."""
     signed = request.get(SIGNED)
@@ -145,6 +152,7 @@ def render(request: web.Request, template: str, found: Mapping[str, Any], status
         "me": None if signed is None else signed.member,
         "account": None if signed is None else signed.account,
         "query": request.query,
+        "clustered": request.app[SERVICES].storage.node is not None,
         **found,
     }
     response = aiohttp_jinja2.render_template(

@@ -6,8 +6,10 @@ import { toast } from "./toast.js";
 const rows = document.getElementById("running-rows");
 const table = document.getElementById("running");
 const nothing = document.getElementById("nothing-runs");
+const missing = document.getElementById("unanswered");
 const state = document.getElementById("live-state");
 const drawn = new Map();
+const NODE_DIGITS = 8;
 const PHASES = { reading: t("reading the request"), waiting: t("waiting for the provider"), streaming: t("streaming") };
 
 function write(row, call) {
@@ -19,6 +21,7 @@ function write(row, call) {
   set("model", call.model || t("not read yet"));
   set("key", table.dataset.everyone === undefined ? call.key_name : `${call.account}/${call.key_name}`);
   set("channel", call.channel ?? "");
+  set("node", (call.node ?? "").slice(0, NODE_DIGITS));
   set("phase", PHASES[call.phase] ?? call.phase);
   row.dataset.began = String(Date.now() - call.running_ms);
 }
@@ -46,6 +49,12 @@ function show(running) {
   tick();
 }
 
+// Nodes of the cluster whose requests are not in the list.
+function showMissing(nodes) {
+  missing.hidden = nodes === "";
+  missing.textContent = t("These nodes did not answer; their requests are not shown: {nodes}", { nodes });
+}
+
 function tick() {
   for (const row of drawn.values()) {
     const seconds = (Date.now() - Number(row.dataset.began)) / 1000;
@@ -58,14 +67,15 @@ rows.addEventListener("click", async (event) => {
   if (!button) return;
   button.disabled = true;
   try {
-    await call("POST", `/admin/v1/running/${encodeURIComponent(button.closest("tr").dataset.id)}/cancel`);
-    toast(t("Cancelled"));
+    const answer = await call("POST", `/admin/v1/running/${encodeURIComponent(button.closest("tr").dataset.id)}/cancel`);
+    toast(answer.cancelled ? t("Cancelled") : t("Sent to the nodes that did not answer"));
   } catch (fault) {
     button.disabled = false;
     toast(fault.message, "bad");
   }
 });
 
+showMissing(missing.dataset.nodes);
 show(JSON.parse(document.getElementById("running-now").content.textContent));
 setInterval(tick, 500);
 
@@ -80,6 +90,7 @@ function watch() {
   const source = new EventSource("/admin/v1/running/events");
   source.addEventListener("open", () => tell(t("live"), "good"));
   source.addEventListener("running", (event) => show(JSON.parse(event.data)));
+  source.addEventListener("unanswered", (event) => showMissing(JSON.parse(event.data).join(", ")));
   source.addEventListener("error", () => {
     tell(t("connecting"), "warn");
     if (source.readyState === EventSource.CLOSED) setTimeout(look, AGAIN_MS); // refused: it does not try again by itself

@@ -1,0 +1,156 @@
+"""What operators see of all nodes at any one of them: requests under way, nodes, health and channels."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.support.cluster import make_node
+from tests.support.gateway import CHAT, HELLO, channel
+from tests.support.gateway_process import GatewayProcess, eventually, open_caller
+from tests.support.postgres import SharedPostgres
+from tests.support.scripted_upstream import STALL, ScriptedUpstream
+from tests.support.upstream_scripts import STARTED, TWO
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+WITHIN_S = 30
+
+
+@pytest.fixture
+async def url(shared_postgres: SharedPostgres) -> str:
+    return await shared_postgres.empty()
+
+
+@pytest.fixture
+async def tables() -> AsyncIterator[dict[str, Any]]:
+    async with ScriptedUpstream([*STARTED, STALL]) as up:
+        yield {"channel": [channel(up.base_url)], "account": [{"name": "acme"}, {"name": "other"}]}
+
+
+def find_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@asynccontextmanager
+async def start(path: Path, url: str, tables: dict[str, Any], known: Sequence[bool]) -> AsyncIterator[list[Any]]:
+    """A node for each of ``known``: whether the others know where they reach it."""
+    nodes = []
+    for number, is_known in enumerate(known):
+        port = find_port()
+        node = make_node(path / f"node{number}", url, {
+            **tables, "cluster": {"enabled": True, "url": f"http://127.0.0.1:{port}" if is_known else ""},
+        }, port=port)  # fmt: skip
+        nodes.append(node)
+    async with AsyncExitStack() as stack:
+        for node in nodes:
+            stack.push_async_callback(node.kill)
+        await asyncio.gather(*(node.start() for node in nodes))
+        await eventually(lambda: _see_each_other(nodes), WITHIN_S)
+        yield nodes
+
+
+async def _see_each_other(nodes: Sequence[GatewayProcess]) -> bool:
+    listed = [await node.ask("nodes") for node in nodes]
+    return all(sum(one["leads"] for one in each["data"]) == 1 for each in listed)
+
+
+def read_id(node: GatewayProcess) -> str:
+    return (node.data / "node.id").read_text()
+
+
+@asynccontextmanager
+async def streaming(node: GatewayProcess, secret: str) -> AsyncIterator[aiohttp.ClientResponse]:
+    """A stream that has begun at a node and does not end."""
+    async with open_caller(secret) as caller, caller.post(node.url + CHAT, json={**HELLO, "stream": True}) as response:
+        await response.content.readuntil(TWO)
+        yield response
+
+
+async def make_key(nodes: Sequence[GatewayProcess], account: str) -> str:
+    key = await nodes[0].ask("keys", {"name": "k", "account": account})
+
+    async def is_known() -> bool:
+        return all([key["id"] in {one["id"] for one in (await node.ask("keys"))["data"]} for node in nodes])
+
+    await eventually(is_known, WITHIN_S)
+    return str(key["secret"])
+
+
+async def test_each_node_lists_and_cancels_the_requests_of_all(
+    tmp_path: Path, url: str, tables: dict[str, Any]
+) -> None:
+    async with start(tmp_path, url, tables, [True, True]) as (first, second):
+        ours, theirs = await make_key([first, second], "acme"), await make_key([first, second], "other")
+        async with streaming(first, ours), streaming(second, theirs) as response:
+            for node in (first, second):
+                listed = await node.ask("running")
+                assert [one["node"] for one in listed["data"]] == [read_id(first), read_id(second)]
+                assert (listed["unanswered"], len((await node.ask("running?node=own"))["data"])) == ([], 1)
+            wanted = (await second.ask("running?node=own"))["data"][0]["id"]
+            answer = await first.ask(f"running/{wanted}/cancel", {})
+            assert answer == {"id": wanted, "cancelled": True, "unanswered": []}
+            assert b"request_cancelled" in await response.content.read()
+        changes = (await first.ask("audit-trail?action=request"))["data"]
+        assert [(one["action"], one["subject"], one["account"]) for one in changes] == [
+            ("request.cancelled", wanted, "other")
+        ]
+        with pytest.raises(AssertionError, match="No request under way"):
+            await first.ask(f"running/{wanted}/cancel", {})
+
+
+async def test_a_node_without_an_address_is_named_and_told_to_cancel(
+    tmp_path: Path, url: str, tables: dict[str, Any]
+) -> None:
+    async with start(tmp_path, url, tables, [True, False]) as (first, second):
+        key = await make_key([first, second], "acme")
+        async with streaming(second, key) as response:
+            (wanted,) = (await second.ask("running?node=own"))["data"]
+            assert await first.ask("running") == {"object": "list", "data": [], "unanswered": [read_id(second)]}
+            answer = await first.ask(f"running/{wanted['id']}/cancel", {})
+            assert (answer["cancelled"], answer["unanswered"]) == (False, [read_id(second)])
+            assert b"request_cancelled" in await response.content.read()
+
+
+async def test_a_node_that_does_not_answer_is_named_within_the_second(
+    tmp_path: Path, url: str, tables: dict[str, Any]
+) -> None:
+    async with start(tmp_path, url, tables, [True, True]) as (first, second):
+        key = await make_key([first, second], "acme")
+        async with streaming(first, key):
+            await second.kill()
+            listed = await first.ask("running")
+            assert (len(listed["data"]), listed["unanswered"]) == (1, [read_id(second)])
+
+
+async def test_nodes_health_and_channels_of_each_are_seen_at_any(
+    tmp_path: Path, url: str, tables: dict[str, Any]
+) -> None:
+    async with start(tmp_path, url, tables, [True, True]) as (first, second):
+        key = await make_key([first, second], "acme")
+        async with streaming(second, key):
+            own, other = await first.ask("health"), await first.ask(f"health?node={read_id(second)}")
+            assert (own["node"], other["node"], own["pid"], other["pid"]) == (
+                read_id(first), read_id(second), first.pid, second.pid
+            )  # fmt: skip
+            assert (own["running"], other["running"]) == (0, 1)
+            (there,) = (await first.ask(f"channels?node={read_id(second)}"))["data"]
+            (here,) = (await first.ask("channels"))["data"]
+            assert (here["running"], there["running"]) == (0, 1)
+            assert (await first.ask(f"channels/up?node={read_id(second)}"))["running"] == 1
+            with pytest.raises(AssertionError, match="No live node"):
+                await first.ask("health?node=0123456789abcdef")
+
+            async def is_shown() -> bool:
+                nodes = {one["id"]: one for one in (await first.ask("nodes"))["data"]}
+                return [nodes[read_id(node)]["active_requests"] for node in (first, second)] == [0, 1]
+
+            await eventually(is_shown, WITHIN_S)
+        listed = (await second.ask("nodes"))["data"]
+        assert {one["url"] for one in listed} == {first.url, second.url}
+        assert [one["config_differs"] for one in listed] == [False, False]
