@@ -14,7 +14,7 @@ from gateway.cluster.fence import FENCE_S, FencedWriteQueue, read_boot_time
 from gateway.cluster.leadership import Leadership
 from gateway.cluster.rings import MEMBERS, Rings
 from gateway.cluster.store_clock import StoreClock
-from gateway.domain.node import Change
+from gateway.domain.node import Change, NodeFigures
 from gateway.domain.partition import pick_node
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.node_session import NodeSession
@@ -63,6 +63,8 @@ class ClusterNode:
         self._stale = False
         self._jobs = JobRunner()
         self.members: Mapping[str, int] = MappingProxyType({})
+        self._dead = 0
+        self._beat_s = read_boot_time()
         self.leadership = Leadership()
         self.count_requests: Callable[[], int] = lambda: 0
         self.rings = Rings(session.node.id, session.notify)
@@ -87,6 +89,18 @@ class ClusterNode:
     @property
     def leads(self) -> bool:
         return self.leadership.leads
+
+    @property
+    def figures(self) -> NodeFigures:
+        """What its metrics say."""
+        return NodeFigures(
+            live=self.live,
+            dead=self._dead,
+            beat_age_s=read_boot_time() - self._beat_s,
+            fenced=self._queue.fenced,
+            leads=self.leads,
+            config_digest=self._session.node.config_digest,
+        )
 
     def owns(self, name: str) -> bool:
         """Return whether this node is the one that does what is called ``name``, as of the last beat."""
@@ -192,7 +206,7 @@ class ClusterNode:
         if self._session.incarnation != self._incarnation:
             await self._bring_back()
             return
-        self._seen = seen
+        self._seen, self._dead, self._beat_s = seen, beat.dead, began_s
         members = {node: int(epoch) for node, _, epoch in (owner.partition(":") for owner in beat.live)}
         if self.members != members:
             self.members = members

@@ -47,6 +47,25 @@ class Node:
 
 
 @frozen
+class NodeFigures:
+    """What a node knows of itself and of its cluster, for its metrics.
+
+    Attributes:
+        live: live nodes.
+        dead: nodes that were declared dead and have not come back.
+        beat_age_s: time since the last beat that the store has taken.
+        fenced: it takes no requests, because it is out of touch.
+    """
+
+    live: int
+    dead: int
+    beat_age_s: float
+    fenced: bool
+    leads: bool
+    config_digest: str
+
+
+@frozen
 class Change:
     """That an account, key, channel or setting was created, changed or deleted; ``sequence`` grows with the commits."""
 
@@ -57,10 +76,17 @@ class Change:
 
 @frozen
 class Beat:
-    """What the store answers to a beat: its time, in Unix milliseconds, and the ``Node.owner`` of each live node."""
+    """What the store answers to a beat.
+
+    Attributes:
+        now_ms: its time, in Unix milliseconds.
+        live: the ``Node.owner`` of each live node.
+        dead: the number of dead ones.
+    """
 
     now_ms: int
     live: tuple[str, ...]
+    dead: int = 0
 
 
 @frozen

@@ -11,6 +11,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from gateway import __version__
 from gateway.observability.exposition import add_histogram, build_gauge, list_request_families, write
+from gateway.observability.node_metrics import list_node_families
 from gateway.observability.process_monitor import find_size
 from gateway.proxy.active_requests import Phase, find_phase
 from gateway.routing.channel_health import Health, find_health
@@ -25,15 +26,17 @@ async def build_page(services: Services, accept: str) -> tuple[bytes, str]:
     is written in a thread.
     """
     await services.metrics.count_all()
+    open_videos = await services.videos.jobs.count_all_open()
     families: list[Metric] = []
-    for part in (list_request_families(services.metrics), _list_gauges(services), _list_process(services)):
+    gauges = _list_gauges(services, open_videos)
+    for part in (list_request_families(services.metrics), gauges, _list_process(services)):
         for family in part:
             families.append(family)
             await asyncio.sleep(0)
     return await asyncio.to_thread(partial(write, families, accept))
 
 
-def _list_gauges(services: Services) -> Iterator[Metric]:
+def _list_gauges(services: Services, open_videos: int) -> Iterator[Metric]:
     storage, proxy = services.storage, services.proxy
     active = GaugeMetricFamily("gateway_active_requests", "Requests under way", labels=["phase"])
     phases = Counter(find_phase(one.context) for one in services.active_requests.calls.values())
@@ -51,8 +54,10 @@ def _list_gauges(services: Services) -> Iterator[Metric]:
         away = not limits.sender.reached
         yield build_gauge("gateway_rate_limits_away", "1 if the server of shared rate limits is not reached", away)
     yield build_gauge("gateway_journal_bytes", "Size of the journal", find_size(services.admin.monitor.journal))
-    yield build_gauge("gateway_open_video_jobs", "Video jobs that have not ended", services.videos.jobs.all_open)
+    yield build_gauge("gateway_open_video_jobs", "Video jobs that have not ended", open_videos)
     yield from _list_channels(services.routing.load_balancer)
+    if storage.node is not None:
+        yield from list_node_families(storage.node.figures)
 
 
 def _list_channels(load_balancer: LoadBalancer) -> Iterator[Metric]:

@@ -98,6 +98,7 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
     poller.idle, deliverer.idle = not storage.leftovers.videos, not storage.leftovers.deliveries
     jobs.begun, jobs.ended, jobs.cancelled = poller.wake, deliverer.wake, poller.drop
     if storage.node is not None:
+        jobs.shared = True
         _share_signals(storage.node.rings, jobs, poller, deliverer)
     members = MemberRepository(storage.database)
     owners, kept = services.routing.response_owners, services.routing.kept_responses

@@ -223,6 +223,11 @@ class VideoRepository:
         statement = select(*_COLUMNS).where(LIVE).order_by(videos.c.sequence)
         return [parse_video(row) for row in await self._database.read(statement)]
 
+    async def count_open(self) -> int:
+        """Return the number of jobs that have not ended."""
+        ((number,),) = await self._database.read(select(func.count()).select_from(videos).where(LIVE))
+        return int(number)
+
     async def list_due_channels(self) -> Sequence[str]:
         """Return the channels of the jobs that have not ended."""
         return [channel for (channel,) in await self._database.read(select(videos.c.channel).where(DUE).distinct())]

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import attrs
@@ -50,6 +50,7 @@ class Videos:
 
     Attributes:
         owner: the name of this process in the store's leases.
+        shared: other nodes have jobs, too.
         notifier: notified of every change of a job.
         ended: called after a job has ended; wakes the webhook worker.
         begun: called when a job is ready to be polled.
@@ -80,6 +81,8 @@ class Videos:
         self._in_hand: Counter[str] = Counter()
         self._tasks = TaskSet()
         self.owner = secrets.token_hex(8)
+        self.shared = False
+        self._last_open = 0
         self.notifier = JobNotifier()
         self.ended: Callable[[], None] = lambda: None
         self.begun: Callable[[], None] = lambda: None
@@ -140,9 +143,13 @@ class Videos:
     def count_open(self, account_id: int) -> int:
         return self._open[account_id]
 
-    @property
-    def all_open(self) -> int:
-        return self._open.total()
+    async def count_all_open(self) -> int:
+        """Return the number of jobs that have not ended, of all nodes; the last known one if the store is silent."""
+        if not self.shared:
+            return self._open.total()
+        with suppress(StoreUnavailable):
+            self._last_open = await self.store.count_open()
+        return self._last_open
 
     def release(self, job: VideoJob) -> None:
         """Release the reservation of a job that was dropped."""

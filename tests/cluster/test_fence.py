@@ -79,7 +79,9 @@ def test_the_clock_is_the_stores_at_once_and_comes_to_it_slowly_from_then_on() -
     assert clock.now() == pytest.approx(times.wall_s + 601), "an answer that took long tells nothing"
 
 
-def test_a_clock_of_the_machine_that_is_set_changes_nothing_and_a_machine_that_stood_still_is_corrected_at_once() -> None:
+def test_a_clock_of_the_machine_that_is_set_changes_nothing_and_a_machine_that_stood_still_is_corrected_at_once() -> (
+    None
+):
     times = Times()
     clock = StoreClock(lambda: times.wall_s, lambda: times.steady_s)
     clock.observe(5_000_000, 0.0)

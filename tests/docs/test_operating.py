@@ -7,6 +7,8 @@ import yaml
 
 from gateway.config.reload import AT_START, TABLES_AT_START
 from gateway.domain.alert import KINDS
+from gateway.domain.node import NodeFigures
+from gateway.observability.node_metrics import list_node_families
 from gateway.routing.channel_health import Health
 from gateway.storage.data_folder import SECRETS
 from tests.support.documentation import DOCS, ROOT
@@ -20,6 +22,8 @@ async def test_every_metric_of_the_page_is_exported(standing_with: StartGateway)
     gateway = await standing_with({"channel": [channel("http://127.0.0.1:9/v1")]})
     async with gateway.client.get(f"{gateway.url}/metrics") as response:
         exported = set(re.findall(r"^# TYPE (\w+)", await response.text(), re.MULTILINE))
+    figures = NodeFigures(2, 1, 0.5, fenced=False, leads=True, config_digest="x")
+    exported |= {family.name for family in list_node_families(figures)}
     named = set(re.findall(r"`((?:gateway|gen_ai)_\w+)`", MONITORING))
     assert len(named) > 10
     assert named <= {f"{name}_total" for name in exported} | exported

@@ -12,8 +12,10 @@ import orjson
 import pytest
 import yaml
 
+from gateway.domain.node import NodeFigures
 from gateway.domain.request_log import Outcome
 from gateway.error_status import STATUS
+from gateway.observability.node_metrics import list_node_families
 from gateway.routing.channel_health import Health
 from tests.support.fault_scene import PRICE
 from tests.support.gateway import HELLO, channel
@@ -82,6 +84,10 @@ async def test_every_metric_and_label_is_one_of_a_gateway_that_has_served(gatewa
         families = await scrape(gateway)
     known: dict[str, set[str]] = {}
     for family in families.values():
+        for sample in family.samples:
+            known.setdefault(sample.name, set()).update(sample.labels)
+    for family in list_node_families(NodeFigures(2, 1, 0.5, fenced=False, leads=True, config_digest="x")):
+        families[family.name] = family
         for sample in family.samples:
             known.setdefault(sample.name, set()).update(sample.labels)
     expressions = list(list_expressions())

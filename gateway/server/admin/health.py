@@ -27,7 +27,7 @@ async def get_health(request: web.Request) -> web.Response:
     if (answer := await ask_named_node(request, "/health")) is not None:
         return answer
     services, connection, now = request.app[SERVICES], request.protocol, time.monotonic()
-    monitor, storage, jobs = services.admin.monitor, services.storage, services.videos.jobs
+    monitor, storage = services.admin.monitor, services.storage
     alone = storage.node is None or storage.node.live <= 1
     return respond_json(
         {
@@ -44,7 +44,7 @@ async def get_health(request: web.Request) -> web.Response:
             "journal_bytes": find_size(monitor.journal),
             "media": await monitor.media.measure(now),
             "media_shared": alone or services.media.stores.shared,
-            "videos": {"open": jobs.all_open, "kept": await monitor.videos.measure(now)},
+            "videos": {"open": await services.videos.jobs.count_all_open(), "kept": await monitor.videos.measure(now)},
             "channels": _count_channels(services.routing.load_balancer),
             "connections": connection.connections if isinstance(connection, GatewayProtocol) else 0,
         }

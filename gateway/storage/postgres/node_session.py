@@ -65,7 +65,8 @@ RETURNING seen_change
 _BEAT = """
 UPDATE beats b SET beat = b.beat + 1, at_ms = NOW, seen_change = $3, detail = $4::text::jsonb FROM nodes n
 WHERE b.node = $1 AND n.id = $1 AND n.epoch = $2 AND n.state = 'live'
-RETURNING b.at_ms, (SELECT array_agg(id || ':' || epoch ORDER BY id) FROM nodes WHERE state = 'live') AS live
+RETURNING b.at_ms, (SELECT array_agg(id || ':' || epoch ORDER BY id) FROM nodes WHERE state = 'live') AS live,
+  (SELECT count(*) FROM nodes WHERE state = 'dead') AS dead
 """.replace("NOW", _NOW)
 _PUT_DIGEST = "UPDATE nodes SET config_digest = $2 WHERE id = $1"
 _CHANGES = f"SELECT sequence, kind, id FROM changes WHERE sequence > $1 ORDER BY sequence LIMIT {_MOST_CHANGES}"  # noqa: S608
@@ -163,7 +164,7 @@ class NodeSession:
         """
         async with self._log.lend(STATEMENT_S) as connection:
             row = await connection.fetchrow(_BEAT, self.node.id, self.node.epoch, seen, detail)
-        return None if row is None else Beat(row["at_ms"], tuple(row["live"]))
+        return None if row is None else Beat(row["at_ms"], tuple(row["live"]), row["dead"])
 
     async def read_changes(self, after: int) -> Sequence[Change]:
         """Return the changes after number ``after`` in their order."""
