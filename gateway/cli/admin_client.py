@@ -57,6 +57,9 @@ class StartupError(CliError):
     exit_code = 2
 
 
+URL_VARIABLE, TOKEN_VARIABLE = "GATEWAY_URL", "GATEWAY_ADMIN_TOKEN"
+
+
 @attrs.frozen
 class CliContext:
     """Which gateway a command calls, and how it prints the answer.
@@ -66,6 +69,7 @@ class CliContext:
         config: the configuration file; None: none. Used, like ``environ`` and ``discover``, only if no gateway runs.
         discover: discover providers.
         as_json: print the admin API's JSON.
+        url: the gateway to call, whatever runs with the data folder; None: the one that does.
         scratch: the data folder is temporary.
         busy_wait_s: how long to wait if the process that holds the folder announces no address: it is starting, or is
             another short command.
@@ -76,6 +80,7 @@ class CliContext:
     environ: Mapping[str, str]
     discover: bool = True
     as_json: bool = False
+    url: str | None = None
     scratch: bool = False
     busy_wait_s: float = 5.0
 
@@ -261,12 +266,12 @@ def get_with_models(context: CliContext, *path: str, query: Mapping[str, Any] | 
 
 def run_with_channels(context: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
     """As ``run``; a data folder that has never been used is not created: only the configured channels exist."""
-    return run(context, work) if is_used(context.data) else run_without_trace(context, work)
+    return run(context, work) if context.url or is_used(context.data) else run_without_trace(context, work)
 
 
 def run_without_trace(context: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
     """As ``run``; if no gateway runs, use a temporary data folder."""
-    if find_running(context.data) is not None:
+    if is_running(context):
         return run(context, work)
     with tempfile.TemporaryDirectory(prefix="gateway-") as folder:
         return run(attrs.evolve(context, data=Path(folder), scratch=True), work)
@@ -274,7 +279,11 @@ def run_without_trace(context: CliContext, work: Callable[[AdminClient], Awaitab
 
 @asynccontextmanager
 async def open_admin(context: CliContext) -> AsyncIterator[AdminClient]:
-    """Connect to the running gateway, or to one in this process. Raises ``CliError``."""
+    """Connect to the gateway at ``--url``, to the running one, or to one in this process. Raises ``CliError``."""
+    if context.url:
+        async with _connect(context.url.rstrip("/"), _find_token(context)) as admin:
+            yield admin
+        return
     found = await _find_gateway(context)
     if isinstance(found, dict):
         token, certificate = _read_token(context.data), str(found.get("certificate", ""))
@@ -324,8 +333,13 @@ async def _find_gateway(context: CliContext) -> Json | DataFolder:
 
 def require_running(context: CliContext, verb: str) -> None:
     """Raise ``CliError`` if no gateway runs."""
-    if find_running(context.data) is None:
+    if not is_running(context):
         raise CliError(f"Nothing to {verb}: no gateway runs with the data folder {context.data}")
+
+
+def is_running(context: CliContext) -> bool:
+    """Return whether a running gateway would be called. Raises ``CliError``."""
+    return bool(context.url) or find_running(context.data) is not None
 
 
 def find_running(data: Path) -> Json | None:
@@ -342,6 +356,15 @@ def open_folder(data: Path) -> DataFolder:
         return DataFolder(data)
     except OSError as error:
         raise StartupError(f"The data folder {data} cannot be used: {error.strerror}") from None
+
+
+def _find_token(context: CliContext) -> str:
+    token = context.environ.get(TOKEN_VARIABLE, "").strip()
+    if not token:
+        raise CliError(f"Set {TOKEN_VARIABLE} to the content of the file admin.token of the gateway at {context.url}")
+    if not context.url or not context.url.startswith(("http://", "https://")):
+        raise CliError(f"--url must begin with http:// or https://, not {context.url!r}")
+    return token
 
 
 def _read_token(data: Path) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import click
 
-from gateway.cli.admin_client import CliContext, CliError, Json, call, find_running
+from gateway.cli.admin_client import CliContext, CliError, Json, call, is_running
 from gateway.cli.options import ListByDefault, exit_unless, running_command
 from gateway.cli.output import print_answer
 from gateway.cli.table import Column, print_table
@@ -59,7 +59,7 @@ def test_alerts(context: CliContext, name: str | None) -> None:
 
 
 def _require_running(context: CliContext) -> None:
-    if find_running(context.data) is None:
+    if not is_running(context):
         raise CliError(f"No gateway runs with the data folder {context.data}; only a running gateway sends alerts")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gateway.cli.admin_client import CliContext, CliError, Json, load_file_config, open_folder
-from gateway.cli.options import client_command, config_option, data_option, find_config
+from gateway.cli.options import config_option, data_option, find_config, local_command
 from gateway.cli.output import print_answer, print_json
 from gateway.cli.text import format_bytes
 from gateway.storage.data_folder import DATABASE, DataFolderLocked, find_database, is_used
@@ -25,7 +25,7 @@ PASSPHRASE = "GATEWAY_BACKUP_PASSPHRASE"  # noqa: S105 - the name of a variable
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--media", is_flag=True, help="Include stored images, videos and clients' files.")
 @click.option("--encrypt", is_flag=True, help=f"Encrypt with a passphrase: asked for, or {PASSPHRASE}.")
-@client_command
+@local_command
 def backup(context: CliContext, *, file: Path, media: bool, encrypt: bool) -> None:
     """Write the data folder into FILE, a compressed tar file that must not exist yet.
 
@@ -108,7 +108,7 @@ def restore(ctx: click.Context, *, file: Path, config_path: Path | None, data: P
 
 @click.command(short_help="Take the database back to an older version.")
 @click.argument("version")
-@client_command
+@local_command
 def downgrade(context: CliContext, *, version: str) -> None:
     """Take the database back to what the older VERSION of the gateway opens, with all of today's rows.
 

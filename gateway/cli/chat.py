@@ -186,7 +186,7 @@ def open_console(context: CliContext, *, only_print: bool) -> None:
     """
     require_running(context, "open")
     setup = call(context, "GET", "setup")
-    url = f"{(find_running(context.data) or {})['url']}/console"
+    url = f"{context.url or (find_running(context.data) or {})['url']}/console"
     print_answer(context, {"url": url}, lambda _: click.echo(url))
     if setup["open"]:
         click.echo("There is no administrator yet. Use the one-time link that 'gateway serve' has printed.", err=True)

@@ -8,7 +8,7 @@ import attrs
 import click
 
 from gateway.cli.admin_client import CliContext, Json
-from gateway.cli.options import client_command, exit_unless
+from gateway.cli.options import exit_unless, local_command
 from gateway.cli.output import print_answer
 from gateway.cli.text import clean
 
@@ -18,7 +18,7 @@ _WIDTH = max(map(len, _MARKS.values()))
 
 
 @click.command(short_help="Check folder, database, secrets, disk, clock and port.")
-@client_command
+@local_command
 def doctor(context: CliContext) -> None:
     """Check the data folder, the database, the secrets, the settings, the disk, the clock and the port.
 

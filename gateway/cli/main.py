@@ -114,8 +114,9 @@ def main(ctx: click.Context) -> None:
       gateway completion bash            print the script that completes commands in your shell
 
     The commands talk to the gateway that runs with the data folder (./data, --data, or GATEWAY_DATA). If none runs,
-    they open the folder themselves, with the configuration that 'gateway serve' would read. --data, --config and --json
-    may stand before or after a command. NO_COLOR switches colors off.
+    they open the folder themselves, with the configuration that 'gateway serve' would read. With --url, or GATEWAY_URL,
+    they call a gateway on another machine, or any node of a cluster; GATEWAY_ADMIN_TOKEN has its admin token. --data,
+    --config, --url and --json may stand before or after a command. NO_COLOR switches colors off.
     """
     ctx.obj = os.environ
     if os.environ.get("NO_COLOR"):

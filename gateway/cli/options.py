@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import CliContext
+from gateway.cli.admin_client import TOKEN_VARIABLE, URL_VARIABLE, CliContext
 from gateway.cli.times import future, parse_day
 
 Command = Callable[..., None]
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 DEFAULT_CONFIG = Path("config/gateway.toml")
 NONE = "none"
 """The value of an option that clears a setting."""
-_GLOBAL = {"--data": 2, "--config": 2, "--json": 1}
+_GLOBAL = {"--data": 2, "--config": 2, "--url": 2, "--json": 1}
 """Words of each option."""
 _FALSE = frozenset({"0", "false", "no", "off"})
 
@@ -38,29 +38,41 @@ data_option = click.option(
     show_envvar=True,
     help="The data folder.",
 )
+url_option = click.option(
+    "--url",
+    envvar=URL_VARIABLE,
+    show_envvar=True,
+    metavar="URL",
+    help=f"The gateway to call, anywhere, with the admin token in {TOKEN_VARIABLE}; --data is not used then.",
+)
 limit_option = click.option(
     "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The last N.", metavar="N"
 )
 
 
-def client_command(command: Command, *, channels: bool = False, offline: bool = True) -> Command:
+def client_command(command: Command, *, channels: bool = False, offline: bool = True, remote: bool = True) -> Command:
     """Add the options of a command that calls the admin API; the command gets them as a ``CliContext``.
 
     Args:
         command: the click command.
         channels: if no gateway runs, discover channels as ``serve`` does.
         offline: the command works if no gateway runs, with the configuration of ``--config``.
+        remote: the command works with a gateway on another machine.
     """
     file_option: Callable[[Command], Command] = config_option if offline else _no_option
+    remote_option: Callable[[Command], Command] = url_option if remote else _no_option
 
     @file_option
     @data_option
+    @remote_option
     @click.option("--json", "as_json", is_flag=True, help="Print the admin API's JSON.")
     @functools.wraps(command)
-    def wrapped(*args: Any, as_json: bool, data: Path, config_path: Path | None = None, **options: Any) -> None:
+    def wrapped(
+        *args: Any, as_json: bool, data: Path, config_path: Path | None = None, url: str | None = None, **options: Any
+    ) -> None:
         environ = click.get_current_context().find_root().obj  # set by ``main``
         discover = channels and may_discover(environ)
-        context = CliContext(data, find_config(config_path), environ, discover=discover, as_json=as_json)
+        context = CliContext(data, find_config(config_path), environ, discover=discover, as_json=as_json, url=url)
         command(context, *args, **options)
 
     return wrapped
@@ -70,6 +82,7 @@ def _no_option(command: Command) -> Command:
     return command
 
 
+local_command = functools.partial(client_command, remote=False)
 running_command = functools.partial(client_command, offline=False)
 channel_command = functools.partial(client_command, channels=True)
 

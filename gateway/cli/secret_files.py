@@ -4,7 +4,7 @@
 import click
 
 from gateway.cli.admin_client import CliContext, CliError, load_file_config
-from gateway.cli.options import client_command
+from gateway.cli.options import local_command
 from gateway.cli.output import print_answer
 
 _MASTER = "master.key"
@@ -21,7 +21,7 @@ def secrets() -> None:
 
 
 @secrets.command("show")
-@client_command
+@local_command
 def show(context: CliContext) -> None:
     """Print the master key as the environment variable that gives it to another gateway. Treat it as a password.
 

@@ -2,15 +2,18 @@
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
-from gateway.cli.admin_client import CliContext, CliError, Json, call, find_running
+from gateway.cli.admin_client import CliContext, CliError, Json, call, is_running
 from gateway.cli.objects import call_object
 from gateway.cli.options import ListByDefault, exit_unless, running_command
 from gateway.cli.output import print_answer, print_fields
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import format_bytes, format_duration, format_value
+
+_NODE_DIGITS = 8
 
 
 def _format_channel(request: Json) -> str:
@@ -27,12 +30,14 @@ RUNNING = (
     Column("PHASE", "phase"),
     Column("FOR", lambda request: format_duration(request["running_ms"] / 1000), right=True),
     Column("FROM", "address", usual="-", drop=1),
+    Column("NODE", lambda request: (request["node"] or "")[:_NODE_DIGITS], usual="", drop=3),
 )
 
 
 @click.command(short_help="Show the health of the running gateway.")
+@click.option("--node", metavar="ID", help="Another node of the cluster; 'gateway nodes' lists them.")
 @running_command
-def health(context: CliContext) -> None:
+def health(context: CliContext, *, node: str | None) -> None:
     """Show memory, CPU, event-loop lag, database and queues of the running gateway.
 
     A high event-loop lag delays every request. Exits with 1 if requests cannot be recorded at the moment.
@@ -40,9 +45,10 @@ def health(context: CliContext) -> None:
     \b
     Examples:
       gateway health
+      gateway health --node 5898f9daa2780720
       gateway health --json
     """
-    report = _get(context, "health")
+    report = _get(context, "health", node=node)
     print_answer(context, report, print_health)
     exit_unless(report["store"]["writable"] and not report["queue"]["failing"])
 
@@ -61,8 +67,14 @@ def running() -> None:
 @running.command("list")
 @running_command
 def list_running(context: CliContext) -> None:
-    """List requests in progress, oldest first. PHASE: 'reading' the body, 'waiting', or 'streaming' the response."""
-    print_answer(context, _get(context, "running"), print_running)
+    """List requests in progress, oldest first. PHASE: 'reading' the body, 'waiting', or 'streaming' the response.
+
+    In a cluster those of all nodes are listed, and NODE is the beginning of the id of the one that has a request.
+    """
+    listing = _get(context, "running")
+    print_answer(context, listing, print_running)
+    if listing["unanswered"] and not context.as_json:
+        click.echo(f"Not asked, or without an answer: {', '.join(listing['unanswered'])} (gateway nodes)", err=True)
 
 
 @running.command("cancel")
@@ -72,16 +84,23 @@ def cancel_running(context: CliContext, request_id: str) -> None:
     """Cancel the request ID, or the only one that begins so, at its provider; what has been delivered is charged."""
     _require_running(context)
     answer = call_object(context, "POST", "running", request_id, "cancel")
-    print_answer(context, answer, lambda _: click.echo(f"The request {answer['id']} was cancelled."))
+    print_answer(context, answer, _print_cancelled)
 
 
-def _get(context: CliContext, path: str) -> Json:
+def _print_cancelled(answer: Json) -> None:
+    if answer["cancelled"]:
+        click.echo(f"The request {answer['id']} was cancelled.")
+    else:
+        click.echo(f"No node that answers has the request. Sent to the others: {', '.join(answer['unanswered'])}")
+
+
+def _get(context: CliContext, path: str, **query: Any) -> Json:
     _require_running(context)
-    return call(context, "GET", path)
+    return call(context, "GET", path, query=query)
 
 
 def _require_running(context: CliContext) -> None:
-    if find_running(context.data) is None:
+    if not is_running(context):
         raise CliError(f"No gateway runs with the data folder {context.data}")
 
 
@@ -111,8 +130,10 @@ def print_health(report: Json) -> None:
     lag, store, queue = report["loop_lag_ms"], report["store"], report["queue"]
     cpu = f"{report['cpu_s']:.1f} s ({report['cpu_s'] / max(report['uptime_s'], 1) * 100:.1f} % of a core)"
     commit = "none yet" if store["last_commit_ms"] is None else f"{store['last_commit_ms']:g} ms"
+    node = {} if report["node"] is None else {"node": report["node"]}
     print_fields(
         {
+            **node,
             "version": f"{report['version']}, Python {report['python']}, process {report['pid']}",
             "up": f"{format_duration(report['uptime_s'])}, since {report['started_at']}",
             "memory": format_bytes(report["memory_bytes"]),

@@ -38,6 +38,8 @@ refer to an environment variable: `"${NAME}"`. Each key of a section in single b
 | Variable | Meaning |
 | --- | --- |
 | `GATEWAY_DATA` | The data folder, as `--data` |
+| `GATEWAY_URL` | The gateway that commands call, as `--url`: on another machine, or any node of a cluster |
+| `GATEWAY_ADMIN_TOKEN` | The admin token of the gateway at `GATEWAY_URL` |
 | `GATEWAY_DISCOVER` | `0`: neither provider keys of the environment nor local model servers are used |
 | `GATEWAY_KEY` | The API key of `gateway chat` |
 | `GATEWAY_BACKUP_PASSPHRASE` | The passphrase of `gateway backup --encrypt` and of `gateway restore` |
