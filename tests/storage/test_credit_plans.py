@@ -1,6 +1,7 @@
 """No function of credit leases reads a whole table, whatever was in it when its plan was made."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -9,31 +10,34 @@ from gateway.storage.database import open_database
 from tests.support.credit_store import CreditStore, open_credit_store
 from tests.support.postgres import SharedPostgres
 
-ACCOUNTS, KEYS = 200, 2_000
+ACCOUNTS, KEYS = 50, 500
 _FILL = f"""
-INSERT INTO accounts (id, name, status, quota_nanos, quota_period, created_ms)
-  SELECT n, 'a' || n, 'active', 1000000, 'daily', 0 FROM generate_series(1, {ACCOUNTS}) n;
-INSERT INTO keys (id, account_id, name, digest, last_four, status, quota_nanos, quota_period, created_ms)
-  SELECT n, 1 + n % {ACCOUNTS}, 'k' || n, int8send(n), 'last', 'active', 1000000, 'lifetime', 0
+INSERT INTO accounts (id, name, status, groups, declared, quota_nanos, quota_period, created_ms)
+  SELECT n, 'a' || n, 'active', '[]', false, 1000000, 'daily', 0 FROM generate_series(1, {ACCOUNTS}) n;
+INSERT INTO keys (id, account_id, name, digest, last4, status, models, allow_ips, declared, quota_nanos, quota_period,
+  created_ms)
+  SELECT n, 1 + n % {ACCOUNTS}, 'k' || n, int8send(n), 'last', 'active', '[]', '[]', false, 1000000, 'lifetime', 0
   FROM generate_series(1, {KEYS}) n;
 INSERT INTO usage_days (day, account_id, key_id, model, requests, prompt_tokens, completion_tokens, cached_tokens,
   cost_nanos) SELECT 20000 - n / 4000, 1 + n % {ACCOUNTS}, 1 + n % {KEYS}, 'm' || n, 1, 0, 0, 0, 5
-  FROM generate_series(1, 20000) n;
+  FROM generate_series(1, 8000) n;
 INSERT INTO entries (at_ms, kind, account_id, key_id, amount_nanos)
   SELECT 20000::bigint * 86400000, CASE WHEN n % 10 = 0 THEN 'top_up' ELSE 'charge' END, 1 + n % {ACCOUNTS},
-    CASE WHEN n % 20 = 0 THEN NULL ELSE 1 + n % {KEYS} END, 5 FROM generate_series(1, 20000) n;
+    CASE WHEN n % 20 = 0 THEN NULL ELSE 1 + n % {KEYS} END, 5 FROM generate_series(1, 8000) n;
 """  # noqa: S608 - our own numbers
 _OPEN = f"""
 SELECT open_balance(0::smallint, n, 1::smallint, 20000, 19997) FROM generate_series(1, {ACCOUNTS}) n;
 SELECT open_balance(1::smallint, n, 0::smallint, 20000, 19997) FROM generate_series(1, {KEYS}) n;
-"""
+"""  # noqa: S608 - our own numbers
 _LEASES = """
 INSERT INTO credit_leases (owner, owner_id, node, start, granted)
-  SELECT owner, owner_id, 'n' || node, start, 0 FROM credit_balances, generate_series(1, 4) node;
+  SELECT owner, owner_id, 'n' || node, start, 0 FROM credit_balances, generate_series(1, 4) node
+  ON CONFLICT DO NOTHING;
 """
+_PASSED_OVER = re.compile(r"Rows Removed by Filter: (\d+)")
 _PLACES = "ARRAY[0, 1]::smallint[], ARRAY[{0}, {0}]::bigint[]"
 CALLS = (
-    "SELECT * FROM take_credit('n1', 4, {1}, 19997, {0}, ARRAY[5, 5]::bigint[], ARRAY[5, 5]::bigint[], ARRAY[9, 9]::bigint[])",
+    "SELECT * FROM take_credit('n1', 4, {1}, 19997, {0}, '{{5, 5}}', '{{5, 5}}', '{{9, 9}}')",
     "SELECT give_credit('n1', {0}, ARRAY[1, 1]::bigint[])",
     "SELECT post_spending('n1', {1}, 19997, {0}, ARRAY[2, 2]::bigint[])",
     "SELECT reserve_job('n1', {0}, 1)",
@@ -67,7 +71,7 @@ async def test_no_function_reads_a_whole_table(store: CreditStore, *, empty: boo
     await store.connection.execute("ANALYZE")
     await store.connection.execute("LOAD 'auto_explain'")
     store.connection.add_log_listener(lambda _, message: plans.append(f"{message.message}"))
-    for setting in ("log_min_duration = 0", "log_nested_statements = on"):
+    for setting in ("log_min_duration = 0", "log_nested_statements = on", "log_analyze = on"):
         await store.connection.execute(f"SET auto_explain.{setting}")
     await store.connection.execute("SET client_min_messages = log")
     for key in (11, 12, 13):
@@ -75,5 +79,6 @@ async def test_no_function_reads_a_whole_table(store: CreditStore, *, empty: boo
     await store.connection.execute("SET client_min_messages = warning")
     await asyncio.sleep(0)
     assert len(plans) > 50
-    whole = [plan for plan in plans if "Seq Scan" in plan]
-    assert whole == []
+    assert [
+        plan for plan in plans if "Seq Scan" in plan or max(map(int, _PASSED_OVER.findall(plan)), default=0) > 500
+    ] == []
