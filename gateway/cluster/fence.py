@@ -9,6 +9,7 @@ from gateway.billing.write_queue import MAX_WAITING, WriteQueue
 from gateway.errors import StoreUnavailable
 
 FENCE_S = 10.0
+"""No setting, like the other times of nodes: they have to agree (``tests/cluster/test_fence.py``)."""
 RIDE_THROUGH_S = 10.0
 """How long requests are taken while rows cannot be stored: they wait in memory and in the journal."""
 _RETRY_AFTER_S = 2

@@ -2,10 +2,23 @@
 
 import pytest
 
-from gateway.cluster.fence import RIDE_THROUGH_S, FencedWriteQueue, read_boot_time
+from gateway.billing.credit_keeper import WAIT_S
+from gateway.cluster.death_watch import DEAD_S, LOST_S
+from gateway.cluster.fence import FENCE_S, RIDE_THROUGH_S, FencedWriteQueue, read_boot_time
+from gateway.cluster.node import BEAT_S
 from gateway.cluster.store_clock import SLOW_S, STEP_S, StoreClock
 from gateway.errors import StoreUnavailable
+from gateway.storage.postgres.database import LOCK_S
+from gateway.storage.postgres.node_backends import STUCK_S
+from gateway.storage.postgres.node_session import STATEMENT_S
 from tests.support.request_records import make_row
+
+
+def test_the_times_of_nodes_agree() -> None:
+    assert FENCE_S + 2 * BEAT_S + STATEMENT_S < DEAD_S, "a node takes no requests before it is declared dead"
+    assert WAIT_S < RIDE_THROUGH_S <= FENCE_S, "who waits for credit is answered before nobody is"
+    assert BEAT_S + STATEMENT_S < LOST_S < DEAD_S, "a beat that was read late is no gap"
+    assert STUCK_S + 2 * BEAT_S < LOCK_S, "writes outlast one that has to be ended"
 
 
 def open_queue(most: int = 4) -> FencedWriteQueue:

@@ -29,6 +29,8 @@ T = TypeVar("T")
 READERS = 4
 WORK_S = 15.0
 """How long a read, or all statements of a write, may take before their connection is closed."""
+LOCK_S = 8.0
+"""How long a write waits for others. The nodes of a cluster end one that does not go on before (``node_backends``)."""
 LONG_READERS = 2
 LONG_READ_S = 600.0
 """As ``WORK_S``, for long reads. They have connections of their own: no other read waits for one."""
@@ -250,7 +252,7 @@ async def _touch(connection: AsyncConnection) -> None:
 
 def _make_engine(address: Address, size: int, wait_s: float = 5.0, **settings: str) -> AsyncEngine:
     """Return an engine whose connections have these ``settings`` of the server; a caller waits ``wait_s`` for one."""
-    bounds = {"statement_timeout": "10s", "lock_timeout": "8s", "idle_in_transaction_session_timeout": "5s"}
+    bounds = {"statement_timeout": "10s", "lock_timeout": f"{LOCK_S:.0f}s", "idle_in_transaction_session_timeout": "5s"}
 
     async def connect(**_: Any) -> Any:
         return await address.connect(**{**bounds, **settings})
