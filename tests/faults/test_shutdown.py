@@ -21,6 +21,7 @@ from tests.support.fault_scene import (
     until,
 )
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
+from tests.support.raw_client import connect, hello, post, read_answer
 from tests.support.scripted_upstream import (
     COMPLETION,
     DONE,
@@ -175,6 +176,26 @@ async def test_while_it_drains_nothing_new_is_taken(gateway_with: StartGateway) 
         assert (await calling).body.endswith(DONE)
         await stopping
         assert len(up.received) == 1
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_gateway_that_will_stop_closes_each_connection_after_its_answer(
+    gateway_with: StartGateway, *, kept: bool
+) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(site(channel(up.base_url)))
+        reader, writer = await connect(gateway.url)
+        if kept:
+            writer.write(post(hello()))
+            assert "connection" not in (await read_answer(reader)).headers
+        gateway.runner.end_connections()
+        writer.write(post(hello()))
+        last = await read_answer(reader)
+        assert (last.status, last.headers["connection"]) == (200, "close")
+        assert await asyncio.wait_for(reader.read(), WAIT_LIMIT_S) == b""
+        writer.close()
+        async with aiohttp.ClientSession() as client, client.get(f"{gateway.url}/healthz") as response:
+            assert (response.status, response.headers["Connection"]) == (200, "close")
 
 
 async def test_every_one_of_many_is_told_and_settled(gateway_with: StartGateway) -> None:
