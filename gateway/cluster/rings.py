@@ -1,6 +1,6 @@
 """Wakes at other nodes what waits there: workers, and requests that follow a job.
 
-A ring that is lost costs time and nothing else: whoever waits also looks from time to time.
+A ring that is lost costs time and nothing else: what waits also looks from time to time.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Rings:
         self._rung.set()
 
     def hear(self, kind: str, name: str = "") -> None:
-        """Wake whoever waits at this node."""
+        """Wake what waits at this node."""
         for hear in self._heard_by.get(kind, ()):
             hear(name)
 

@@ -259,7 +259,8 @@ class ChannelService:
             await asyncio.gather(*(self._retry_held(channel) for channel in self._catalog.channels if channel.held))
         if self._offers_demo and any(channel.origin == "file" for channel in self._catalog.channels):
             await self._test_declared()
-        if self._found is not None and not any(channel.serving for channel in self._list_configured()):
+        configured = (channel for channel in self._catalog.channels if channel.origin in {"file", "stored"})
+        if self._found is not None and not any(channel.serving for channel in configured):
             await self.rediscover()
 
     async def _test_declared(self) -> None:
@@ -299,9 +300,6 @@ class ChannelService:
                 await self._offer(await self._store.list_channels(), fresh)
         unlisted = [channel for channel, listing in fresh if listing is None and channel.origin != "demo"]
         await asyncio.gather(*map(self.sync, unlisted))
-
-    def _list_configured(self) -> list[Channel]:
-        return [channel for channel in self._catalog.channels if channel.origin in {"file", "stored"}]
 
     async def _release(self, channel: Channel) -> None:
         """Let a held channel, whose provider has answered, get requests."""

@@ -16,7 +16,7 @@ from gateway.storage.model_lists import ModelListRepository
 
 LOOK_EVERY_S = 1.0
 SWEEP_EVERY_S = 3_600.0
-PATIENCE_S = 30.0
+FIRST_TIMEOUT_S = 30.0
 """How long a node that does not lead waits for the first list of a channel before it asks by itself."""
 _OWN = frozenset({"environment", "local", "demo"})
 """Origins of channels that other nodes do not have."""
@@ -27,7 +27,7 @@ log = structlog.stdlib.get_logger(__name__)
 class SharedModelLists:
     """Keeps the models of channels in step with what any node has listed.
 
-    A node that does not lead asks only if nobody does: a channel may be in its own configuration file alone.
+    A node that does not lead asks if no other node does: a channel may be in its own configuration file alone.
 
     Args:
         catalog: gets the models.
@@ -127,5 +127,5 @@ class SharedModelLists:
         is_own = channel.origin in _OWN or self._channels.leads()
         asked_ms, interval_s = self._asked_ms.get(channel.name), self._interval()
         if asked_ms is None:
-            return is_own or now_s - self._seen_s[channel] >= PATIENCE_S
-        return now_s - asked_ms / 1000 >= (interval_s if is_own else 2 * interval_s + PATIENCE_S)
+            return is_own or now_s - self._seen_s[channel] >= FIRST_TIMEOUT_S
+        return now_s - asked_ms / 1000 >= (interval_s if is_own else 2 * interval_s + FIRST_TIMEOUT_S)

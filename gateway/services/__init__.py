@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from functools import partial
 
 import attrs
 from aiohttp import web
@@ -20,7 +19,6 @@ from gateway.proxy.failover import Proxy
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.probe_worker import ChannelProber
 from gateway.routing.sync_worker import ChannelRetrier, ModelSyncer
-from gateway.server.background_responses import CANCELLED, cancel_active
 from gateway.server.context import SERVICES, HttpSettings, Services
 from gateway.server.multipart import FormLimits
 from gateway.services.admin import open_admin
@@ -45,6 +43,8 @@ from gateway.storage.sqlite_database import SqliteDatabase
 from gateway.upstream.client import FallbackHttpClient
 from gateway.upstream.websocket import WebSocketClient
 
+_PROBING_NODES = 4
+"""How many nodes of a cluster probe the channels that have failed, on average."""
 _GRACE_S = 2.0
 """How long requests in the background may take to settle at the end; a drain has waited for them before."""
 
@@ -86,7 +86,6 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
             _start_cleanup(services, jobs)
             start_video_workers(services, stack)
         if services.storage.node is not None:
-            services.storage.node.rings.subscribe(CANCELLED, partial(cancel_active, services))
             with _explain_store_errors(services.options):
                 await follow_changes(services, services.storage.node)
         yield
@@ -156,7 +155,10 @@ def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -
         jobs.start("sync_models", lists.run)
         jobs.start("sweep_models", run_once(services, lists.sweep))
     jobs.start("retry_channels", ChannelRetrier(routing.channels).run)
-    jobs.start("probe_channels", ChannelProber(routing.catalog, routing.load_balancer, routing.fetch_models).run)
+    prober = ChannelProber(routing.catalog, routing.load_balancer, routing.fetch_models)
+    if (node := storage.node) is not None:
+        prober.find_share = lambda: min(1.0, _PROBING_NODES / node.live)
+    jobs.start("probe_channels", prober.run)
     if isinstance(storage.database, SqliteDatabase):
         jobs.start("check_store", IntegrityWorker(storage.database).run)
     jobs.start("count_requests", services.metrics.run)

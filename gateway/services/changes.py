@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
 from gateway.domain.node import Change
 from gateway.errors import GatewayError, StoreUnavailable
+from gateway.server.background_responses import CANCELLED, cancel_active
 from gateway.server.context import Services
 from gateway.storage.ledger import LedgerRepository
 
@@ -22,6 +24,7 @@ log = structlog.stdlib.get_logger(__name__)
 async def follow_changes(services: Services, node: "ClusterNode") -> None:
     """Apply the changes of all nodes from now on. Raises ``StoreUnavailable``."""
     follower = _Follower(services)
+    node.rings.subscribe(CANCELLED, partial(cancel_active, services))
     await node.follow(follower.apply, follower.reload, follower.restore)
 
 

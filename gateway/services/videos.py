@@ -122,7 +122,7 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
 
 
 def _share_signals(rings: "Rings", jobs: Videos, poller: VideoPoller, deliverer: WebhookWorker) -> None:
-    """Let what happens to a job at one node wake those who wait for it at the others."""
+    """Let what happens to a job at one node wake what waits for it at the others."""
 
     def wake_all(_: str = "") -> None:
         poller.wake()

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.domain.channel import Channel
 from gateway.errors import ProviderBadResponse
-from gateway.routing.shared_models import PATIENCE_S, SharedModelLists
+from gateway.routing.shared_models import FIRST_TIMEOUT_S, SharedModelLists
 from gateway.storage.database import Database, open_database
 from gateway.storage.model_lists import KEPT_MS, ModelListRepository
 from tests.support.channel_services import ChannelServices
@@ -90,8 +90,8 @@ async def test_the_leader_asks_once_an_interval_and_the_others_use_its_list(data
 async def test_a_node_asks_for_itself_what_nobody_asks(database: Database) -> None:
     cluster = Cluster(database)
     node = await cluster.start(UP)
-    assert [await node.ask(), await node.ask(PATIENCE_S - 1), await node.ask(1)] == [0, 0, 1]
-    assert [await node.ask(2 * INTERVAL_S), await node.ask(PATIENCE_S)] == [0, 1]
+    assert [await node.ask(), await node.ask(FIRST_TIMEOUT_S - 1), await node.ask(1)] == [0, 0, 1]
+    assert [await node.ask(2 * INTERVAL_S), await node.ask(FIRST_TIMEOUT_S)] == [0, 1]
 
 
 async def test_a_failure_is_known_to_all_and_takes_no_model_away(database: Database) -> None:
