@@ -51,8 +51,7 @@ class ChannelService:
         clock: Unix seconds.
 
     Attributes:
-        leads: returns whether this process is the one that tests channels that are held.
-        listed: called with what a provider has answered when it was asked for its models.
+        leads: returns whether this process tests channels that are held. ``listed`` is called with each list of models.
     """
 
     def __init__(
