@@ -14,7 +14,8 @@ import pytest
 from openai import AsyncOpenAI
 from structlog.testing import capture_logs
 
-from gateway.services.media_store import watch_nodes
+from gateway.cluster.leadership import Leadership
+from gateway.services.media_store import sweep_store, watch_nodes
 from tests.support.batch_calls import await_end, read_results, start
 from tests.support.cluster import MASTER_KEY, start_nodes
 from tests.support.gateway import KEY, channel
@@ -169,3 +170,25 @@ async def test_a_second_node_that_cannot_read_the_media_is_reported() -> None:
     with capture_logs() as lines:
         await watch_nodes(cast("Any", node))
     assert [line["event"] for line in lines] == ["media_on_this_node_alone"]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_the_leader_alone_deletes_what_is_too_old_in_a_shared_store(*, shared: bool) -> None:
+    leadership, swept = Leadership(), asyncio.Event()
+
+    async def sweep() -> None:
+        swept.set()
+        await asyncio.Event().wait()
+
+    services = SimpleNamespace(
+        storage=SimpleNamespace(node=SimpleNamespace(leadership=leadership)),
+        media=SimpleNamespace(stores=SimpleNamespace(shared=shared)),
+    )
+    running = asyncio.ensure_future(sweep_store(cast("Any", services), sweep)())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert swept.is_set() is not shared
+    leadership.leads = True
+    await asyncio.wait_for(swept.wait(), 5)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
