@@ -8,8 +8,8 @@ FROM python:3.13-slim AS build
 WORKDIR /src
 COPY scripts/pins.txt scripts/pins-dev.txt scripts/
 RUN python -m venv /opt/gateway
-# The extra postgres: its driver needs no other package, and is pinned with what the tests run on.
-RUN sed -n '/^asyncpg==/,/[^\\]$/p' scripts/pins-dev.txt > scripts/pins-postgres.txt
+# The extras postgres and s3: they need no other package, and are pinned with what the tests run on.
+RUN sed -n '/^asyncpg==/,/[^\\]$/p; /^obstore==/,/[^\\]$/p' scripts/pins-dev.txt > scripts/pins-postgres.txt
 RUN /opt/gateway/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r scripts/pins.txt -r scripts/pins-postgres.txt
 COPY pyproject.toml README.md LICENSE mkdocs.yml ./
 COPY config config

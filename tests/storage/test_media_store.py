@@ -56,7 +56,7 @@ async def test_what_one_node_stores_the_other_reads_and_deletes(media: tuple[Med
     found = await there.find(kept.id)
     assert found is not None
     assert (found.id, found.media_type, found.size) == (kept.id, "image/png", len(IMAGE))
-    assert found.stored_s == kept.stored_s
+    assert abs(found.stored_s - kept.stored_s) < 60
     assert await read_whole(found) == IMAGE
     assert await there.remove(kept.id)
     assert await here.find(kept.id) is None
@@ -113,14 +113,14 @@ async def test_a_sweep_deletes_what_is_too_old_and_then_the_oldest_of_what_is_to
 ) -> None:
     here, there = media
     kept = [await here.put(IMAGE) for _ in range(7)]
-    size, last = len(IMAGE), max(one.stored_s for one in kept)
+    size, last = len(IMAGE), max(one.stored_s for one in kept)  # a bucket's clock is another one
     whole = await there.sweep(before_s=0, max_bytes=7 * size)
     assert (whole.files, whole.left_bytes) == (0, 7 * size)
     part = await there.sweep(before_s=0, max_bytes=3 * size + 1)
     assert (part.files, part.freed_bytes, part.left_bytes) == (4, 4 * size, 3 * size)
     found = [await here.find(one.id) for one in kept]
     assert sum(one is not None for one in found) == 3
-    rest = await here.sweep(before_s=last + 1, max_bytes=MUCH)
+    rest = await here.sweep(before_s=last + 60, max_bytes=MUCH)
     assert (rest.files, rest.left_bytes) == (3, 0)
     assert [await there.find(one.id) for one in kept] == [None] * 7
 

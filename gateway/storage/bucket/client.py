@@ -37,8 +37,6 @@ DOWN_S = 3.0
 PART_BYTES = 8 * 1024 * 1024
 PARTS_AT_ONCE = 4
 _ERROR_CHARS = 300
-_REGION = "us-east-1"
-"""What stores other than AWS expect if they have no regions."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -180,8 +178,7 @@ def _open_store(address: BucketAddress, retry_for_s: float) -> S3Store:
         scheme, _, host = address.endpoint.partition("://")
         config["endpoint"] = f"{scheme}://{address.bucket}.{host}" if address.virtual else address.endpoint
         client["allow_http"] = scheme == "http"
-        config["region"] = address.region or _REGION
-    elif address.region:
+    if address.region:
         config["region"] = address.region
     config["virtual_hosted_style_request"] = address.virtual
     if address.access_key:

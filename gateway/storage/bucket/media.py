@@ -1,8 +1,12 @@
 """Images or videos in a bucket: ``<folder>/<first two digits>/<32 digits>.<extension>``, as in a folder."""
 
 import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
+
+import attrs
 
 from gateway.domain.media import (
     AnyMedia,
@@ -27,10 +31,14 @@ class BucketMedia:
         bucket: has them.
         folder: the name of the folder.
         drafts: a folder of this machine, for files that arrive in pieces.
+        clock: Unix seconds.
     """
 
-    def __init__(self, bucket: Bucket, folder: str, drafts: MediaFiles) -> None:
+    def __init__(
+        self, bucket: Bucket, folder: str, drafts: MediaFiles, *, clock: Callable[[], float] = time.time
+    ) -> None:
         self._bucket = bucket
+        self._clock = clock
         self._folder = folder
         self._drafts = drafts
         self._sweeping = asyncio.Lock()  # two sweeps at once would free the same space twice
@@ -45,11 +53,9 @@ class BucketMedia:
         if media_type is None:
             raise UnknownMedia("The gateway does not keep files of this type")
         media_id = make_media_id(media_type)
-        await self._bucket.put(self._name(media_id), data, size)
-        stored = await self._bucket.find(self._name(media_id))
-        if stored is None:
-            raise StoreUnavailable("The gateway's store has lost what was stored", retry_after_s=5)
-        return make_remote(self._bucket, stored, media_id, media_type)
+        name = self._name(media_id)
+        await self._bucket.put(name, data, size)
+        return make_remote(self._bucket, StoredObject(name, size, self._clock()), media_id, media_type)
 
     def open_draft(self) -> "BucketDraft":
         """Return a draft for data that arrives in pieces: on this machine until it is complete."""
@@ -87,21 +93,28 @@ class BucketMedia:
                 return CleanupResult()
 
     async def _sweep(self, before_s: float, max_bytes: int) -> CleanupResult:
-        kept: list[StoredObject] = []
-        going: list[StoredObject] = []
-        async for batch in self._bucket.list_objects(self._folder):
-            for one in batch:
-                if find_media_type(one.name.rpartition("/")[2]):
-                    (going if one.stored_s < before_s else kept).append(one)
-        left = sum(one.size for one in kept)
+        swept, left = CleanupResult(), 0
+        async for batch in self._list_media():
+            going = [one for one in batch if one.stored_s < before_s]
+            left += sum(one.size for one in batch if one.stored_s >= before_s)
+            swept = await self._delete(going, swept)
         if left > max_bytes:
             oldest = OldestFiles(left - max_bytes)
-            for one in kept:
-                oldest.add((one.stored_s, one.size, one.name))
-            going += [StoredObject(name, size, stored_s) for stored_s, size, name in oldest.list_going()]
-            left -= sum(size for _, size, _ in oldest.list_going())
+            async for batch in self._list_media():
+                for one in batch:
+                    oldest.add((one.stored_s, one.size, one.name))
+            going = [StoredObject(name, size, stored_s) for stored_s, size, name in oldest.list_going()]
+            swept = await self._delete(going, swept)
+            left -= sum(one.size for one in going)
+        return attrs.evolve(swept, left_bytes=left)
+
+    async def _list_media(self) -> AsyncIterator[list[StoredObject]]:
+        async for batch in self._bucket.list_objects(self._folder):
+            yield [one for one in batch if find_media_type(one.name.rpartition("/")[2])]
+
+    async def _delete(self, going: list[StoredObject], swept: CleanupResult) -> CleanupResult:
         await delete_objects(self._bucket, [one.name for one in going])
-        return CleanupResult(len(going), sum(one.size for one in going), left)
+        return CleanupResult(swept.files + len(going), swept.freed_bytes + sum(one.size for one in going))
 
     def _name(self, media_id: str) -> str:
         return f"{self._folder}/{media_id[:2]}/{media_id}"

@@ -19,7 +19,7 @@ from gateway.storage.media_location import BucketAddress, parse_location
 from gateway.storage.media_reading import read_whole
 from tests.support.image_providers import draw
 from tests.support.media_stores import make_files, make_media, open_bucket
-from tests.support.s3_server import SECRET_KEY, S3Server, start_s3_server
+from tests.support.s3_server import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, S3Server, start_s3_server
 
 IMAGE = draw(16, 16)
 MUCH = 2**40
@@ -168,3 +168,20 @@ async def test_a_file_that_is_deleted_while_it_is_read_is_not_found(media: Bucke
     await media.remove(kept.id)
     with pytest.raises(NotFound):
         await kept.read(0, kept.size)
+
+
+async def test_the_environment_gives_what_the_url_does_not(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    monkeypatch.setenv("AWS_REGION", REGION)
+    address = parse_location(f"s3://{BUCKET}?endpoint={server.url}")
+    assert isinstance(address, BucketAddress)
+    await Bucket(address).put("x", b"x", 1)
+    assert list(server.objects) == ["x"]
+
+
+def test_the_name_of_a_bucket_may_be_a_part_of_the_host() -> None:
+    address = parse_location("s3://bucket/p?endpoint=https://store.example.com:9000&style=virtual")
+    assert isinstance(address, BucketAddress)
+    config = Bucket(address)._store.config
+    assert config["endpoint"] == "https://bucket.store.example.com:9000"
