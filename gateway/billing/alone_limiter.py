@@ -19,7 +19,7 @@ from gateway.errors import Overloaded, RateLimited
 
 WhenDown = Literal["share", "open", "closed"]
 RECENT_S = 2.0
-"""How long what the server has said of the requests that run at other gateways is used: an answer may just be late."""
+"""How long the server's last count of the requests at other gateways is used: an answer may just be late."""
 
 
 class AloneLimiter:

@@ -25,7 +25,7 @@ from gateway.domain.rate_limit import (
 from gateway.errors import Overloaded, RateLimited
 
 LINGER_S = 0.05
-"""How long a correction of tokens waits for a command to go along with."""
+"""How long a correction of tokens, or a place that is free among many, waits for a command to go along with."""
 _FEWEST_TO_SWEEP = 1_024
 _Outcome = asyncio.Future[RateLimitPermit]
 
@@ -146,10 +146,13 @@ class SharedRateLimiter:
         seat: SharedSeat = turn.seat
         for subject in seat.counted:
             subject.mine -= 1
-            if subject.buckets.limits.max_concurrency is not None:
+            if (most := subject.buckets.limits.max_concurrency) is not None:
                 subject.buckets.running -= 1
                 self._reports.add(subject)
-                self.sender.wake()
+                if 2 * subject.buckets.running < most:  # no other gateway misses the place
+                    self.sender.wake_within(LINGER_S)
+                else:
+                    self.sender.wake()
         if seat.alone is not None:
             self._alone.give_back(seat.alone, tokens)
         if tokens != turn.tokens and seat.caller.buckets.tokens and not (seat.alone and self.sender.away):

@@ -50,9 +50,9 @@ def _list_gauges(services: Services, open_videos: int) -> Iterator[Metric]:
     yield build_gauge("gateway_store_failing", "1 if records cannot be stored", failing)
     aside = storage.unstorable.count
     yield build_gauge("gateway_records_set_aside", "Records that the database refused since the start", aside)
-    if (limits := services.billing.shared_limits) is not None:
-        away = not limits.sender.reached
-        yield build_gauge("gateway_rate_limits_away", "1 if the server of shared rate limits is not reached", away)
+    limits = services.billing.shared_limits
+    away = limits is not None and not limits.sender.reached
+    yield build_gauge("gateway_rate_limits_away", "1 if the server of shared rate limits is not reached", away)
     yield build_gauge("gateway_journal_bytes", "Size of the journal", find_size(services.admin.monitor.journal))
     yield build_gauge("gateway_open_video_jobs", "Video jobs that have not ended", open_videos)
     yield from _list_channels(services.routing.load_balancer)
