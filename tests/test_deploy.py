@@ -6,7 +6,6 @@ import io
 import os
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -34,6 +33,7 @@ from tests.support.scripted_upstream import (
     delta,
     event,
 )
+from tests.support.sockets import find_free_port
 from tests.support.started_gateways import StartGateway
 from tests.support.tools import find_tool
 
@@ -47,17 +47,10 @@ LARGE = 8 * 2**20
 """More than nginx takes without being told to."""
 
 
-def find_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
-
-
 @contextlib.contextmanager
 def run_nginx(folder: Path, gateway: str) -> Iterator[str]:
     """Run nginx with the site of ``deploy/nginx``: its addresses and its certificate are replaced."""
-    nginx, port, http = find_tool("nginx", "nginx-light"), find_port(), find_port()
+    nginx, port, http = find_tool("nginx", "nginx-light"), find_free_port(), find_free_port()
     _, certificate = make_context(folder, "127.0.0.1")
     site = (DEPLOY / "nginx" / "gateway.conf").read_text().replace("127.0.0.1:8080", gateway)
     site = re.sub(r"listen \[::\].*\n", "", site).replace("listen 443", f"listen 127.0.0.1:{port}")
@@ -77,7 +70,7 @@ def run_nginx(folder: Path, gateway: str) -> Iterator[str]:
 @contextlib.contextmanager
 def run_caddy(folder: Path, gateway: str) -> Iterator[str]:
     """Run Caddy with ``deploy/Caddyfile``: its addresses are replaced, and its certificate is its own."""
-    caddy, port = find_tool("caddy", "caddy"), find_port()
+    caddy, port = find_tool("caddy", "caddy"), find_free_port()
     site = (DEPLOY / "Caddyfile").read_text().replace("127.0.0.1:8080", gateway)
     site = site.replace("ai.example.com {", f"http://127.0.0.1:{port} {{")
     config = folder / "Caddyfile"

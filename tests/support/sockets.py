@@ -1,8 +1,9 @@
-"""The sockets that this process of tests has open, where the system tells: on Linux."""
+"""The sockets that this process of tests has open, where the system tells: on Linux; and free ports."""
 
 import asyncio
 import contextlib
 import os
+import socket
 
 _OPEN = "/proc/self/fd"
 
@@ -15,6 +16,14 @@ def count_sockets() -> int:
             with contextlib.suppress(OSError):  # the one that lists them
                 count += os.readlink(f"{_OPEN}/{number}").startswith("socket:")  # noqa: PTH115
     return count
+
+
+def find_free_port() -> int:
+    """A port of the loopback that is free now, for a program that cannot choose one and say which."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
 
 
 async def check_sockets(before: int) -> None:
