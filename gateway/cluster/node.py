@@ -276,7 +276,6 @@ class ClusterNode:
             await self._declare_dead(dead)
         elif leader is not None and await self._session.end_leader(leader, {node for node, _ in beats.keys() - dead}):
             log.warning("leader_ended")
-            self._woken.set()
         if checks:
             for name in await self._session.end_stuck():
                 log.warning("stuck_write_ended", node=name)

@@ -246,7 +246,7 @@ async def test_behind_a_store_that_has_been_replaced_no_fence_moves_until_what_i
         await begin_incarnation(observer)
     before_s = node.queue.valid_until_s
     await observer.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '% control' "
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'gateway node %' "
         "AND datname = current_database()"
     )
     await until(lambda: len(steps) > 1)
@@ -265,6 +265,7 @@ async def freeze(node: Running) -> None:
 
 def wake(node: Running) -> None:
     node.node._jobs.start("beat", node.node._run)
+    node.node._jobs.start("lead", node.node._run_lead)
 
 
 @pytest.mark.parametrize("freezes", [A, B], ids=["leader", "follower"])

@@ -12,7 +12,6 @@ import asyncpg
 import pytest
 
 from tests.support.cluster import make_node, start_nodes
-from tests.support.credit_nodes import insert
 from tests.support.gateway import HELLO, channel
 from tests.support.gateway_process import GatewayProcess, ask_chat, eventually, open_caller
 from tests.support.postgres import SharedPostgres
@@ -178,30 +177,6 @@ async def test_a_command_in_the_folder_of_a_stopped_node_changes_nothing(
         assert done.returncode != 0
         assert "this command needs a running gateway" in done.stderr
         assert await connection.fetchrow(count) == before
-
-
-async def test_starts_and_commands_beside_work_under_way_free_none_of_it(
-    tmp_path: Path, url: str, tables: dict[str, Any], connection: asyncpg.Connection
-) -> None:
-    work = "SELECT owner, count(*), sum(lease_until_ms) FROM videos GROUP BY 1"
-    calls = "SELECT owner, state, count(*) FROM replays GROUP BY 1, 2"
-    async with start_nodes(tmp_path, [url] * 2, tables) as nodes:
-        first, second = nodes
-        owner = f"{(first.data / 'node.id').read_text()}:1"
-        until_ms = 4_000_000_000_000
-        for number in range(500):
-            values = {"state": "running", "channel": "none", "owner": owner, "lease_until_ms": until_ms}
-            await insert(connection, "videos", id=f"video_{number}", request_id=f"req_{number}", **values)
-        for number in range(50):
-            await insert(connection, "replays", key_id=number, name=f"{number}", owner=owner, state="running")
-        before = [await connection.fetch(work), await connection.fetch(calls)]
-        assert [(row[0], row[-1]) for row in before[1]] == [(owner, 50)]
-        assert await second.end() == 0
-        for node in nodes:
-            words = ["requests", "--data", str(node.data), "--config", str(node.config)]
-            await asyncio.to_thread(run_command, words, {})
-        await second.start()
-        assert [await connection.fetch(work), await connection.fetch(calls)] == before
 
 
 def run_command(words: Sequence[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
