@@ -19,7 +19,7 @@ from gateway.domain.setting import Setting
 from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database, DatabaseStartupError, open_database
 from gateway.storage.postgres.address import Address
-from gateway.storage.postgres.database import open_address
+from gateway.storage.postgres.database import READERS, open_address
 from gateway.storage.postgres.incarnation import begin_incarnation
 from gateway.storage.postgres.node_session import NodeSession
 from gateway.storage.settings import SettingRepository
@@ -107,6 +107,23 @@ async def test_a_change_at_one_node_reaches_every_other_and_is_acknowledged(
         while seen != [newest] * 2:
             seen = [row[0] for row in await observer.fetch("SELECT seen_change FROM beats")]
     assert second.node.live == 2
+
+
+async def test_a_change_waits_for_no_dead_nodes_claims_and_for_no_other_read(
+    nodes: Nodes, observer: asyncpg.Connection
+) -> None:
+    first, second = await nodes.start(A), await nodes.start(B)
+    slow = [asyncio.create_task(second.database.read(text("SELECT pg_sleep(8)"))) for _ in range(READERS)]
+    try:
+        async with second.session._own.lend(WITHIN_S) as busy:  # as while it frees what a dead node had claimed
+            await busy.fetchval("SELECT 1")
+            await SettingRepository(first.database).put_setting(SETTING)
+            await until(lambda: second.applied)
+            await second.database.read_first(text("SELECT 1"))
+            running = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'"
+            assert await observer.fetchval(running) == READERS, "it did not wait for the others to end"
+    finally:
+        await asyncio.gather(*slow, return_exceptions=True)
 
 
 async def test_a_lost_notification_is_made_up_for_by_the_next_beat(nodes: Nodes) -> None:

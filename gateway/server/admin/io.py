@@ -18,7 +18,11 @@ from gateway.storage.nodes import await_in_force
 LISTED, MAX_LISTED = 50, 1000
 LIMIT = Query("limit", f"Page size, {LISTED} by default and at most {MAX_LISTED}.", s.COUNT)
 OF_ACCOUNT = Query("account", "Only this account (a name).")
-_IN_FORCE = s.record(nodes=s.COUNT, of=s.COUNT, ms=s.COUNT)
+_IN_FORCE = s.explain(
+    s.record(nodes=s.COUNT, of=s.COUNT, ms=s.COUNT),
+    "Only in the answer to a change, and only in a cluster: the change is in force at so many nodes `of` those that "
+    "live. The answer waits for them, up to 500 `ms`. A node that cannot apply a change takes no requests after 10 s.",
+)
 
 
 def allow_in_force(shape: s.Shape) -> s.Shape:

@@ -64,6 +64,11 @@ def allow(shape: Shape, **fields: Shape) -> Shape:
     )
 
 
+def explain(shape: Shape, about: str) -> Shape:
+    """``shape`` with a description."""
+    return _shape(**{**shape, "description": about})
+
+
 def listing(items: Shape, **fields: Shape) -> Shape:
     """A list in the form of the OpenAI API."""
     return record(object=one_of("list"), data=array(items), **fields)
