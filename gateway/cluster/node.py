@@ -65,6 +65,7 @@ class ClusterNode:
         self.members: Mapping[str, int] = MappingProxyType({})
         self._dead = 0
         self._beat_s = read_boot_time()
+        self._sharing: set[str] = set()
         self.leadership = Leadership()
         self.count_requests: Callable[[], int] = lambda: 0
         self.rings = Rings(session.node.id, session.notify)
@@ -103,8 +104,11 @@ class ClusterNode:
         )
 
     def owns(self, name: str) -> bool:
-        """Return whether this node is the one that does what is called ``name``, as of the last beat."""
-        return pick_node(name, self.members) == self.id
+        """Return whether this node is the one that does what is called ``name``, as of the last beat.
+
+        A node whose beats are late does nothing: what it had is done by others before it is declared dead.
+        """
+        return pick_node(name, self._sharing) == self.id
 
     def may_live(self, owner: str) -> bool:
         """Return whether a process, by its ``Node.owner``, may be live: it was at the last beat, or is newer."""
@@ -208,8 +212,9 @@ class ClusterNode:
             return
         self._seen, self._dead, self._beat_s = seen, beat.dead, began_s
         members = {node: int(epoch) for node, _, epoch in (owner.partition(":") for owner in beat.live)}
-        if self.members != members:
-            self.members = members
+        sharing = members.keys() - beat.late
+        if self.members != members or self._sharing != sharing:
+            self.members, self._sharing = members, sharing
             self.rings.hear(MEMBERS)
         self.clock.observe(beat.now_ms, read_boot_time() - asked_s)
         if follows:

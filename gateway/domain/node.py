@@ -82,11 +82,13 @@ class Beat:
         now_ms: its time, in Unix milliseconds.
         live: the ``Node.owner`` of each live node.
         dead: the number of dead ones.
+        late: the ids of nodes that have not beaten for some seconds; the leader may declare them dead.
     """
 
     now_ms: int
     live: tuple[str, ...]
     dead: int = 0
+    late: frozenset[str] = frozenset()
 
 
 @frozen

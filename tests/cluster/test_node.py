@@ -21,7 +21,7 @@ from gateway.storage.database import Database, DatabaseStartupError, open_databa
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import READERS, open_address
 from gateway.storage.postgres.incarnation import begin_incarnation
-from gateway.storage.postgres.node_session import NodeSession
+from gateway.storage.postgres.node_session import LATE_MS, NodeSession
 from gateway.storage.settings import SettingRepository
 from tests.support.postgres import SharedPostgres
 
@@ -383,3 +383,20 @@ async def test_only_one_node_starts_at_a_time(nodes: Nodes) -> None:
         order.append("first")
     await waiting
     assert order == ["first", "second"]
+
+
+async def test_a_node_whose_beats_are_late_has_no_share_of_the_work(nodes: Nodes, observer: asyncpg.Connection) -> None:
+    first, second = await nodes.start(A), await nodes.start(B)
+    names = [f"channel{number}" for number in range(64)]
+    await until(lambda: first.node.live == second.node.live == 2)
+    shares = [{name for name in names if each.node.owns(name)} for each in (first, second)]
+    assert shares[0] | shares[1] == set(names)
+    assert not shares[0] & shares[1]
+    second.session.beat = asyncio.Event().wait  # type: ignore[method-assign,assignment]  # it stands still
+    heard: list[str] = []
+    first.node.rings.subscribe("members", heard.append)
+    await observer.execute(f"UPDATE beats SET at_ms = at_ms - {LATE_MS} - 5000 WHERE node = '{B}'")  # noqa: S608
+    await until(lambda: all(first.node.owns(name) for name in names))
+    assert (heard, first.node.live) == ([""], 2)
+    assert first.node.may_live(f"{B}:1")
+    assert not first.node.may_live(f"{A}:0")

@@ -37,6 +37,8 @@ STATEMENT_S = 2.0
 """How long the server may take for what a method does; then the connection is closed and made anew."""
 FREE_S = 10.0
 """The same for what a node has claimed, which may be many rows."""
+LATE_MS = 10_000
+"""A node without a beat for so long gets no share of the work: by then it serves no client either."""
 START_S = 60.0
 """How long a start waits for another node's."""
 _START_LOCK = 7_130_002
@@ -67,8 +69,9 @@ _BEAT = """
 UPDATE beats b SET beat = b.beat + 1, at_ms = NOW, seen_change = $3, detail = $4::text::jsonb FROM nodes n
 WHERE b.node = $1 AND n.id = $1 AND n.epoch = $2 AND n.state = 'live'
 RETURNING b.at_ms, (SELECT array_agg(id || ':' || epoch ORDER BY id) FROM nodes WHERE state = 'live') AS live,
-  (SELECT count(*) FROM nodes WHERE state = 'dead') AS dead
-""".replace("NOW", _NOW)
+  (SELECT count(*) FROM nodes WHERE state = 'dead') AS dead,
+  ARRAY(SELECT o.node FROM beats o WHERE o.node <> $1 AND o.at_ms < NOW - LATE_MS) AS late
+""".replace("NOW", _NOW).replace("LATE_MS", str(LATE_MS))
 _PUT_DIGEST = "UPDATE nodes SET config_digest = $2 WHERE id = $1"
 _CHANGES = f"SELECT sequence, kind, id FROM changes WHERE sequence > $1 ORDER BY sequence LIMIT {_MOST_CHANGES}"  # noqa: S608
 _BEATS = "SELECT n.id, n.epoch, b.beat FROM nodes n JOIN beats b ON b.node = n.id WHERE n.state = 'live'"
@@ -164,7 +167,9 @@ class NodeSession:
         """
         async with self._log.lend(STATEMENT_S) as connection:
             row = await connection.fetchrow(_BEAT, self.node.id, self.node.epoch, seen, detail)
-        return None if row is None else Beat(row["at_ms"], tuple(row["live"]), row["dead"])
+        if row is None:
+            return None
+        return Beat(row["at_ms"], tuple(row["live"]), row["dead"], frozenset(row["late"]))
 
     async def read_changes(self, after: int) -> Sequence[Change]:
         """Return the changes after number ``after`` in their order."""
