@@ -129,7 +129,7 @@ async def has_come(receivers: Receivers, count: int) -> bool:
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 async def test_ten_thousand_events_some_to_silent_hosts(tmp_path: Path, shared_postgres: SharedPostgres) -> None:
-    url, accounts, count = await shared_postgres.empty(), 40, 10_000
+    url, accounts, count = await shared_postgres.empty(), 50, 10_000  # as many to each host
     async with open_receivers(0.05, HOSTS[3]) as receivers, start_nodes(tmp_path, [url] * 4, configure()) as nodes:
         await fill(url, accounts, count, receivers.port)
         began = asyncio.get_running_loop().time()
