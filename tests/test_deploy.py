@@ -153,7 +153,7 @@ def test_the_image_runs_without_root_and_copies_what_is_there() -> None:
     assert all(word != "ADD" for word, _ in instructions)
 
 
-def test_the_image_has_the_driver_of_postgresql_pinned_by_hash(tmp_path: Path) -> None:
+def test_the_image_has_the_drivers_of_postgresql_and_s3_pinned_by_hash(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / "scripts" / "pins-dev.txt", tmp_path / "scripts")
     (cut,) = (
@@ -161,8 +161,8 @@ def test_the_image_has_the_driver_of_postgresql_pinned_by_hash(tmp_path: Path) -
     )
     subprocess.run(["sh", "-c", cut], cwd=tmp_path, check=True)
     lines = (tmp_path / "scripts" / "pins-postgres.txt").read_text().replace("\\\n", "").splitlines()
-    assert [line.partition("==")[0] for line in lines] == ["asyncpg"]
-    assert "--hash=sha256:" in lines[0]
+    assert [line.partition("==")[0] for line in lines] == ["asyncpg", "obstore"]
+    assert all("--hash=sha256:" in line for line in lines)
     assert any("-r scripts/pins-postgres.txt" in rest for word, rest in read_instructions() if word == "RUN")
 
 
