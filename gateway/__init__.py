@@ -21,7 +21,8 @@ Packages, lowest first; a package imports only from those above it in this list 
 ``errors``, ``wording`` and ``parsing`` are below all packages; ``app`` builds the application, ``serve`` runs it.
 
 Where is the rate limit?  ``domain/rate_limit.py`` is the arithmetic, ``billing/rate_limiter.py`` holds the buckets of
-all keys and accounts, ``billing/quota.py`` asks them before a request is sent.
+all keys and accounts, ``billing/quota.py`` asks them before a request is sent. Several gateways ask a server:
+``billing/shared_rate_limiter.py``, for channels through ``routing/shared_channel_limits.py``.
 
 How do I add a provider?  Add a file to ``providers/`` that lists the provider's endpoints and the API formats that they
 speak; ``providers/registry.py`` finds it. A new API format needs parsers and serializers in ``formats/``.
