@@ -34,7 +34,9 @@ async def server() -> AsyncIterator[PostgresServer]:
         yield running
 
 
-async def restart_under_load(server: PostgresServer, path: Path, per_s: float, pauses_s: Sequence[float]) -> None:
+async def restart_under_load(
+    server: PostgresServer, path: Path, per_s: float, pauses_s: Sequence[float], journal: str
+) -> None:
     """Restart the server while callers call; every answer is 200, and each is one row and one charge.
 
     It is away for as long as each of ``pauses_s``, and for as long as a restart takes.
@@ -42,7 +44,7 @@ async def restart_under_load(server: PostgresServer, path: Path, per_s: float, p
     url, away_s = await server.make_database(), list[float]()
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         tables = {"channel": [channel(up.base_url)], "account": [{"name": "acme"}], "price": [PRICE]}
-        async with start_nodes(path, [url] * 2, tables) as nodes:
+        async with start_nodes(path, [url] * 2, tables, {"journal": journal}) as nodes:
             keys = [
                 await nodes[0].ask("keys", {"name": f"k{number}", "account": "acme", **quota})
                 for number, quota in enumerate(({}, CAPPED, {}))
@@ -81,14 +83,16 @@ async def restart_under_load(server: PostgresServer, path: Path, per_s: float, p
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("journal", ["disk", "store"])
 async def test_a_restart_of_the_store_fails_no_request_and_loses_no_charge(
-    tmp_path: Path, server: PostgresServer
+    tmp_path: Path, server: PostgresServer, journal: str
 ) -> None:
-    await restart_under_load(server, tmp_path, 30, [0])
+    await restart_under_load(server, tmp_path, 30, [0], journal)
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("journal", ["disk", "store"])
 async def test_five_restarts_of_the_store_under_load_fail_no_request_and_lose_no_charge(
-    tmp_path: Path, server: PostgresServer
+    tmp_path: Path, server: PostgresServer, journal: str
 ) -> None:
-    await restart_under_load(server, tmp_path, 200, [0, 0, 1, 2, 3])
+    await restart_under_load(server, tmp_path, 200, [0, 0, 1, 2, 3], journal)
