@@ -164,6 +164,22 @@ async def find_credit(gateway: LeasedGateway, caller: Caller) -> int:
     return round(gateway.accounting.describe(caller.key)["credit_usd"] * 1e9)
 
 
+async def test_a_folder_that_is_restored_from_a_copy_posts_nothing_twice(store: CreditStore, tmp_path: Path) -> None:
+    left, caller = await lose(store, tmp_path, Quota(), capped(LIMIT))
+    journal = tmp_path / "a.journal"
+    copy = journal.read_bytes()
+    for _ in range(2):
+        await come_back(store, tmp_path)
+        await set_state(store, "a", "dead")
+        journal.write_bytes(copy)  # the same id, and an old journal
+    await make_worker(left, 0, "release").settle_due()
+    await audit(store)
+    assert await spent(store) == 400
+    assert await store.connection.fetchval("SELECT count(*) FROM requests") == 3
+    assert (await find_left(left, caller))[0] == LIMIT - 400
+    await left.stop()
+
+
 async def test_a_living_node_keeps_its_leases_and_an_unknown_one_is_none(store: CreditStore, tmp_path: Path) -> None:
     left, caller = await lose(store, tmp_path, Quota(), capped(LIMIT))
     await left.admit(caller, 5)

@@ -33,7 +33,7 @@ from tests.support.credit_nodes import (
 from tests.support.postgres import SharedPostgres
 
 NODES = 3
-RUN_S = float(os.environ.get("CREDIT_RUN_S", "3"))
+RUN_S, LONG_RUN_S = float(os.environ.get("CREDIT_RUN_S", "3")), 10.0
 _OPEN = f"SELECT open_balance($1, $2, $3, {FIRST_DAY}, {FIRST_DAY})"
 
 
@@ -178,8 +178,15 @@ def numbers(balances: Iterable[BalanceId]) -> tuple[list[int], list[int]]:
     return [place[0] for place in places], [place[1] for place in places]
 
 
-async def run(dsn: str, world_seed: int, *, overruns: bool = False, functions: dict[str, str] | None = None) -> World:
-    """Run some nodes for ``RUN_S`` seconds; return what was seen."""
+async def run(
+    dsn: str,
+    world_seed: int,
+    *,
+    overruns: bool = False,
+    functions: dict[str, str] | None = None,
+    lasts_s: float = RUN_S,
+) -> World:
+    """Run some nodes for a while; return what was seen."""
     world = World(dsn, random.Random(world_seed), overruns=overruns)  # noqa: S311 - no secret
     auditor = await world.connect()
     await seed(auditor, functions or dict(FUNCTIONS))
@@ -188,7 +195,7 @@ async def run(dsn: str, world_seed: int, *, overruns: bool = False, functions: d
         await cluster.start(f"n{number}", [])
     watching = asyncio.create_task(watch(auditor, world))
     loop = asyncio.get_running_loop()
-    end = loop.time() + RUN_S
+    end = loop.time() + lasts_s
     while loop.time() < end and not world.wrong:
         await cluster.disturb()
     watching.cancel()
@@ -224,6 +231,16 @@ async def test_every_snapshot_is_right(make_database: Callable[[], Awaitable[str
     print(world.done)  # noqa: T201 - what happened
     assert world.wrong == []
     assert min(world.done[name] for name in ("calls", "looked")) > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("world_seed", range(20))
+async def test_every_snapshot_of_a_long_run_is_right(
+    make_database: Callable[[], Awaitable[str]], world_seed: int
+) -> None:
+    world = await run(await make_database(), world_seed, overruns=world_seed % 2 == 1, lasts_s=LONG_RUN_S)
+    print(world.done)  # noqa: T201 - what happened
+    assert world.wrong == []
 
 
 FAULTS = {
