@@ -10,18 +10,16 @@ from pathlib import Path
 import attrs
 import pytest
 
-from gateway.domain.account import Account, ApiKey, Caller
+from gateway.domain.account import Caller
 from gateway.domain.account_spec import CreditSpec
 from gateway.domain.balance import Balance, Quota, QuotaPeriod
 from gateway.domain.leased_balance import LeasedBalance
 from gateway.errors import QuotaExceeded, StoreUnavailable
 from gateway.request_context import RequestContext
-from gateway.storage.accounts import AccountRepository
-from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.videos import VideoRepository
 from tests.support.billing_services import capped
+from tests.support.credit_checks import add_caller, audit, spent
 from tests.support.credit_gateway import LeasedGateway, try_all
-from tests.support.credit_nodes import World, look
 from tests.support.credit_store import CreditStore, open_credit_store
 from tests.support.fault_scene import until
 from tests.support.postgres import SharedPostgres
@@ -32,26 +30,6 @@ from tests.support.video_records import make_job
 async def store(shared_postgres: SharedPostgres) -> AsyncIterator[CreditStore]:
     async with open_credit_store(shared_postgres) as opened:
         yield opened
-
-
-async def add_caller(gateway: LeasedGateway, account: Quota, key: Quota) -> Caller:
-    owner = await AccountRepository(gateway.database).add_account(Account(0, "acme", quota=account))
-    stored = ApiKey(0, owner.id, "laptop", b"digest", "last", quota=key)
-    return Caller(owner, await ApiKeyRepository(gateway.database).add_key(stored))
-
-
-async def audit(store: CreditStore, *, overruns: bool = False) -> None:
-    """Every equation of ``credit_sql`` holds, and nothing is above a limit unless there were ``overruns``."""
-    world = World(store.url, random.Random(0), overruns=overruns)  # noqa: S311 - no secret
-    await look(store.connection, world)
-    assert world.wrong == []
-    assert world.done["looked"] > 0
-
-
-async def spent(store: CreditStore) -> int:
-    return int(
-        await store.connection.fetchval("SELECT coalesce(sum(amount_nanos), 0) FROM entries WHERE kind = 'charge'")
-    )
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from gateway.domain.account import Caller
 from gateway.domain.balance import DAY_S
 from gateway.errors import QuotaExceeded
 from gateway.request_context import RequestContext
-from tests.billing.test_credit_cluster import add_caller
 from tests.support.billing_services import NOON, capped
+from tests.support.credit_checks import add_caller
 from tests.support.credit_gateway import LeasedGateway
 from tests.support.credit_nodes import World, look, watch
 from tests.support.credit_store import open_credit_store

@@ -19,18 +19,17 @@ import asyncpg
 import attrs
 import pytest
 
-from tests.cluster.test_nodes_killed import is_at_rest
 from tests.support.cluster import start_nodes
 from tests.support.credit_nodes import World, look
 from tests.support.gateway import CHAT, HELLO, channel
 from tests.support.gateway_process import GatewayProcess, eventually, open_caller
 from tests.support.postgres import SharedPostgres
 from tests.support.scripted_upstream import COMPLETION, Received, Script, ScriptedUpstream, answer
+from tests.support.spending_callers import PRICE, is_at_rest
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(0)]
 NODES = 4
 CALLERS = 400
-PRICE = {"model": "m", "input_usd_per_million": 1000, "output_usd_per_million": 1000}
 RESERVED_NANOS = 28_000_000
 """Of one request: 18 tokens of prompt and 10 of the answer at the price above."""
 SPARE_NANOS = RESERVED_NANOS - 1_000_000

@@ -9,25 +9,14 @@ import asyncpg
 import pytest
 
 from tests.support.cluster import start_nodes
-from tests.support.gateway import CHAT, HELLO, channel
-from tests.support.gateway_process import GatewayProcess, eventually, open_caller
+from tests.support.gateway import channel
+from tests.support.gateway_process import eventually, open_caller
 from tests.support.postgres import SharedPostgres
 from tests.support.scripted_upstream import COMPLETION, Received, ScriptedUpstream, answer
+from tests.support.spending_callers import PRICE, RESERVED_USD, call
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 CALLERS, COVERED, NODES = 40, 7, 3
-RESERVED_USD = 0.028
-"""Of one request: 18 tokens of prompt and 10 of the answer at the price below."""
-PRICE = {"model": "m", "input_usd_per_million": 1000, "output_usd_per_million": 1000}
-
-
-async def call(node: GatewayProcess, secret: str) -> int:
-    async with (
-        open_caller(secret) as caller,
-        caller.post(node.url + CHAT, json={**HELLO, "max_tokens": 10}, timeout=60) as response,  # type: ignore[arg-type]
-    ):
-        await response.read()
-        return response.status
 
 
 async def test_callers_of_one_key_at_every_node_get_exactly_what_its_limit_covers(

@@ -15,16 +15,16 @@ from gateway.domain.ledger import OnCrash
 from gateway.errors import Conflict, NotFound, QuotaExceeded
 from gateway.services.credit import _Orphans
 from gateway.storage.postgres.credit_orphans import list_orphaned, settle_orphans
-from tests.billing.test_credit_cluster import add_caller, audit, spent
-from tests.cluster.test_nodes_credit import PRICE, RESERVED_USD, call
 from tests.support.billing_services import capped
 from tests.support.cluster import start_nodes
+from tests.support.credit_checks import add_caller, audit, spent
 from tests.support.credit_gateway import LeasedGateway
 from tests.support.credit_store import CreditStore, open_credit_store
 from tests.support.gateway import channel
 from tests.support.gateway_process import GatewayProcess, eventually
 from tests.support.postgres import SharedPostgres
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.spending_callers import PRICE, RESERVED_USD, call
 
 LIMIT = 1_000
 _REGISTER = """

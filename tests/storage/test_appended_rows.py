@@ -18,8 +18,8 @@ from gateway.storage.ledger import LedgerRepository
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import PostgresDatabase
 from gateway.storage.postgres.stored_credit import PostgresCredit
-from tests.billing.test_credit_cluster import audit
 from tests.support.billing_services import NOON, capped
+from tests.support.credit_checks import audit
 from tests.support.credit_gateway import AnyUser
 from tests.support.credit_store import CreditStore, open_credit_store
 from tests.support.postgres import SharedPostgres

@@ -14,6 +14,7 @@ from tests.support.gateway_process import GatewayProcess, eventually, open_calle
 PRICE = {"model": "m", "input_usd_per_million": 1000, "output_usd_per_million": 1000}
 COST_NANOS, RESERVED_NANOS = 12_000_000, 28_000_000
 """Of a request: 12 tokens are used, of 18 tokens of prompt and 10 of the answer."""
+RESERVED_USD = 0.028
 
 
 class Callers:
@@ -75,3 +76,13 @@ async def sum_up(url: str) -> dict[str, Any]:
 async def is_at_rest(nodes: Sequence[GatewayProcess]) -> bool:
     reports = [await node.ask("audit") for node in nodes]
     return all(report["open_holds"] == report["waiting_rows"] == 0 for report in reports)
+
+
+async def call(node: GatewayProcess, secret: str) -> int:
+    """Return the status of one request."""
+    async with (
+        open_caller(secret) as caller,
+        caller.post(node.url + CHAT, json={**HELLO, "max_tokens": 10}, timeout=60) as response,  # type: ignore[arg-type]
+    ):
+        await response.read()
+        return response.status
