@@ -347,7 +347,7 @@ async def test_a_node_that_was_held_for_dead_reserves_nothing_before_its_leases_
     await node.step()
     node.balances.release(await task)
     await node.authority.fold()  # the leader settled them
-    node.keeper.lose_leases()
+    node.keeper.distrust_leases()
     assert node.balances.hold_now(CAPPED, 1) is None
     task = other.begin(CAPPED, 1_000)
     await other.step()

@@ -146,7 +146,7 @@ class CreditMachine(RuleBasedStateMachine):
             fails, found.authority.fails = found.authority.fails, ""
             self.loop.run_until_complete(found.authority.fold())
             found.authority.fails = fails
-            found.keeper.lose_leases()
+            found.keeper.distrust_leases()
 
     def _set_ceiling(self, balance: BalanceId) -> None:
         """What was granted under a higher limit may still be spent."""
