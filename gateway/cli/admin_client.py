@@ -40,7 +40,6 @@ TEST_TIMEOUT_S = 300.0
 """The test of a channel tries its keys one after another."""
 FOLLOW_EVERY_S = 0.5
 _POLL_EVERY_S = 0.05
-_PAGE = 1000
 _REQUEST_ID = re.compile(r" \(request id: \w+\)$")
 
 
@@ -183,18 +182,6 @@ class AdminClient:
                 return
             await asyncio.sleep(_POLL_EVERY_S)
 
-    async def follow_requests(self, query: Mapping[str, Any]) -> AsyncIterator[Json]:
-        """Yield the last matching requests, then every new one, forever."""
-        page = await self.get("requests", query=query)
-        rows, last, more = page["data"][::-1], page["newest"], False
-        while True:
-            for row in rows:
-                yield row
-            if not more:
-                await asyncio.sleep(FOLLOW_EVERY_S)
-            page = await self.get("requests", query={**query, "after": last, "limit": _PAGE})
-            rows, last, more = page["data"], page["next"], page["more"]
-
 
 def awaits_models(channel: Json) -> bool:
     """Whether a channel has not fetched its models yet."""
@@ -252,16 +239,6 @@ def call(
 ) -> Json:
     """Send one request to the admin API. Raises ``CliError``."""
     return run(context, lambda admin: admin.call(method, *path, body=body, query=query, timeout_s=timeout_s))
-
-
-def get_with_models(context: CliContext, *path: str, query: Mapping[str, Any] | None = None) -> Json:
-    """Get ``path`` after channels have had time to fetch their models. Raises ``CliError``."""
-
-    async def work(admin: AdminClient) -> Json:
-        await admin.await_models()
-        return await admin.get(*path, query=query)
-
-    return run_with_channels(context, work)
 
 
 def run_with_channels(context: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
@@ -359,12 +336,11 @@ def open_folder(data: Path) -> DataFolder:
 
 
 def _find_token(context: CliContext) -> str:
-    token = context.environ.get(TOKEN_VARIABLE, "").strip()
-    if not token:
-        raise CliError(f"Set {TOKEN_VARIABLE} to the content of the file admin.token of the gateway at {context.url}")
-    if not context.url or not context.url.startswith(("http://", "https://")):
+    if not (context.url or "").startswith(("http://", "https://")):
         raise CliError(f"--url must begin with http:// or https://, not {context.url!r}")
-    return token
+    if token := context.environ.get(TOKEN_VARIABLE, "").strip():
+        return token
+    raise CliError(f"Set {TOKEN_VARIABLE} to the content of the file admin.token of the gateway at {context.url}")
 
 
 def _read_token(data: Path) -> str:

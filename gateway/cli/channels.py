@@ -12,11 +12,10 @@ from gateway.cli.admin_client import (
     AdminClient,
     CliContext,
     Json,
-    get_with_models,
     run,
     run_with_channels,
 )
-from gateway.cli.objects import edit_object, with_key_id
+from gateway.cli.objects import edit_object, get_with_models, with_key_id
 from gateway.cli.options import (
     ListByDefault,
     changed_fields,

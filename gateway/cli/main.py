@@ -26,7 +26,6 @@ from gateway.cli.admin_client import (
     Json,
     StartupError,
     call,
-    get_with_models,
     load_file_config,
     open_folder,
     require_running,
@@ -43,6 +42,7 @@ from gateway.cli.completion import completion
 from gateway.cli.doctor import doctor
 from gateway.cli.members import members
 from gateway.cli.nodes import nodes
+from gateway.cli.objects import get_with_models
 from gateway.cli.options import (
     GlobalOptions,
     ListByDefault,
@@ -96,7 +96,6 @@ def main(ctx: click.Context) -> None:
       gateway requests --follow          watch requests
       gateway running                    list requests in progress
       gateway videos --follow            watch video jobs in progress
-      gateway batches                    list batches
       gateway usage                      show requests, tokens and cost by day
       gateway accounts top-up team 20    add $20 to the quota of an account
       gateway members invite team        invite a user to the console
@@ -115,7 +114,7 @@ def main(ctx: click.Context) -> None:
 
     The commands talk to the gateway that runs with the data folder (./data, --data, or GATEWAY_DATA). If none runs,
     they open the folder themselves, with the configuration that 'gateway serve' would read. With --url, or GATEWAY_URL,
-    they call a gateway on another machine, or any node of a cluster; GATEWAY_ADMIN_TOKEN has its admin token. --data,
+    they call a gateway elsewhere, such as any node of a cluster; GATEWAY_ADMIN_TOKEN has its admin token. --data,
     --config, --url and --json may stand before or after a command. NO_COLOR switches colors off.
     """
     ctx.obj = os.environ

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import ANSWER_TIMEOUT_S, AdminClient, CliContext, CliError, Json, run
+from gateway.cli.admin_client import ANSWER_TIMEOUT_S, AdminClient, CliContext, CliError, Json, run, run_with_channels
 from gateway.cli.output import print_answer
 from gateway.cli.text import clean, format_change
 
@@ -132,3 +132,13 @@ def print_edit(name: str, before: Json, after: Json, asked: Mapping[str, Any]) -
         if field not in before or before[field] != after[field]
     ]
     click.echo(clean(f"{name}: {', '.join(changes) or 'nothing changed'}"))
+
+
+def get_with_models(context: CliContext, *path: str, query: Mapping[str, Any] | None = None) -> Json:
+    """Get ``path`` after channels have had time to fetch their models. Raises ``CliError``."""
+
+    async def work(admin: AdminClient) -> Json:
+        await admin.await_models()
+        return await admin.get(*path, query=query)
+
+    return run_with_channels(context, work)

@@ -2,13 +2,14 @@
 
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import click
 
-from gateway.cli.admin_client import AdminClient, CliContext, Json, call, require_running, run
+from gateway.cli.admin_client import FOLLOW_EVERY_S, AdminClient, CliContext, Json, call, require_running, run
 from gateway.cli.objects import with_key_id
 from gateway.cli.options import ListByDefault, client_command, limit_option
 from gateway.cli.output import print_answer, print_json
@@ -21,6 +22,7 @@ _SOURCE_MARKS = {"estimate": "~", "bound": "?"}
 """Prefix of token counts that the provider did not report."""
 _ID_DIGITS = 12
 """Hexadecimal digits of an id that a list shows: ten of the time in milliseconds, and two random ones."""
+_PAGE = 1000
 _ORDINALS = {2: "2nd", 3: "3rd"}
 
 
@@ -130,7 +132,20 @@ async def _list(admin: AdminClient, query: Json) -> Json:
 
 
 async def _follow(admin: AdminClient, query: Json, *, as_json: bool) -> None:
-    await _print_new(admin.follow_requests(await with_key_id(admin, query)), as_json=as_json)
+    await _print_new(follow_requests(admin, await with_key_id(admin, query)), as_json=as_json)
+
+
+async def follow_requests(admin: AdminClient, query: Mapping[str, Any]) -> AsyncIterator[Json]:
+    """Yield the last matching requests, then every new one, forever."""
+    page = await admin.get("requests", query=query)
+    rows, last, more = page["data"][::-1], page["newest"], False
+    while True:
+        for row in rows:
+            yield row
+        if not more:
+            await asyncio.sleep(FOLLOW_EVERY_S)
+        page = await admin.get("requests", query={**query, "after": last, "limit": _PAGE})
+        rows, last, more = page["data"], page["next"], page["more"]
 
 
 async def _print_export(admin: AdminClient, query: Json) -> None:

@@ -222,7 +222,7 @@ class ClusterNode:
             self._current.set()
 
     def _describe(self) -> str:
-        """Return what a beat says about the node. It is said every two seconds: nothing here may take time."""
+        """Return what a beat reports of the node. There is one every two seconds: nothing here may take time."""
         detail = {
             "clock_offset_ms": round(self.clock.offset_s * 1000),
             "waiting_rows": len(self._queue),

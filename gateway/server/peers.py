@@ -18,7 +18,7 @@ from gateway.cluster.rings import Rings
 from gateway.domain.audit_log import Actor
 from gateway.domain.node import Node
 from gateway.errors import NotFound, Overloaded
-from gateway.server.admin.asked import ACTOR_HEADER, OWN, format_actor, parse_actor
+from gateway.server.actor_header import ACTOR_HEADER, format_actor, parse_actor
 from gateway.server.admin.operation import PREFIX
 from gateway.storage.database import Database
 from gateway.storage.nodes import list_nodes
@@ -114,7 +114,7 @@ class Peers:
     async def _ask(self, node: Node, method: str, path: str, actor: Actor) -> PeerAnswer | None:
         if not node.url:
             return None
-        url = f"{node.url.rstrip('/')}{PREFIX}{quote(path)}?node={OWN}"
+        url = f"{node.url.rstrip('/')}{PREFIX}{quote(path)}?node=own"
         headers = {ACTOR_HEADER: format_actor(actor)}
         try:
             async with self._session.request(method, url, headers=headers, allow_redirects=False) as response:

@@ -5,7 +5,9 @@ from contextlib import AsyncExitStack, suppress
 import attrs
 
 from gateway.cluster.node import ClusterNode
+from gateway.domain.audit_log import Actor
 from gateway.errors import GatewayError
+from gateway.proxy.active_requests import Fields
 from gateway.server.admin.active_requests import cancel_here
 from gateway.server.context import AdminServices, Services
 from gateway.server.peers import CANCEL, Peers, parse_cancel
@@ -16,7 +18,12 @@ def open_peers(services: Services, admin: AdminServices, node: ClusterNode, stac
     peers = Peers(node.id, services.storage.database, admin.token, node.rings)
     stack.push_async_callback(peers.close)
     services.active_requests.node = node.id
-    admin.active_feed.peers = peers
+
+    async def ask(scope: int | None) -> tuple[list[Fields], tuple[str, ...]]:
+        answers = await peers.ask_all("GET", "/running", Actor("token", scope=scope))
+        return answers.list_items(), answers.unanswered
+
+    admin.active_feed.ask = ask
 
     async def cancel(name: str) -> None:
         with suppress(GatewayError):  # most nodes do not have the request

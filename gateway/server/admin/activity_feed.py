@@ -5,20 +5,19 @@ All viewers of one account, and all who see every account, share one snapshot pe
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import attrs
 import orjson
 
-from gateway.domain.audit_log import Actor
 from gateway.errors import StoreUnavailable
 from gateway.proxy.active_requests import MOST_LISTED, ActiveRequests, Fields
 from gateway.server.subscriber_limit import SubscriberLimit
 
-if TYPE_CHECKING:  # it is of a cluster only
-    from gateway.server.peers import Peers
+AskOthers = Callable[[int | None], Awaitable[tuple[list[Fields], tuple[str, ...]]]]
+"""Returns the active requests of an account, or of all, at the other nodes; and the ids of those without an answer."""
 
 TICK_S = 1.0
 """Seconds between two snapshots."""
@@ -60,7 +59,7 @@ class ActiveRequestsFeed:
         running: the active requests.
 
     Attributes:
-        peers: the other nodes of the cluster; None: there are none.
+        ask: asks the other nodes of the cluster; None: there are none. It may raise ``StoreUnavailable``.
         tick_s: seconds between two snapshots.
         again_s: seconds between two checks of a viewer's session.
         following: limits the viewers.
@@ -73,7 +72,7 @@ class ActiveRequestsFeed:
         self._snapshots: dict[int | None, ActivityView] = {}
         self._others: dict[int | None, OthersView] = {}
         self._asking = asyncio.Lock()
-        self.peers: Peers | None = None
+        self.ask: AskOthers | None = None
         self.tick_s = TICK_S
         self.again_s = LOOK_AGAIN_S
         self.following = SubscriberLimit(MOST_WATCHING, "lists of what is under way")
@@ -94,12 +93,15 @@ class ActiveRequestsFeed:
 
     async def ask_others(self, scope: int | None, now: float) -> tuple[str, ...]:
         """Ask the other nodes, if that was not done in this tick; return the ids of those that did not answer."""
-        if self.peers is None:
+        if self.ask is None:
             return ()
         async with self._asking:
             known = self._others.get(scope)
             if known is None or now - known.at >= self.tick_s * EARLY:
-                self._others[scope] = known = await _ask(self.peers, scope, now)
+                known = OthersView(now)
+                with suppress(StoreUnavailable):  # which nodes there are is not known
+                    known.calls, known.unanswered = await self.ask(scope)
+                self._others[scope] = known
         return known.unanswered
 
     def snapshot(self, scope: int | None, now: float) -> ActivityView:
@@ -118,14 +120,6 @@ class ActiveRequestsFeed:
         else:
             known.at = now
         return self._snapshots[scope]
-
-
-async def _ask(peers: "Peers", scope: int | None, now: float) -> OthersView:
-    try:
-        answers = await peers.ask_all("GET", "/running", Actor("token", scope=scope))
-    except StoreUnavailable:  # which nodes there are is not known
-        return OthersView(now)
-    return OthersView(now, answers.list_items(), answers.unanswered)
 
 
 def merge_calls(own: list[Fields], others: list[Fields]) -> list[Fields]:

@@ -1,23 +1,17 @@
 """What one node of a cluster asks another, on behalf of an actor: the query parameter and the header of it."""
 
-import json
-
-import attrs
-import orjson
 from aiohttp import web
 
 from gateway.domain.audit_log import Actor
-from gateway.errors import InvalidRequest, NotFound
+from gateway.errors import NotFound
+from gateway.server.actor_header import ACTOR_HEADER, parse_actor
 from gateway.server.admin.io import respond_json
 from gateway.server.admin.operation import Query
 from gateway.server.context import ACTOR, SERVICES
 
 OWN = "own"
-ACTOR_HEADER = "X-Gateway-Actor"
-"""On whose behalf a node asks: a JSON object with the fields of ``Actor``."""
 NODE = Query("node", f"Ask this node of the cluster (an id). `{OWN}`: the gateway that takes the request, by default.")
 ALONE = Query("node", f"`{OWN}`: only of the gateway that takes the request, not of every node of its cluster.")
-_FIELDS = frozenset(field.name for field in attrs.fields(Actor))
 
 
 def is_asked_alone(request: web.Request) -> bool:
@@ -43,17 +37,3 @@ async def ask_named_node(request: web.Request, path: str) -> web.Response | None
         raise NotFound(f"No live node has the id {node[:64]!r}", param="node")
     answer = await services.admin.peers.ask_one(node, path, request[ACTOR])
     return respond_json(answer.body, answer.status)
-
-
-def format_actor(actor: Actor) -> str:
-    """Format an actor as a header's value: JSON in ASCII."""
-    return json.dumps(attrs.asdict(actor))
-
-
-def parse_actor(text: str) -> Actor:
-    """Parse what ``format_actor`` made. Raises ``InvalidRequest``."""
-    try:
-        fields = orjson.loads(text)
-        return Actor(**{name: value for name, value in fields.items() if name in _FIELDS})
-    except (ValueError, TypeError, AttributeError):
-        raise InvalidRequest(f"{ACTOR_HEADER} is not an actor") from None
