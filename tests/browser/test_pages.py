@@ -50,6 +50,7 @@ SHOWN: Mapping[str, str] = {
     "audit": "/audit",
     "settings": "/settings",
     "health": "/health",
+    "nodes": "/nodes",
     "account": "/account",
 }
 """Every page that somebody who is signed in can see, as an administrator does: by what its pictures are called."""
@@ -70,7 +71,7 @@ ALONE: Mapping[str, str] = {
     "join-gone": "/join#not-good",
     "nothing-there": "/nothing-of-that-name",
 }
-OPERATORS = ("/channels", "/accounts", "/prices", "/audit", "/settings", "/health")
+OPERATORS = ("/channels", "/accounts", "/prices", "/audit", "/settings", "/health", "/nodes")
 ALL = os.environ.get("CI") == "true" or bool(os.environ.get("SCREENSHOTS"))
 HEADERS = {"If-None-Match"}
 """Names that pages may show, although they look like a value of Python's."""

@@ -13,6 +13,7 @@ from gateway.cli.main import main
 
 ARGUMENTS = {
     "which": "1",
+    "node": "0123456789abcdef",
     "name": "routing.retry_ratio",
     "amount_usd": "5",
     "multiplier": "0.5",
@@ -33,6 +34,7 @@ OPTIONS = {
     ("channels", "edit"): ["--rpm", "5"],
     ("keys", "edit"): ["--rpm", "5"],
     ("members", "edit"): ["--role", "viewer"],
+    ("nodes", "forget"): ["--release"],
     ("store", "copy"): ["--from", "missing", "--to", "postgresql://127.0.0.1:1/missing"],
 }
 WITHOUT_A_GATEWAY = (

@@ -13,7 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.server.sessions import CONSOLE_HEADER
 from tests.support.cluster import make_node
+from tests.support.console import FROGS
 from tests.support.gateway import CHAT, HELLO, channel
 from tests.support.gateway_process import GatewayProcess, eventually
 from tests.support.postgres import SharedPostgres
@@ -201,3 +203,29 @@ async def test_nodes_health_and_channels_of_each_are_seen_at_any(
         listed = (await second.ask("nodes"))["data"]
         assert {one["url"] for one in listed} == {first.url, second.url}
         assert [one["config_differs"] for one in listed] == [False, False]
+
+
+async def test_the_console_of_any_node_has_a_page_of_all_and_shows_each(
+    tmp_path: Path, url: str, tables: dict[str, Any]
+) -> None:
+    async with start(tmp_path, url, tables, [True, False]) as (first, second):
+        link = (await first.ask("links", {"account": "acme", "role": "administrator"}))["url"]
+        jar = aiohttp.CookieJar(unsafe=True)
+        async with aiohttp.ClientSession(headers={CONSOLE_HEADER: "1"}, cookie_jar=jar) as visitor:
+            join = {"token": link.partition("#")[2], "name": "ada", "passphrase": FROGS}
+            async with visitor.post(f"{second.url}/admin/v1/links/use", json=join) as response:
+                assert response.status == 201, await response.text()
+
+            async def read(path: str) -> str:
+                async with visitor.get(f"{second.url}/console/{path}") as response:
+                    assert response.status == 200, (path, await response.text())
+                    return await response.text()
+
+            listed = await read("nodes")
+            assert all(read_id(node) in listed for node in (first, second))
+            assert "Set cluster.url there" in listed
+            for path in ("health", "channels", "channels/up"):
+                assert f'value="{read_id(second)}" selected' in await read(path)
+                assert f'value="{read_id(first)}" selected' in await read(f"{path}?node={read_id(first)}")
+            assert f"figures of the node {read_id(first)}" in await read(f"health?node={read_id(first)}")
+            assert 'data-cell="node"' in await read("live")

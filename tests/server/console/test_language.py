@@ -21,7 +21,7 @@ DATA = {
     "acme", "ada", "test", "demo", "connect", "playground", "local", "sk", "req", "video", "Bearer", "first", "page",
     "system", "chat", "completions", "loopback", "sqlite", "console", "auto", "json", "en", "zh", "Hans",
     "low", "medium", "high", "standard", "hd", "nothing-of-that-name", "partners",
-    "pip", "install", "model-gateway", "traceparent", "Prometheus",
+    "gateway nodes forget", "pip", "install", "model-gateway", "traceparent", "Prometheus",
     "X-Forwarded-For", "Retry-After", "ulimit", "true", "IPv6", "processing", "in_progress",
 }  # fmt: skip
 """Words of this gateway's data: names, paths, and values that are sent as they are."""
