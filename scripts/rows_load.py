@@ -170,7 +170,7 @@ def fill(path: Path, count: int) -> None:
     print(f"{count:,} rows, {path.stat().st_size / 2**20:,.0f} MB, in {time.monotonic() - began:.0f} s")
 
 
-def list_questions(newest: int) -> dict[str, RequestFilter]:
+def list_questions(newest: str) -> dict[str, RequestFilter]:
     """What the list is asked for: each filter, what is rare, what is not there, and all of it together."""
     since, until = START_MS + 100 * DAY_MS, START_MS + 101 * DAY_MS
     nothing, no_text = {"channel": "nobody"}, {"text": "zebra"}
@@ -209,10 +209,10 @@ def list_questions(newest: int) -> dict[str, RequestFilter]:
         "a busy account, status 418": {"account_id": 1, "status": 418},
         "a busy model, no text": {"model": MODELS[0], **no_text},
         "failures over no channel": {"verdict": "error", **nothing},
-        "older than the middle, no text": {"before": newest // 2, **no_text},
-        "after the first, no channel": {"after": 0, **nothing},
-        "after the first, a quiet key": {"after": 0, "key_id": KEYS, "status": 418},
-        "after the first, no text": {"after": 0, **no_text},
+        "older than the middle, no text": {"before": int(newest) // 2, **no_text},
+        "after the first, no channel": {"after": "0", **nothing},
+        "after the first, a quiet key": {"after": "0", "key_id": KEYS, "status": 418},
+        "after the first, no text": {"after": "0", **no_text},
         "all at once": {
             "key_id": 1, "account_id": 1, "model": MODELS[0], "status": 429, "verdict": "error", "outcome": "refused",
             "since_ms": START_MS, "until_ms": START_MS + DAYS * DAY_MS, **nothing, **no_text,

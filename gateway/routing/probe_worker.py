@@ -40,7 +40,8 @@ class ChannelProber:
         """Look every second, for ever."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            if random.random() < self.find_share():  # noqa: S311 - no secret
+            share = self.find_share()
+            if share >= 1.0 or random.random() < share:  # noqa: S311 - no secret
                 await self.probe()
 
     async def probe(self) -> None:

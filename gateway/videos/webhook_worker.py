@@ -40,8 +40,7 @@ class WebhookWorker:
     A silent receiver holds its places until the timeout. So an account has few places, which the store enforces as it
     hands out deliveries, and one host has fewer still. Further deliveries to a full host are put off by the time that
     its deliveries take, and those to other hosts go first. Accounts do not share a host's places: a receiver may be
-    silent
-    to one of them only.
+    silent to one of them only.
 
     Args:
         store: the repository of deliveries.

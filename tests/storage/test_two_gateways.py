@@ -56,7 +56,11 @@ async def at_once(*changes: Awaitable[Any]) -> list[Any]:
     for result in done:
         if isinstance(result, BaseException) and not isinstance(result, Conflict | NotFound):
             raise result
-    return [type(result) if isinstance(result, BaseException) else result for result in done]
+    return [_find_kind(result) if isinstance(result, BaseException) else result for result in done]
+
+
+def _find_kind(error: BaseException) -> type[BaseException]:
+    return Conflict if isinstance(error, Conflict) else type(error)
 
 
 @pytest.mark.parametrize("how", ["both demote", "both delete", "one of each"])

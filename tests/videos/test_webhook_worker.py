@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
@@ -84,14 +84,14 @@ class MoodyStore(WebhookDeliveryRepository):
         self.noted: list[WebhookDelivery] = []
 
     async def claim_deliveries(
-        self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int
+        self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int, only: Collection[int] | None = None
     ) -> Sequence[WebhookDelivery]:
         self.looked_at.append(asyncio.get_running_loop().time())
         await asyncio.sleep(0)
         if self.claims_fail:
             self.claims_fail -= 1
             raise StoreUnavailable("not now")
-        return await super().claim_deliveries(owner, now_ms, lease_ms=lease_ms, most=most, each=each)
+        return await super().claim_deliveries(owner, now_ms, lease_ms=lease_ms, most=most, each=each, only=only)
 
     async def note_delivery(self, delivery: WebhookDelivery) -> None:
         await asyncio.sleep(0)

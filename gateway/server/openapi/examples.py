@@ -34,6 +34,7 @@ _BY_NAME: Mapping[str, Any] = MappingProxyType(
         "account": "acme",
         "code": "123456",
         "current": "the passphrase of today",
+        "leases": "release",
         "name": "ada",
         "names": ["first", "second"],
         "passphrase": "five words that nobody guesses",
