@@ -19,7 +19,7 @@ RUN /opt/gateway/bin/pip install --no-index --no-deps --no-build-isolation .
 
 FROM python:3.13-slim
 RUN useradd --system --uid 10001 --home-dir /data --no-create-home --shell /usr/sbin/nologin gateway
-RUN install -d -o 10001 -g 10001 -m 0700 /data
+RUN install -d -o 10001 -g 10001 -m 0700 /data /media
 COPY --from=build /opt/gateway /opt/gateway
 ENV PATH=/opt/gateway/bin:/usr/local/bin:/usr/bin:/bin
 ENV GATEWAY_DATA=/data

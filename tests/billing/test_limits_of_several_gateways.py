@@ -114,6 +114,7 @@ async def test_a_part_is_that_of_the_nodes_known_to_live_even_if_the_server_was_
     assert sum(permit is not None for permit in passed) == 2
 
 
+@pytest.mark.soak
 async def test_sentinels_name_the_server_and_its_successor(tmp_path: Path) -> None:
     async with running_redis() as first, running_redis() as second, running_sentinel(first, tmp_path) as sentinel:
         await second.follow(first)

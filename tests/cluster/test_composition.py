@@ -45,7 +45,9 @@ def test_the_environment_of_each_node_is_a_valid_configuration(name: str) -> Non
     assert config.cluster.enabled
     assert config.cluster.url == f"http://{name}:8080"
     assert config.store.url == "postgresql://gateway:gateway@postgres/gateway"
+    assert config.store.media_url == "/media"
     assert service["profiles"] == ["scale"]
+    assert "media:/media" in service["volumes"]
     assert f"{name}:/data" in service["volumes"]
 
 

@@ -101,6 +101,7 @@ async def count_pending(url: str) -> int:
         await connection.close()
 
 
+@pytest.mark.soak
 async def test_nodes_keep_the_bounds_of_accounts_and_hosts_while_one_joins_and_one_leaves(
     tmp_path: Path, shared_postgres: SharedPostgres
 ) -> None:

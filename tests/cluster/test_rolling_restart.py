@@ -189,7 +189,7 @@ async def restart(node: GatewayProcess) -> None:
     await node.start()
 
 
-@pytest.mark.parametrize("run_proxy", [run_nginx, run_caddy])
+@pytest.mark.parametrize("run_proxy", [run_nginx, pytest.param(run_caddy, marks=pytest.mark.soak)])
 async def test_nodes_are_restarted_one_after_the_other_and_no_call_fails(
     run_proxy: Callable[[Path, Sequence[GatewayProcess]], AbstractContextManager[str]],
     tmp_path: Path,
