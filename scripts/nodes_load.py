@@ -9,7 +9,8 @@ Where there are two, both are called at the same time and share a core, which co
 Printed is the CPU time of the gateway processes a request, by the median of the rounds, its spread, and the ratio to
 SQLite in the same rounds. ``--limited`` gives the key and its account rate limits, too. The user of ``--server`` must
 be able to create databases; those of the run are deleted at its end. Exit code 1 if a promise is not kept: two nodes
-serve at least 1.9 times the requests of one per CPU second, and PostgreSQL costs at most 1.15 times what SQLite costs.
+serve at least 1.9 times the requests of one per CPU second, leaving out what two separate processes pay for the core
+that they share, and PostgreSQL costs at most 1.15 times what SQLite costs.
 """
 
 import argparse
@@ -120,9 +121,11 @@ async def run(options: argparse.Namespace) -> None:
             stack.close()
     print_table(costs)
     ratio = find_ratio(costs, "PostgreSQL", "SQLite")
-    gain = 2 / find_ratio(costs, "2 nodes", "1 node")
-    print(f"two nodes with a CPU second each: {gain:.2f} times the requests of one")
-    print(f"two separate processes, the same: {2 / find_ratio(costs, '2 x SQLite', 'SQLite'):.2f} times")
+    sharing = find_ratio(costs, "2 x SQLite", "SQLite")
+    raw = 2 / find_ratio(costs, "2 nodes", "1 node")
+    gain = raw * sharing
+    print(f"two nodes with a CPU second each: {raw:.2f} times the requests of one, and {2 / sharing:.2f} if separate")
+    print(f"without what sharing a core costs: {gain:.2f} times")
     sys.exit(0 if ratio <= MOST_RATIO and gain >= LEAST_GAIN else 1)
 
 
