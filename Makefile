@@ -8,7 +8,7 @@ WHEELS   ?= --only-binary :all:
 INSTALL  := $(PIP) install --require-hashes $(WHEELS)
 PINS     := scripts/pins.txt
 DEV_PINS := scripts/pins-dev.txt
-COMPILE  := $(VENV)/pins/bin/uv pip compile -q --universal --python-version 3.11 --upgrade --generate-hashes \
+COMPILE  := $(VENV)/pins/bin/uv pip compile -q --universal --python-version 3.11 --upgrade --no-strip-extras --generate-hashes \
             --only-binary :all: --no-emit-index-url --custom-compile-command 'make pins'
 
 .DEFAULT_GOAL := help
@@ -69,7 +69,7 @@ pins:  ## Renew scripts/pins*.txt from the newest versions that pyproject.toml a
 	rm -rf $(VENV)/pins && $(PYTHON) -m venv $(VENV)/pins
 	$(VENV)/pins/bin/python -m pip --disable-pip-version-check -q install --only-binary :all: uv
 	printf 'hatchling\neditables\n' | $(COMPILE) pyproject.toml - -o $(PINS) > $(VENV)/pins/log
-	$(COMPILE) --extra dev -c $(PINS) $$(sed -n 's/^\([A-Za-z0-9][^= ]*\)==.*/--no-emit-package \1/p' $(PINS)) \
+	$(COMPILE) --extra dev -c $(PINS) $$(sed -n 's/^\([A-Za-z0-9][^= []*\).*==.*/--no-emit-package \1/p' $(PINS)) \
 	    pyproject.toml -o $(DEV_PINS) > $(VENV)/pins/log
 	rm -rf $(VENV)/pins
 

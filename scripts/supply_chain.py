@@ -33,7 +33,7 @@ RUN_PINS = ROOT / "scripts" / "pins.txt"
 DEV_PINS = ROOT / "scripts" / "pins-dev.txt"
 PROJECT: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"]
 _ROOT_REF = f"pkg:pypi/{PROJECT}@{__version__}"
-_PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[^\s;]+)(?: ; (?P<marker>[^\\]+?))? \\")
+_PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[\w,.-]+\])?==(?P<version>[^\s;]+)(?: ; (?P<marker>[^\\]+?))? \\")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})(?: \\)?")
 _VIA = re.compile(r"# +(?:via +)?(?!via\Z)([A-Za-z0-9][\w.-]*)(?: \(.*\))?")
 _LOWEST, _HIGHEST = Version("0.dev0"), Version("9999!0")

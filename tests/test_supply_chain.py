@@ -24,7 +24,9 @@ from scripts import supply_chain
 ROOT = Path(__file__).resolve().parent.parent
 RUN, DEV = ROOT / "scripts" / "pins.txt", ROOT / "scripts" / "pins-dev.txt"
 HASHES = "--hash=sha256:" + "ab" * 32
-PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==(\S+)(?: ; ([^\\]+))?", re.MULTILINE)
+PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[\w,.-]+\])?==(\S+)(?: ; ([^\\]+))?", re.MULTILINE)
+
+EXTRAS = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[([\w,.-]+)\])?==", re.MULTILINE)
 
 
 def read_pins(*files: Path) -> dict[str, Version]:
@@ -121,6 +123,24 @@ def test_whatever_a_pinned_package_requires_is_pinned_too() -> None:
         for asked in map(Requirement, found.requires or ()):
             if asked.marker is None or asked.marker.evaluate({"extra": ""}):
                 assert pins[canonicalize_name(asked.name)] in asked.specifier, (name, asked)
+
+
+def test_a_pin_names_the_extras_that_other_packages_require_of_it() -> None:
+    """Else pip before 23.3 takes the newest version for the extra, and refuses it for want of a hash."""
+    named = {
+        canonicalize_name(found[1]): found[2] or ""
+        for file in (RUN, DEV)
+        for found in EXTRAS.finditer(file.read_text())
+    }
+    required = [
+        asked
+        for name in read_pins(RUN, DEV)
+        for asked in map(Requirement, distribution(name).requires or ())
+        if asked.marker is None or asked.marker.evaluate({"extra": ""})
+    ]
+    missing = [str(asked) for asked in required if asked.extras - set(named[canonicalize_name(asked.name)].split(","))]
+    assert any(asked.extras for asked in required)
+    assert not missing
 
 
 def test_whatever_make_installs_from_the_index_is_checked_by_its_hash() -> None:
