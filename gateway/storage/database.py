@@ -74,17 +74,18 @@ class Database(ABC):
             IntegrityError: SQLAlchemy's, for a violated constraint.
         """
 
-    async def append(self, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
-        """As ``write``, for ``work`` that adds rows and sums, and decides nothing by what others write.
+    async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        """As ``write``, for ``work`` whose statements are right whatever other processes write to other rows.
 
-        Several may run at once, of as many processes, and none beside a ``write``.
+        Several may run at once, each of another process, and none beside a ``write``.
         """
-        await self.write(work)
+        return await self.write(work)
 
     async def change(self, statement: Executable, audit: AuditRow | None = None) -> int:
         """Run one statement in a transaction of its own; return how many rows it matched. Raises as ``write`` does.
 
-        If it matches none, ``audit`` is not written.
+        If it matches none, ``audit`` is not written. The statement may decide only by the rows that it changes: others
+        run at the same time (``write_shared``).
         """
 
         async def execute(connection: AsyncConnection) -> int:
@@ -93,7 +94,7 @@ class Database(ABC):
                 await connection.execute(insert(schema.audit).values(build_audit(audit)))
             return met
 
-        return await self.write(execute)
+        return await self.write_shared(execute)
 
     @abstractmethod
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:

@@ -38,7 +38,7 @@ class IdempotencyRepository:
                     return parse_replay(found)
             return None
 
-        return await self._database.write(work)
+        return await self._database.write_shared(work)
 
     async def take_replay(self, before: IdempotencyRecord, after: IdempotencyRecord) -> bool:
         """Replace a record with another; return False if its state has changed meanwhile."""

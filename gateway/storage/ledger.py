@@ -111,7 +111,7 @@ class LedgerRepository:
 
     async def _post(self, rows: Sequence[RequestRecord]) -> None:
         try:
-            await self._database.append(lambda connection: self._insert(connection, rows))
+            await self._database.write_shared(lambda connection: self._insert(connection, rows))
         except IntegrityError:  # some rows are stored: after a crash, or a commit whose result was lost
             await self._write(lambda connection: self.insert_new(connection, rows))
 

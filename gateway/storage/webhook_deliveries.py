@@ -107,7 +107,7 @@ class WebhookDeliveryRepository:
         async def work(connection: AsyncConnection) -> None:
             await connection.execute(_NOTE, {"delivery_id": delivery.id, **build_delivery(delivery)})
 
-        await self._database.write(work)
+        await self._database.write_shared(work)
 
     async def list_deliveries(
         self, *, video_id: str | None, limit: int, account_id: int | None = None

@@ -48,10 +48,11 @@ log = structlog.stdlib.get_logger(__name__)
 class PostgresDatabase(Database):
     """An open database of a PostgreSQL server; ``open_postgres`` creates it.
 
-    One write runs at a time, whichever process makes it: what it has read stays true until it commits. Only rows are
-    appended by several processes at once, so that sequences of requests and entries do not grow in the order of
-    commits. A connection that broke while no statement was under way is replaced without notice. A write that breaks
-    later is not repeated: its commit may have succeeded.
+    Of a process one write runs at a time. A ``write`` runs alone, whichever process makes it: what it has read stays
+    true until it commits. What requests need runs beside that of other processes (``write_shared``, ``change``), so
+    that sequences of requests and entries do not grow in the order of commits. A connection that broke while no
+    statement was under way is replaced without notice. A write that breaks later is not repeated: its commit may have
+    succeeded.
     """
 
     kind: ClassVar[Literal["postgresql"]] = "postgresql"
@@ -83,9 +84,9 @@ class PostgresDatabase(Database):
         """Run ``work`` and store ``audit`` in one transaction. Raises as ``Database.write``."""
         return await self._finish(self._write(work, audit))
 
-    async def append(self, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
+    async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         """Run ``work`` in one transaction, beside those of other processes. Raises as ``Database.write``."""
-        await self._finish(self._write(work, None, alone=False))
+        return await self._finish(self._write(work, None, alone=False))
 
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
         """Return every row of a statement. Raises ``StoreUnavailable``."""
@@ -109,7 +110,7 @@ class PostgresDatabase(Database):
 
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` if a write would fail now, for instance on a standby server."""
-        await self.append(_touch)
+        await self.write_shared(_touch)
 
     async def measure(self) -> StoreSize:
         """Return the bytes of the database as of the last minute; 0 until the server first answers."""

@@ -1,4 +1,4 @@
-"""Nodes store rows beside each other; a write that changes a limit waits for them, and they for it."""
+"""What requests need, nodes store beside each other; a write that changes a limit waits for it, and it for that."""
 
 import asyncio
 from collections import Counter
@@ -10,14 +10,21 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.balance import DAY_S, Quota, parse_day
+from gateway.domain.idempotency import IdempotencyRecord
+from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import RequestRecord
+from gateway.domain.response_owner import ResponseOwner
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.database import open_database
+from gateway.storage.encryption import SecretBox
+from gateway.storage.idempotency import IdempotencyRepository
+from gateway.storage.kept_responses import KeptResponseRepository
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import PostgresDatabase
 from gateway.storage.postgres.stored_credit import PostgresCredit
+from gateway.storage.response_owners import ResponseOwnerRepository
 from tests.support.billing_services import NOON, capped
 from tests.support.credit_checks import audit
 from tests.support.credit_gateway import AnyUser
@@ -26,6 +33,7 @@ from tests.support.postgres import SharedPostgres
 from tests.support.request_records import ROW
 
 NODES, BATCHES, ROWS = 8, 6, 5
+BOX = SecretBox(bytes(range(32)))
 SPENT = """
 SELECT settled + (SELECT sum(posted + late) FROM credit_leases l WHERE l.owner = 1 AND l.owner_id = $1)
 FROM credit_balances WHERE owner = 1 AND owner_id = $1
@@ -72,7 +80,7 @@ async def test_two_nodes_store_rows_at_once_and_a_change_of_limits_waits(nodes: 
         await AccountRepository(nodes[2]).put_account(Account(1, "acme", quota=Quota()))
         order.append("limit")
 
-    first = asyncio.create_task(nodes[0].append(stand_still))
+    first = asyncio.create_task(nodes[0].write_shared(stand_still))
     await begun.wait()
     await LedgerRepository(nodes[1]).post([make_row(1, 1)])
     order.append("rows")
@@ -82,6 +90,39 @@ async def test_two_nodes_store_rows_at_once_and_a_change_of_limits_waits(nodes: 
     go_on.set()
     await asyncio.gather(first, changing)
     assert order == ["rows", "end", "limit"]
+
+
+async def test_named_requests_and_kept_responses_wait_for_no_other_node(nodes: list[PostgresDatabase]) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def stand_still(_: AsyncConnection) -> None:
+        begun.set()
+        await go_on.wait()
+
+    first = asyncio.create_task(nodes[0].write_shared(stand_still))
+    await begun.wait()
+    named = IdempotencyRecord(1, "order-1", "ab", "req_1", 5, "n1")
+    replays, kept = IdempotencyRepository(nodes[1]), KeptResponseRepository(nodes[2], BOX)
+    try:
+        async with asyncio.timeout(5):
+            assert await replays.begin_replay(named) is None
+            await replays.end_replay(attrs.evolve(named, state="done"))
+            await kept.put_response(KeptResponse("resp_1", 1, 5, 10**15, b"{}", b"[]"))
+            await ResponseOwnerRepository(nodes[3]).add_owner("resp_2", ResponseOwner(1, "up"), 5)
+        assert not first.done()
+    finally:
+        go_on.set()
+        await first
+
+
+async def test_a_name_that_eight_nodes_use_at_once_is_one_request(nodes: list[PostgresDatabase]) -> None:
+    for number in range(BATCHES):
+        named = [IdempotencyRecord(1, f"order-{number}", "ab", f"req_{at}", 5, f"n{at}") for at in range(NODES)]
+        begin = [IdempotencyRepository(node).begin_replay(one) for node, one in zip(nodes, named, strict=True)]
+        found = await asyncio.gather(*begin)
+        assert found.count(None) == 1
+        winner = named[found.index(None)]
+        assert set(found) - {None} == {winner}
 
 
 async def test_rows_of_eight_nodes_and_two_days_are_all_counted(
