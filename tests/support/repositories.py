@@ -56,8 +56,8 @@ class LazyDatabase:
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
         return await (await self._open()).write(work, audit)
 
-    async def append(self, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
-        await (await self._open()).append(work)
+    async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        return await (await self._open()).write_shared(work)
 
     async def change(self, statement: Executable, audit: AuditRow | None = None) -> int:
         return await (await self._open()).change(statement, audit)
