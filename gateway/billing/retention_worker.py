@@ -41,13 +41,13 @@ class RetentionWorker:
         keep_days: Callable[[], int],
         clock: Callable[[], float],
         *,
-        provider_retry_after_s: float = REST_S,
+        rest_s: float = REST_S,
     ) -> None:
         self._retirement = retirement
         self._write_queue = write_queue
         self._keep_days = keep_days
         self._clock = clock
-        self._rest_s = provider_retry_after_s
+        self._rest_s = rest_s
 
     async def run(self) -> None:
         """Delete soon after the start, and then regularly, forever."""

@@ -50,6 +50,8 @@ def _list_gauges(services: Services, open_videos: int) -> Iterator[Metric]:
     yield build_gauge("gateway_store_failing", "1 if records cannot be stored", failing)
     aside = storage.unstorable.count
     yield build_gauge("gateway_records_set_aside", "Records that the database refused since the start", aside)
+    problems = services.billing.accounting.problems
+    yield build_gauge("gateway_ledger_problems", "Differences that the last check of the ledger found", problems)
     limits = services.billing.shared_limits
     away = limits is not None and not limits.sender.reached
     yield build_gauge("gateway_rate_limits_away", "1 if the server of shared rate limits is not reached", away)

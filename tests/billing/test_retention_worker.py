@@ -44,9 +44,7 @@ class Desk:
 
     def __init__(self, keep_days: int = 90) -> None:
         self.store, self.write_queue, self.keep_days = Store(), WriteQueue(), keep_days
-        self.job = RetentionWorker(
-            self.store, self.write_queue, lambda: self.keep_days, lambda: NOW_S, provider_retry_after_s=0
-        )
+        self.job = RetentionWorker(self.store, self.write_queue, lambda: self.keep_days, lambda: NOW_S, rest_s=0)
 
     async def put(self, *ages_ms: int) -> None:
         rows = [make_row(age_ms, settled_ms=NOW_MS - age_ms, cost_nanos=1) for age_ms in ages_ms]
