@@ -146,7 +146,7 @@ class CreditKeeper:
     def distrust_leases(self) -> None:
         """As ``forget_leases``, and spend nothing of them until then: the store may have ended them."""
         for balance in self._known.values():
-            balance.unsure = balance.unsure or balance.leased
+            balance.unsure = True
         self.forget_leases()
 
     async def check(self) -> Sequence[str]:
@@ -223,6 +223,12 @@ class CreditKeeper:
             if balance.id not in asked and balance.leased and not balance.unsure and more > 0:
                 balance.demand.ahead_s = now_s + _AHEAD_EVERY_S
                 wants.append(CreditWant(balance.id, 1, 1, more))
+            if grant.limited and balance.exceeds(grant.outstanding_nanos):
+                known_nanos = balance.granted_nanos - balance.used_nanos
+                problems = describe_lease(balance, known_nanos, grant.outstanding_nanos)
+                log.warning("credit_exceeds_lease", reason="; ".join(problems))
+                balance.unsure = True
+                self.forget_leases()
         return wants
 
     async def _apply(self, verdict: Verdict, answers: Mapping[BalanceId, CreditGrant]) -> None:
@@ -261,7 +267,7 @@ class CreditKeeper:
 
     def _sweep(self, now_s: float) -> None:
         for balance in self._known.values():
-            if balance.leased and (given := balance.release(find_surplus(balance, now_s))):
+            if given := balance.release(find_surplus(balance, now_s)):
                 self._returns[balance.id] += given
         wanted = self._queue.find_balances() | self._low | self._find(self._returns)
         self._known = {
@@ -275,9 +281,8 @@ class CreditKeeper:
             stored = {lease.balance: lease for lease in await self._authority.find_leases()}
             unposted = add_up()
             for balance in self._known.values():
-                if balance.leased:
-                    self._returns.pop(balance.id, None)  # the store has it, and so has the node again
-                    balance.resync(stored.get(balance.id), unposted.get(balance.id, 0))
+                self._returns.pop(balance.id, None)  # the store has it, and so has the node again
+                balance.resync(stored.get(balance.id), unposted.get(balance.id, 0))
         self._lost = False
 
     async def _sleep(self) -> None:

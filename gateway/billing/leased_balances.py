@@ -95,7 +95,7 @@ class LeasedBalances(Balances):
 
         If the block fails, the reservation is open, and the leases are read back: the store may have the job or not.
         """
-        balances = [each for each in reservation.balances if isinstance(each, LeasedBalance) and each.leased]
+        balances = [each for each in reservation.balances if isinstance(each, LeasedBalance)]
         async with self._keeper.correcting:
             for balance in balances:
                 balance.detach(reservation.nanos)
@@ -108,9 +108,6 @@ class LeasedBalances(Balances):
                     for balance in balances:
                         balance.hold(reservation.nanos)
                     self._keeper.forget_leases()
-        for other in reservation.balances:
-            if other not in balances:
-                other.held_nanos -= reservation.nanos
         self.holds.discard(reservation)
         reservation.charge = Charge(0, 0)
 
@@ -140,7 +137,7 @@ class LeasedBalances(Balances):
             before = [] if pair is None else [balance.quota for balance in pair]
             pair = self._open(caller, self._day)
             for balance, quota in zip(cast("Pair", pair), before, strict=False):
-                if balance.quota != quota and balance.leased:
+                if balance.quota != quota:
                     self._keeper.give_up(balance)
         return cast("Pair", pair)
 

@@ -40,6 +40,7 @@ class CreditGrant:
         room_nanos: what of the limit is left beside all leases; None without a limit.
         others_nanos: what other nodes have outstanding, if nothing was granted.
         since_day: the first day of the window that it is of, as a number since 1970; 0 without one.
+        outstanding_nanos: what the node's lease has now that is not posted; 0 without a limit.
     """
 
     balance: BalanceId
@@ -48,6 +49,7 @@ class CreditGrant:
     room_nanos: int | None
     others_nanos: int
     since_day: int = 0
+    outstanding_nanos: int = 0
 
 
 @frozen
@@ -86,7 +88,8 @@ class CreditAuthority(Protocol):
 
     Attributes:
         recalled: called with the balances whose idle credit another node asks for.
-        returned: called with the balances that another node has given credit back to on such a call.
+        returned: called with the balances of which there is more: another node has given credit back on such a call, or
+            has credited them.
     """
 
     recalled: Callable[[Collection[BalanceId]], None]
@@ -96,8 +99,8 @@ class CreditAuthority(Protocol):
         """Answer all of ``wants``, one for each balance, in one transaction, as of ``day``."""
         ...
 
-    async def give_back(self, amounts: Mapping[BalanceId, int], recalled: Collection[BalanceId] = ()) -> None:
-        """Take back what the node has already given up; tell the other nodes of what was ``recalled``."""
+    async def give_back(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
+        """Take back what the node has already given up; tell the others that there is more of those ``reported``."""
         ...
 
     async def recall(self, balances: Collection[BalanceId]) -> None:

@@ -164,6 +164,13 @@ class LeasedBalance(Balance):
         self.granted_nanos += nanos
         self.beyond_nanos = min(self.beyond_nanos, max(0, -self.room_nanos))
 
+    def exceeds(self, outstanding_nanos: int) -> bool:
+        """Return whether the node has more than its lease, of which the store has so much outstanding.
+
+        Whatever the node has settled and posted meanwhile, it has less than that.
+        """
+        return self.leased and not self.unsure and self.granted_nanos - self.used_nanos > outstanding_nanos
+
     def detach(self, nanos: int) -> None:
         """Hand a reservation over to a durable job: the store counts it there from now on."""
         self.held_nanos -= nanos

@@ -16,8 +16,10 @@ from gateway.domain.balance import Balance, Quota, QuotaPeriod
 from gateway.domain.leased_balance import LeasedBalance
 from gateway.errors import QuotaExceeded, StoreUnavailable
 from gateway.request_context import RequestContext
+from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.videos import VideoRepository
-from tests.support.billing_services import capped
+from tests.support.billing_services import NANO_A_TOKEN, call_for, capped, option_of
+from tests.support.contexts import make_attempt, make_context
 from tests.support.credit_checks import add_caller, audit, spent
 from tests.support.credit_gateway import LeasedGateway, try_all
 from tests.support.credit_store import CreditStore, open_credit_store
@@ -252,6 +254,54 @@ async def test_credits_that_two_nodes_make_at_once_all_count_and_each_reference_
         await gateway.stop()
     await audit(store)
     assert await store.connection.fetchval("SELECT count(*) FROM entries WHERE reference = 'invoice 7'") == 1
+
+
+async def test_a_limit_that_is_removed_and_set_again_admits_no_more_than_it_covers(
+    store: CreditStore, tmp_path: Path
+) -> None:
+    gateway = LeasedGateway(store.url, "a", tmp_path)
+    await gateway.start()
+    caller = await add_caller(gateway, Quota(), capped(1_000))
+    gateway.settle(await gateway.admit(caller, 100), 100)
+    await gateway.flusher.flush()
+    keys = ApiKeyRepository(gateway.database)
+    await keys.put_key(attrs.evolve(caller.key, quota=Quota()))
+    await keys.put_key(caller.key)
+    again = Caller(caller.account, (await keys.find_keys([caller.key.id], []))[0])
+    for _ in range(9):
+        gateway.settle(await gateway.admit(again, 100), 100)
+    await gateway.flusher.flush()
+    with pytest.raises(QuotaExceeded):
+        await gateway.admit(again, 1)
+    await audit(store)
+    assert await store.connection.fetchval("SELECT count(*) FROM credit_leases") == 1
+    await keys.delete_key(caller.key.id)
+    assert await store.connection.fetchval("SELECT count(*) FROM credit_leases") == 0
+    await gateway.stop()
+
+
+async def test_what_a_node_has_spent_beyond_its_lease_is_shown_and_refused_at_another(
+    store: CreditStore, tmp_path: Path
+) -> None:
+    gateways = [LeasedGateway(store.url, name, tmp_path) for name in "ab"]
+    for gateway in gateways:
+        await gateway.start()
+    first, second = gateways
+    caller = await add_caller(first, Quota(), capped(1_000))
+    begun = make_context(caller, call_for(1), request_id="req_begun", started_ms=int(first.now * 1000), started_at=0.0)
+    first.quota.admit_begun(begun, "up")
+    begun.attempts.append(make_attempt(option_of(NANO_A_TOKEN)))
+    first.settle(begun, 5_000)
+    await first.flusher.flush()
+    await second.accounting.refresh(caller.key)
+    shown = second.accounting.describe(caller.key)
+    assert {name: round(shown[name] * 1e9) for name in ("spent_usd", "held_usd", "left_usd", "overrun_usd")} == {
+        "spent_usd": 5_000, "held_usd": 0, "left_usd": -4_000, "overrun_usd": 4_000,
+    }  # fmt: skip
+    with pytest.raises(QuotaExceeded):
+        await second.admit(caller, 1)
+    for gateway in gateways:
+        await gateway.stop()
 
 
 async def test_a_lease_that_is_smaller_in_the_store_is_reported(store: CreditStore, tmp_path: Path) -> None:

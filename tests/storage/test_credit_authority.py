@@ -13,6 +13,7 @@ from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.credit import Connection, post_spending
 from gateway.storage.postgres.credit_authority import PostgresCreditAuthority
 from tests.support.credit_memory import MemoryCredit, MemoryCreditAuthority
+from tests.support.credit_nodes import CHARGE
 from tests.support.credit_store import CreditStore, open_credit_store
 from tests.support.postgres import SharedPostgres
 
@@ -24,11 +25,13 @@ TOMORROW = parse_day(20_001 * DAY_S)
 
 
 class Judge(Protocol):
-    """What the suite needs of a kind: nodes, limits, and posted charges."""
+    """What the suite needs of a kind: nodes, limits that are made and changed, and posted charges."""
 
     def make_node(self, name: str) -> CreditAuthority: ...
 
     async def open(self, balance: BalanceId, limit: int, period: QuotaPeriod = "lifetime") -> None: ...
+
+    async def change(self, balance: BalanceId, limit: int | None, period: QuotaPeriod = "lifetime") -> None: ...
 
     async def post(self, node: str, day: UtcDay, amounts: Mapping[BalanceId, int]) -> None: ...
 
@@ -42,6 +45,9 @@ class MemoryJudge:
 
     async def open(self, balance: BalanceId, limit: int, period: QuotaPeriod = "lifetime") -> None:
         self.credit.open(balance, limit, TODAY, period)
+
+    async def change(self, balance: BalanceId, limit: int | None, period: QuotaPeriod = "lifetime") -> None:
+        self.credit.change_limit(balance, limit, TODAY, period)
 
     async def post(self, node: str, day: UtcDay, amounts: Mapping[BalanceId, int]) -> None:
         self.credit.post(node, day, amounts)
@@ -60,9 +66,17 @@ class PostgresJudge:
         await self.store.add_owner(balance, limit, period)
         await self.store.open(balance, period, TODAY)
 
+    async def change(self, balance: BalanceId, limit: int | None, period: QuotaPeriod = "lifetime") -> None:
+        assert balance[0] == "key"
+        await self.store.connection.execute("UPDATE keys SET quota_nanos = $1 WHERE id = $2", limit, balance[1])
+        await self.store.open(balance, "none" if limit is None else period, TODAY)
+
     async def post(self, node: str, day: UtcDay, amounts: Mapping[BalanceId, int]) -> None:
         connection: Connection = self.store.connection
         async with connection.transaction():
+            for (owner, number), nanos in amounts.items():
+                place = (1, number) if owner == "key" else (number, 0)
+                await connection.execute(CHARGE, day.number, *place, nanos)
             await post_spending(connection, node, day, amounts)
 
     async def close(self) -> None:
@@ -98,8 +112,9 @@ async def test_a_balance_without_a_limit_needs_no_lease(judge: Judge) -> None:
 async def test_what_requests_need_is_granted_first_and_the_rest_is_bounded(judge: Judge) -> None:
     await judge.open(KEY, 1_000)
     node = judge.make_node("a")
-    assert await ask(node, 100, want=900) == CreditGrant(KEY, True, 250, 750, 0)  # a half of 1,000 for each of two
-    assert await ask(node, 700, want=900) == CreditGrant(KEY, True, 700, 50, 0)
+    answer = CreditGrant(KEY, True, 250, 750, 0, 0, 250)  # a half of 1,000 for each of two
+    assert await ask(node, 100, want=900) == answer
+    assert await ask(node, 700, want=900) == CreditGrant(KEY, True, 700, 50, 0, 0, 950)
     assert list(await node.find_leases()) == [StoredLease(KEY, 950, 0, 0)]
 
 
@@ -108,7 +123,7 @@ async def test_less_than_the_smallest_request_is_not_granted(judge: Judge) -> No
     first, second = judge.make_node("a"), judge.make_node("b")
     assert (await ask(first, 95)).granted_nanos == 95
     assert await ask(second, 12, least=6) == CreditGrant(KEY, True, 0, 5, 95)
-    assert await ask(second, 12, least=5) == CreditGrant(KEY, True, 5, 0, 0)
+    assert await ask(second, 12, least=5) == CreditGrant(KEY, True, 5, 0, 0, 0, 5)
 
 
 async def test_several_balances_are_answered_at_once(judge: Judge) -> None:
@@ -146,6 +161,8 @@ async def test_recalls_are_heard_by_the_others_and_so_is_what_is_returned(judge:
         assert await heard.get() == ("a recalled", {ACCOUNT, KEY})
         await first.give_back({KEY: 40}, [KEY])
         assert await heard.get() == ("b returned", {KEY})
+        await first.give_back({}, [ACCOUNT])  # it was credited
+        assert await heard.get() == ("b returned", {ACCOUNT})
     assert heard.empty()
 
 
@@ -195,6 +212,45 @@ async def test_rows_of_a_new_day_turn_the_balance_and_late_ones_count_in_their_o
     await ask(node, 0, day=TOMORROW)
     assert list(await node.find_leases()) == [StoredLease(KEY, 55, 10, 0)]
     assert (await ask(other, 45, day=TOMORROW)).granted_nanos == 45
+
+
+async def test_a_lease_outlives_its_limit(judge: Judge) -> None:
+    await judge.open(KEY, 100)
+    first, second = judge.make_node("a"), judge.make_node("b")
+    await ask(first, 80)
+    await judge.post("a", TODAY, {KEY: 10})
+    await judge.change(KEY, None)
+    await judge.post("a", TODAY, {KEY: 20})  # the node has not heard of it
+    await first.give_back({KEY: 5})
+    assert await ask(second, 500) == CreditGrant(KEY, False, 0, None, 0)
+    await judge.change(KEY, 100, "daily")
+    assert list(await first.find_leases()) == [StoredLease(KEY, 45, 0, 0)]
+    assert (await ask(second, 26)).room_nanos == 25  # beside 45, and the 30 that were charged
+    assert await ask(first, 25) == CreditGrant(KEY, True, 25, 0, 0, TODAY.number, 70)
+
+
+async def test_what_a_node_spends_without_a_limit_beyond_its_lease_is_granted_once_there_is_one(judge: Judge) -> None:
+    await judge.open(KEY, 100)
+    first, second = judge.make_node("a"), judge.make_node("b")
+    await ask(first, 50)
+    await judge.change(KEY, None)
+    await judge.post("a", TODAY, {KEY: 70})
+    await judge.change(KEY, 100)
+    assert list(await first.find_leases()) == [StoredLease(KEY, 0, 0, 20)]
+    assert await ask(first, 31) == CreditGrant(KEY, True, 20, 30, 0)
+    assert (await ask(second, 30)).granted_nanos == 30
+
+
+async def test_what_a_node_has_spent_beyond_its_lease_is_not_there_for_others(judge: Judge) -> None:
+    await judge.open(KEY, 100)
+    first, second, third = (judge.make_node(name) for name in "abc")
+    await ask(first, 10)
+    await ask(third, 20)
+    await judge.post("a", TODAY, {KEY: 60})
+    assert await ask(second, 21) == CreditGrant(KEY, True, 0, 20, 20)  # what the third has can be recalled
+    assert (await ask(second, 20)).granted_nanos == 20
+    await first.fold()
+    assert (await ask(second, 1)).room_nanos == 0
 
 
 async def test_a_store_that_does_not_answer_is_an_error_and_the_next_call_connects_anew(

@@ -1,5 +1,6 @@
 """The judge of credit leases in memory: what PostgreSQL's functions do, in plain Python, for tests of a node."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import attrs
@@ -16,27 +17,45 @@ class MemoryLease:
     posted: int = 0
     late: int = 0
 
+    @property
+    def outstanding(self) -> int:
+        return self.granted - self.posted - self.late
+
 
 @attrs.define(eq=False)
 class MemoryBalance:
-    """A balance with a limit; its amounts are those of ``credit_balances``."""
+    """A balance; its amounts are those of ``credit_balances``, which has it unless ``limit`` is None.
+
+    ``charged`` and ``credited`` are what the ledger has of each day.
+    """
 
     period: QuotaPeriod
-    limit: int
+    limit: int | None
     start: int
     credit: int = 0
     settled: int = 0
     reserved: int = 0
     leases: dict[str, MemoryLease] = attrs.Factory(dict)
+    charged: Counter[int] = attrs.Factory(Counter)
+    credited: Counter[int] = attrs.Factory(Counter)
 
     @property
     def counted(self) -> int:
         """What is spent and set aside."""
-        return self.settled + self.reserved + sum(lease.granted for lease in self.leases.values())
+        return self.settled + self.reserved + sum(max(lease.granted, lease.posted) for lease in self.leases.values())
 
     @property
     def room(self) -> int:
-        return self.limit + self.credit - self.counted
+        return (self.limit or 0) + self.credit - self.counted
+
+    def begin(self, start: int) -> None:
+        """Begin a window: what nodes have outstanding comes along."""
+        self.start = start
+        self.settled = sum(nanos for day, nanos in self.charged.items() if day >= start)
+        self.credit = sum(nanos for day, nanos in self.credited.items() if day >= start)
+        for name, lease in self.leases.items():
+            left = lease.outstanding
+            self.leases[name] = MemoryLease(start, max(0, left), late=max(0, -left))
 
 
 def find_start(period: QuotaPeriod, day: UtcDay) -> int:
@@ -54,38 +73,36 @@ class MemoryCredit:
         self.balances[balance] = MemoryBalance(period, limit, find_start(period, day))
 
     def turn(self, balance: BalanceId, day: UtcDay) -> MemoryBalance | None:
+        """Return the balance in the window of ``day`` or a later one; None without a limit."""
         found = self.balances.get(balance)
-        if found is not None and (start := find_start(found.period, day)) > found.start:
-            found.start, found.settled, found.credit = start, 0, 0
-            self._renew(found)
+        if found is None or found.limit is None:
+            return None
+        if (start := find_start(found.period, day)) > found.start:
+            found.begin(start)
         return found
 
-    def change_limit(self, balance: BalanceId, limit: int, day: UtcDay) -> None:
-        found = self.turn(balance, day)
-        assert found is not None
-        found.limit = limit
-        found.settled += sum(lease.posted for lease in found.leases.values())
-        self._renew(found)
+    def change_limit(
+        self, balance: BalanceId, limit: int | None, day: UtcDay, period: QuotaPeriod | None = None
+    ) -> None:
+        found = self.balances[balance]
+        found.limit, found.period = limit, period or found.period
+        if limit is not None:
+            found.begin(find_start(found.period, day))
 
     def add_credit(self, balance: BalanceId, nanos: int, day: UtcDay) -> None:
-        found = self.turn(balance, day)
-        assert found is not None
-        found.credit += nanos
-
-    def _renew(self, found: MemoryBalance) -> None:
-        """Take what nodes have outstanding along into a window."""
-        for name, lease in found.leases.items():
-            outstanding = lease.granted - lease.posted - lease.late
-            found.leases[name] = MemoryLease(found.start, max(0, outstanding), late=max(0, -outstanding))
+        self.balances[balance].credited[day.number] += nanos
+        if (found := self.turn(balance, day)) is not None:
+            found.credit = sum(some for number, some in found.credited.items() if number >= found.start)
 
     def post(self, node: str, day: UtcDay, amounts: Mapping[BalanceId, int]) -> None:
         for balance, nanos in amounts.items():
-            found = self.turn(balance, day)
-            if found is None:
+            if (found := self.balances.get(balance)) is None:
                 continue
+            limited = self.turn(balance, day) is not None
+            found.charged[day.number] += nanos
             start = find_start(found.period, day)
             if (lease := found.leases.get(node)) is None:
-                if start == found.start:
+                if limited and start == found.start:
                     found.leases[node] = MemoryLease(start, 0, nanos)
             elif start >= lease.start:
                 lease.posted += nanos
@@ -99,6 +116,7 @@ class MemoryCreditAuthority:
     Attributes:
         fails: before or after its work the next call is cut off; empty: none is.
         asked: every want so far.
+        sizes: of how many balances each call took credit or gave it back.
     """
 
     def __init__(self, credit: MemoryCredit, node: str, live: int = 2) -> None:
@@ -107,11 +125,13 @@ class MemoryCreditAuthority:
         self.returned: Callable[[Collection[BalanceId]], None] = lambda _: None
         self.fails = ""
         self.asked: list[CreditWant] = []
+        self.sizes: list[int] = []
         credit.nodes.append(self)
 
     async def take(self, wants: Sequence[CreditWant], day: UtcDay) -> Sequence[CreditGrant]:
         self._cut("before")
         self.asked += wants
+        self.sizes.append(len(wants))
         grants = [self._grant(want, day) for want in wants]
         self._cut("after")
         return grants
@@ -119,10 +139,10 @@ class MemoryCreditAuthority:
     def _grant(self, want: CreditWant, day: UtcDay) -> CreditGrant:
         found = self.credit.turn(want.balance, day)
         if found is None:
-            return CreditGrant(want.balance, False, 0, None, 0, 0)
+            return CreditGrant(want.balance, False, 0, None, 0)
         lease, mended, granted, others = found.leases.get(self.node), 0, 0, 0
         if lease is not None and (lease.late or lease.posted > lease.granted):
-            mended = max(0, lease.posted + lease.late - lease.granted)
+            mended = max(0, -lease.outstanding)
             lease.granted, lease.late = max(lease.granted - lease.late, lease.posted), 0
         room = found.room
         if want.need_nanos > 0 and room >= want.least_nanos:
@@ -130,16 +150,19 @@ class MemoryCreditAuthority:
             found.leases.setdefault(self.node, MemoryLease(found.start)).granted += granted
         else:
             theirs = [each for name, each in found.leases.items() if name != self.node]
-            others = sum(each.granted - each.posted - each.late for each in theirs)
-        return CreditGrant(want.balance, True, granted + mended, room - granted, others, found.start)
+            others = sum(max(0, each.outstanding) for each in theirs)
+        own = found.leases.get(self.node)
+        outstanding = 0 if own is None else own.outstanding
+        return CreditGrant(want.balance, True, granted + mended, room - granted, others, found.start, outstanding)
 
-    async def give_back(self, amounts: Mapping[BalanceId, int], recalled: Collection[BalanceId] = ()) -> None:
+    async def give_back(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
         self._cut("before")
+        self.sizes += [len(amounts)] if amounts else []
         for balance, nanos in amounts.items():
             if (lease := self.credit.balances[balance].leases.get(self.node)) is not None:
                 lease.granted -= nanos
-        for node in self._others() if recalled else ():
-            node.returned(recalled)
+        for node in self._others() if reported else ():
+            node.returned(reported)
         self._cut("after")
 
     async def recall(self, balances: Collection[BalanceId]) -> None:

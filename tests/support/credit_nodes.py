@@ -41,7 +41,7 @@ SELECT b.*, credit_limit(b.owner, b.owner_id) AS cap, charged_since(b.owner, b.o
   coalesce(sum(l.granted), 0) AS granted, coalesce(sum(l.posted), 0) AS posted
 FROM credit_balances b LEFT JOIN credit_leases l USING (owner, owner_id) GROUP BY b.owner, b.owner_id
 """
-_CHARGE = """
+CHARGE = """
 INSERT INTO usage_days (day, account_id, key_id, model, requests, prompt_tokens, completion_tokens, cached_tokens,
   cost_nanos) VALUES ($1, $2, $3, 'm', 1, 0, 0, 0, $4) ON CONFLICT (day, account_id, key_id, model)
 DO UPDATE SET cost_nanos = usage_days.cost_nanos + excluded.cost_nanos
@@ -226,7 +226,7 @@ async def insert_charge(connection: Connection, row: Row) -> None:
         " VALUES ($1, $2, $3, $4, $5, $6)",
         row.day.start_s * 1000, "charge", row.account, row.key, row.cost, row.id,
     )  # fmt: skip
-    await connection.execute(_CHARGE, row.day.number, row.account, row.key, row.cost)
+    await connection.execute(CHARGE, row.day.number, row.account, row.key, row.cost)
 
 
 async def look(connection: Connection, world: World) -> None:

@@ -46,10 +46,7 @@ async def take_credit(
         [want.need_nanos for want in asked],
         [want.want_nanos for want in asked],
     )
-    return [
-        CreditGrant((OWNERS[row["o"]], row["i"]), row["limited"], row["g"], row["room"], row["others"], row["since"])
-        for row in rows
-    ]
+    return [CreditGrant((OWNERS[owner], number), *answer) for owner, number, *answer in rows]
 
 
 async def give_credit(connection: Connection, node: str, amounts: Mapping[BalanceId, int]) -> None:

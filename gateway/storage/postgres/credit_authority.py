@@ -33,7 +33,7 @@ log = structlog.stdlib.get_logger(__name__)
 class PostgresCreditAuthority:
     """Takes and gives back the credit of one node over a connection of its own.
 
-    Recalls go to the other nodes by NOTIFY, and so does the answer that credit was returned; both may be lost, and
+    Recalls go to the other nodes by NOTIFY, and so does the news that there is more of a balance; both may be lost, and
     cost a wait then.
 
     Args:
@@ -57,12 +57,13 @@ class PostgresCreditAuthority:
         async with self._work() as connection:
             return await take_credit(connection, self._node, self._count_live(), day, wants)
 
-    async def give_back(self, amounts: Mapping[BalanceId, int], recalled: Collection[BalanceId] = ()) -> None:
+    async def give_back(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
         """Take back what the node has given up. Raises ``StoreUnavailable``."""
         async with self._work() as connection, connection.transaction():
-            await give_credit(connection, self._node, amounts)
-            if recalled:
-                await self._notify(connection, "returned", recalled)
+            if amounts:
+                await give_credit(connection, self._node, amounts)
+            if reported:
+                await self._notify(connection, "returned", reported)
 
     async def recall(self, balances: Collection[BalanceId]) -> None:
         """Ask every other node for its idle credit. Raises ``StoreUnavailable``."""

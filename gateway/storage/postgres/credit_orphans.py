@@ -29,7 +29,7 @@ _SIGN_OFF = text("UPDATE nodes SET state = 'gone' WHERE id = :node")
 _SUM = text("""
 SELECT coalesce(sum(granted - posted - late) FILTER (WHERE owner = 0), 0)::bigint AS accounts,
   coalesce(sum(granted - posted - late) FILTER (WHERE owner = 1), 0)::bigint AS keys
-FROM credit_leases WHERE node = :node AND granted > posted + late
+FROM credit_leases JOIN credit_balances USING (owner, owner_id) WHERE node = :node AND granted > posted + late
 """)
 _TURN = text("""
 SELECT turn_balance(b.owner, b.owner_id, CAST(:day AS integer), CAST(:month AS integer))
@@ -39,7 +39,7 @@ _CHARGE = text("""
 INSERT INTO entries (at_ms, kind, account_id, key_id, amount_nanos, reference, note)
 SELECT CAST(:now_ms AS bigint), 'orphan', coalesce(k.account_id, l.owner_id), k.id,
   l.posted + l.late - l.granted, :node, :note
-FROM credit_leases l LEFT JOIN keys k ON l.owner = 1 AND k.id = l.owner_id
+FROM credit_leases l JOIN credit_balances b USING (owner, owner_id) LEFT JOIN keys k ON l.owner = 1 AND k.id = owner_id
 WHERE l.node = :node AND l.granted > l.posted + l.late AND (l.owner = 0 OR k.id IS NOT NULL)
 ORDER BY l.owner, l.owner_id
 """)

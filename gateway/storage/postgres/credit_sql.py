@@ -2,9 +2,11 @@
 
 ``owner`` is 0 for an account and 1 for an API key; ``period`` is 0 for lifetime, 1 for daily, 2 for monthly; ``start``
 is 0, the number of a day (since 1970), or that of a month's first day. Amounts are nano-USD. A balance exists for every
-account and key with a limit. What holds in any snapshot, besides what ``gateway.domain.credit`` says of a node:
+account and key with a limit. Its leases outlive the limit, until their owner is removed: a node that sees no request
+between two changes of a limit spends its lease under the second one as well. What holds in any snapshot, besides what
+``gateway.domain.credit`` says of a node:
 
-- ``settled + leased + reserved <= limit + credit``, except for overruns;
+- ``settled + leased + reserved <= limit + credit``, except for overruns; of a lease that is overrun, ``posted`` counts;
 - ``leased`` is the sum of ``granted`` over the balance's leases;
 - ``settled`` and the sum of ``posted`` are the window's charges;
 - ``reserved`` is the sum of what its open jobs hold.
@@ -104,8 +106,7 @@ BEGIN
     _month := date_trunc('month', date '1970-01-01' + _day)::date - date '1970-01-01';
   END IF;
   s := credit_start(_period, _day, _month);
-  IF _period IS NULL THEN
-    DELETE FROM credit_leases WHERE owner = _owner AND owner_id = _id;
+  IF _period IS NULL THEN  -- the leases stay: nodes may not hear of it before there is a limit again
     DELETE FROM credit_balances WHERE owner = _owner AND owner_id = _id;
     RETURN;
   END IF;
@@ -133,12 +134,13 @@ $$
 _TAKE_CREDIT = """
 CREATE OR REPLACE FUNCTION take_credit(_node text, _live integer, _day integer, _month integer,
   _owner smallint[], _id bigint[], _least bigint[], _need bigint[], _want bigint[])
-RETURNS TABLE (o smallint, i bigint, limited boolean, g bigint, room bigint, others bigint, since integer)
+RETURNS TABLE (o smallint, i bigint, limited boolean, g bigint, room bigint, others bigint, since integer,
+  outstanding bigint)
 LANGUAGE plpgsql AS $$
-DECLARE k integer; b credit_balances; mended bigint;
+DECLARE k integer; b credit_balances; mended bigint; overrun bigint;
 BEGIN
   FOR k IN 1 .. coalesce(array_length(_id, 1), 0) LOOP
-    o := _owner[k]; i := _id[k]; g := 0; room := NULL; others := 0; mended := 0;
+    o := _owner[k]; i := _id[k]; g := 0; room := NULL; others := 0; mended := 0; outstanding := 0;
     b := turn_balance(o, i, _day, _month);
     limited := b.owner_id IS NOT NULL;
     since := coalesce(b.start, 0);
@@ -153,16 +155,17 @@ BEGIN
           (SELECT sum(l.granted) FROM credit_leases l WHERE l.owner = o AND l.owner_id = i)
         WHERE x.owner = o AND x.owner_id = i RETURNING * INTO b;
     END IF;
-    room := credit_limit(o, i) + b.credit - b.settled - b.leased - b.reserved;
+    SELECT coalesce(sum(l.granted - l.posted - l.late) FILTER (WHERE l.node = _node), 0),
+        coalesce(sum(greatest(l.granted - l.posted - l.late, 0)) FILTER (WHERE l.node <> _node), 0),
+        coalesce(sum(greatest(l.posted - l.granted, 0)), 0)
+      INTO outstanding, others, overrun FROM credit_leases l WHERE l.owner = o AND l.owner_id = i;
+    room := credit_limit(o, i) + b.credit - b.settled - b.leased - b.reserved - overrun;
     IF _need[k] > 0 AND room >= _least[k] THEN
       g := least(room, greatest(_need[k], least(_want[k], room / (2 * _live))));
       UPDATE credit_balances x SET leased = x.leased + g WHERE x.owner = o AND x.owner_id = i;
       INSERT INTO credit_leases AS l (owner, owner_id, node, start, granted) VALUES (o, i, _node, b.start, g)
         ON CONFLICT (node, owner, owner_id) DO UPDATE SET granted = l.granted + excluded.granted;
-      room := room - g;
-    ELSE
-      SELECT coalesce(sum(l.granted - l.posted - l.late), 0) INTO others FROM credit_leases l
-        WHERE l.owner = o AND l.owner_id = i AND l.node <> _node;
+      room := room - g; outstanding := outstanding + g; others := 0;
     END IF;
     g := g + coalesce(mended, 0);
     RETURN NEXT;
@@ -179,7 +182,7 @@ BEGIN
     PERFORM 1 FROM credit_balances WHERE owner = _owner[k] AND owner_id = _id[k] FOR UPDATE;
     UPDATE credit_leases SET granted = granted - _amount[k]
       WHERE owner = _owner[k] AND owner_id = _id[k] AND node = _node;
-    CONTINUE WHEN NOT FOUND;  -- the limit was removed, and the lease with it
+    CONTINUE WHEN NOT FOUND;  -- the owner was removed, and the lease with it
     UPDATE credit_balances SET leased = leased - _amount[k] WHERE owner = _owner[k] AND owner_id = _id[k];
   END LOOP;
 END $$
@@ -187,6 +190,7 @@ END $$
 
 # The last statement of a transaction that posts rows of one day, or of several, the newest first. It locks nothing but
 # this node's own leases, except for balances that are not in the window of the day yet, or that it has no lease of.
+# Without a limit there is no window, and no matter whether a lease has it as ``posted`` or ``late``.
 _POST_SPENDING = """
 CREATE OR REPLACE FUNCTION post_spending(_node text, _day integer, _month integer,
   _owner smallint[], _id bigint[], _amount bigint[]) RETURNS void LANGUAGE plpgsql AS $$
@@ -203,7 +207,7 @@ BEGIN
       late = l.late + CASE WHEN x.s < l.start THEN x.a ELSE 0 END
     FROM (SELECT u.o, u.i, sum(u.a) a, credit_start(b.period, _day, _month) s
           FROM unnest(_owner, _id, _amount) u(o, i, a)
-          JOIN credit_balances b ON b.owner = u.o AND b.owner_id = u.i GROUP BY u.o, u.i, b.period) x
+          LEFT JOIN credit_balances b ON b.owner = u.o AND b.owner_id = u.i GROUP BY u.o, u.i, b.period) x
     WHERE l.owner = x.o AND l.owner_id = x.i AND l.node = _node;
   INSERT INTO credit_leases AS l (owner, owner_id, node, start, granted, posted)
     SELECT b.owner, b.owner_id, _node, b.start, 0, sum(u.a)

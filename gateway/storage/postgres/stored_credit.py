@@ -20,6 +20,7 @@ from gateway.storage.schema import keys
 
 _PERIODS: Mapping[QuotaPeriod, int] = MappingProxyType({"lifetime": 0, "daily": 1, "monthly": 2})
 _OPEN = "SELECT open_balance($1, $2, $3, $4, $5)"
+_END_LEASES = "DELETE FROM credit_leases WHERE owner = $1 AND owner_id = $2"
 _ADD = "SELECT add_credit($1, $2, $3, $4, $5)"
 _RESERVE = "SELECT reserve_job($1, $2, $3, $4)"
 _FINISH = "SELECT finish_job($1, $2, $3, $4, $5, $6)"
@@ -56,7 +57,8 @@ jobs AS (
   UNION ALL SELECT 0::smallint, account_id, sum(held_nanos)::bigint FROM videos
     WHERE state NOT IN ('completed', 'failed') GROUP BY 1, 2),
 leases AS (
-  SELECT owner, owner_id, sum(granted)::bigint AS granted, sum(posted)::bigint AS posted, sum(late)::bigint AS late
+  SELECT owner, owner_id, sum(granted)::bigint AS granted, sum(posted)::bigint AS posted,
+    sum(greatest(granted - posted - late, 0))::bigint AS outstanding
   FROM credit_leases JOIN asked USING (owner, owner_id) GROUP BY 1, 2)
 """
 _JOINED = """
@@ -78,7 +80,7 @@ SELECT owner, owner_id,
     AS spent,
   CASE WHEN a.summed THEN coalesce(d.nanos, 0) ELSE b.credit END AS credit,
   CASE WHEN b.owner IS NULL THEN coalesce(j.nanos, 0)
-    ELSE b.leased + b.reserved - coalesce(l.posted + l.late, 0) END AS held
+    ELSE b.reserved + coalesce(l.outstanding, 0) END AS held
 {_JOINED}
 """  # noqa: S608 - our own words
 )
@@ -174,13 +176,15 @@ class PostgresCredit:
         await driver.execute(_OPEN, OWNER_NUMBERS[owner], owner_id, period, day.number, day.month_number)
 
     async def remove(self, connection: AsyncConnection, owner: BalanceId) -> None:
-        """Delete the balances of an account and its keys, or that of a key."""
+        """Delete the balances and leases of an account and its keys, or those of a key."""
         owners: list[BalanceId] = [owner]
         if owner[0] == "account":
             found = await connection.scalars(select(keys.c.id).where(keys.c.account_id == owner[1]).order_by(keys.c.id))
             owners += [("key", key_id) for key_id in found]
+        driver = await _find_driver(connection)
         for each in owners:
             await self.limit(connection, each, Quota())
+            await driver.execute(_END_LEASES, OWNER_NUMBERS[each[0]], each[1])
 
     async def add_credit(self, connection: AsyncConnection, entry: LedgerEntry) -> None:
         """Count a credit, before its entry is stored."""
