@@ -1,13 +1,13 @@
 """The balances of one of several nodes: it spends what the store has granted it, and asks for more as necessary."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import cast
 
 from gateway.billing.balances import Balances
 from gateway.billing.credit_keeper import CreditKeeper
 from gateway.domain.account import Caller
-from gateway.domain.balance import Balance, Charge, Owner, Reservation, hold
+from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, hold
 from gateway.domain.leased_balance import LeasedBalance, is_low
 from gateway.errors import StoreUnavailable
 
@@ -33,14 +33,7 @@ class LeasedBalances(Balances):
         day = self._day
         if not day.start_s <= now_s < day.end_s:
             day = self._find_day(now_s)
-        pair = self._find_pair(caller)
-        if nanos and not (pair[0].covers(nanos) and pair[1].covers(nanos)):
-            return None
-        reservation = hold(pair, nanos, day, now_s)
-        self.holds.add(reservation)
-        if nanos:
-            self._note(pair, nanos)
-        return reservation
+        return self._reserve(self._find_pair(caller), nanos, day, now_s)
 
     async def hold(self, caller: Caller, nanos: int) -> Reservation:
         """Reserve ``nanos`` as soon as the store has granted them.
@@ -49,12 +42,18 @@ class LeasedBalances(Balances):
             QuotaExceeded: the limit does not cover them.
             StoreUnavailable: the store does not answer.
         """
-        while True:
-            pair = self._find_pair(caller)
+        pair = self._find_pair(caller)
+
+        def reserve() -> Reservation | None:  # under the quotas of the latest request, not under this one's
+            now_s = self._clock()
+            return self._reserve(pair, nanos, self._find_day(now_s), now_s)
+
+        reservation = None
+        while reservation is None:
             self._refuse(pair, nanos)
-            reservation = await self._keeper.wait(pair, nanos, lambda: self.hold_now(caller, nanos))
-            if reservation is not None:
-                return reservation
+            reservation = await self._keeper.wait(pair, nanos, reserve)
+        reservation.left_nanos = _find_left(pair)  # others were served meanwhile
+        return reservation
 
     async def extend(self, reservation: Reservation, nanos: int) -> None:
         """Reserve up to ``nanos`` in all, as far as the store has it."""
@@ -63,14 +62,12 @@ class LeasedBalances(Balances):
         if not balances or missing <= 0 or any(now_s < each.demand.dry_s for each in balances):
             return
 
-        def find_room() -> int:
-            return max(0, min(each.room_nanos for each in balances))
+        def look() -> Reservation | None:
+            return reservation if all(each.covers(missing) for each in balances) else None
 
         with suppress(StoreUnavailable):  # the request has what it needs
-            await self._keeper.wait(
-                balances, missing, lambda: reservation if find_room() >= missing else None, partial=True
-            )
-        reservation.left_nanos = find_room()
+            await self._keeper.wait(balances, missing, look, partial=True)
+        reservation.left_nanos = _find_left(balances)
         reservation.extend(nanos)
 
     def check(self, caller: Caller) -> None:
@@ -113,6 +110,15 @@ class LeasedBalances(Balances):
 
     def _refuse(self, pair: Pair, nanos: int) -> None:
         """Raise ``QuotaExceeded`` if the store has just refused as much."""
+    def _reserve(self, pair: Pair, nanos: int, day: UtcDay, now_s: float) -> Reservation | None:
+        if nanos and not (pair[0].covers(nanos) and pair[1].covers(nanos)):
+            return None
+        reservation = hold(pair, nanos, day, now_s)
+        self.holds.add(reservation)
+        if nanos:
+            self._note(pair, nanos)
+        return reservation
+
         now_s = self._clock()
         day, at_s = self._find_day(now_s), self._keeper.now()
         refusing = [
@@ -143,3 +149,8 @@ class LeasedBalances(Balances):
 
     def _make_balance(self, owner: Owner, owner_id: int) -> Balance:
         return LeasedBalance(owner, owner_id=owner_id)
+
+
+def _find_left(balances: Sequence[LeasedBalance]) -> int | None:
+    """Return what may still be reserved in all of ``balances``; None if none is leased."""
+    return min((0 if each.unsure else each.room_nanos for each in balances if each.leased), default=None)
