@@ -31,6 +31,8 @@ WAIT_S = 8.0
 the time after which the node takes no requests at all (``cluster.fence``)."""
 RETRY_S = 0.1
 SWEEP_S = 5.0
+SLICE = 500
+"""How many balances a statement is about: it has a time limit."""
 _RECALL_EVERY_S = 0.1
 _AHEAD_EVERY_S, _DRY_S = 0.1, 1.0
 _SHORT_MEMORY_S, _LONG_MEMORY_S = 0.25, 5.0
@@ -77,6 +79,7 @@ class CreditKeeper:
         self._recalled: set[LeasedBalance] = set()
         self._returns: Counter[BalanceId] = Counter()
         self._called_in: set[BalanceId] = set()
+        self._credited: set[BalanceId] = set()
         self._recalled_s: dict[LeasedBalance, float] = {}
         self._wake = asyncio.Event()
         self._sweep_s = now() + SWEEP_S
@@ -112,10 +115,10 @@ class CreditKeeper:
             async with asyncio.timeout(self.wait_s):
                 return await answer
         except TimeoutError:
-            self._drop(answer)
+            self._drop(answer, partial=partial)
             raise StoreUnavailable("The gateway's store does not answer", retry_after_s=2) from None
         except asyncio.CancelledError:
-            self._drop(answer)
+            self._drop(answer, partial=partial)
             raise
 
     def ask_ahead(self, balance: LeasedBalance) -> None:
@@ -136,6 +139,12 @@ class CreditKeeper:
         self._known[balance.id] = balance
         self._called_in.add(balance.id)
         self.give_up(balance)
+        self._wake.set()
+
+    def announce(self, balance: LeasedBalance) -> None:
+        """Have every node ask again for a balance that was refused: it has more to spend now."""
+        self._credited.add(balance.id)
+        self._queue.resume({balance})
         self._wake.set()
 
     def forget_leases(self) -> None:
@@ -195,8 +204,10 @@ class CreditKeeper:
         wants += self._collect_ahead({want.balance for want in wants}, now_s)
         if not wants:
             return
-        answers = await self._take(wants)
-        self._queue.serve()
+        answers: dict[BalanceId, CreditGrant] = {}
+        for first in range(0, len(wants), SLICE):
+            answers |= await self._take(wants[first : first + SLICE])
+            self._queue.serve()
         await self._apply(self._queue.judge(due, answers, self.now()), answers)
 
     async def _take(self, wants: Sequence[CreditWant]) -> dict[BalanceId, CreditGrant]:
@@ -212,6 +223,12 @@ class CreditKeeper:
                 balance.refusal = None
             else:
                 balance.demand.dry_s = self.now() + _DRY_S
+            if grant.limited and balance.exceeds(grant.outstanding_nanos):
+                known_nanos = balance.granted_nanos - balance.used_nanos
+                problems = describe_lease(balance, known_nanos, grant.outstanding_nanos)
+                log.warning("credit_exceeds_lease", reason="; ".join(problems))
+                balance.unsure = True
+                self.forget_leases()
         return {grant.balance: grant for grant in grants}
 
     def _collect_ahead(self, asked: Collection[BalanceId], now_s: float) -> list[CreditWant]:
@@ -223,12 +240,6 @@ class CreditKeeper:
             if balance.id not in asked and balance.leased and not balance.unsure and more > 0:
                 balance.demand.ahead_s = now_s + _AHEAD_EVERY_S
                 wants.append(CreditWant(balance.id, 1, 1, more))
-            if grant.limited and balance.exceeds(grant.outstanding_nanos):
-                known_nanos = balance.granted_nanos - balance.used_nanos
-                problems = describe_lease(balance, known_nanos, grant.outstanding_nanos)
-                log.warning("credit_exceeds_lease", reason="; ".join(problems))
-                balance.unsure = True
-                self.forget_leases()
         return wants
 
     async def _apply(self, verdict: Verdict, answers: Mapping[BalanceId, CreditGrant]) -> None:
@@ -249,18 +260,23 @@ class CreditKeeper:
     async def _give_back(self) -> None:
         """Return what other nodes ask for, and now and then what is idle: here first, then in the store."""
         recalled, self._recalled = self._recalled, set()
-        returned = []
+        returned = set()
         for balance in recalled:
             if given := balance.release(balance.room_nanos):
                 self._returns[balance.id] += given
-                returned.append(balance.id)
+                returned.add(balance.id)
         now_s = self.now()
         if now_s >= self._sweep_s:
             self._sweep_s = now_s + SWEEP_S
             self._sweep(now_s)
         amounts, self._returns = self._returns, Counter()
-        if amounts:
-            await self._authority.give_back(amounts, returned)
+        places = list(amounts)
+        for first in range(0, len(places), SLICE):
+            some = places[first : first + SLICE]
+            await self._authority.give_back({each: amounts[each] for each in some}, returned.intersection(some))
+        if credited := set(self._credited):
+            await self._authority.give_back({}, credited)
+            self._credited -= credited
         if called_in := set(self._called_in):
             await self._authority.recall(called_in)
             self._called_in -= called_in
@@ -307,10 +323,10 @@ class CreditKeeper:
     def _find(self, balances: Iterable[BalanceId]) -> set[LeasedBalance]:
         return {self._known[each] for each in balances if each in self._known}
 
-    def _drop(self, answer: "asyncio.Future[Reservation | None]") -> None:
-        """Release what a request was granted that no longer waits for it."""
+    def _drop(self, answer: "asyncio.Future[Reservation | None]", *, partial: bool) -> None:
+        """Release what a request was granted that no longer waits for it; one that has asked for more goes on."""
         if answer.done() and not answer.cancelled() and answer.exception() is None:
             reservation = answer.result()
-            if reservation is not None:
+            if reservation is not None and not partial:
                 self.release(reservation)
         answer.cancel()

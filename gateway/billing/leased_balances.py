@@ -79,12 +79,14 @@ class LeasedBalances(Balances):
         hold([whole for whole in wholes if (whole.find_balance(day) or 0) <= 0], 1, day, now_s)
 
     def note_credit(self, owner: Owner, owner_id: int, nanos: int) -> None:
-        """Forget the store's last refusal: it has more now. If it has less, all nodes return what is idle."""
+        """Have all nodes forget the store's last refusal: it has more now. If it has less, they return what is idle."""
         balance = self.find_balance(owner, owner_id)
         if isinstance(balance, LeasedBalance):
             balance.refusal = None
             if nanos < 0:
                 self._keeper.call_in(balance)
+            else:
+                self._keeper.announce(balance)
 
     @asynccontextmanager
     async def hand_over(self, reservation: Reservation) -> AsyncIterator[None]:
@@ -108,8 +110,6 @@ class LeasedBalances(Balances):
         self.holds.discard(reservation)
         reservation.charge = Charge(0, 0)
 
-    def _refuse(self, pair: Pair, nanos: int) -> None:
-        """Raise ``QuotaExceeded`` if the store has just refused as much."""
     def _reserve(self, pair: Pair, nanos: int, day: UtcDay, now_s: float) -> Reservation | None:
         if nanos and not (pair[0].covers(nanos) and pair[1].covers(nanos)):
             return None
@@ -119,6 +119,8 @@ class LeasedBalances(Balances):
             self._note(pair, nanos)
         return reservation
 
+    def _refuse(self, pair: Pair, nanos: int) -> None:
+        """Raise ``QuotaExceeded`` if the store has just refused as much."""
         now_s = self._clock()
         day, at_s = self._find_day(now_s), self._keeper.now()
         refusing = [

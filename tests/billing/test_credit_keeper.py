@@ -269,6 +269,77 @@ async def test_what_a_provider_charges_above_a_reservation_is_an_overrun_of_the_
     assert (await asyncio.gather(node.begin(CAPPED, 300), node.step()))[0].nanos == 300
 
 
+async def test_a_node_that_has_more_than_its_lease_reads_it_back(credit: MemoryCredit) -> None:
+    node, other = MemoryNode(credit, "a"), MemoryNode(credit, "b")
+    node.balances.release((await asyncio.gather(node.begin(CAPPED, 100), node.step()))[0])
+    node.settle(CAPPED, (await asyncio.gather(node.begin(CAPPED, 50), node.step()))[0], 50)  # it is not posted yet
+    del credit.balances[KEY].leases["a"]
+    assert (await asyncio.gather(other.begin(CAPPED, 900), other.step()))[0].nanos == 900
+    waiting = node.begin(CAPPED, node.find(KEY).room_nanos + 1)
+    for _ in range(9):
+        node.pulse += 1
+        await node.step()
+    await refused(waiting)
+    assert credit.balances[KEY].leases["a"].granted == node.find(KEY).room_nanos + 50 <= 100
+
+
+async def test_requests_that_waited_extend_by_what_the_others_have_left(credit: MemoryCredit) -> None:
+    node = MemoryNode(credit, "a")
+
+    async def admit() -> Reservation:
+        reservation = await node.hold(CAPPED, 100)
+        reservation.extend(10_000)
+        return reservation
+
+    tasks = [asyncio.ensure_future(admit()) for _ in range(5)]
+    await node.step()
+    reserved = [(await task).nanos for task in tasks]
+    assert sum(reserved) == node.find(KEY).held_nanos <= node.find(KEY).granted_nanos
+
+
+async def test_a_request_that_waits_for_more_too_long_goes_on_with_its_reservation(credit: MemoryCredit) -> None:
+    node = MemoryNode(credit, "a")
+    reservation = (await asyncio.gather(node.begin(CAPPED, 100), node.step()))[0]
+    node.keeper.wait_s = 0.0  # the time is over in the turn in which the answer comes
+    extending = asyncio.ensure_future(node.balances.extend(reservation, 300))
+    await asyncio.sleep(0)
+    await node.keeper.step()
+    await extending
+    assert (reservation.charge, node.find(KEY).held_nanos) == (None, reservation.nanos)
+    assert reservation in node.balances.holds
+
+
+async def test_a_statement_is_about_some_hundred_balances_at_most(credit: MemoryCredit) -> None:
+    node = MemoryNode(credit, "a")
+    callers = [caller_of(key=capped(1_000), id=number) for number in range(100, 1_300)]
+    for caller in callers:
+        credit.open(("key", caller.key.id), 1_000, TODAY)
+    tasks = [node.begin(caller, 10) for caller in callers]
+    await node.step()
+    assert {(await task).nanos for task in tasks} == {10}
+    node.pulse += IDLE_S + SWEEP_S
+    await node.step()
+    assert node.authority.sizes == [500, 500, 200] * 2
+    assert sum(found.counted for found in credit.balances.values()) == 10 * len(callers)
+
+
+async def test_a_credit_is_known_to_every_node(credit: MemoryCredit) -> None:
+    nodes = [MemoryNode(credit, name) for name in "abc"]
+    node, other, _ = nodes
+    await asyncio.gather(node.begin(CAPPED, 1_000), node.step())
+    for each in nodes[1:]:
+        task = each.begin(CAPPED, 5)
+        for _ in range(4):
+            each.pulse += 1
+            await each.step()
+        await refused(task)
+    credit.add_credit(KEY, 100, TODAY)
+    other.balances.note_credit(*KEY, 100)
+    await other.step()
+    for each in nodes[1:]:
+        assert (await asyncio.gather(each.begin(CAPPED, 5), each.step()))[0].nanos == 5
+
+
 async def test_the_worker_wakes_serves_and_ends(credit: MemoryCredit) -> None:
     node = MemoryNode(credit, "a")
     worker = asyncio.create_task(node.keeper.run())
