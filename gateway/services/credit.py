@@ -97,13 +97,18 @@ class NodeCredit:
         self._jobs.start("settle_orphans", worker.run)
 
     async def close(self) -> None:
-        """End every lease, after the last row is stored."""
+        """End every lease, unless a row could not be stored: what that cost is still to come out of one."""
         await self._jobs.stop()
         try:
-            await self._authority.fold()
+            await self._release()
         except StoreUnavailable as error:
-            log.warning("credit_not_released", error=error.message)  # the next start ends them
+            log.warning("credit_not_released", error=error.message)  # the next start ends them, or ``OrphanWorker``
         await self._authority.close()
+
+    async def _release(self) -> None:
+        if self._queue:
+            raise StoreUnavailable(f"{len(self._queue)} records are not stored")
+        await self._authority.fold()
 
     def _find_today(self) -> UtcDay:
         return parse_day(self._clock())

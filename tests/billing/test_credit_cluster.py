@@ -179,6 +179,35 @@ async def test_the_store_restarts_under_waiting_requests(store: CreditStore, tmp
     assert await spent(store) == 9 * len(contexts)
 
 
+async def test_a_node_that_stops_before_its_rows_are_stored_keeps_what_they_cost_set_aside(
+    store: CreditStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped, other = gateways = [LeasedGateway(store.url, name, tmp_path) for name in "ab"]
+    for gateway in gateways:
+        await gateway.start()
+    caller = await add_caller(stopped, Quota(), capped(1_000))
+    await stopped.workers.stop()
+    stopped.workers.start("keep_credit", stopped.credit.keeper.run)
+    stopped.settle(await stopped.admit(caller, 600), 600)
+
+    async def refuse(_rows: object) -> None:
+        raise StoreUnavailable("a migration has locked the table")
+
+    monkeypatch.setattr(stopped.ledger, "post", refuse)
+    await stopped.stop()
+    with pytest.raises(QuotaExceeded):
+        await other.admit(caller, 500)
+    started = LeasedGateway(store.url, "a", tmp_path)
+    await started.start()
+    other.balances.note_credit("key", caller.key.id, 0)  # it remembers the refusal for a moment
+    other.settle(await other.admit(caller, 400), 400)
+    for gateway in (started, other):
+        await gateway.stop()
+    await audit(store)
+    assert await spent(store) == 1_000
+    assert await store.connection.fetchval("SELECT count(*) FROM credit_leases") == 0
+
+
 def _is_called_in(balance: Balance) -> bool:
     assert isinstance(balance, LeasedBalance)
     return balance.room_nanos <= 0
