@@ -149,8 +149,12 @@ class Balances:
         """Reserve ``nanos`` after ``hold_now`` has returned None, which it never does here. Raises as it does."""
         raise NotImplementedError
 
-    async def extend(self, reservation: Reservation, nanos: int) -> None:
-        """Reserve more after ``reservation.extend`` has reserved what is there: a process that is alone has no more."""
+    async def extend(self, reservation: Reservation, nanos: int) -> bool:  # noqa: ARG002 - for several gateways
+        """Reserve more after ``reservation.extend`` has reserved what is there; return whether that took time.
+
+        A process that is alone has no more.
+        """
+        return False
 
     def check(self, caller: Caller) -> None:
         """Raise ``QuotaExceeded`` if a balance is used up even without its reservations; ``StoreUnavailable``."""

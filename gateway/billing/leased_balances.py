@@ -55,12 +55,12 @@ class LeasedBalances(Balances):
         reservation.left_nanos = _find_left(pair)  # others were served meanwhile
         return reservation
 
-    async def extend(self, reservation: Reservation, nanos: int) -> None:
-        """Reserve up to ``nanos`` in all, as far as the store has it."""
+    async def extend(self, reservation: Reservation, nanos: int) -> bool:
+        """Reserve up to ``nanos`` in all, as far as the store has it; return whether it was asked."""
         missing, now_s = nanos - reservation.nanos, self._keeper.now()
         balances = [each for each in reservation.balances if isinstance(each, LeasedBalance) and each.leased]
         if not balances or missing <= 0 or any(now_s < each.demand.dry_s for each in balances):
-            return
+            return False
 
         def look() -> Reservation | None:
             return reservation if all(each.covers(missing) for each in balances) else None
@@ -69,6 +69,7 @@ class LeasedBalances(Balances):
             await self._keeper.wait(balances, missing, look, partial=True)
         reservation.left_nanos = _find_left(balances)
         reservation.extend(nanos)
+        return True
 
     def check(self, caller: Caller) -> None:
         """Raise ``QuotaExceeded`` if the store has just answered that nothing is left at all; ``StoreUnavailable``."""

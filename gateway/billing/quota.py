@@ -20,8 +20,9 @@ from gateway.domain.inference_request import MAY_LIMIT, InferenceRequest, Operat
 from gateway.domain.output_limits import find_longest_answer
 from gateway.domain.price import cost_nanos
 from gateway.domain.rate_limit import RateLimiter
+from gateway.domain.request_log import RequestStart
 from gateway.domain.usage import estimate_tokens
-from gateway.errors import QuotaExceeded, StoreUnavailable
+from gateway.errors import GatewayError, QuotaExceeded, StoreUnavailable
 from gateway.request_context import RequestContext
 from gateway.routing.target import Target
 from gateway.storage.journal import RequestJournal
@@ -48,6 +49,10 @@ class QuotaService:
         counters: the rate limits.
         journal: gets every request before it is sent.
         write_queue: the records that wait for the database; while it is full, every request is refused.
+
+    Attributes:
+        refresh: returns the present caller of a request that has waited for the database, or raises what ``admit`` then
+            raises; the application sets it.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class QuotaService:
         self._counters = counters
         self._journal = journal
         self._write_queue = write_queue
+        self.refresh: Callable[[Caller], Caller] = lambda caller: caller
 
     @property
     def open_holds(self) -> int:
@@ -123,16 +129,16 @@ class QuotaService:
             may_be_longer = may_be_longer or find_longest_answer(target.model) > 0
         admitted = False
         try:
-            ctx.reservation = self._balances.hold_now(caller, reserve) or await self._balances.hold(caller, reserve)
+            ctx.reservation = self._balances.hold_now(caller, reserve) or await self._hold(ctx, reserve)
             if may_be_longer and ctx.reservation.left_nanos is not None and call.max_output_tokens:
-                await self._extend(ctx.reservation, call, options)
+                await self._extend(ctx, ctx.reservation, options)
             if subjects := caller.subjects:
                 tokens = estimate_tokens(call.prompt_chars)
                 permit = self._counters.take_now(subjects, tokens) or await self._counters.take(subjects, tokens)
                 ctx.permit, ctx.rate_limits = permit, permit.standing
             if journaled:
                 start = build_start(ctx, options[0].state.channel.name if options else None, reserve)
-                self._journal.start_at_once(start) or await self._journal.start(start)
+                self._journal.start_at_once(start) or await self._start(ctx, start)
             admitted = True
         except QuotaExceeded as error:
             _add_hint(error, call, options)
@@ -150,12 +156,12 @@ class QuotaService:
         reserve = target.find_most(call.need)
         admitted = False
         try:
-            ctx.reservation = self._balances.hold_now(caller, reserve) or await self._balances.hold(caller, reserve)
+            ctx.reservation = self._balances.hold_now(caller, reserve) or await self._hold(ctx, reserve)
             if subjects := caller.subjects:
                 permit = await self._counters.take_part(subjects, estimate_tokens(call.prompt_chars))
                 ctx.permit, ctx.rate_limits = permit, permit.standing
             start = build_start(ctx, target.channel.name, reserve)
-            self._journal.start_at_once(start) or await self._journal.start(start)
+            self._journal.start_at_once(start) or await self._start(ctx, start)
             admitted = True
         finally:
             if not admitted:
@@ -170,12 +176,40 @@ class QuotaService:
         with suppress(StoreUnavailable):  # the provider works on it nevertheless
             self._journal.start_soon(build_start(ctx, channel, 0))
 
-    async def _extend(self, reservation: Reservation, call: InferenceRequest, options: Sequence[Target]) -> None:
-        """Reserve the cost of the longest answers that ``call`` allows, as far as it is left."""
-        most = _find_longest(call, options)
+    async def _extend(self, ctx: RequestContext, reservation: Reservation, options: Sequence[Target]) -> None:
+        """Reserve the cost of the longest answers that the request allows, as far as it is left."""
+        assert ctx.call is not None  # noqa: S101 - ``admit`` has looked
+        most = _find_longest(ctx.call, options)
         reservation.extend(most)
-        if reservation.nanos < most:
-            await self._balances.extend(reservation, most)
+        if reservation.nanos < most and await self._balances.extend(reservation, most):
+            self._check_again(ctx)
+
+    async def _hold(self, ctx: RequestContext, nanos: int) -> Reservation:
+        """Reserve ``nanos`` as soon as the database has granted them; ``ctx`` has the reservation whatever follows."""
+        ctx.reservation = reservation = await self._balances.hold(ctx.caller, nanos)
+        self._check_again(ctx)
+        return reservation
+
+    async def _start(self, ctx: RequestContext, start: RequestStart) -> bool:
+        """Return True once the start of a request is recorded in the database."""
+        await self._journal.start(start)
+        try:
+            self._check_again(ctx)
+        except GatewayError:
+            self._journal.withdraw(start.id)
+            raise
+        return True
+
+    def _check_again(self, ctx: RequestContext) -> None:
+        """Raise the error that refuses a request which has waited for the database.
+
+        After a cut the answer may come before the changes: only the fence says whether they have been read since.
+        """
+        self._write_queue.check_room()
+        caller = self.refresh(ctx.caller)
+        if caller is not ctx.caller and ctx.call is not None:
+            caller.check_group()
+            caller.check_model(ctx.call.model)
 
     async def _wait_for_room(self) -> None:
         """Wait for the database to catch up, unless it cannot. Raises ``StoreUnavailable``.

@@ -36,6 +36,7 @@ async def open_accounts(services: Services) -> tuple[AccountService, str | None]
     options, database = services.options, services.storage.database
     accounts, keys = AccountRepository(database), ApiKeyRepository(database)
     api_keys = ApiKeyAuthenticator(accounts, keys, pepper=options.folder.secret("pepper"), clock=options.clock)
+    services.billing.quota.refresh = api_keys.refresh
     service = AccountService(accounts, keys, api_keys, services.billing.accounting, clock=options.clock)
     service.webhook_hosts = services.live_config.find_webhook_hosts
     return service, await _declare(service, services)

@@ -81,6 +81,10 @@ class RequestJournal:
         """Record a request that a provider has begun by itself. Raises ``StoreUnavailable``."""
         self.start_at_once(call)
 
+    def withdraw(self, request_id: str) -> None:
+        """Drop a request that ``start`` has recorded and that is not sent."""
+        self.forget([request_id])
+
     def settle(self, row: RequestRecord) -> None:
         """Record the end of a request. Never raises: a row that cannot be written still waits in memory."""
         note = orjson.dumps((_SETTLED, *_VALUES(row)), option=orjson.OPT_APPEND_NEWLINE)

@@ -13,14 +13,15 @@ from gateway.billing.balances import Balances
 from gateway.billing.quota import BREATH_S, QuotaService
 from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.write_queue import WriteQueue
+from gateway.cluster.fence import FencedWriteQueue, read_boot_time
 from gateway.domain.account import Caller
-from gateway.domain.balance import Balance, parse_day
+from gateway.domain.balance import Balance, Reservation, parse_day
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.ledger import Spending
 from gateway.domain.price import ONE_PPM, Price
 from gateway.domain.rate_limit import Limits
 from gateway.domain.request_log import RequestRecord, RequestStart
-from gateway.errors import GatewayError, QuotaExceeded, RateLimited, StoreUnavailable
+from gateway.errors import GatewayError, KeyDisabled, QuotaExceeded, RateLimited, StoreUnavailable
 from gateway.formats.anthropic.request import parse_messages_call
 from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.openai.completions import parse_completions_call
@@ -36,6 +37,7 @@ from tests.support.billing_services import (
     option_of,
     unix,
 )
+from tests.support.contexts import make_context
 
 
 class FullJournal(RequestJournal):
@@ -43,6 +45,46 @@ class FullJournal(RequestJournal):
 
     def start_at_once(self, call: RequestStart) -> bool:
         raise StoreUnavailable(f"no space left on device for {call.id}")
+
+
+class Remote(Balances):
+    """Balances whose reservations come from elsewhere, as those of a node of a cluster; so does the journal's note.
+
+    ``cut`` is called while a request waits for ``what``.
+    """
+
+    def __init__(self, what: str, cut: Callable[[], None]) -> None:
+        super().__init__(lambda: NOON)
+        self.what, self._cut = what, cut
+
+    def wait(self, what: str) -> bool:
+        if what == self.what:
+            self._cut()
+        return what == self.what
+
+    def hold_now(self, caller: Caller, nanos: int) -> Reservation | None:
+        return None if self.what == "credit" else super().hold_now(caller, nanos)
+
+    async def hold(self, caller: Caller, nanos: int) -> Reservation:
+        self.wait("credit")
+        held = super().hold_now(caller, nanos)
+        assert held is not None
+        return held
+
+    async def extend(self, reservation: Reservation, nanos: int) -> bool:  # noqa: ARG002 - there is no more
+        return self.wait("longer answer")
+
+
+class RemoteJournal(RequestJournal):
+    def __init__(self, path: Path, balances: Remote) -> None:
+        super().__init__(path)
+        self._balances = balances
+
+    def start_at_once(self, call: RequestStart) -> bool:
+        return self._balances.what != "note" and super().start_at_once(call)
+
+    async def start(self, call: RequestStart) -> bool:
+        return super().start_at_once(call) and self._balances.wait("note")
 
 
 def balances(billing: BillingServices, caller: Caller) -> tuple[Balance, Balance]:
@@ -388,6 +430,40 @@ async def test_what_cannot_be_noted_is_not_made_and_holds_nothing(billing: Billi
     ctx = billing.arrive(caller, call_for(20))
     await good.admit(ctx, options)
     assert ctx.permit is not None
+
+
+@pytest.mark.parametrize("what", ["credit", "longer answer", "note"])
+async def test_who_has_waited_for_the_database_is_refused_behind_the_fence_or_if_the_key_was_revoked_meanwhile(
+    tmp_path: Path, what: str
+) -> None:
+    def cut() -> None:
+        if why is StoreUnavailable:
+            queue.valid_until_s = 0.0
+
+    def refresh(caller: Caller) -> Caller:
+        assert why is not StoreUnavailable, "the change may not have been read yet"
+        if why is not None:
+            raise why("refused")
+        return caller
+
+    queue, remote = FencedWriteQueue(), Remote(what, cut)
+    queue.valid_until_s = read_boot_time() + 1_000
+    journal = RemoteJournal(tmp_path / "requests.journal", remote)
+    quota = QuotaService(remote, InMemoryRateLimiter(lambda: 0.0), journal, queue)
+    quota.refresh = refresh
+    limits = Limits(rpm=600, max_concurrency=1)
+    caller, options = caller_of(capped(50), limits=limits), [option_of(NANO_A_TOKEN, model="gpt-4o")]
+    why: type[GatewayError] | None
+    for why in (StoreUnavailable, KeyDisabled):
+        ctx = make_context(caller, call_for(20, output=5))
+        with pytest.raises(why):
+            await quota.admit(ctx, options)
+        assert (ctx.reservation, quota.open_holds, journal._open) == (None, 0, {})
+        queue.valid_until_s = read_boot_time() + 1_000
+    why = None
+    await quota.admit(make_context(caller, call_for(20, output=5)), options)
+    assert quota.open_holds == 1
+    journal.close()
 
 
 async def test_while_the_store_is_behind_nothing_is_admitted_not_even_for_free(billing: BillingServices) -> None:

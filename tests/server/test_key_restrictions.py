@@ -9,6 +9,10 @@ from typing import Any
 import attrs
 import pytest
 
+from gateway.billing.balances import Balances
+from gateway.domain.account import Caller
+from gateway.domain.balance import Reservation
+from gateway.server.context import SERVICES
 from gateway.server.unserved_paths import refuse_unserved
 from tests.support.admin_calls import ask_office, expire_key
 from tests.support.capped_calls import FIRST, RESERVE, stream_until
@@ -358,6 +362,8 @@ REVOCATIONS: dict[str, tuple[Revoke, str]] = {
 }
 
 
+BY_OTHERS = {"address", "quota", "account's quota"}
+"""What a request that waits for credit is not asked again: its address, or what whoever grants the credit knows."""
 AT_THE_DOOR = {"key_disabled", "key_expired", "invalid_api_key", "ip_not_allowed"}
 """Refusals before it is known what was asked for: no row."""
 
@@ -423,6 +429,38 @@ async def test_a_key_that_is_revoked_while_its_caller_still_sends_the_body_is_re
         assert found.status != 200
         assert found.error["code"] == code
         assert not up.received
+
+
+@pytest.mark.parametrize("name", [name for name in REVOCATIONS if name not in BY_OTHERS])
+async def test_a_key_that_is_revoked_while_its_call_waits_for_credit_is_refused(
+    gateway_with: StartGateway, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node of a cluster asks the database for credit, and waits while that is away."""
+    revoke, code = REVOCATIONS[name]
+    waiting, granted = asyncio.Event(), asyncio.Event()
+    hold_now = Balances.hold_now
+
+    async def hold(self: Balances, caller: Caller, nanos: int) -> Reservation:
+        waiting.set()
+        await granted.wait()
+        reservation = hold_now(self, caller, nanos)
+        assert reservation is not None
+        return reservation
+
+    monkeypatch.setattr(Balances, "hold_now", lambda *_: None)
+    monkeypatch.setattr(Balances, "hold", hold)
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(site(channel(up.base_url), group=GROUPS))
+        tenant = await move_in(gateway)
+        headers = {"Authorization": f"Bearer {tenant.secret}"}
+        calling = asyncio.create_task(gateway.client.post(f"{gateway.url}{CHAT}", json=HELLO, headers=headers))
+        await waiting.wait()
+        await revoke(tenant.office, tenant.key_id)
+        granted.set()
+        found = await calling
+        assert (await found.json())["error"]["code"] == code
+        assert not up.received
+        assert gateway.app[SERVICES].billing.quota.open_holds == 0
 
 
 @pytest.mark.parametrize("name", REVOCATIONS)

@@ -169,7 +169,9 @@ async def test_a_request_is_not_sent_before_its_note_is_committed(cluster: Clust
     journal.run()
     await starting
     assert await cluster.list_notes() == ["req_1"]
+    journal.withdraw("req_1")
     await journal.stop()
+    assert await cluster.list_notes() == []
     journal.close()
 
 

@@ -94,11 +94,15 @@ class NoteWriter:
             async with asyncio.timeout(WAIT_S):
                 await written
         except BaseException as error:
-            self._withdrawn.add(call.id)
-            self._woken.set()
+            self.withdraw(call.id)
             if isinstance(error, TimeoutError):
                 raise _make_unavailable() from None
             raise
+
+    def withdraw(self, request_id: str) -> None:
+        """Delete the note of a request that is not sent."""
+        self._withdrawn.add(request_id)
+        self._woken.set()
 
     def write_soon(self, call: RequestStart) -> "asyncio.Future[None]":
         """Write the note of ``call`` with the next statement."""

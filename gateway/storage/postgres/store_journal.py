@@ -41,5 +41,8 @@ class StoreJournal(RequestJournal):
         await self._writer.write(call)
         return True
 
+    def withdraw(self, request_id: str) -> None:
+        self._writer.withdraw(request_id)
+
     def start_soon(self, call: RequestStart) -> None:
         self._writer.write_soon(call)
