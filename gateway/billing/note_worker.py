@@ -25,7 +25,7 @@ class EndedNodes(Protocol):
         ...
 
     async def settle(self, node: str, interrupt: Callable[[RequestRecord], RequestRecord]) -> Sequence[RequestRecord]:
-        """Store what ``interrupt`` makes of each request that ``node`` has not ended, and end its leases."""
+        """Store what ``interrupt`` makes of each request that ``node`` has not ended, and sign it off."""
         ...
 
 

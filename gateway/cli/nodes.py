@@ -56,7 +56,7 @@ def nodes() -> None:
 @nodes.command("list")
 @running_command
 def list_nodes(context: CliContext) -> None:
-    """List the gateways that use the same database: the live ones, and those that ended within a day.
+    """List the gateways on the same database: the live and dead ones, and those that ended within a day or hold credit.
 
     A live one beats every two seconds. Another value under CONFIG means that its configuration differs.
     """

@@ -5,7 +5,8 @@ from typing import Literal
 from gateway.domain.frozen import frozen
 
 NodeState = Literal["live", "dead", "gone"]
-"""``dead``: its beats have ended, and it may come back; ``gone``: it has stopped in order."""
+"""``dead``: its beats have ended, and its data folder may have records; ``gone``: it has stopped in order, or has left
+nothing but credit that is settled later."""
 
 
 @frozen

@@ -18,7 +18,8 @@ SELECT n.id, n.epoch, n.state, n.url, n.version, n.schema, n.config_digest, n.st
   n.state = 'live' AND coalesce((b.detail ->> 'leads')::boolean, false) AS leads,
   (SELECT coalesce(sum(granted - posted - late), 0)::bigint FROM credit_leases WHERE node = n.id) AS outstanding_nanos
 FROM nodes n JOIN beats b ON b.node = n.id
-WHERE n.state = 'live' OR b.at_ms > extract(epoch FROM clock_timestamp()) * 1000 - 86400000
+WHERE n.state IN ('live', 'dead') OR b.at_ms > extract(epoch FROM clock_timestamp()) * 1000 - 86400000
+  OR EXISTS (SELECT 1 FROM credit_leases l WHERE l.node = n.id)
 ORDER BY n.state = 'live' DESC, n.started_ms, n.id
 """)
 _NEWEST = text("SELECT coalesce(max(sequence), 0) FROM changes")
@@ -32,7 +33,10 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
 
 
 async def list_nodes(database: Database) -> Sequence[Node]:
-    """Return the live nodes, and those that ended within a day. None on SQLite. Raises ``StoreUnavailable``."""
+    """Return the nodes that live, are dead, have ended within a day, or have credit set aside; none on SQLite.
+
+    Raises ``StoreUnavailable``.
+    """
     if database.kind != "postgresql":
         return ()
     return [Node(**row._mapping) for row in await database.read(_LIST)]  # noqa: SLF001 - its public name

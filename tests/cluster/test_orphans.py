@@ -1,6 +1,7 @@
 """M5: what a node has set aside that is gone for good is released or charged, once; a late return is on record."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,18 @@ from typing import Any
 import asyncpg
 import pytest
 
+from gateway.billing.note_worker import NoteCollector
 from gateway.billing.orphans import OrphanWorker
+from gateway.billing.request_record import build_start
 from gateway.domain.account import Caller
-from gateway.domain.balance import Quota
+from gateway.domain.balance import Quota, parse_day
 from gateway.domain.ledger import OnCrash
 from gateway.errors import Conflict, NotFound, QuotaExceeded
 from gateway.services.credit import _Orphans
+from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.credit_orphans import list_orphaned, settle_orphans
+from gateway.storage.postgres.left_notes import LeftNotes, record_journal
+from gateway.storage.postgres.request_notes import NoteWriter
 from tests.support.billing_services import capped
 from tests.support.cluster import start_nodes
 from tests.support.credit_checks import add_caller, audit, spent
@@ -225,6 +231,47 @@ async def test_a_node_that_was_held_for_dead_spends_nothing_that_was_settled(
         await each.stop()
     await audit(store)
     assert await spent(store) == 150 + 750
+
+
+async def test_a_frozen_node_without_a_disk_stays_within_the_limit_when_it_wakes(
+    store: CreditStore, tmp_path: Path
+) -> None:
+    frozen, left = (LeasedGateway(store.url, name, tmp_path) for name in "ab")
+    for each in (frozen, left):
+        await each.start()
+        await set_state(store, each.credit._node.id, "live")
+    await record_journal(left.database, "a", "store")
+    caller = await add_caller(frozen, Quota(), capped(LIMIT))
+    await frozen.workers.stop()
+    frozen.workers.start("keep_credit", frozen.credit.keeper.run)
+    requests = [await frozen.admit(caller, 100) for _ in range(8)]
+    writer = NoteWriter(Address(store.url), lambda: "a:1")
+    written = [writer.write_soon(build_start(ctx, "up", 100)) for ctx in requests]
+    await writer.step()
+    await asyncio.gather(*written)
+    for ctx in requests[:4]:
+        frozen.settle(ctx, 100)  # in memory only
+    await set_state(store, "a", "dead")
+    collector = NoteCollector(LeftNotes(left.database, lambda: parse_day(left.now)), lambda: True, "release", time.time)
+    await collector.step()
+    await audit(store)
+    with pytest.raises(QuotaExceeded):
+        await left.admit(caller, 300)
+    left.balances.note_credit("key", caller.key.id, 0)  # it remembers the refusal for a moment
+    await set_state(store, "a", "live")
+    frozen.credit.keeper.distrust_leases()  # as the reload of a node that registers again does
+    for ctx in requests[4:]:
+        frozen.settle(ctx, 100)
+    await frozen.flusher.flush()
+    await audit(store)
+    frozen.settle(await frozen.admit(caller, 100), 100)
+    left.settle(await left.admit(caller, 100), 100)
+    for each in (frozen, left):
+        await each.stop()
+    await writer.close()
+    await audit(store)
+    assert await spent(store) == LIMIT
+    assert await store.connection.fetchval("SELECT count(*) FROM credit_leases") == 0
 
 
 @pytest.mark.slow

@@ -85,7 +85,7 @@ def list_tables(base_url: str) -> dict[str, Any]:
         "channel": [channel(base_url)],
         "account": [{"name": "acme"}],
         "price": [PRICE],
-        "cluster": {"enabled": True, "journal": "store"},
+        "cluster": {"enabled": True, "journal": "store", "orphan_after_s": 2},
     }
 
 

@@ -21,9 +21,11 @@ from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.database import Database, open_database
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.nodes import list_nodes
 from gateway.storage.postgres import request_notes
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.credit_authority import PostgresCreditAuthority
+from gateway.storage.postgres.credit_orphans import list_orphaned, settle_orphans
 from gateway.storage.postgres.left_notes import LeftNotes, record_journal
 from gateway.storage.postgres.request_notes import NoteWriter, PostgresNotes, find_own_notes
 from gateway.storage.postgres.store_journal import StoreJournal
@@ -70,7 +72,16 @@ class Cluster:
             " VALUES ($1, 1, 'live', '', '', '', '', 0)",
             node,
         )
+        await self.store.connection.execute(
+            "INSERT INTO beats (node, beat, at_ms, seen_change)"
+            " VALUES ($1, 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, 0)",
+            node,
+        )
         await record_journal(self.database, node, journal)
+
+    async def list_nodes(self) -> dict[str, tuple[str, int]]:
+        """The nodes that operators see, with their states and the credit that they have."""
+        return {each.id: (each.state, each.outstanding_nanos) for each in await list_nodes(self.database)}
 
     async def end(self, node: str, state: str = "dead") -> None:
         await self.store.connection.execute("UPDATE nodes SET state = $2 WHERE id = $1", node, state)
@@ -239,7 +250,7 @@ async def test_a_node_that_is_dead_begins_nothing(cluster: Cluster, writer: Note
 
 
 @pytest.mark.parametrize("on_crash", ["release", "charge"])
-async def test_what_a_dead_node_has_begun_is_interrupted_and_its_leases_end(
+async def test_what_a_dead_node_has_begun_is_interrupted_and_what_it_may_still_cost_stays_set_aside(
     cluster: Cluster, writer: NoteWriter, on_crash: OnCrash
 ) -> None:
     await cluster.take(A, 5_000)
@@ -254,8 +265,40 @@ async def test_what_a_dead_node_has_begun_is_interrupted_and_its_leases_end(
     assert sorted(each.id for each in await cluster.settle(A, on_crash)) == ["req_2", "req_3"]
     rows = await cluster.list_rows()
     assert [rows[name].outcome for name in ("req_1", "req_2", "req_3")] == ["completed", "interrupted", "interrupted"]
-    await cluster.check(charged=COST + (2 * RESERVED if on_crash == "charge" else 0))
+    kept = 0 if on_crash == "charge" else 5_000
+    await cluster.check(charged=COST + (2 * RESERVED if on_crash == "charge" else 0), leased=kept)
     assert (await cluster.left.find_nodes(), await cluster.list_notes()) == ([], [])
+    assert await cluster.list_nodes() == {A: ("gone", 2 * max(0, kept - COST)), B: ("live", 0)}
+    if kept:
+        assert await list_orphaned(cluster.database, 0) == [A]
+        await settle_orphans(cluster.database, A, on_crash, NOON)
+        await cluster.check(charged=COST)
+    assert await list_orphaned(cluster.database, 0) == []
+
+
+async def test_a_node_without_a_disk_that_leaves_nothing_is_not_missed(cluster: Cluster, writer: NoteWriter) -> None:
+    await cluster.take(A, 5_000)  # idle credit
+    await write_all(writer, row(1))
+    cluster.speak_for(A)
+    await cluster.ledger.post([row(1)])
+    cluster.speak_for(B)
+    await cluster.end(A)
+    assert await cluster.left.find_nodes() == [A]
+    assert await cluster.settle(A) == []
+    await cluster.check(charged=COST)
+    assert await cluster.left.find_nodes() == []
+    assert (await cluster.list_nodes())[A] == ("gone", 0)
+
+
+async def test_a_node_is_listed_until_its_credit_is_settled(cluster: Cluster) -> None:
+    await cluster.take(B, 5_000)
+    for name in (A, B):
+        await cluster.end(name, "gone")
+    assert set(await cluster.list_nodes()) == {A, B}
+    await cluster.store.connection.execute("UPDATE beats SET at_ms = at_ms - 86400000")
+    assert await cluster.list_nodes() == {B: ("gone", 10_000)}
+    await cluster.end(A)
+    assert set(await cluster.list_nodes()) == {A, B}, "the metric counts it"
 
 
 async def test_the_leases_of_a_dead_node_with_a_disk_wait_for_it(cluster: Cluster) -> None:

@@ -51,7 +51,7 @@ class ForgetSpec:
 
 
 async def list_nodes(request: web.Request) -> web.Response:
-    """List the gateways that use the same database: the live ones, and those that ended within a day.
+    """List the gateways on the same database: the live and dead ones, and those that ended within a day or hold credit.
 
     `clock_offset_ms`, `waiting_rows` and `active_requests` are as of the node's last beat, which live nodes repeat
     every two seconds. `outstanding_usd` is credit that the node holds of spending limits. `config_differs`: its

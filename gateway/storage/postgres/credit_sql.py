@@ -219,16 +219,27 @@ BEGIN
 END $$
 """
 
-_FOLD_LEASES = """
-CREATE OR REPLACE FUNCTION fold_leases(_node text) RETURNS void LANGUAGE plpgsql AS $$
+# Every lease of a node, except those of the balances that are named.
+_FOLD_OTHER_LEASES = """
+CREATE OR REPLACE FUNCTION fold_other_leases(_node text, _owner smallint[], _id bigint[])
+RETURNS void LANGUAGE plpgsql AS $$
 DECLARE r credit_leases;
 BEGIN
-  FOR r IN SELECT * FROM credit_leases WHERE node = _node ORDER BY owner, owner_id LOOP
+  FOR r IN SELECT * FROM credit_leases l WHERE l.node = _node AND NOT EXISTS (
+      SELECT 1 FROM unnest(_owner, _id) AS kept(o, i) WHERE kept.o = l.owner AND kept.i = l.owner_id)
+      ORDER BY owner, owner_id LOOP
     PERFORM 1 FROM credit_balances WHERE owner = r.owner AND owner_id = r.owner_id FOR UPDATE;
     DELETE FROM credit_leases WHERE owner = r.owner AND owner_id = r.owner_id AND node = _node RETURNING * INTO r;
     UPDATE credit_balances SET leased = leased - r.granted, settled = settled + r.posted
       WHERE owner = r.owner AND owner_id = r.owner_id;
   END LOOP;
+END $$
+"""
+
+_FOLD_LEASES = """
+CREATE OR REPLACE FUNCTION fold_leases(_node text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM fold_other_leases(_node, '{}', '{}');
 END $$
 """
 
@@ -283,6 +294,7 @@ FUNCTIONS = MappingProxyType(
         "take_credit": _TAKE_CREDIT,
         "give_credit": _GIVE_CREDIT,
         "post_spending": _POST_SPENDING,
+        "fold_other_leases": _FOLD_OTHER_LEASES,
         "fold_leases": _FOLD_LEASES,
         "reserve_job": _RESERVE_JOB,
         "finish_job": _FINISH_JOB,

@@ -35,8 +35,8 @@ END $$
 # A plan that was made while the tables were empty reads them whole for ever.
 _USE_INDEXES = "ALTER FUNCTION {} SET enable_seqscan = off"
 _CALLED = (
-    "turn_balance", "open_balance", "take_credit", "give_credit", "post_spending", "fold_leases", "reserve_job",
-    "finish_job", "add_credit",
+    "turn_balance", "open_balance", "take_credit", "give_credit", "post_spending", "fold_other_leases",
+    "fold_leases", "reserve_job", "finish_job", "add_credit",
 )  # fmt: skip
 
 

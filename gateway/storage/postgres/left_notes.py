@@ -1,4 +1,9 @@
-"""What nodes without a disk of their own leave when they die: notes of requests that have not ended, and leases."""
+"""What nodes without a disk of their own leave when they die: notes of requests that have not ended, and leases.
+
+A node that was killed looks like one that is frozen or cut off, which will post what its requests have cost. So the
+credit that an interrupted request may still spend stays set aside until its node registers again, or until
+``credit_orphans`` settles it as that of a node that does not come back.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,15 +19,15 @@ from gateway.storage.postgres.request_notes import parse_note
 from gateway.storage.postgres.stored_credit import PostgresCredit
 
 _ENDED = text("""
-SELECT n.id FROM nodes n WHERE n.state <> 'live' AND (
-  EXISTS (SELECT 1 FROM request_notes r WHERE r.node = n.id)
-  OR n.journal = 'store' AND EXISTS (SELECT 1 FROM credit_leases l WHERE l.node = n.id))
+SELECT n.id FROM nodes n WHERE n.state = 'dead' AND n.journal = 'store'
+  OR n.state <> 'live' AND EXISTS (SELECT 1 FROM request_notes r WHERE r.node = n.id)
 ORDER BY n.id
 """)
 # It cannot register before the commit; and what it writes by then is complete, because a write shares this lock.
 _LOCK = text("SELECT journal FROM nodes WHERE id = :node AND state <> 'live' FOR UPDATE")
 _TAKE = text("DELETE FROM request_notes WHERE node = :node RETURNING note")
-_FOLD = text("SELECT fold_leases(:node)")
+_FOLD = text("SELECT fold_other_leases(:node, CAST(:owners AS smallint[]), CAST(:ids AS bigint[]))")
+_SIGN_OFF = text("UPDATE nodes SET state = 'gone' WHERE id = :node")
 _SAY = text("UPDATE nodes SET journal = :journal WHERE id = :node AND journal <> :journal")
 
 
@@ -43,9 +48,11 @@ class LeftNotes:
         return [row.id for row in await self._database.read(_ENDED)]
 
     async def settle(self, node: str, interrupt: Callable[[RequestRecord], RequestRecord]) -> Sequence[RequestRecord]:
-        """Store the rows of the requests that ``node`` has not ended, and end its leases, in one transaction.
+        """Store the rows of the requests that ``node`` has not ended, and sign it off, in one transaction.
 
-        A node that has registered again keeps both. Raises ``StoreUnavailable``.
+        Its leases end, except those that its requests may still spend: of a request that was charged less than what was
+        reserved, those of its account and key. A node that has registered again keeps all. Raises
+        ``StoreUnavailable``.
 
         Args:
             node: its id.
@@ -64,7 +71,11 @@ class LeftNotes:
         credit = PostgresCredit(self._database, node, self._today)
         stored = await LedgerRepository(self._database).insert_new(connection, rows, credit)
         if journal == "store":
-            await connection.execute(_FOLD, {"node": node})
+            kept = {(0, row.account_id) for row in rows if row.cost_nanos < row.reserved_nanos}
+            kept |= {(1, row.key_id) for row in rows if row.cost_nanos < row.reserved_nanos}
+            owners, ids = [owner for owner, _ in kept], [number for _, number in kept]
+            await connection.execute(_FOLD, {"node": node, "owners": owners, "ids": ids})
+            await connection.execute(_SIGN_OFF, {"node": node})
         return stored
 
 
