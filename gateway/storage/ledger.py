@@ -1,7 +1,8 @@
 """The ledger in the database: requests, entries and the sums of each day and hour, written in one commit."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import attrs
 import structlog
@@ -27,7 +28,15 @@ from gateway.domain.request_log import RequestRecord
 from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database, RowRefused
 from gateway.storage.dialect import describe_violation
-from gateway.storage.ledger_rows import find_stored, find_wrong, post_charge, post_rows, take_back
+from gateway.storage.ledger_rows import (
+    MOST_LOOKED_UP,
+    find_stored,
+    find_wrong,
+    post_charge,
+    post_rows,
+    select_charged,
+    take_back,
+)
 from gateway.storage.row_mapping import build_entry, parse_entry
 from gateway.storage.schema import entries, requests, retired, usage_days, videos
 from gateway.storage.stored_credit import StoredCredit
@@ -36,6 +45,7 @@ from gateway.storage.unstorable import UnstorableFile, post_apart
 
 _DAY_MS = DAY_S * 1000
 _SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
+T = TypeVar("T")
 DecideCredit = Callable[[CreditFigures], tuple[LedgerEntry, AuditRow | None]]
 
 log = structlog.stdlib.get_logger(__name__)
@@ -116,18 +126,34 @@ class LedgerRepository:
             await self._write(lambda connection: self.insert_new(connection, rows))
 
     async def _post_again(self, rows: Sequence[RequestRecord]) -> None:
-        async def work(connection: AsyncConnection) -> None:
-            found = await connection.execute(select(retired.c.account_id, retired.c.key_id, retired.c.until_ms))
-            until = {(account_id, key_id): until_ms for account_id, key_id, until_ms in found}
-            fresh = [row for row in rows if not is_retired(row, until.get((row.account_id, row.key_id)))]
-            await self.insert_new(connection, fresh)
-            await self._delete_notes(connection, rows)
+        charged: dict[str, bool] = {}
+        while unknown := await self._write(partial(self._insert_again, rows=rows, charged=charged)):
+            found = await self._database.read_long(select_charged(unknown))
+            charged |= dict.fromkeys(unknown, False) | {row.request_id: True for row in found}
 
-        await self._write(work)
+    async def _insert_again(
+        self, connection: AsyncConnection, rows: Sequence[RequestRecord], charged: Mapping[str, bool]
+    ) -> Sequence[str]:
+        """Store the rows that are not stored yet, and were not; or return those of which ``charged`` has to say so.
 
-    async def _write(self, work: Callable[[AsyncConnection], Awaitable[object]]) -> None:
+        A process that is alone stores what an earlier one has left before it deletes anything. In a cluster newer rows
+        of a key may be deleted by then, and only an entry tells that a row was stored.
+        """
+        found = await connection.execute(select(retired.c.account_id, retired.c.key_id, retired.c.until_ms))
+        until = {(account_id, key_id): until_ms for account_id, key_id, until_ms in found}
+        old = [row for row in rows if is_retired(row, until.get((row.account_id, row.key_id)))]
+        if self._database.credit is not None:
+            unknown = [row.id for row in old if row.cost_nanos and row.id not in charged]
+            if unknown:
+                return unknown[:MOST_LOOKED_UP]
+        known = {row.id for row in old if charged.get(row.id, True)}
+        await self.insert_new(connection, [row for row in rows if row.id not in known])
+        await self._delete_notes(connection, rows)
+        return ()
+
+    async def _write(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         try:
-            await self._database.write(work)
+            return await self._database.write(work)
         except IntegrityError as error:  # of another column than the id
             raise RowRefused(describe_violation(error)) from error
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import Select, delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.ledger import counts_as_usage, day_of
@@ -20,7 +20,7 @@ from gateway.storage.bulk import BulkAddition, BulkInsert
 from gateway.storage.row_mapping import REQUEST_COLUMNS, parse_request, request_values
 from gateway.storage.schema import entries, requests, retired, usage_days, usage_hours
 
-_LOOKED_UP = 500
+MOST_LOOKED_UP = 500
 """Ids per statement: a database limits the number of values in one."""
 _SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
 _CHARGE = ("at_ms", "kind", "account_id", "key_id", "amount_nanos", "request_id")
@@ -74,10 +74,15 @@ async def take_back(connection: AsyncConnection, rows: Sequence[RequestRecord]) 
 async def find_stored(connection: AsyncConnection, ids: Sequence[str], *, ended: bool = False) -> set[str]:
     """Return which of these requests are stored; ``ended``: without those that were interrupted."""
     known: set[str] = set()
-    for first in range(0, len(ids), _LOOKED_UP):
-        found = select(requests.c.id).where(requests.c.id.in_(ids[first : first + _LOOKED_UP]))
+    for first in range(0, len(ids), MOST_LOOKED_UP):
+        found = select(requests.c.id).where(requests.c.id.in_(ids[first : first + MOST_LOOKED_UP]))
         known.update(await connection.scalars(found.where(requests.c.outcome != "interrupted") if ended else found))
     return known
+
+
+def select_charged(ids: Sequence[str]) -> Select[Any]:
+    """Return a statement that reads which of these requests were ever charged: it looks at every entry."""
+    return select(entries.c.request_id).where(entries.c.kind == "charge", entries.c.request_id.in_(ids))
 
 
 async def post_charge(connection: AsyncConnection, row: RequestRecord) -> bool:
@@ -85,7 +90,7 @@ async def post_charge(connection: AsyncConnection, row: RequestRecord) -> bool:
 
     What it cost counts as that of a deleted row, for the reconciliation.
     """
-    known = select(entries.c.sequence).where(entries.c.kind == "charge", entries.c.request_id == row.id).limit(1)
+    known = select_charged([row.id]).limit(1)
     if not row.cost_nanos or (await connection.execute(known)).first() is not None:
         return False
     owner = (row.account_id, row.key_id)
@@ -108,8 +113,8 @@ async def find_wrong(connection: AsyncConnection, rows: Sequence[RequestRecord])
     """Return the stored rows that say "interrupted", and that ``rows`` of the same requests contradict."""
     known = {row.id: row for row in rows}
     ids, wrong = list(known), []
-    for first in range(0, len(ids), _LOOKED_UP):
-        asked = requests.c.id.in_(ids[first : first + _LOOKED_UP])
+    for first in range(0, len(ids), MOST_LOOKED_UP):
+        asked = requests.c.id.in_(ids[first : first + MOST_LOOKED_UP])
         for found in await connection.execute(select(requests).where(asked, requests.c.outcome == "interrupted")):
             stored = parse_request(found).row
             if _tell_end(stored) != _tell_end(known[stored.id]):

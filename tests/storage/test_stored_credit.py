@@ -20,6 +20,7 @@ from gateway.storage.ledger import LedgerRepository
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.credit_authority import PostgresCreditAuthority
 from gateway.storage.postgres.stored_credit import PostgresCredit, clear_credit, open_missing
+from gateway.storage.retention import RetentionRepository
 from gateway.storage.videos import VideoRepository
 from tests.support.billing_services import NOON, capped
 from tests.support.credit_store import CreditStore, open_credit_store
@@ -131,6 +132,21 @@ async def test_rows_are_posted_once_with_their_commit(cluster: Cluster) -> None:
     for balance in (KEY, ACCOUNT):
         assert (await cluster.find(balance) or {})["posted"] == 28
     assert await cluster.ledger.find_stored(["req_1", "req_9"]) == {"req_1"}
+
+
+async def test_what_a_node_brings_after_newer_rows_were_deleted_is_charged_unless_it_was_stored(
+    cluster: Cluster,
+) -> None:
+    await cluster.take(100)
+    left = [attrs.evolve(row(nanos, id=f"req_{nanos}"), started_ms=1) for nanos in (7, 0)]
+    await cluster.ledger.post([row(20, id="req_20")])
+    assert (await RetentionRepository(cluster.database).retire_requests(int(NOON * 1000) + 1, 0, 9)).retired == 1
+    for _ in range(2):
+        await cluster.ledger.post_again([*left, row(20, id="req_20")])
+    assert (await cluster.find(KEY) or {})["posted"] == 27
+    stored = await cluster.store.connection.fetch("SELECT id FROM requests")
+    assert [each["id"] for each in stored] == ["req_7"]
+    assert await list_problems(cluster) == []
 
 
 async def test_rows_of_two_days_count_in_their_own(cluster: Cluster) -> None:
