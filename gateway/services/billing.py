@@ -1,5 +1,6 @@
 """Open billing: recover what a crash left, then read every balance."""
 
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -35,9 +36,8 @@ async def open_billing(services: Services, stack: AsyncExitStack, node: "LeaseHo
     on_crash = options.config.ledger.on_crash if options.declare else None
     post_left = partial(recover, journal.leftovers, ledger, journal, on_crash=on_crash, now_ms=now_ms)
     if credit is None:
-        await post_left()
+        await _recover_alone(services, post_left)
         balances = await open_bank(ledger, options.clock)
-        await _clear_credit(services)
     else:
         await credit.open(storage.database, post_left)
         balances = credit.balances
@@ -63,10 +63,19 @@ def _find_credit(services: Services, ledger: LedgerRepository, node: "LeaseHolde
     return NodeCredit(node, options.config.store.url, ledger, storage.write_queue, clock=options.clock)
 
 
-async def _clear_credit(services: Services) -> None:
-    """Delete what a cluster has left on PostgreSQL: a gateway that is alone does not keep it right."""
-    database = services.storage.database
-    if database.kind == "postgresql" and services.options.declare:
-        from gateway.storage.postgres.stored_credit import clear_credit  # noqa: PLC0415 - its driver is an extra
+async def _recover_alone(services: Services, recover: Callable[[], Awaitable[None]]) -> None:
+    """Recover, after deleting the balances that a cluster has left on PostgreSQL: no write counts in them from now on.
 
-        await database.write(clear_credit)
+    The leases of its dead nodes stay: these are still to store what their journals have. Only the node of this data
+    folder has nothing to store once ``recover`` returns; after a command it may have.
+    """
+    database, options = services.storage.database, services.options
+    if database.kind != "postgresql":
+        await recover()
+        return
+    from gateway.storage.postgres.stored_credit import clear_credit, delete_leases  # noqa: PLC0415 - it is an extra
+
+    await database.write(clear_credit)
+    await recover()
+    if options.declare and (node := options.folder.find_node_id()) is not None:
+        await database.write(partial(delete_leases, node=node))

@@ -116,14 +116,19 @@ class DataFolder:
 
     def node_id(self) -> str:
         """Return the name of the node of a cluster that this folder belongs to, kept in ``node.id``."""
+        known = self.find_node_id()
+        if known is None:
+            known = secrets.token_hex(8)
+            _write_private(self.path / NODE_ID, known.encode())
+        return known
+
+    def find_node_id(self) -> str | None:
+        """Return the name of the node that this folder belongs to; None if it has belonged to none."""
         path = self.path / NODE_ID
         known = path.read_text().strip() if path.exists() else ""
         if known and _NODE_ID.fullmatch(known) is None:
             raise DataFolderDamaged(f"{path} must hold 16 hexadecimal digits, and does not. Delete it for a new node")
-        if not known:
-            known = secrets.token_hex(8)
-            _write_private(path, known.encode())
-        return known
+        return known or None
 
     def _write_holder(self, holder: dict[str, Any]) -> None:
         content = orjson.dumps(holder)

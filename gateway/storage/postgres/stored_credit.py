@@ -95,7 +95,8 @@ SELECT owner, owner_id, b.settled, b.leased, b.reserved, b.credit, coalesce(c.na
 ORDER BY owner, owner_id
 """  # noqa: S608 - our own words
 )
-_CLEAR = "DELETE FROM credit_leases; DELETE FROM credit_balances"
+_CLEAR = text("DELETE FROM credit_balances")
+_DELETE_LEASES = text("DELETE FROM credit_leases WHERE node = :node")
 
 
 class PostgresCredit:
@@ -212,9 +213,16 @@ async def open_missing(connection: AsyncConnection, day: UtcDay) -> None:
 
 
 async def clear_credit(connection: AsyncConnection) -> None:
-    """Delete every balance and lease, as part of a write: a gateway that is alone does not keep them right."""
-    for statement in _CLEAR.split(";"):
-        await connection.execute(text(statement))
+    """Delete every balance, as part of a write: a gateway that is alone does not keep them right.
+
+    The next start of a node makes them anew. What dead nodes have set aside stays so.
+    """
+    await connection.execute(_CLEAR)
+
+
+async def delete_leases(connection: AsyncConnection, node: str) -> None:
+    """Delete the leases of a node whose journal is stored, as part of a write; there are no balances."""
+    await connection.execute(_DELETE_LEASES, {"node": node})
 
 
 async def _find_driver(connection: AsyncConnection) -> Connection:
