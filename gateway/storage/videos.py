@@ -25,7 +25,7 @@ from gateway.domain.video import ENDED, UNSENT, Claim, VideoFilter, VideoJob
 from gateway.domain.webhook import WebhookDelivery
 from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database
-from gateway.storage.ledger_rows import post_rows
+from gateway.storage.ledger_rows import post_rows, take_back
 from gateway.storage.row_mapping import (
     VIDEO_COLUMNS,
     Values,
@@ -33,6 +33,7 @@ from gateway.storage.row_mapping import (
     build_progress,
     build_receipt,
     build_video,
+    parse_request,
     parse_video,
 )
 from gateway.storage.schema import DUE, FAILED, LIVE, OWNED, deliveries, requests, video_prompts, videos
@@ -169,6 +170,10 @@ class VideoRepository:
         return await self._database.write(work)
 
     async def _post_end(self, connection: AsyncConnection, job: VideoJob, row: RequestRecord) -> None:
+        """Store the request of a job. If the answer to ``create`` was lost, the request is stored as refused."""
+        refused = await connection.execute(select(requests).where(requests.c.id == row.id))
+        if rows := [parse_request(found).row for found in refused]:
+            await take_back(connection, rows)
         await post_rows(connection, [row])
         if self._database.credit is not None:
             await self._database.credit.finish_job(connection, job, row)

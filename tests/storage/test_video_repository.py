@@ -5,9 +5,13 @@ from collections.abc import Iterable
 
 import attrs
 import pytest
+from sqlalchemy import func, select
 
-from gateway.domain.video import TRANSITIONS, UNSENT, VideoError, VideoFilter, VideoJob, VideoState
+from gateway.domain.request_log import RequestFilter
+from gateway.domain.video import INTERRUPTED, TRANSITIONS, UNSENT, VideoError, VideoFilter, VideoJob, VideoState
 from gateway.domain.webhook import WebhookDelivery
+from gateway.storage.database import Database
+from gateway.storage.schema import usage_hours
 from tests.support.ledger_balances import read_ids, read_totals
 from tests.support.request_records import ROW
 from tests.support.stores import Archive
@@ -165,6 +169,26 @@ async def test_of_many_ends_of_one_job_the_first_counts_and_the_rest_leave_nothi
     assert await archive.videos.find(job.id) == ends[won][0]
     assert await read_totals(archive.ledger) == {(3, 5, won + 1, won + 1, won + 1)}
     assert [told.id for told in await list_told(archive)] == [f"evt_{won}"]
+
+
+@pytest.mark.parametrize("way", ["finish", "drop"])
+async def test_a_job_ends_although_its_request_is_on_record_as_refused(
+    archive: Archive, database: Database, way: str
+) -> None:
+    """The answer to its creation was lost, and the client was told that there is no job."""
+    job = make_job(0, state="created")
+    await fill(archive, job)
+    await archive.ledger.post([attrs.evolve(job.receipt, outcome="refused", status=503, cost_nanos=0)])
+    row = attrs.evolve(job.receipt, outcome="failed", cost_nanos=0)
+    if way == "finish":
+        assert await archive.videos.finish(job.fail(INTERRUPTED, NOW), row, make_delivery(0))
+    else:
+        assert await archive.videos.drop(job, row)
+    (stored,) = await archive.requests.list_requests(RequestFilter(), 10)
+    assert stored.row == row
+    assert list(await archive.videos.list_contradictions()) == []
+    by_hour = select(func.sum(usage_hours.c.requests)).where(usage_hours.c.span == 1)
+    assert await database.read(by_hour) == [(1,)]
 
 
 async def test_a_job_that_is_gone_does_not_end(archive: Archive) -> None:
