@@ -249,12 +249,22 @@ class VideoSubmitter:
         ).let_go(self._videos.now_ms + round(find_wait_s(0) * 1000 * self._videos.wait_scale))
         ctx.record = receipt
         ticket.job = begun
-        recorded = await self._videos.retry_until_stored(begun.id, partial(self._advance_one, asked, begun))
+        recorded = await self._videos.retry_until_stored(begun.id, partial(self._store_begun, asked, begun))
         if recorded is False:
             return await self._give_up(begun)
         self._videos.notifier.notify(begun.id)
         self._videos.begun()
         return begun
+
+    async def _store_begun(self, asked: VideoJob, begun: VideoJob) -> bool:
+        """Store a started job; return False if it has ended without the provider's task.
+
+        The answer of an earlier try may have been lost: then the job has the task, and others may have gone on with it.
+        """
+        if await self._advance_one(asked, begun):
+            return True
+        found = await self._videos.store.find(begun.id)
+        return found is not None and found.upstream_id == begun.upstream_id and found.state != "failed"
 
     async def _give_up(self, begun: VideoJob) -> VideoJob:
         """Cancel the provider's task of a job that was cancelled during its submit."""

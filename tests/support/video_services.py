@@ -264,11 +264,16 @@ class Draft:
 
 
 class MoodyStore(VideoRepository):
-    """A store that refuses the verbs in ``refused``, as often as it is told to."""
+    """A store that refuses the verbs in ``refused``, as often as it is told to.
+
+    Attributes:
+        lost: by its verb, which call is done and its answer lost.
+    """
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self.refused: dict[str, int] = {}
+        self.lost: dict[str, int] = {}
         self.tried: list[str] = []
 
     def _check(self, verb: str) -> None:
@@ -277,13 +282,20 @@ class MoodyStore(VideoRepository):
             self.refused[verb] -= 1
             raise StoreUnavailable("not now")
 
+    def _lose(self, verb: str) -> None:
+        self.lost[verb] = self.lost.get(verb, 0) - 1
+        if self.lost[verb] == 0:
+            raise StoreUnavailable("the answer was lost")
+
     async def create(self, job: VideoJob, *most_open: int) -> bool:
         self._check("create")
         return await super().create(job, *most_open)
 
     async def advance(self, changes: Iterable[tuple[VideoJob, VideoJob]]) -> Sequence[bool]:
         self._check("advance")
-        return await super().advance(changes)
+        moved = await super().advance(changes)
+        self._lose("advance")
+        return moved
 
     async def finish(self, job: VideoJob, *rest: Any) -> bool:
         self._check("finish")

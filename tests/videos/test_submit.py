@@ -525,6 +525,21 @@ def test_a_job_that_is_cancelled_while_it_is_being_begun_stays_so_and_its_provid
     run(scene())
 
 
+def test_a_job_runs_on_if_the_answer_to_its_begin_is_lost() -> None:
+    """It is stored with its provider's task: the next try finds another state than it was to change."""
+
+    async def scene() -> None:
+        services = VideoServices(play(Answered({"id": "17f20503-6c24-4c16-946b-35dbbce2af2f"})), "runway", models=())
+        services.use(attrs.evolve(services.channels[0], model_map=(("m", "gen4.5"),)))
+        services.store.lost["advance"] = 2  # the first is that it is asked
+        job = await services.submit(seconds=5, size="1280x720")
+        assert [asked.method for asked in services.provider.asked] == ["POST"]
+        assert (job.state, (await services.find(job)).upstream_id) == ("queued", job.upstream_id)
+        assert services.rung == ["begun"]
+
+    run(scene())
+
+
 # ---- bugs of ours
 
 
