@@ -42,7 +42,7 @@ async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoS
     """
     options, live_config, storage = services.options, services.live_config, services.storage
     database, billing = storage.database, services.billing
-    clock = make_steady(options.clock)
+    clock = find_clock(options.clock, shared=storage.node is not None)
     api = VideoProviderApi(services.client, services.media.fetcher, services.routing.catalog, clock=clock)
     jobs = Videos(
         VideoRepository(database),
@@ -160,10 +160,13 @@ def _divide(node: "ClusterNode | None") -> tuple[Callable[[str], bool] | None, C
     return (lambda channel: node.owns(f"videos {channel}")), (lambda account_id: node.owns(f"webhooks {account_id}"))
 
 
-def make_steady(clock: Callable[[], float]) -> Callable[[], float]:
-    """Return a clock of Unix seconds that starts at ``clock`` and is not affected when the system clock is set.
+def find_clock(clock: Callable[[], float], *, shared: bool) -> Callable[[], float]:
+    """Return a clock of Unix seconds that is not affected when the system clock is set.
 
-    A clock that is set must neither end jobs too early nor make leases look old.
+    A clock that is set must neither end jobs too early nor make leases look old. The clock of a cluster (``shared``) is
+    so already, and goes on while the machine is suspended: other nodes compare the leases with it.
     """
+    if shared:
+        return clock
     started_s, since_s = clock(), time.monotonic()
     return lambda: started_s + time.monotonic() - since_s

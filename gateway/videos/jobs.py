@@ -45,7 +45,7 @@ class Videos:
             place.
         provider_api: the client of the providers' video APIs.
         rules: returns the current settings.
-        clock: Unix seconds; the process never sets it forwards or back.
+        clock: Unix seconds; not affected when the system clock is set.
         wait_scale: the factor of every wait.
 
     Attributes:

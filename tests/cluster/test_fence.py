@@ -8,6 +8,7 @@ from gateway.cluster.fence import FENCE_S, RIDE_THROUGH_S, FencedWriteQueue, rea
 from gateway.cluster.node import BEAT_S
 from gateway.cluster.store_clock import SLOW_S, STEP_S, StoreClock
 from gateway.errors import StoreUnavailable
+from gateway.services.videos import find_clock
 from gateway.storage.postgres.database import LOCK_S
 from gateway.storage.postgres.node_backends import STUCK_S
 from gateway.storage.postgres.node_session import STATEMENT_S
@@ -106,3 +107,13 @@ def test_a_clock_of_the_machine_that_is_set_changes_nothing_and_a_machine_that_s
     assert clock.now() == 5010.0, "within a minute it comes slowly"
     clock.observe(6_000_000, 0.0)
     assert clock.now() == 6000.0
+
+
+def test_leases_of_jobs_go_on_while_the_machine_is_suspended_and_those_of_one_process_know_no_set_clock() -> None:
+    times = Times()
+    store = StoreClock(lambda: times.wall_s, lambda: times.steady_s)
+    store.observe(5_000_000, 0.0)
+    shared, alone = find_clock(store.now, shared=True), find_clock(lambda: times.wall_s, shared=False)
+    times.pass_by(3600)
+    assert shared() == 8600.0
+    assert alone() < 1000.0 + 3600
