@@ -20,7 +20,7 @@ from gateway.batches.result_files import ResultFiles
 from gateway.batches.slots import LineSlots, Slot
 from gateway.domain.batch import MESSAGES_ENDPOINT, RUNNING, Batch, BatchError, BatchLine, BatchStatus
 from gateway.domain.client_file import BATCH_OUTPUT, NewFile
-from gateway.errors import NotFound
+from gateway.errors import NotFound, StoreUnavailable
 from gateway.formats.batch_lines import find_line_format
 from gateway.formats.openai.batches import LineError
 from gateway.media.client_files import ClientFiles
@@ -95,9 +95,8 @@ class BatchRun:
             log.info("batch_moved", job=self.batch.id)
         except BatchGone:
             await asyncio.to_thread(self._files.remove)
-        except (NotFound, FileNotFoundError):  # the input was deleted
-            error = BatchError("input_file_missing", "The input file was deleted.")
-            await self._finalize("failed", (error,))
+        except (NotFound, FileNotFoundError):  # the input was deleted, or only a node that is lost has it
+            await self._end_without_input()
         finally:
             self._expiry.cancel()
             await self._tasks.close(FINISH_S)
@@ -146,6 +145,14 @@ class BatchRun:
         await self._finalize(
             "cancelled" if "cancelling_at" in times else "expired" if "expired_at" in times else "completed"
         )
+
+    async def _end_without_input(self) -> None:
+        if "cancelling_at" in self.batch.times:
+            await self._finalize("cancelled")
+        elif self.batch.expires_ms <= self._services.clock() * 1000:
+            await self._finalize("expired")
+        else:
+            await self._finalize("failed", (BatchError("input_file_missing", "The input file was deleted."),))
 
     @property
     def _is_written(self) -> bool:
@@ -247,6 +254,9 @@ class BatchRun:
             except BatchGone:
                 request.give_up()
                 return
+            except (StoreUnavailable, asyncio.CancelledError):  # the batch has ended, or was stopped, before its commit
+                request.give_up()
+                raise
             result = await request.send(partial(self._wait, slot))
         finally:
             self._leave(slot)

@@ -34,6 +34,8 @@ MAX_OPEN = 100
 RESTART_S = 10.0
 LOOK_EVERY_S = 5.0
 """How often a node looks for batches that others have left; they wake each other, too."""
+LOST_AFTER_S = 60.0
+"""A restart is over by then."""
 _CLOSE_S = 30.0
 _PIECE = 64
 """Requests that are written at a time."""
@@ -46,15 +48,19 @@ class Batches:
 
     Attributes:
         left: called when another node has to run or to cancel a batch; None: there is no other node.
+        lost_after_s: how long a batch that was cancelled or has expired waits for the node that has its input; then
+            any node ends it.
     """
 
     def __init__(self, services: BatchServices) -> None:
         self._services = services
         self._runs: dict[str, BatchRun] = {}
         self._tasks = TaskSet()
-        self._elsewhere: set[str] = set()
+        self._elsewhere: dict[str, float] = {}
+        """When this node saw first that another one has the input of a batch that no node runs."""
         self._woken = asyncio.Event()
         self.left: Callable[[], None] | None = None
+        self.lost_after_s = LOST_AFTER_S
 
     async def open(self) -> None:
         """Continue every batch that has not ended. Raises ``StoreUnavailable``."""
@@ -83,14 +89,19 @@ class Batches:
                     await self._woken.wait()
 
     async def _claim_free(self) -> None:
-        for batch in await self._services.store.list_free():
+        loop, free = asyncio.get_running_loop(), await self._services.store.list_free()
+        self._elsewhere = {batch.id: self._elsewhere[batch.id] for batch in free if batch.id in self._elsewhere}
+        for batch in free:
             if batch.id in self._runs or not self._services.lines.gate.open:
                 continue
             if not await self._is_readable(batch):
                 if batch.id not in self._elsewhere:
-                    self._elsewhere.add(batch.id)
+                    self._elsewhere[batch.id] = loop.time()
                     log.info("batch_not_claimed", job=batch.id, reason="its input file is at another node")
-                continue
+                to_end = batch.status == "cancelling" or batch.expires_ms <= self._services.clock() * 1000
+                if not to_end or loop.time() - self._elsewhere[batch.id] < self.lost_after_s:
+                    continue
+                log.warning("batch_input_lost", job=batch.id)
             claimed = await self._services.store.claim_batch(batch)
             if claimed is not None and claimed.id not in self._runs:
                 log.info("batch_claimed", job=batch.id)
