@@ -1,7 +1,7 @@
 """Bring into force what other nodes of the cluster have changed."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,27 +17,35 @@ if TYPE_CHECKING:
     from gateway.cluster.node import ClusterNode
 
 _AGAIN_S = 1.0
+MOST_FAILURES = 30
+"""In a row, of a node that is in touch with the store: more seconds than such a node needs to notice that it is not."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 async def follow_changes(services: Services, node: "ClusterNode") -> None:
     """Apply the changes of all nodes from now on. Raises ``StoreUnavailable``."""
-    follower = _Follower(services)
+    follower = ChangeFollower(services, node)
     node.rings.subscribe(CANCELLED, partial(cancel_active, services))
     await node.follow(follower.apply, follower.reload, follower.restore)
 
 
-class _Follower:
+class ChangeFollower:
     """Applies changes to what this process has in memory.
 
-    Keys and accounts are in force when a method returns: the fence counts on it. Channels and their models follow in
-    the background.
+    Keys, accounts and settings are in force when a method returns: the fence counts on it. Channels and their models
+    follow in the background, since a node may have to look for local servers. Nothing here waits for anything else than
+    the store: the node's beat does not go on meanwhile.
+
+    Attributes:
+        again_s: when to try again what the store has refused.
     """
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, node: "ClusterNode") -> None:
         self._services = services
+        self._node = node
         self._channels_changed = False
+        self.again_s = _AGAIN_S
 
     async def apply(self, changes: Sequence[Change]) -> None:
         """Read what has changed. Raises ``StoreUnavailable``."""
@@ -72,25 +80,42 @@ class _Follower:
             self._services.background.start(self._follow_channels())
 
     async def _follow_channels(self) -> None:
-        service = self._services.routing.channels
+        try:
+            await self._repeat("follow_channels", self._adopt_channels)
+        finally:
+            self._channels_changed = False
+
+    async def _adopt_channels(self) -> None:
         while self._channels_changed:
             self._channels_changed = False
             try:
-                changed = await service.adopt_stored()
-                await self._load_models({channel.name for channel in changed})
+                changed = await self._services.routing.channels.adopt_stored()
             except StoreUnavailable:
                 self._channels_changed = True
-                await asyncio.sleep(_AGAIN_S)
+                raise
             except GatewayError as error:
                 log.error("channels_not_followed", error=error.message)  # noqa: TRY400 - a refusal, not a bug
+            else:
+                names = {channel.name for channel in changed}
+                self._services.background.start(self._load_models(names))
 
     async def _load_models(self, names: set[str] | None) -> None:
         """Use the model lists that another node has stored, of all channels if ``names`` is None."""
         lists = self._services.routing.model_lists
-        while lists is not None:
+        if lists is not None:
+            await self._repeat("load_models", partial(lists.load, names))
+
+    async def _repeat(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do ``work`` once the store lets it; give up if it fails although this node is in touch with the store."""
+        failures = 0
+        while True:
             try:
-                await lists.load(names)
-            except StoreUnavailable:
-                await asyncio.sleep(_AGAIN_S)
+                await work()
+            except StoreUnavailable as error:
+                failures = 0 if self._node.figures.fenced else failures + 1
+                if failures >= MOST_FAILURES:
+                    log.error("change_not_followed", job=name, error=error.message)  # noqa: TRY400 - no bug of its own
+                    return
+                await asyncio.sleep(self.again_s)
             else:
                 return

@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 import orjson
-from sqlalchemy import bindparam, text
+from sqlalchemy import String, bindparam, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.model_info import ModelInfo, ModelList
@@ -15,7 +15,7 @@ KEPT_MS = 7 * 24 * 3_600 * 1000
 """Lists of channels that are asked no longer."""
 _COLUMNS = "SELECT channel, provider, base_url, models::text, fetched_ms, error FROM model_lists"
 _ALL = text(_COLUMNS)
-_SOME = text(f"{_COLUMNS} WHERE channel IN :names").bindparams(bindparam("names", expanding=True))
+_SOME = text(f"{_COLUMNS} WHERE channel IN :names").bindparams(bindparam("names", type_=String, expanding=True))
 # A failure keeps the models that the same provider has listed before.
 _PUT = text("""
 INSERT INTO model_lists AS m (channel, provider, base_url, models, fetched_ms, error)
@@ -37,6 +37,8 @@ class ModelListRepository:
 
     async def list_models(self, channels: Collection[str] | None = None) -> Sequence[ModelList]:
         """Return the lists of some channels, or of all."""
+        if channels is not None and not channels:
+            return []
         wanted = _ALL if channels is None else _SOME.bindparams(names=sorted(channels))
         return [_parse(row) for row in await self._database.read(wanted)]
 
