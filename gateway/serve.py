@@ -187,7 +187,7 @@ def _stop(app: web.Application, stopping: asyncio.Event) -> None:
 
 
 def _start_reload(app: web.Application, ready: asyncio.Event, reloads: set[asyncio.Task[None]]) -> None:
-    """Handle SIGHUP. Reloads do not overlap: ``Reloader.changing`` serialises them."""
+    """Handle SIGHUP. Reloads do not overlap: ``Reloader`` has a lock for them."""
     task = asyncio.get_running_loop().create_task(_reload(app, ready))
     reloads.add(task)
     task.add_done_callback(reloads.discard)

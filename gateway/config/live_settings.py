@@ -167,17 +167,19 @@ class SettingsService:
 
     async def _put(self, path: str, value: Any, audit: AuditRow) -> None:
         """Check, store and apply ``value``; the caller holds ``changing``."""
+        adoptions = self._reloader.adoptions
         effective, stored = await self._merge(path, value), self._live.effective.stored
         same = path in stored and stored[path] == value  # no audit row if nothing changes
         await self._store.put_setting(Setting(path, value, audit.at_ms), None if same else audit)
-        self._reloader.adopt(effective)
+        await self._reloader.adopt(effective, adoptions)
         log.info("setting_changed", path=path)
 
     async def _delete(self, path: str, audit: AuditRow) -> None:
         """Remove the stored value and apply that; the caller holds ``changing``."""
+        adoptions = self._reloader.adoptions
         effective = await self._merge(path, None)
         await self._store.delete_setting(path, audit)
-        self._reloader.adopt(effective)
+        await self._reloader.adopt(effective, adoptions)
         log.info("setting_removed", path=path)
 
     async def _merge(self, path: str, value: Any) -> EffectiveConfig:

@@ -5,7 +5,7 @@ Running requests keep their channel, price and reservation.
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from typing import Any, Literal
 
 import attrs
@@ -138,7 +138,9 @@ class Reloader:
         clock: Unix seconds.
 
     Attributes:
-        changing: the lock to hold while the configuration is changed.
+        changing: the lock to hold while the configuration is changed. What another node has changed is applied without
+            it, since the beat of this node waits for that.
+        adoptions: how often the configuration in effect was replaced.
         certificate: read again by a reload; None without TLS.
         declaring: entered while the accounts and keys of a file are stored; a cluster lets one node do so at a time.
     """
@@ -165,6 +167,8 @@ class Reloader:
         self._audit_log = audit_log
         self._clock = clock
         self.changing = asyncio.Lock()
+        self._reloading = asyncio.Lock()
+        self.adoptions = 0
         self.certificate: ServerCertificate | None = None
         self.declaring: Callable[[Config], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
 
@@ -174,29 +178,27 @@ class Reloader:
         Raises ``InvalidRequest`` with all problems, ``Conflict``, ``StoreUnavailable``; then nothing has changed.
         """
         router = self._router
-        async with self.changing:
+        async with self._reloading, AsyncExitStack() as stack:
             declared, words, renewed = await asyncio.to_thread(self._read_all)
+            adoptions = self.adoptions
             effective = merge_stored(declared, parse_stored(await self._settings.list_settings()))
             config = effective.config
-            changes = _describe(self._live.effective, effective)
-            if words is not self._live.words and config.safety == self._live.config.safety:
-                changes.append("the words of safety.words_file changed")
-            if renewed is not None:
-                changes.append(f"the certificate changed; it expires at {renewed.expires}")
-            restart = [line for name in AT_START for line in _describe_section(name, self._at_start, config)]
-            restart += [name for name in TABLES_AT_START if getattr(config, name) != getattr(self._at_start, name)]
-            tariff = build_tariff(effective)
-            before = {channel.name: channel for channel in router.catalog.channels}
+            changes = self._describe(effective, words, renewed)
+            restart = _list_at_start(self._at_start, config)
             # The database first: only it can fail. The rest changes memory.
-            async with self.declaring(declared.config):
+            async with self.declaring(declared.config):  # this may wait for the start of another node
                 await declare(self._accounts, config.account, config.key)
+            await stack.enter_async_context(self.changing)
+            before = {channel.name: channel for channel in router.catalog.channels}
             await self._record(by, changes)
             await self._channels.declare(build_channels(config))
             router.models = build_models(config)
             self._live.words = words
             if renewed is not None and self.certificate is not None:
                 self.certificate.adopt(renewed)
-            self._adopt(effective, tariff)
+            if adoptions != self.adoptions:  # settings were changed meanwhile
+                effective = merge_stored(declared, self._live.effective.stored)
+            self._adopt(effective)
             fresh = [channel for channel in router.catalog.channels if before.get(channel.name) != channel]
         known = {channel.name for channel in router.catalog.channels}
         await self._channels.retry()
@@ -209,26 +211,46 @@ class Reloader:
         await asyncio.gather(*(self._channels.sync(channel) for channel in fresh))
         return {"changes": changes, "needs_restart": restart}
 
+    def _describe(self, effective: EffectiveConfig, words: WordList | None, renewed: Certificate | None) -> list[str]:
+        changes = _describe(self._live.effective, effective)
+        if words is not self._live.words and effective.config.safety == self._live.config.safety:
+            changes.append("the words of safety.words_file changed")
+        if renewed is not None:
+            changes.append(f"the certificate changed; it expires at {renewed.expires}")
+        return changes
+
     async def _record(self, by: Actor, changes: list[str]) -> None:
         if changes:
             detail = build_change({"changes": []}, {"changes": changes})
             now_ms = int(self._clock() * 1000)
             await self._audit_log.add_audit(by.did("configuration.reloaded", "configuration", now_ms, detail=detail))
 
-    def adopt(self, effective: EffectiveConfig) -> None:
-        """Apply changed stored settings; cannot fail. The caller holds ``changing``."""
-        self._adopt(effective, build_tariff(effective))
+    async def adopt(self, effective: EffectiveConfig, adoptions: int) -> None:
+        """Apply stored settings that this process has changed.
+
+        ``adoptions``: as of before they were read. If others were applied since, all are read again: this may raise
+        ``StoreUnavailable``, and the next beat applies them.
+        """
+        if adoptions == self.adoptions:
+            self._adopt(effective)
+        else:
+            await self.adopt_stored()
 
     async def adopt_stored(self) -> None:
         """Apply the stored settings as another node has changed them. Raises ``StoreUnavailable``."""
-        async with self.changing:
+        while True:
+            adoptions = self.adoptions
             stored = parse_stored(await self._settings.list_settings())
-            if stored != self._live.effective.stored:
-                self.adopt(merge_stored(self._live.effective.declared, stored))
-                log.info("settings_followed")
+            if adoptions == self.adoptions:  # else this node has applied a change of its own meanwhile
+                break
+        if stored != self._live.effective.stored:
+            effective = merge_stored(self._live.effective.declared, stored)
+            self._adopt(effective)
+            log.info("settings_followed")
 
-    def _adopt(self, effective: EffectiveConfig, tariff: PricingPolicy) -> None:
-        self._router.tariff = tariff
+    def _adopt(self, effective: EffectiveConfig) -> None:
+        self.adoptions += 1
+        self._router.tariff = build_tariff(effective)
         self._router.load_balancer.settings = effective.config.routing.settings()
         self._live.effective = effective
 
@@ -284,6 +306,12 @@ def _describe(was: EffectiveConfig, now: EffectiveConfig) -> list[str]:
     if (before.price, was.prices) != (after.price, now.prices):
         lines.append("prices changed")
     return lines
+
+
+def _list_at_start(at_start: Config, config: Config) -> list[str]:
+    """Describe what has changed of that which is read once."""
+    lines = [line for name in AT_START for line in _describe_section(name, at_start, config)]
+    return lines + [name for name in TABLES_AT_START if getattr(config, name) != getattr(at_start, name)]
 
 
 def _describe_keys(before: Config, after: Config) -> list[str]:

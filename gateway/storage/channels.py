@@ -40,7 +40,7 @@ class ChannelRepository:
 
     async def list_channels(self) -> Sequence[Channel]:
         """Return every channel, by id. Raises ``DecryptionFailed`` if a channel was encrypted with another secret."""
-        rows = await self._database.read(select(channels).order_by(channels.c.id))
+        rows = await self._database.read_first(select(channels).order_by(channels.c.id))
         return [self._parse(row) for row in rows]
 
     async def add_channel(self, channel: Channel, audit: AuditRow | None = None) -> Channel:

@@ -23,7 +23,7 @@ class SettingRepository:
 
     async def list_settings(self) -> Sequence[Setting]:
         """Return every setting, by path."""
-        rows = await self._database.read(select(settings).order_by(settings.c.path))
+        rows = await self._database.read_first(select(settings).order_by(settings.c.path))
         return [Setting(row.path, row.value, row.changed_ms) for row in rows]
 
     async def put_setting(self, setting: Setting, audit: AuditRow | None = None) -> None:

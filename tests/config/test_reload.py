@@ -19,11 +19,13 @@ import pytest
 import structlog
 
 from gateway.app import create_app
+from gateway.config.live_settings import SettingsService
 from gateway.config.loader import read_declared
 from gateway.config.merge import merge_stored
 from gateway.config.reload import LiveConfig, Reloader
 from gateway.domain.audit_log import OPERATOR, AuditFilter
 from gateway.domain.media import MediaRules
+from gateway.domain.setting import Setting
 from gateway.errors import InvalidRequest, StoreUnavailable
 from gateway.media.cleanup_worker import MediaCleanup
 from gateway.options import AppOptions
@@ -961,3 +963,44 @@ async def test_a_store_that_refuses_leaves_everything_as_it_was(reloadable: Relo
         "prices changed",
     ]
     assert await site.models() == ["n"]
+
+
+async def test_settings_of_another_node_are_in_force_although_a_reload_waits_for_its_turn(reloadable: Reload) -> None:
+    """The beat of this node applies them: a wait would have others declare it dead."""
+    site = await reloadable({"channel": [channel(NOWHERE)]})
+    waiting, go_on = asyncio.Event(), asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def wait(_: object) -> AsyncIterator[None]:
+        waiting.set()
+        await go_on.wait()  # for the start of a third node
+        yield
+
+    site.reloader.declaring = wait
+    reloading = asyncio.create_task(site.reload({"channel": [channel(NOWHERE, "new")]}))
+    await waiting.wait()
+    assert not site.reloader.changing.locked(), "settings can be changed at this node, too"
+    await site.reloader._settings.put_setting(Setting("routing.retry_ratio", 0.3, 1))
+    async with asyncio.timeout(5), site.reloader.changing:  # as while the provider of a channel is tested
+        await site.reloader.adopt_stored()
+    assert site.in_force.config.routing.retry_ratio == 0.3
+    go_on.set()
+    assert (await reloading)["changes"] == ["channel 'up' removed", "channel 'new' added"]
+    assert site.in_force.config.routing.retry_ratio == 0.3, "the reload had read the settings before"
+
+
+async def test_a_setting_that_another_node_changes_meanwhile_stays_in_force(reloadable: Reload) -> None:
+    site = await reloadable({"channel": [channel(NOWHERE)]})
+    store = site.reloader._settings
+    service = SettingsService(site.in_force, site.reloader, store, clock=lambda: 1.0)
+    put = store.put_setting
+
+    async def put_beside_another(setting: Setting, audit: Any = None) -> None:
+        await put(Setting("routing.max_attempts", 7, 1))
+        await site.reloader.adopt_stored()
+        await put(setting, audit)
+
+    store.put_setting = put_beside_another  # type: ignore[method-assign]
+    view = await service.put_setting("routing", "retry_ratio", 0.3, OPERATOR)
+    routing = site.in_force.config.routing
+    assert (view.value, routing.retry_ratio, routing.max_attempts) == (0.3, 0.3, 7)
