@@ -6,7 +6,7 @@ Those of the configuration file are read-only here; ``auth/declared.py`` writes 
 import asyncio
 import secrets
 import string
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -55,6 +55,7 @@ class AccountService:
         webhook_hosts: returns globs of the hosts that a member may use in a key's webhook URL.
         find_groups: returns the groups of channels and prices; others are refused. None: every group is accepted.
         check_account_may_go: raises ``Conflict`` if the gateway would have no active administrator without an account.
+        shared: other nodes use the keys, too: when they did is read from the requests that are stored.
         changing: held during every change, because a change depends on what was read before it.
     """
 
@@ -74,6 +75,7 @@ class AccountService:
         self.webhook_hosts: Callable[[], tuple[str, ...]] = tuple
         self.find_groups: Callable[[], Collection[str]] | None = None
         self.check_account_may_go: Callable[[int], Awaitable[None]] = _let_go
+        self.shared = False
         self.changing = asyncio.Lock()
 
     async def reload(self) -> None:
@@ -135,7 +137,8 @@ class AccountService:
         names = {seen.id: seen.name for seen in await self.register.list_accounts(by)}
         shown = [key for key in keys if key.account_id in names]
         await self._accounting.refresh(*shown)
-        return [self._show_key(key, names[key.account_id]) for key in shown]
+        used = await self._find_uses(shown)
+        return [self._show_key(key, names[key.account_id], used) for key in shown]
 
     async def get_key(self, key_id: int, by: Actor = OPERATOR) -> Fields:
         """Return a key. Raises ``NotFound``."""
@@ -301,20 +304,25 @@ class AccountService:
 
     async def _read_key(self, key: ApiKey, account: str) -> Fields:
         await self._accounting.refresh(key)
-        return self._show_key(key, account)
+        return self._show_key(key, account, await self._find_uses([key]))
+
+    async def _find_uses(self, keys: Sequence[ApiKey]) -> Mapping[int, int]:
+        """Return when other nodes have last used keys, in Unix milliseconds, by the ids of the keys."""
+        return await self.register.keys.find_last_requests([key.id for key in keys]) if self.shared else {}
 
     def _show_account(self, account: Account) -> Fields:
         return build_account(account) | self._accounting.describe(account)
 
-    def _show_key(self, key: ApiKey, account: str) -> Fields:
-        now_s, used_s = self._clock(), self.directory.find_last_use(key.id)
+    def _show_key(self, key: ApiKey, account: str, used_ms: Mapping[int, int]) -> Fields:
+        now_s = self._clock()
+        used_s = max(self.directory.find_last_use(key.id) or 0, used_ms.get(key.id, 0) // 1000)
         expired = key.status == "active" and key.expires_s is not None and key.expires_s <= now_s
         former_until_s = key.former_until_s if (key.former_until_s or 0) > now_s else None
         return {
             **build_key(key, account),
             **({"status": "expired"} if expired else {}),
             "former_until": None if former_until_s is None else build_time(former_until_s),
-            "last_used_at": None if used_s is None else build_time(int(used_s)),
+            "last_used_at": build_time(int(used_s)) if used_s else None,
             **self._accounting.describe(key),
         }
 

@@ -140,7 +140,7 @@ class ApiKeyAuthenticator:
         return self._by_key.get(key_id)
 
     def find_last_use(self, key_id: int) -> float | None:
-        """Return when a key was last used, in Unix seconds. None: not since the gateway started."""
+        """Return when a key was last used here, in Unix seconds. None: not since this process started."""
         return self._used_s.get(key_id)
 
     def refresh(self, caller: Caller) -> Caller:

@@ -76,6 +76,7 @@ def open_members(services: Services, accounts: AccountService, stack: AsyncExitS
     accounts.check_account_may_go = members.check_account_may_go
     members.changing = accounts.changing
     members.is_local = local
+    accounts.shared = services.storage.node is not None
     accounts.find_groups = partial(_find_groups, services)
     invitations = Invitations(repository, account_repository, sessions, values=values, clock=clock)
     challenges = Challenges(values, clock, key=derive_key(services, "challenges"))

@@ -1,6 +1,6 @@
 """API keys in the database: digests of secrets, never the secrets."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 from sqlalchemy import delete, insert, or_, select, update
@@ -14,8 +14,10 @@ from gateway.storage.database import Database
 from gateway.storage.dialect import describe_violation
 from gateway.storage.merging import merge_change
 from gateway.storage.row_mapping import build_key, parse_key
-from gateway.storage.schema import keys
+from gateway.storage.schema import keys, requests
 
+_LOOKED_UP = 500
+"""Ids a statement: a database bounds the values that one may have."""
 TAKEN = "This key's secret is in use already"
 
 
@@ -36,6 +38,16 @@ class ApiKeyRepository:
         """Return the keys with these ids, and those of these accounts; those that do not exist are left out."""
         wanted = select(keys).where(or_(keys.c.id.in_(key_ids), keys.c.account_id.in_(account_ids)))
         return [parse_key(row) for row in await self._database.read_first(wanted)]
+
+    async def find_last_requests(self, key_ids: Sequence[int]) -> Mapping[int, int]:
+        """Return when the newest stored request of each key began, in Unix milliseconds, by the id of the key."""
+        newest = select(requests.c.started_ms).where(requests.c.key_id == keys.c.id)
+        newest = newest.order_by(requests.c.sequence.desc()).limit(1)
+        wanted, found = select(keys.c.id, newest.scalar_subquery().label("started_ms")), dict[int, int]()
+        for first in range(0, len(key_ids), _LOOKED_UP):
+            rows = await self._database.read(wanted.where(keys.c.id.in_(key_ids[first : first + _LOOKED_UP])))
+            found.update((row.id, row.started_ms) for row in rows if row.started_ms is not None)
+        return found
 
     async def add_key(self, key: ApiKey, audit: AuditRow | None = None) -> ApiKey:
         """Store a new key (its ``id`` is ignored) and return it with its id. Raises ``Conflict`` or ``NotFound``."""

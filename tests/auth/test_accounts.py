@@ -15,12 +15,13 @@ from gateway.billing.accounting import AccountingService
 from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import ApiKey
-from gateway.domain.account_spec import AccountSpec, KeySpec
+from gateway.domain.account_spec import AccountSpec, KeySpec, build_time
 from gateway.domain.audit_log import FILE, Actor, AuditFilter, AuditRow
 from gateway.domain.member import Forbidden
 from gateway.errors import Conflict, InvalidApiKey, InvalidRequest, NotFound, StoreUnavailable
 from gateway.parsing import parse_table
 from tests.support.repositories import Repositories
+from tests.support.request_records import ROW
 
 NOW = 1_750_000_000
 HOOK = "https://hooks.test/9?token=canary-hook"
@@ -346,3 +347,22 @@ async def test_a_secret_that_could_not_be_stored_is_not_shown_and_the_old_one_st
     with pytest.raises(StoreUnavailable):
         await desk.accounts.rotate_key(desk.mine, {})
     assert desk.directory.authenticate(f"Bearer {desk.secrets[0]}").key.id == desk.mine
+
+
+async def test_the_last_use_of_a_key_counts_what_other_nodes_have_stored(desk: Desk) -> None:
+    async def read() -> list[Any]:
+        listed = [key["last_used_at"] for key in await desk.accounts.list_keys()]
+        assert listed == [(await desk.accounts.get_key(key_id))["last_used_at"] for key_id in (desk.mine, desk.theirs)]
+        return listed
+
+    rows = [
+        attrs.evolve(ROW, id=f"req_{number}", key_id=desk.mine, started_ms=(NOW + number) * 1000) for number in (1, 3)
+    ]
+    await desk.store.post(rows)
+    assert await read() == [None, None], "a process that is alone knows of every use since its start"
+    desk.accounts.shared = True
+    assert await read() == [build_time(NOW + 3), None]
+    desk.now = NOW + 9.0
+    for secret in desk.secrets:
+        desk.directory.authenticate(f"Bearer {secret}")
+    assert await read() == [build_time(NOW + 9)] * 2

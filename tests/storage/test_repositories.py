@@ -353,3 +353,15 @@ async def test_writes_and_reads_side_by_side_lose_nothing(stores: Stores) -> Non
     await asyncio.gather(*work, *(add_key(stores, account, number) for number in range(20)), stores.keys.list_keys())
     assert len(await stores.keys.list_keys()) == 20
     assert len(await stores.requests.list_requests(EVERYTHING, 100)) == 20
+
+
+async def test_the_newest_request_of_each_key_is_found(stores: Stores) -> None:
+    account = await add_account(stores)
+    keys = [await add_key(stores, account, number) for number in (1, 2, 3)]
+    rows = [(1, keys[0], 9), (2, keys[1], 4), (3, keys[0], 7)]
+    await stores.ledger.post(
+        [attrs.evolve(ROW, id=f"req_{number}", key_id=key.id, started_ms=at_ms) for number, key, at_ms in rows]
+    )
+    ids = [key.id for key in keys]
+    assert await stores.keys.find_last_requests(ids) == {ids[0]: 7, ids[1]: 4}
+    assert await stores.keys.find_last_requests([]) == {}
