@@ -24,6 +24,8 @@ RETRY_S = 0.5
 CHECKERS = 4
 """How many nodes look for stuck transactions and for a stuck leader within ``BEAT_S``, however many there are."""
 CLEAN_S = 3600.0
+WRONG_CLOCK_S = 60.0
+"""A clock of this machine that is so far from the store's is logged, and marked in the list of nodes."""
 
 Apply = Callable[[Sequence[Change]], Awaitable[None]]
 
@@ -71,6 +73,7 @@ class ClusterNode:
         self.rings = Rings(session.node.id, session.notify)
         session.rung = self.rings.receive
         self._beats = 0
+        self._clock_wrong = False
         self._clean_s = 0.0
         session.heard = self._woken.set
 
@@ -217,9 +220,18 @@ class ClusterNode:
             self.members, self._sharing = members, sharing
             self.rings.hear(MEMBERS)
         self.clock.observe(beat.now_ms, read_boot_time() - asked_s)
+        self._warn_of_clock()
         if follows:
             self._queue.valid_until_s = began_s + FENCE_S
             self._current.set()
+
+    def _warn_of_clock(self) -> None:
+        """Log it if this machine's clock is wrong, or the database's: nothing goes by it but logs and certificates."""
+        wrong = abs(self.clock.offset_s) > WRONG_CLOCK_S
+        if wrong and not self._clock_wrong:
+            reason = f"{self.clock.offset_s:+.0f} s from this machine's clock to the database's"
+            log.warning("clock_differs", node=self.owner, reason=reason)
+        self._clock_wrong = wrong
 
     def _describe(self) -> str:
         """Return what a beat reports of the node. There is one every two seconds: nothing here may take time."""

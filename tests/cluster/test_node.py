@@ -10,6 +10,7 @@ import asyncpg
 import attrs
 import pytest
 from sqlalchemy import text
+from structlog.testing import capture_logs
 
 from gateway.cluster.fence import FencedWriteQueue
 from gateway.cluster.node import ClusterNode
@@ -55,12 +56,12 @@ class Nodes:
         self.url = url
         self._stack = stack
 
-    async def start(self, name: str, *, follow: bool = True) -> Running:
+    async def start(self, name: str, *, follow: bool = True, ahead_s: float = 0.0) -> Running:
         session = NodeSession(Address(self.url, name), Node(name))
         database = await open_address(Address(self.url, name), session)
         self._stack.push_async_callback(database.close)
         queue = FencedWriteQueue()
-        node = ClusterNode(session, queue, StoreClock(time.time, time.monotonic))
+        node = ClusterNode(session, queue, StoreClock(lambda: time.time() + ahead_s, time.monotonic))
         self._stack.push_async_callback(node.close)
         await node.open()
         running = Running(session, database, node, queue, [], [])
@@ -364,6 +365,17 @@ async def test_what_the_store_has_of_a_node_that_ended_long_ago_is_deleted_unles
     assert sorted(await first.session.delete_old()) == ["0" * 16, "1" * 16]
     left = [row["node"] for row in await observer.fetch("SELECT node FROM beats ORDER BY node")]
     assert left == ["2" * 16, "3" * 16, A]
+
+
+@pytest.mark.parametrize(("ahead_s", "warnings"), [(-3600.0, 1), (30.0, 0)])
+async def test_a_clock_that_is_wrong_by_more_than_a_minute_is_logged_once(
+    nodes: Nodes, ahead_s: float, warnings: int
+) -> None:
+    with capture_logs() as log:
+        node = await nodes.start(A, ahead_s=ahead_s)
+        await node.node._beat()
+    found = [line["reason"] for line in log if line["event"] == "clock_differs"]
+    assert found == ["+3600 s from this machine's clock to the database's"] * warnings
 
 
 async def test_only_one_node_starts_at_a_time(nodes: Nodes) -> None:
