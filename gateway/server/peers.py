@@ -5,7 +5,7 @@ A node is asked over its URL with the admin token, which all nodes share, on beh
 
 import asyncio
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -13,6 +13,7 @@ import aiohttp
 import attrs
 import orjson
 import structlog
+from yarl import URL
 
 from gateway.cluster.rings import Rings
 from gateway.domain.audit_log import Actor
@@ -84,24 +85,26 @@ class Peers:
     async def close(self) -> None:
         await self._session.close()
 
-    async def ask_all(self, method: str, path: str, actor: Actor) -> PeerAnswers:
-        """Ask every other live node, at once. Raises ``StoreUnavailable``.
+    async def ask_all(self, method: str, path: Sequence[str], actor: Actor) -> PeerAnswers:
+        """Ask every other live node, at once. Raises ``NotFound`` as ``build_path``, ``StoreUnavailable``.
 
         Args:
             method: of HTTP.
-            path: below the admin API's prefix.
+            path: the segments below the admin API's prefix.
             actor: on whose behalf.
         """
+        wanted = build_path(path)
         others = [node for node in await list_nodes(self._database) if node.state == "live" and node.id != self.own_id]
-        answers = await asyncio.gather(*(self._ask(node, method, path, actor) for node in others))
+        answers = await asyncio.gather(*(self._ask(node, method, wanted, actor) for node in others))
         found = {node.id: answer for node, answer in zip(others, answers, strict=True) if answer is not None}
         return PeerAnswers(found, tuple(node.id for node in others if node.id not in found))
 
-    async def ask_one(self, node_id: str, path: str, actor: Actor) -> PeerAnswer:
+    async def ask_one(self, node_id: str, path: Sequence[str], actor: Actor) -> PeerAnswer:
         """Get ``path`` from one node. Raises ``NotFound`` if it is not live, ``Overloaded`` if it does not answer."""
+        wanted = build_path(path)
         for node in await list_nodes(self._database):
             if node.state == "live" and node.id == node_id:
-                answer = await self._ask(node, "GET", path, actor)
+                answer = await self._ask(node, "GET", wanted, actor)
                 if answer is None:
                     raise Overloaded(f"The node {node.id} does not answer", retry_after_s=2)
                 return answer
@@ -114,15 +117,25 @@ class Peers:
     async def _ask(self, node: Node, method: str, path: str, actor: Actor) -> PeerAnswer | None:
         if not node.url:
             return None
-        url = f"{node.url.rstrip('/')}{PREFIX}{quote(path)}?node=own"
         headers = {ACTOR_HEADER: format_actor(actor)}
         try:
+            url = URL(f"{node.url.rstrip('/')}{path}?node=own", encoded=True)
             async with self._session.request(method, url, headers=headers, allow_redirects=False) as response:
                 body = orjson.loads(await response.read()) if response.status in _ANSWERS else None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             log.info("node_not_asked", node=node.id, error=str(error) or type(error).__name__)
             return None
         return PeerAnswer(response.status, body) if isinstance(body, dict) else None
+
+
+def build_path(segments: Sequence[str]) -> str:
+    """Return the path of what a node is asked, in which each of ``segments`` stays one. Raises ``NotFound``.
+
+    A segment may come from a client, and the node is asked with the admin token.
+    """
+    if not {"", ".", ".."}.isdisjoint(segments):
+        raise NotFound("A name cannot be empty or consist of dots", should_retry=False)
+    return "/".join((PREFIX, *(quote(segment, safe="") for segment in segments)))
 
 
 def parse_cancel(name: str) -> tuple[str, Actor]:

@@ -20,7 +20,7 @@ def open_peers(services: Services, admin: AdminServices, node: ClusterNode, stac
     services.active_requests.node = node.id
 
     async def ask(scope: int | None) -> tuple[list[Fields], tuple[str, ...]]:
-        answers = await peers.ask_all("GET", "/running", Actor("token", scope=scope))
+        answers = await peers.ask_all("GET", ("running",), Actor("token", scope=scope))
         return answers.list_items(), answers.unanswered
 
     admin.active_feed.ask = ask

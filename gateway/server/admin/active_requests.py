@@ -16,7 +16,7 @@ from gateway.domain.request_log import is_request_id
 from gateway.error_status import STATUS
 from gateway.errors import ClientDisconnected, Conflict, GatewayError, NotFound, StoreUnavailable
 from gateway.server.admin.activity_feed import merge_calls
-from gateway.server.admin.asked import ALONE, find_actor, is_asked_alone
+from gateway.server.admin.asked import ALONE, is_asked_alone
 from gateway.server.admin.io import respond_json
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.context import ACTOR, SERVICES, Services
@@ -39,10 +39,10 @@ async def list_running(request: web.Request) -> web.Response:
     In a cluster every node is asked: `unanswered` has the ids of those that did not answer within a second. `node` is
     for administrators.
     """
-    services, now, actor = request.app[SERVICES], asyncio.get_running_loop().time(), find_actor(request)
+    services, now, actor = request.app[SERVICES], asyncio.get_running_loop().time(), request[ACTOR]
     calls, unanswered = services.active_requests.list_calls(actor.scope, now), tuple[str, ...]()
     if services.admin.peers is not None and not is_asked_alone(request):
-        answers = await services.admin.peers.ask_all("GET", "/running", actor)
+        answers = await services.admin.peers.ask_all("GET", ("running",), actor)
         calls, unanswered = merge_calls(calls, answers.list_items()), answers.unanswered
     return respond_json({"object": "list", "data": calls, "unanswered": unanswered})
 
@@ -92,7 +92,7 @@ async def cancel_running(request: web.Request) -> web.Response:
     In a cluster the node that has it cancels it. If no node that answered has it, the `unanswered` ones are notified,
     and `cancelled` is false: whether one of them has it is not known.
     """
-    services, actor = request.app[SERVICES], find_actor(request)
+    services, actor = request.app[SERVICES], request[ACTOR]
     request_id, peers = request.match_info["id"], services.admin.peers
     if peers is not None and request_id not in services.active_requests.calls and not is_asked_alone(request):
         return respond_json(await cancel_elsewhere(peers, request_id, actor))
@@ -116,14 +116,17 @@ async def cancel_here(services: Services, request_id: str, actor: Actor) -> None
 
 async def cancel_elsewhere(peers: "Peers", request_id: str, actor: Actor) -> dict[str, Any]:
     """Have the node that has it cancel an active request. Raises ``NotFound``, ``Conflict``, ``StoreUnavailable``."""
-    answers = await peers.ask_all("POST", f"/running/{request_id}/cancel", actor)
+    missing = NotFound(f"No request under way has the id {request_id[:64]!r}", should_retry=False)
+    if not is_request_id(request_id):  # it would be part of a path that the others are asked for
+        raise missing
+    answers = await peers.ask_all("POST", ("running", request_id, "cancel"), actor)
     for answer in answers.found.values():
         if answer.status == CONFLICT:
             raise Conflict(answer.error, should_retry=False)
         if answer.body.get("cancelled"):
             return {"id": request_id, "cancelled": True, "unanswered": []}
-    if not answers.unanswered or not is_request_id(request_id):
-        raise NotFound(f"No request under way has the id {request_id[:64]!r}", should_retry=False)
+    if not answers.unanswered:
+        raise missing
     peers.notify_cancel(request_id, actor)
     return {"id": request_id, "cancelled": False, "unanswered": answers.unanswered}
 

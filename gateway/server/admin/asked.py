@@ -1,10 +1,8 @@
-"""What one node of a cluster asks another, on behalf of an actor: the query parameter and the header of it."""
+"""What one node of a cluster asks another: the query parameter of it."""
 
 from aiohttp import web
 
-from gateway.domain.audit_log import Actor
 from gateway.errors import NotFound
-from gateway.server.actor_header import ACTOR_HEADER, parse_actor
 from gateway.server.admin.io import respond_json
 from gateway.server.admin.operation import Query
 from gateway.server.context import ACTOR, SERVICES
@@ -19,14 +17,8 @@ def is_asked_alone(request: web.Request) -> bool:
     return request.query.get("node") == OWN
 
 
-def find_actor(request: web.Request) -> Actor:
-    """Return the actor on whose behalf a node asks; else the request's own. Raises ``InvalidRequest``."""
-    actor, header = request[ACTOR], request.headers.get(ACTOR_HEADER)
-    return actor if header is None or actor.kind != "token" else parse_actor(header)
-
-
-async def ask_named_node(request: web.Request, path: str) -> web.Response | None:
-    """Return what the node that the query names answers at ``path``; None if that is this one.
+async def ask_named_node(request: web.Request, *path: str) -> web.Response | None:
+    """Return what the node that the query names answers at the segments of ``path``; None if that is this one.
 
     Raises ``NotFound``, ``Overloaded``, ``StoreUnavailable``.
     """

@@ -9,6 +9,7 @@ from aiohttp.typedefs import Handler
 from gateway.domain.audit_log import Actor
 from gateway.domain.member import Forbidden, SignedOut, may
 from gateway.errors import InvalidApiKey, InvalidRequest
+from gateway.server.actor_header import ACTOR_HEADER, parse_actor
 from gateway.server.admin.operation import OPERATIONS
 from gateway.server.client_ip import find_client_ip
 from gateway.server.context import ACTOR, SERVICES, SIGNED
@@ -21,9 +22,10 @@ MAX_CHANGE_BYTES = 1024 * 1024
 
 @web.middleware
 async def require_access(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Identify the actor: the bearer of the admin token, or a signed-in member.
+    """Identify the actor: the bearer of the admin token, or whom it asks on behalf of, or a signed-in member.
 
-    Raises ``InvalidApiKey``, ``SignedOut`` or ``Forbidden`` if the operation is not open to the actor.
+    Raises ``InvalidApiKey``, ``SignedOut`` or ``Forbidden`` if the operation is not open to the actor, and
+    ``InvalidRequest`` for two tokens and for what is no actor.
     """
     resource = request.match_info.route.resource
     operation = None if resource is None else request.app[OPERATIONS].get((request.method, resource.canonical))
@@ -35,7 +37,8 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
         except InvalidApiKey:
             await delay_unknown_key(request)
             raise
-        request[ACTOR] = Actor("token", address=address)
+        header = request.headers.get(ACTOR_HEADER)
+        request[ACTOR] = Actor("token", address=address) if header is None else parse_actor(header)
     elif access == "anyone":
         check_own_page(request)
     else:

@@ -183,7 +183,7 @@ async def list_channels(request: web.Request) -> web.Response:
 
     Each node of a cluster has its own figures and circuits of a channel: those of the others have to be asked for.
     """
-    if (answer := await ask_named_node(request, "/channels")) is not None:
+    if (answer := await ask_named_node(request, "channels")) is not None:
         return answer
     return respond_list(request.app[SERVICES].routing.channels.list_channels())
 
@@ -199,7 +199,7 @@ async def add_channel(request: web.Request) -> web.Response:
 
 async def get_channel(request: web.Request) -> web.Response:
     """Get a channel and the models that it offers."""
-    if (answer := await ask_named_node(request, f"/channels/{request.match_info['name']}")) is not None:
+    if (answer := await ask_named_node(request, "channels", request.match_info["name"])) is not None:
         return answer
     services = request.app[SERVICES]
     channel = services.routing.channels.get(request.match_info["name"])

@@ -24,7 +24,7 @@ async def get_health(request: web.Request) -> web.Response:
 
     Each node of a cluster has its own state; `node` is its id.
     """
-    if (answer := await ask_named_node(request, "/health")) is not None:
+    if (answer := await ask_named_node(request, "health")) is not None:
         return answer
     services, connection, now = request.app[SERVICES], request.protocol, time.monotonic()
     monitor, storage = services.admin.monitor, services.storage
