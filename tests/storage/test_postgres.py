@@ -208,6 +208,29 @@ async def test_a_reader_cannot_write_and_a_standby_is_not_writable(url: str) -> 
     await standby.close()
 
 
+@pytest.mark.parametrize("wanted", ["primary", "read-write", "any"])
+async def test_the_server_that_the_address_asks_for_is_used_for_reads_and_writes(url: str, wanted: str) -> None:
+    database = await open_database(f"{url}?target_session_attrs={wanted}")
+    await database.check_writable()
+    for read in (database.read, database.read_long, database.read_first):
+        assert (await read(text("SHOW transaction_read_only")))[0][0] == "on"
+        with pytest.raises(StoreUnavailable):
+            await read(text("DELETE FROM accounts"))
+    await database.close()
+
+
+async def test_the_names_of_connections_are_not_the_addresses(url: str) -> None:
+    """Those of a node that is dead are found by them, and ended."""
+    database = await open_database(f"{url}?application_name=billing&statement_timeout=7s")
+    name, limit = text("SHOW application_name"), text("SHOW statement_timeout")
+    assert (await database.read(name))[0][0].startswith("gateway ")
+    assert (await database.read(limit))[0][0] == "7s"
+    node = await Address(f"{url}?application_name=billing", "0123456789abcdef").connect()
+    assert (await node.fetchval("SHOW application_name")).startswith("gateway node 0123456789abcdef ")
+    node.terminate()
+    await database.close()
+
+
 async def test_the_database_is_measured(url: str) -> None:
     database = await open_database(url)
     size = await database.measure()

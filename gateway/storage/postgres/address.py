@@ -12,11 +12,14 @@ CONNECT_S = 3.0
 NODE = "gateway node "
 """How the names of all connections of a node begin; its id and a space follow."""
 _CONFIGURATIONS = "SELECT id, config_digest FROM nodes WHERE state = 'live' ORDER BY id"
+_READ_ONLY = "SET default_transaction_read_only = on"
 _KEEP_ALIVE = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
 
 
 class Address:
     """The address in ``store.url``. Its options take precedence over the gateway's settings of a connection.
+
+    The name of a connection (``application_name``) is the gateway's own: nodes find each other's connections by it.
 
     Args:
         url: of the database.
@@ -40,9 +43,20 @@ class Address:
         Raises asyncpg's errors, ``OSError`` and ``ValueError``.
         """
         # Compiled plans pay for statements of seconds; none of ours is.
-        wanted = {"application_name": self.user, "jit": "off", **_KEEP_ALIVE, **settings}
+        wanted = {"jit": "off", **_KEEP_ALIVE, **settings}
         own = {name: value for name, value in wanted.items() if name not in self._options}
+        own["application_name"] = settings.get("application_name", self.user)
         return await asyncpg.connect(dsn=self._url, timeout=CONNECT_S, server_settings=own)
+
+    async def connect_reader(self, **settings: str) -> asyncpg.Connection:
+        """Open a connection that refuses every write. Otherwise as ``connect``."""
+        connection = await self.connect(**settings)
+        try:  # a setting from the start would be taken for that of a server which is not "read-write"
+            await connection.execute(_READ_ONLY, timeout=CONNECT_S)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
 
 
 def describe_url(url: str) -> str:

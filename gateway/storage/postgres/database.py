@@ -60,10 +60,10 @@ class PostgresDatabase(Database):
     def __init__(self, address: Address, user: DatabaseUser) -> None:
         super().__init__(address.name)
         self._writer = _make_engine(address, 1)
-        self._reader = _make_engine(address, READERS, default_transaction_read_only="on")
-        long = {"default_transaction_read_only": "on", "statement_timeout": f"{LONG_READ_S:.0f}s"}
-        self._long_reader = _make_engine(address, LONG_READERS, LONG_READ_S, **long)
-        self._first_reader = _make_engine(address, 1, default_transaction_read_only="on")
+        self._reader = _make_engine(address, READERS, read_only=True)
+        long = {"statement_timeout": f"{LONG_READ_S:.0f}s"}
+        self._long_reader = _make_engine(address, LONG_READERS, LONG_READ_S, read_only=True, **long)
+        self._first_reader = _make_engine(address, 1, read_only=True)
         self._user = user
         self._lock = asyncio.Lock()
         self._size = StoreSize(0)
@@ -251,12 +251,16 @@ async def _touch(connection: AsyncConnection) -> None:
         raise StoreUnavailable("The gateway's store is a standby that cannot be written to", retry_after_s=5)
 
 
-def _make_engine(address: Address, size: int, wait_s: float = 5.0, **settings: str) -> AsyncEngine:
+def _make_engine(
+    address: Address, size: int, wait_s: float = 5.0, *, read_only: bool = False, **settings: str
+) -> AsyncEngine:
     """Return an engine whose connections have these ``settings`` of the server; a caller waits ``wait_s`` for one."""
     bounds = {"statement_timeout": "10s", "lock_timeout": f"{LOCK_S:.0f}s", "idle_in_transaction_session_timeout": "5s"}
 
+    open_one = address.connect_reader if read_only else address.connect
+
     async def connect(**_: Any) -> Any:
-        return await address.connect(**{**bounds, **settings})
+        return await open_one(**{**bounds, **settings})
 
     return create_async_engine(
         "postgresql+asyncpg://",
@@ -265,7 +269,7 @@ def _make_engine(address: Address, size: int, wait_s: float = 5.0, **settings: s
         max_overflow=0,
         pool_timeout=wait_s,
         # A reader executes one statement at a time, which sees one state without a transaction around it.
-        isolation_level="AUTOCOMMIT" if settings else "READ COMMITTED",
+        isolation_level="AUTOCOMMIT" if read_only else "READ COMMITTED",
     )
 
 
