@@ -2,6 +2,7 @@
 
 import hashlib
 from contextlib import AsyncExitStack
+from functools import partial
 
 import attrs
 
@@ -19,7 +20,7 @@ from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import open_address
 from gateway.storage.postgres.node_session import NodeSession
 from gateway.storage.schema import REVISION
-from gateway.storage.shared_secrets import share_secrets
+from gateway.storage.shared_secrets import check_shared, share_secrets
 
 _OWN = frozenset({"server", "store", "cluster"})
 """Sections that may differ between the nodes of a cluster."""
@@ -30,11 +31,13 @@ async def open_node(
 ) -> tuple[Database, ClusterNode, FencedWriteQueue]:
     """Open the database and register. From then on the services use the clock of the store.
 
-    While ``starting`` is open no other node starts. Raises ``DatabaseStartupError``, ``StoreUnavailable``.
+    While ``starting`` is open no other node starts. A node that does not fit writes nothing.
+
+    Raises ``DatabaseStartupError``, ``DataFolderDamaged``, ``StoreUnavailable``.
     """
     options = services.options
     _check_allowed(options)
-    config = options.config
+    config, master_key = options.config, bytes.fromhex(options.config.store.master_key)
     own = Node(
         options.folder.node_id(),
         url=await find_own_url(config),
@@ -44,7 +47,8 @@ async def open_node(
     )
     address = Address(config.store.url, own.id)
     session = NodeSession(address, own)
-    database = await open_address(address, session)
+    check = partial(check_shared, folder=options.folder, database=address.name, master_key=master_key)
+    database = await open_address(address, session, check)
     stack.push_async_callback(database.close)
     queue, clock = FencedWriteQueue(), StoreClock(options.clock, read_boot_time)
     node = ClusterNode(session, queue, clock)
@@ -52,7 +56,7 @@ async def open_node(
     stack.push_async_callback(node.close)
     await node.open()
     await starting.enter_async_context(session.start_alone())
-    await share_secrets(options.folder, database, bytes.fromhex(config.store.master_key))
+    await share_secrets(options.folder, database, master_key)
     services.options, services.clock = attrs.evolve(options, clock=clock.now), clock.now
     return database, node, queue
 

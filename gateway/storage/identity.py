@@ -52,10 +52,25 @@ async def check_secrets(
     found = _find_fingerprints(folder, given, {name for name in renew if name not in given})
     foreign = [name for name in SECRETS if name not in renew and known.get(name, found[name]) != found[name]]
     if foreign:
-        raise DataFolderDamaged(_tell_foreign(folder, database, foreign, given))
+        raise DataFolderDamaged(_tell_foreign(folder, database.name, foreign, given))
     if found != known:
         await database.write(lambda connection: _record(connection, found))
         log.info("store_identified", path=str(folder.path))
+
+
+def check_known(folder: DataFolder, database: str, known: Mapping[str, str], master_key: bytes) -> None:
+    """Raise ``DataFolderDamaged`` if a secret is not the one with the fingerprint that is ``known`` to ``database``.
+
+    ``master_key`` is used in place of the file. Nothing is created.
+    """
+    given = {MASTER: master_key}
+    foreign = [
+        name
+        for name in SECRETS
+        if name in known and fingerprint(name, given.get(name) or folder.secret(name)) != known[name]
+    ]
+    if foreign:
+        raise DataFolderDamaged(_tell_foreign(folder, database, foreign, given))
 
 
 def _check_first_use(folder: DataFolder, database: Database) -> None:
@@ -93,11 +108,11 @@ async def _record(connection: AsyncConnection, found: Mapping[str, str]) -> None
     await connection.execute(insert(fingerprints), rows)
 
 
-def _tell_foreign(folder: DataFolder, database: Database, names: list[str], given: Mapping[str, bytes]) -> str:
+def _tell_foreign(folder: DataFolder, database: str, names: list[str], given: Mapping[str, bytes]) -> str:
     changed = ", ".join("the setting store.master_key" if name in given else str(folder.path / name) for name in names)
     lost = "; ".join(SECRETS[name] for name in names)
     return (
-        f"The database {database.name} was made with other secrets: {changed} "
+        f"The database {database} was made with other secrets: {changed} "
         f"{'is' if len(names) == 1 else 'are'} not what it knows. Either belongs to another data folder, or was "
         f"changed. With these, {lost}. Restore the database and the files beside it from one backup. If there is "
         f"none, 'gateway serve{''.join(f' --renew-secret {name}' for name in names)}' goes on with what is there"

@@ -6,15 +6,17 @@ if it has others: with them no API key would be recognised, and links and webhoo
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 
 import structlog
-from sqlalchemy import text
+from sqlalchemy import inspect, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.storage.data_folder import ADMIN_TOKEN, SECRETS, DataFolder, DataFolderDamaged
 from gateway.storage.database import Database
 from gateway.storage.encryption import DecryptionFailed, SecretBox
-from gateway.storage.identity import MASTER, check_secrets
+from gateway.storage.identity import MASTER, check_known, check_secrets
+from gateway.storage.schema import fingerprints
 
 SHARED = (*(name for name in SECRETS if name != MASTER), ADMIN_TOKEN)
 _PROOF = "proof"
@@ -25,6 +27,20 @@ _ADD = text("INSERT INTO cluster (name, value) VALUES (:name, :value)")
 log = structlog.stdlib.get_logger(__name__)
 
 
+async def check_shared(connection: AsyncConnection, folder: DataFolder, database: str, master_key: bytes) -> None:
+    """Raise ``DataFolderDamaged`` if ``folder`` or the master key does not fit the database; write nothing.
+
+    Before the first node starts, the database has at most the fingerprints of one gateway. It may be of an earlier
+    version.
+    """
+    tables = set(await connection.run_sync(lambda each: inspect(each).get_table_names()))
+    if "cluster" in tables and (rows := (await connection.execute(_READ)).all()):
+        _open_shared({row.name: bytes(row.value) for row in rows}, folder, database, master_key)
+    elif fingerprints.name in tables:
+        known = {row.name: row.fingerprint for row in await connection.execute(select(fingerprints))}
+        check_known(folder, database, known, master_key)
+
+
 async def share_secrets(folder: DataFolder, database: Database, master_key: bytes) -> None:
     """Give ``folder`` the secrets of the cluster, or the cluster those of ``folder``. No other node starts meanwhile.
 
@@ -32,39 +48,47 @@ async def share_secrets(folder: DataFolder, database: Database, master_key: byte
         DataFolderDamaged: the master key or a file of the folder is not the cluster's; nothing was written.
         StoreUnavailable: the database does not answer.
     """
-    box, proof = SecretBox(master_key).derive(_PURPOSE), _prove(master_key)
     stored: dict[str, bytes] = {row.name: bytes(row.value) for row in await database.read(_READ)}
     if not stored:
         await check_secrets(folder, database, master_key=master_key)
-        await database.write(lambda connection: _bring_in(connection, folder, box, proof))
+        await database.write(lambda connection: _bring_in(connection, folder, master_key))
         log.info("secrets_shared", path=str(folder.path))
         return
-    if not hmac.compare_digest(stored.get(_PROOF, b""), proof):
-        raise DataFolderDamaged(
-            f"store.master_key is not the one that the other nodes on the database {database.name} have. Give every "
-            "node the same"
-        )
-    try:
-        shared = {name: box.open(stored[name], about=name) for name in SHARED}
-    except (DecryptionFailed, KeyError):
-        raise DataFolderDamaged(
-            f"The secrets that nodes share in the database {database.name} were changed. Restore it from a backup"
-        ) from None
-    for name in SHARED:
-        path = folder.path / name
-        if name != ADMIN_TOKEN and path.exists() and path.read_bytes() != shared[name]:
-            raise DataFolderDamaged(
-                f"{path} is not the one that the other nodes on the database {database.name} have. Start this node "
-                "with an empty data folder (--data)"
-            )
-    for name, secret in shared.items():
+    for name, secret in _open_shared(stored, folder, database.name, master_key).items():
         path = folder.path / name
         if not path.exists() or path.read_bytes() != secret:
             folder.put_secret(name, secret)
 
 
-async def _bring_in(connection: AsyncConnection, folder: DataFolder, box: SecretBox, proof: bytes) -> None:
-    rows = [{"name": _PROOF, "value": proof}]
+def _open_shared(
+    stored: Mapping[str, bytes], folder: DataFolder, database: str, master_key: bytes
+) -> Mapping[str, bytes]:
+    """Return the secrets of the cluster by their names. Raises ``DataFolderDamaged`` if what this node has differs."""
+    if not hmac.compare_digest(stored.get(_PROOF, b""), _prove(master_key)):
+        raise DataFolderDamaged(
+            f"store.master_key is not the one that the other nodes on the database {database} have. Give every "
+            "node the same"
+        )
+    box = SecretBox(master_key).derive(_PURPOSE)
+    try:
+        shared = {name: box.open(stored[name], about=name) for name in SHARED}
+    except (DecryptionFailed, KeyError):
+        raise DataFolderDamaged(
+            f"The secrets that nodes share in the database {database} were changed. Restore it from a backup"
+        ) from None
+    for name in SHARED:
+        path = folder.path / name
+        if name != ADMIN_TOKEN and path.exists() and path.read_bytes() != shared[name]:
+            raise DataFolderDamaged(
+                f"{path} is not the one that the other nodes on the database {database} have. Start this node "
+                "with an empty data folder (--data)"
+            )
+    return shared
+
+
+async def _bring_in(connection: AsyncConnection, folder: DataFolder, master_key: bytes) -> None:
+    box = SecretBox(master_key).derive(_PURPOSE)
+    rows = [{"name": _PROOF, "value": _prove(master_key)}]
     for name in SHARED:
         secret = folder.admin_token().encode() if name == ADMIN_TOKEN else folder.secret(name)
         rows.append({"name": name, "value": box.seal(secret, about=name)})

@@ -1,15 +1,23 @@
 """Nodes of a cluster have the same secrets; a folder or master key that does not fit is refused."""
 
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
+import asyncpg
 import pytest
 from sqlalchemy import text
 
-from gateway.storage.data_folder import DataFolder, DataFolderDamaged
-from gateway.storage.database import Database, open_database
+from gateway.domain.node import Node
+from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged
+from gateway.storage.database import Database, DatabaseStartupError, open_database
+from gateway.storage.identity import MASTER as MASTER_FILE
 from gateway.storage.identity import check_secrets
-from gateway.storage.shared_secrets import SHARED, share_secrets
+from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.database import open_address
+from gateway.storage.postgres.node_session import NodeSession
+from gateway.storage.schema import REVISION
+from gateway.storage.shared_secrets import SHARED, check_shared, share_secrets
 from tests.support.postgres import SharedPostgres
 
 MASTER, OTHER = bytes(range(32)), bytes(range(1, 33))
@@ -88,6 +96,45 @@ async def test_another_master_key_and_other_files_are_refused_and_stay(
     with pytest.raises(DataFolderDamaged, match=r"webhook\.key is not the one"):
         await share_secrets(foreign, database, MASTER)
     assert read_files(foreign) == {"webhook.key": OTHER}
+
+
+@pytest.mark.parametrize("is_cluster", [True, False], ids=["cluster", "one gateway"])
+async def test_a_node_that_does_not_fit_neither_migrates_nor_registers(
+    shared_postgres: SharedPostgres, open_folder: OpenFolder, *, is_cluster: bool
+) -> None:
+    url, first, foreign = await shared_postgres.empty(), open_folder("first"), open_folder("foreign")
+    database = await open_database(url)
+    await (share_secrets(first, database, MASTER) if is_cluster else check_secrets(first, database, master_key=MASTER))
+    await database.close()
+
+    async def start(folder: DataFolder, master_key: bytes) -> None:
+        address = Address(url, "0123456789abcdef")
+        check = partial(check_shared, folder=folder, database=address.name, master_key=master_key)
+        await open_address(address, NodeSession(address, Node("0123456789abcdef")), check)
+
+    observer = await asyncpg.connect(url)
+    await observer.execute("UPDATE alembic_version SET version_num = '0021'")  # to migrate it again fails
+    try:
+        before = await read_everything(observer)
+        with pytest.raises(DataFolderDamaged, match=r"store\.master_key"):
+            await start(first, OTHER)
+        for name in SECRETS.keys() - {MASTER_FILE}:
+            (foreign.path / name).write_bytes(OTHER if name == "pepper" else first.secret(name))
+        with pytest.raises(DataFolderDamaged, match="foreign/pepper is not"):
+            await start(foreign, MASTER)
+        assert await read_everything(observer) == before
+        with pytest.raises(DatabaseStartupError, match="already exists"):
+            await start(first, MASTER)
+    finally:
+        await observer.execute("UPDATE alembic_version SET version_num = $1", REVISION)
+        await observer.close()
+
+
+async def read_everything(connection: asyncpg.Connection) -> list[tuple[str, str]]:
+    """All rows of all tables."""
+    names = await connection.fetch("SELECT relname FROM pg_stat_user_tables ORDER BY relname")
+    rows = "SELECT '{0}', (SELECT array_agg(t ORDER BY t::text)::text FROM {0} t)"
+    return [tuple(row) for row in await connection.fetch(" UNION ALL ".join(rows.format(name) for (name,) in names))]
 
 
 @pytest.mark.parametrize(

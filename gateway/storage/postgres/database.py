@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from gateway.domain.audit_log import AuditRow
 from gateway.errors import StoreUnavailable
 from gateway.storage import schema
+from gateway.storage.data_folder import DataFolderDamaged
 from gateway.storage.database import Database, DatabaseStartupError, RowRefused, StoreSize
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.functions import create_functions
@@ -25,6 +26,8 @@ from gateway.storage.row_mapping import build_audit
 from gateway.storage.schema_upgrade import upgrade_schema
 
 T = TypeVar("T")
+Check = Callable[[AsyncConnection], Awaitable[None]]
+"""Reads a database that may be of an earlier version, or empty."""
 
 READERS = 4
 WORK_S = 15.0
@@ -70,12 +73,17 @@ class PostgresDatabase(Database):
         self._measured_s = -_MEASURED_EVERY_S
         event.listen(self._writer.sync_engine, "before_cursor_execute", _mend_parameters, retval=True, named=True)
 
-    async def migrate(self) -> None:
-        """Bring the schema up to date. Raises ``DatabaseStartupError``, SQLAlchemy's errors and ``OSError``."""
+    async def migrate(self, check: Check | None = None) -> None:
+        """Bring the schema up to date, unless ``check`` raises.
+
+        Raises ``DatabaseStartupError``, SQLAlchemy's errors, ``OSError``, and what ``check`` raises.
+        """
         async with self._writer.begin() as connection:
             await connection.execute(text("SET LOCAL statement_timeout = 0"))
             await connection.execute(text("SET LOCAL lock_timeout = 0"))
             await connection.execute(WRITE_ALONE)  # another node may be migrating it
+            if check is not None:
+                await check(connection)
             if await upgrade_schema(connection, self.name):
                 await widen_columns(connection)
                 await create_functions(connection)
@@ -228,13 +236,16 @@ async def open_postgres(url: str) -> PostgresDatabase:
     return await open_address(address, SoleUser(address))
 
 
-async def open_address(address: Address, user: DatabaseUser) -> PostgresDatabase:
-    """Open a database for ``user`` and bring its schema up to date. Raises ``DatabaseStartupError``."""
+async def open_address(address: Address, user: DatabaseUser, check: Check | None = None) -> PostgresDatabase:
+    """Open a database for ``user`` and bring its schema up to date, unless ``check`` raises ``DataFolderDamaged``.
+
+    Raises ``DatabaseStartupError``, and what ``check`` raises; then nothing was written.
+    """
     database = PostgresDatabase(address, user)
     try:
         await user.hold(wait_s=_START_LOCK_S)
-        await database.migrate()
-    except DatabaseStartupError:
+        await database.migrate(check)
+    except (DatabaseStartupError, DataFolderDamaged):
         await database.close()
         raise
     except (SQLAlchemyError, OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
