@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import asyncpg
+import orjson
 import pytest
 
 from gateway.billing.alone_limiter import WhenDown
@@ -156,6 +157,20 @@ async def test_a_killed_server_stops_nobody_and_learns_what_runs() -> None:
             await limiter.check(subject(Limits(rpm=1_000)))
         assert not await try_take(left, subjects)
         assert not await try_take(right, subjects)
+
+
+async def test_a_node_of_another_version_does_not_replace_the_functions_of_this_one(
+    shared_postgres: SharedPostgres,
+) -> None:
+    url = await (await shared_postgres.get_server()).make_database()  # the functions are left behind
+    clock = "CREATE FUNCTION read_limit_clock_VERSION() RETURNS double precision LANGUAGE sql AS 'SELECT {}::float8'"
+    older, newer = [PostgresLimitServer(url, clock.format(now)) for now in (1, 2)]
+    command = orjson.dumps({"prefix": "p", "node": "n", "token": "t", "replaces": "", "leaves": "1", "names": []})
+    for server in (older, newer, older):
+        await server.connect()
+    assert [orjson.loads(await server.run(command))[3] for server in (older, newer)] == [1, 2]
+    for server in (older, newer):
+        await server.close()
 
 
 async def test_a_crash_of_postgresql_empties_its_tables_and_gateways_say_what_they_run() -> None:

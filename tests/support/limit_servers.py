@@ -25,7 +25,7 @@ LONG_S = 30.0
 """How long a limiter of a test waits for its server: a busy machine is no reason to do without."""
 TEST_CLOCK = "local function read_clock() return tonumber(redis.call('GET', 'test:clock')) end\n"
 TEST_CLOCK_SQL = """
-CREATE OR REPLACE FUNCTION read_limit_clock() RETURNS double precision LANGUAGE sql VOLATILE AS $$
+CREATE FUNCTION read_limit_clock_VERSION() RETURNS double precision LANGUAGE sql VOLATILE AS $$
   SELECT at FROM test_clock
 $$
 """

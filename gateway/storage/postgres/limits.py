@@ -10,11 +10,10 @@ import asyncpg  # type: ignore[import-untyped]
 from gateway.domain.limit_server import LimitServerState
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.address import Address
-from gateway.storage.postgres.limits_sql import CLOCK, FUNCTIONS, LOCK, TABLES
+from gateway.storage.postgres.limits_sql import CLOCK, LOCK, TABLES, build_functions
 
 SWEEP_S = 60.0
 _TRIES = 5
-_DECIDE = "SELECT decide_limits($1::jsonb)::text"
 
 
 class PostgresLimitServer:
@@ -28,7 +27,10 @@ class PostgresLimitServer:
     def __init__(self, url: str, clock: str = CLOCK) -> None:
         self._address = Address(url)
         self.name = self._address.name
-        self._clock = clock
+        version, self._functions = build_functions(clock)
+        self._decide = f"SELECT decide_limits_{version}($1::jsonb)::text"
+        self._sweep = f"SELECT sweep_limits_{version}()"
+        self._has_functions = f"SELECT to_regproc('decide_limits_{version}') IS NOT NULL"
         self._connection: Any = None
         self._sweep_at = 0.0
 
@@ -37,18 +39,21 @@ class PostgresLimitServer:
         try:
             self._connection = await self._address.connect(synchronous_commit="off", statement_timeout="3s")
             async with self._connection.transaction():
+                await self._connection.execute("SET LOCAL synchronous_commit = on")
                 await self._connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
-                for statement in (TABLES, self._clock, *FUNCTIONS):
-                    await self._connection.execute(statement)
+                await self._connection.execute(TABLES)
+                if not await self._connection.fetchval(self._has_functions):
+                    for statement in self._functions:
+                        await self._connection.execute(statement)
         except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise StoreUnavailable(f"{self.name} cannot be used: {error}") from error
 
     async def run(self, command: bytes) -> bytes:
         try:
-            answer = await self._connection.fetchval(_DECIDE, command.decode())
+            answer = await self._connection.fetchval(self._decide, command.decode())
             if time.monotonic() > self._sweep_at:
                 self._sweep_at = time.monotonic() + SWEEP_S
-                await self._connection.execute("SELECT sweep_limits()")
+                await self._connection.execute(self._sweep)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncio.IncompleteReadError) as error:
             raise StoreUnavailable(f"{self.name} cannot be used: {error}") from error
         return str(answer).encode()

@@ -2,7 +2,13 @@
 
 The tables are not logged: a crash of the server empties them, as it does Valkey's. Rows of subjects are made and locked
 in the order of their names, so that two commands never wait for each other.
+
+The names of the functions end with a digest of all of them: while a cluster is upgraded, nodes of two versions use one
+database, and none replaces what another one calls. Those of former versions stay.
 """
+
+import hashlib
+from collections.abc import Sequence
 
 from gateway.domain.limit_server import ALIVE_S, EPOCH_S
 
@@ -26,13 +32,13 @@ CREATE UNLOGGED TABLE IF NOT EXISTS limit_state (one boolean PRIMARY KEY DEFAULT
 """
 
 CLOCK = """
-CREATE OR REPLACE FUNCTION read_limit_clock() RETURNS double precision LANGUAGE sql VOLATILE AS $$
+CREATE FUNCTION read_limit_clock_VERSION() RETURNS double precision LANGUAGE sql VOLATILE AS $$
   SELECT extract(epoch FROM clock_timestamp() - to_timestamp(START_OF_2026))::double precision
 $$
 """.replace("START_OF_2026", str(EPOCH_S))
 
 _WAIT = """
-CREATE OR REPLACE FUNCTION find_limit_wait(_tat double precision, _limit double precision, _burst double precision,
+CREATE FUNCTION find_limit_wait_VERSION(_tat double precision, _limit double precision, _burst double precision,
   _cost double precision, _now double precision) RETURNS double precision LANGUAGE sql IMMUTABLE AS $$
   SELECT CASE WHEN _tat <= _now THEN 0
     WHEN _tat - _now - CASE WHEN _cost < _burst THEN (_burst - _cost) * 60 / _limit ELSE 0 END > 1e-6
@@ -41,7 +47,7 @@ $$
 """
 
 _CHANGE = """
-CREATE OR REPLACE FUNCTION change_limit(_tat double precision, _old double precision, _new double precision,
+CREATE FUNCTION change_limit_VERSION(_tat double precision, _old double precision, _new double precision,
   _now double precision) RETURNS double precision LANGUAGE sql IMMUTABLE AS $$
   SELECT CASE WHEN _old = 0 OR _new <= _old THEN _tat ELSE _now + (_tat - _now) * _old / _new END
 $$
@@ -49,7 +55,7 @@ $$
 
 # A gateway that is not heard from any more runs nothing.
 _OTHERS = """
-CREATE OR REPLACE FUNCTION count_others_running(_prefix text, _name text, _node text, _now double precision)
+CREATE FUNCTION count_others_running_VERSION(_prefix text, _name text, _node text, _now double precision)
 RETURNS double precision LANGUAGE sql STABLE AS $$
   SELECT coalesce(sum(r.running), 0)::double precision FROM limit_running r
     JOIN limit_nodes n ON n.prefix = _prefix AND n.node = r.node AND n.seen > _now - ALIVE_S
@@ -58,7 +64,7 @@ $$
 """.replace("ALIVE_S", str(ALIVE_S))
 
 _DECIDE = """
-CREATE OR REPLACE FUNCTION decide_limits(_command jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+CREATE FUNCTION decide_limits_VERSION(_command jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
   _prefix text := _command ->> 'prefix'; _node text := _command ->> 'node';
   _state text; _known integer; _nodes integer; _now double precision;
@@ -78,7 +84,7 @@ BEGIN
     INSERT INTO limit_buckets (name) SELECT unnest(_names) ON CONFLICT DO NOTHING;
     PERFORM 1 FROM limit_buckets WHERE name = ANY (_names) ORDER BY name FOR UPDATE;
   END IF;
-  _now := read_limit_clock();
+  _now := read_limit_clock_VERSION();
   SELECT count(*) INTO _known FROM limit_nodes WHERE prefix = _prefix AND node = _node AND seen > _now - ALIVE_S;
   IF _command ->> 'replaces' <> '' THEN
     DELETE FROM limit_nodes WHERE prefix = _prefix AND node <> _node AND starts_with(node, _command ->> 'replaces');
@@ -93,7 +99,7 @@ BEGIN
       array_agg(b.requests_limit ORDER BY a.o),
       array_agg(greatest(b.tokens, CASE WHEN b.tokens_limit = 0 THEN _now ELSE b.tokens END) ORDER BY a.o),
       array_agg(b.tokens_limit ORDER BY a.o),
-      array_agg(CASE WHEN _mine[a.o] >= 0 THEN count_others_running(_prefix, a.name, _node, _now) ELSE 0 END
+      array_agg(CASE WHEN _mine[a.o] >= 0 THEN count_others_running_VERSION(_prefix, a.name, _node, _now) ELSE 0 END
         ORDER BY a.o)
       INTO _r, _rl, _t, _tl, _others
       FROM unnest(_names) WITH ORDINALITY AS a (name, o) JOIN limit_buckets b ON b.name = a.name;
@@ -114,19 +120,20 @@ BEGIN
       _l := _command -> 'limits' -> (_n - 1); _i := _l -> 0;
       _limit := _l -> 1;
       IF _limit > 0 AND _limit <> _rl[_i] THEN
-        _r[_i] := change_limit(_r[_i], _rl[_i], _limit, _now); _rl[_i] := _limit;
+        _r[_i] := change_limit_VERSION(_r[_i], _rl[_i], _limit, _now); _rl[_i] := _limit;
       END IF;
       IF _kind = 2 AND (_l -> 4)::integer > 0 AND _mine[_i] + _others[_i] >= (_l -> 4)::integer THEN
         _passed := false;
       END IF;
-      IF _kind > 0 AND _limit > 0 AND find_limit_wait(_r[_i], _limit, (_l -> 2)::double precision, 1, _now) > 0 THEN
+      IF _kind > 0 AND _limit > 0
+        AND find_limit_wait_VERSION(_r[_i], _limit, (_l -> 2)::double precision, 1, _now) > 0 THEN
         _passed := false;
       END IF;
       _limit := _l -> 3;
       IF _limit > 0 AND _limit <> _tl[_i] THEN
-        _t[_i] := change_limit(_t[_i], _tl[_i], _limit, _now); _tl[_i] := _limit;
+        _t[_i] := change_limit_VERSION(_t[_i], _tl[_i], _limit, _now); _tl[_i] := _limit;
       END IF;
-      IF _kind > 0 AND _limit > 0 AND find_limit_wait(_t[_i], _limit, _limit, _tokens, _now) > 0 THEN
+      IF _kind > 0 AND _limit > 0 AND find_limit_wait_VERSION(_t[_i], _limit, _limit, _tokens, _now) > 0 THEN
         _passed := false;
       END IF;
     END LOOP;
@@ -169,8 +176,8 @@ END $$
 
 # An hour past its rest a bucket is forgotten; so are the requests of a gateway that has been silent for a day.
 _SWEEP = """
-CREATE OR REPLACE FUNCTION sweep_limits() RETURNS void LANGUAGE plpgsql AS $$
-DECLARE _now double precision := read_limit_clock();
+CREATE FUNCTION sweep_limits_VERSION() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _now double precision := read_limit_clock_VERSION();
 BEGIN
   DELETE FROM limit_buckets WHERE name IN (SELECT name FROM limit_buckets
     WHERE greatest(requests, tokens) < _now - 3600 ORDER BY name LIMIT 1000 FOR UPDATE SKIP LOCKED);
@@ -180,5 +187,12 @@ BEGIN
 END $$
 """
 
-FUNCTIONS = (_WAIT, _CHANGE, _OTHERS, _DECIDE, _SWEEP)
-"""All functions except the clock's."""
+
+def build_functions(clock: str) -> tuple[str, Sequence[str]]:
+    """Return the version of the functions, with which their names end, and the statements that make them.
+
+    ``clock`` makes the function that reads the time.
+    """
+    statements = (clock, _WAIT, _CHANGE, _OTHERS, _DECIDE, _SWEEP)
+    version = hashlib.sha256("".join(statements).encode()).hexdigest()[:12]
+    return version, [statement.replace("VERSION", version) for statement in statements]
