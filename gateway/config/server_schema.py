@@ -221,7 +221,7 @@ class ClusterSection:
         default="",
         metadata=about(
             "where the other nodes reach this gateway and no other one: they ask it for what only it knows. Empty: "
-            "where it listens, unless that is loopback or HTTPS"
+            "where it listens; on loopback only nodes of its machine reach it there, and with HTTPS none"
         ),
     )
     journal: Literal["disk", "store"] = attrs.field(

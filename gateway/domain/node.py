@@ -15,7 +15,7 @@ class Node:
 
     Attributes:
         epoch: how often it has registered: what it wrote as an earlier one no longer counts.
-        url: how operators and the other nodes reach it; empty if that is not known.
+        url: where the other nodes reach it; empty if that is not known, or if those of this machine do not.
         schema: the newest schema that it knows.
         config_digest: of its configuration, without the sections that may differ between nodes.
         beat_age_ms: time since its last beat, by the clock of the store.

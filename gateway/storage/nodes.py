@@ -1,10 +1,17 @@
-"""The nodes of a cluster, as its database has them."""
+"""The nodes of a cluster, as its database has them.
+
+A node that listens on loopback has a URL for the other nodes of its machine: the machine is its fragment.
+"""
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 
 from gateway.domain.node import InForce, Node
 from gateway.storage.database import Database
@@ -35,11 +42,31 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
 async def list_nodes(database: Database) -> Sequence[Node]:
     """Return the nodes that live, are dead, have ended within a day, or have credit set aside; none on SQLite.
 
-    Raises ``StoreUnavailable``.
+    The ``url`` of a node is empty if it is for another machine. Raises ``StoreUnavailable``.
     """
     if database.kind != "postgresql":
         return ()
-    return [Node(**row._mapping) for row in await database.read(_LIST)]  # noqa: SLF001 - its public name
+    return [_build_node(row) for row in await database.read(_LIST)]
+
+
+def keep_on_machine(url: str) -> str:
+    """Return a URL that only nodes of this machine use; empty if the system does not say which one this is."""
+    return f"{url}#{read_machine()}" if read_machine() else ""
+
+
+@cache
+def read_machine() -> str:
+    """Return what identifies the loopback interface of this process: its machine and container; only Linux says it."""
+    try:
+        boot, network = Path("/proc/sys/kernel/random/boot_id").read_text(), Path("/proc/self/ns/net").readlink()
+    except OSError:
+        return ""
+    return hashlib.sha256(f"{boot}{network}".encode()).hexdigest()[:16]
+
+
+def _build_node(row: Row[Any]) -> Node:
+    url, _, machine = row.url.partition("#")
+    return Node(**{**row._mapping, "url": url if machine in {"", read_machine()} else ""})  # noqa: SLF001 - public
 
 
 async def await_in_force(database: Database, wait_s: float = WAIT_S) -> InForce:

@@ -45,14 +45,10 @@ def find_port() -> int:
 
 @asynccontextmanager
 async def start(path: Path, url: str, tables: dict[str, Any], known: Sequence[bool]) -> AsyncIterator[list[Any]]:
-    """A node for each of ``known``: whether the others know where they reach it."""
+    """A node for each of ``known``: whether the others know where they reach it, as nodes of one machine do."""
     nodes = []
     for number, is_known in enumerate(known):
-        port = find_port()
-        node = make_node(path / f"node{number}", url, {
-            **tables, "cluster": {"enabled": True, "url": f"http://127.0.0.1:{port}" if is_known else ""},
-        }, port=port)  # fmt: skip
-        nodes.append(node)
+        nodes.append(make_node(path / f"node{number}", url, tables, port=find_port() if is_known else 0))
     async with AsyncExitStack() as stack:
         for node in nodes:
             stack.push_async_callback(node.kill)
