@@ -62,7 +62,7 @@ class ClusterNode:
         self._restore: Callable[[], Awaitable[None]] | None = None
         self._incarnation = ""
         self._seen = 0
-        self._stale = False
+        self._stale = self._outdated = False
         self._jobs = JobRunner()
         self.members: Mapping[str, int] = MappingProxyType({})
         self._dead = 0
@@ -174,7 +174,7 @@ class ClusterNode:
 
     async def _run(self) -> None:
         failing = False
-        while True:
+        while not self._outdated:
             try:
                 await self._beat()
                 if failing:
@@ -193,7 +193,7 @@ class ClusterNode:
 
     async def _run_lead(self) -> None:
         """Lead if no other node does; apart from the beats, since freeing what a dead node had claimed takes time."""
-        while True:
+        while not self._outdated:
             try:
                 await self._lead()
             except StoreUnavailable:  # the beat logs it
@@ -209,6 +209,9 @@ class ClusterNode:
         beat = await self._session.beat(seen, self._describe())
         if beat is None:
             await self._come_back()
+            return
+        if beat.oldest > self._session.node.schema:
+            self._end(beat.oldest)
             return
         if self._session.incarnation != self._incarnation:
             await self._bring_back()
@@ -255,6 +258,13 @@ class ClusterNode:
             await self._apply(changes)
             seen = changes[-1].sequence
         return seen
+
+    def _end(self, oldest: str) -> None:
+        """Take no more requests, and beat no more: others take over. What runs ends, and the journal keeps it."""
+        self._outdated = True
+        self._queue.valid_until_s = 0.0
+        self.leadership.leads = False
+        log.error("node_outdated", node=self.owner, schema=self._session.node.schema, needed=oldest)
 
     async def _come_back(self) -> None:
         """Register anew: another node has declared this one dead, and the log may have lost changes since."""

@@ -84,12 +84,14 @@ class Beat:
         live: the ``Node.owner`` of each live node.
         dead: the number of dead ones.
         late: the ids of nodes that have not beaten for some seconds; the leader may declare them dead.
+        oldest: nodes that know only an older schema cannot use the database any longer.
     """
 
     now_ms: int
     live: tuple[str, ...]
     dead: int = 0
     late: frozenset[str] = frozenset()
+    oldest: str = ""
 
 
 @frozen

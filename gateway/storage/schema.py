@@ -26,14 +26,16 @@ from gateway.storage.schema_guards import alerts, fingerprints, kept_responses, 
 from gateway.storage.schema_members import identities, links, members, passkeys, provider_sessions, sessions
 
 __all__ = (
-    "REVISION", "accounts", "alerts", "audit", "batches", "channels", "deliveries", "entries", "files", "fingerprints",
-    "identities", "kept_responses", "keys", "links", "members", "metadata", "passkeys", "provider_sessions", "replays",
-    "requests", "response_owners", "retired", "sessions", "settings", "upload_parts", "uploads", "usage_days",
-    "usage_hours", "video_prompts", "videos",
+    "OLDEST", "REVISION", "accounts", "alerts", "audit", "batches", "channels", "deliveries", "entries", "files",
+    "fingerprints", "identities", "kept_responses", "keys", "links", "members", "metadata", "passkeys",
+    "provider_sessions", "replays", "requests", "response_owners", "retired", "sessions", "settings", "upload_parts",
+    "uploads", "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
 REVISION = "0022"
 """The newest migration; a database at this revision needs none, and Alembic is not imported."""
+OLDEST = "0022"
+"""The oldest schema whose nodes can go on with this one, until they are replaced. Older ones take no more requests."""
 
 accounts = Table(
     "accounts",

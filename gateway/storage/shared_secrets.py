@@ -9,7 +9,7 @@ import hmac
 from collections.abc import Mapping
 
 import structlog
-from sqlalchemy import inspect, select, text
+from sqlalchemy import bindparam, inspect, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.storage.data_folder import ADMIN_TOKEN, SECRETS, DataFolder, DataFolderDamaged
@@ -21,7 +21,9 @@ from gateway.storage.schema import fingerprints
 SHARED = (*(name for name in SECRETS if name != MASTER), ADMIN_TOKEN)
 _PROOF = "proof"
 _PURPOSE = "cluster"
-_READ = text("SELECT name, value FROM cluster WHERE name <> 'incarnation'")
+_READ = text("SELECT name, value FROM cluster WHERE name IN :names").bindparams(
+    bindparam("names", (_PROOF, *SHARED), expanding=True)
+)
 _ADD = text("INSERT INTO cluster (name, value) VALUES (:name, :value)")
 
 log = structlog.stdlib.get_logger(__name__)

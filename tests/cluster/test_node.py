@@ -23,6 +23,7 @@ from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import READERS, open_address
 from gateway.storage.postgres.incarnation import begin_incarnation
 from gateway.storage.postgres.node_session import LATE_MS, NodeSession
+from gateway.storage.schema import OLDEST, REVISION
 from gateway.storage.settings import SettingRepository
 from tests.support.postgres import SharedPostgres
 
@@ -57,7 +58,7 @@ class Nodes:
         self._stack = stack
 
     async def start(self, name: str, *, follow: bool = True, ahead_s: float = 0.0) -> Running:
-        session = NodeSession(Address(self.url, name), Node(name))
+        session = NodeSession(Address(self.url, name), Node(name, schema=REVISION))
         database = await open_address(Address(self.url, name), session)
         self._stack.push_async_callback(database.close)
         queue = FencedWriteQueue()
@@ -177,6 +178,35 @@ async def test_a_buried_node_writes_nothing_until_it_has_registered_again_and_re
     assert (second.reloaded, second.node.owner) == ([2], f"{B}:2")
     await SettingRepository(second.database).put_setting(SETTING)
     assert not await first.session.declare_dead(B, 1), "it has registered again since"
+
+
+async def test_a_node_that_is_too_old_for_the_schema_ends_and_any_other_goes_on(
+    nodes: Nodes, observer: asyncpg.Connection
+) -> None:
+    first = await nodes.start(A)
+    await until(lambda: first.node.leads)
+    await observer.execute("INSERT INTO cluster VALUES ('oldest', $1)", REVISION.encode())
+    beaten = "SELECT beat FROM beats WHERE node = $1"
+    beat = await observer.fetchval(beaten, A)
+    first.session.heard()
+    async with asyncio.timeout(WITHIN_S):
+        while await observer.fetchval(beaten, A) == beat:  # noqa: ASYNC110 - the database has no event of ours
+            await asyncio.sleep(0.01)
+    assert not first.queue.fenced
+    await observer.execute("UPDATE cluster SET value = '9999' WHERE name = 'oldest'")
+    first.session.heard()
+    await until(lambda: first.queue.fenced)
+    assert not first.node.leads
+    beat = await observer.fetchval(beaten, A)
+    first.session.heard()
+    await until(lambda: not [task for task in asyncio.all_tasks() if task.get_name() == "beat"])
+    assert await observer.fetchval(beaten, A) == beat
+
+
+async def test_a_migration_says_which_nodes_can_go_on(shared_postgres: SharedPostgres) -> None:
+    connection = await asyncpg.connect(await (await shared_postgres.get_server()).make_database())
+    assert await connection.fetchval("SELECT value FROM cluster WHERE name = 'oldest'") == OLDEST.encode()
+    await connection.close()
 
 
 async def test_what_a_dead_node_had_claimed_is_free_and_what_others_claimed_is_not(

@@ -41,6 +41,10 @@ _MEASURED_EVERY_S = 60.0
 _START_LOCK_S = 3.0
 """How long a starting gateway waits until the one that it replaces has released the database."""
 _IS_READ_ONLY = text("SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean")
+_PUT_OLDEST = text("""
+INSERT INTO cluster (name, value) VALUES ('oldest', :oldest) ON CONFLICT (name) DO UPDATE SET value = excluded.value
+""").bindparams(oldest=schema.OLDEST.encode())
+"""Nodes that run read it with each beat."""
 _SIZE = text("SELECT pg_database_size(current_database())")
 _NOT_A_TEXT = "22021"
 """The server's code for a character that no text of its database has: U+0000."""
@@ -87,6 +91,7 @@ class PostgresDatabase(Database):
             if await upgrade_schema(connection, self.name):
                 await widen_columns(connection)
                 await create_functions(connection)
+                await connection.execute(_PUT_OLDEST)
 
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
         """Run ``work`` and store ``audit`` in one transaction. Raises as ``Database.write``."""

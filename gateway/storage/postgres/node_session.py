@@ -70,7 +70,8 @@ UPDATE beats b SET beat = b.beat + 1, at_ms = NOW, seen_change = $3, detail = $4
 WHERE b.node = $1 AND n.id = $1 AND n.epoch = $2 AND n.state = 'live'
 RETURNING b.at_ms, (SELECT array_agg(id || ':' || epoch ORDER BY id) FROM nodes WHERE state = 'live') AS live,
   (SELECT count(*) FROM nodes WHERE state = 'dead') AS dead,
-  ARRAY(SELECT o.node FROM beats o WHERE o.node <> $1 AND o.at_ms < NOW - LATE_MS) AS late
+  ARRAY(SELECT o.node FROM beats o WHERE o.node <> $1 AND o.at_ms < NOW - LATE_MS) AS late,
+  (SELECT convert_from(value, 'UTF8') FROM cluster WHERE name = 'oldest') AS oldest
 """.replace("NOW", _NOW).replace("LATE_MS", str(LATE_MS))
 _PUT_DIGEST = "UPDATE nodes SET config_digest = $2 WHERE id = $1"
 _CHANGES = f"SELECT sequence, kind, id FROM changes WHERE sequence > $1 ORDER BY sequence LIMIT {_MOST_CHANGES}"  # noqa: S608
@@ -169,7 +170,7 @@ class NodeSession:
             row = await connection.fetchrow(_BEAT, self.node.id, self.node.epoch, seen, detail)
         if row is None:
             return None
-        return Beat(row["at_ms"], tuple(row["live"]), row["dead"], frozenset(row["late"]))
+        return Beat(row["at_ms"], tuple(row["live"]), row["dead"], frozenset(row["late"]), row["oldest"] or "")
 
     async def read_changes(self, after: int) -> Sequence[Change]:
         """Return the changes after number ``after`` in their order."""
