@@ -1,8 +1,10 @@
 """Open this gateway as a node of a cluster: its database, its place among the nodes, and the clock that they share."""
 
 import hashlib
+import hmac
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 
 import attrs
 
@@ -10,6 +12,7 @@ from gateway import __version__
 from gateway.cluster.fence import FencedWriteQueue, read_boot_time
 from gateway.cluster.node import ClusterNode
 from gateway.cluster.store_clock import StoreClock
+from gateway.config.loader import read_words_text
 from gateway.config.schema import Config
 from gateway.domain.node import Node
 from gateway.options import AppOptions
@@ -62,9 +65,17 @@ async def open_node(
 
 
 def find_digest(config: Config) -> str:
-    """Return a digest of what should be the same on every node. No secret is part of it."""
-    shared = [(field.name, getattr(config, field.name)) for field in attrs.fields(Config) if field.name not in _OWN]
-    return hashlib.sha256(repr(shared).encode()).hexdigest()[:16]
+    """Return a digest of what should be the same on every node, secrets and the list of words included.
+
+    It is keyed with the master key: whoever does not have that learns nothing of a secret.
+    """
+    shared = {name: value for name, value in attrs.asdict(config).items() if name not in _OWN}
+    try:
+        words = read_words_text(Path(config.safety.words_file)) if config.safety.words_file else ""
+    except (OSError, ValueError):  # the start, or the reload, refuses it
+        words = ""
+    key = bytes.fromhex(config.store.master_key)
+    return hmac.digest(key, f"model gateway, configuration {(shared, words)!r}".encode(), hashlib.sha256)[:8].hex()
 
 
 def _check_allowed(options: AppOptions) -> None:

@@ -1,5 +1,6 @@
 """The accounts and keys of the files of a cluster's nodes: brought in once, by the first node that has them."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -57,7 +58,7 @@ class NodeFiles:
         async with self._node.start_alone():
             yield
             await self.note(config)
-            await self._node.put_digest(find_digest(config))
+            await self._node.put_digest(await asyncio.to_thread(find_digest, config))
         await self.warn_if_different()
 
     async def warn_if_different(self) -> None:
