@@ -6,11 +6,12 @@ Five arrangements run side by side and are called in turns, each with one key th
 SQLite, two of them that know nothing of each other, one on PostgreSQL, a cluster of one node, and a cluster of two.
 Where there are two, both are called at the same time and share a core, which costs something by itself.
 
-Printed is the CPU time of the gateway processes a request, by the median of the rounds, its spread, and the ratio to
-SQLite in the same rounds. ``--limited`` gives the key and its account rate limits, too. The user of ``--server`` must
-be able to create databases; those of the run are deleted at its end. Exit code 1 if a promise is not kept: two nodes
-serve at least 1.9 times the requests of one per CPU second, leaving out what two separate processes pay for the core
-that they share, and PostgreSQL costs at most 1.15 times what SQLite costs.
+Printed is the CPU time of the gateway processes a request, by the median of the rounds, its spread, the ratio to SQLite
+in the same rounds, and the CPU time of the database's server if it runs on this machine. ``--limited`` gives the key
+and its account rate limits, too. The user of ``--server`` must be able to create databases; those of the run are deleted at
+its end. Exit code 1 if a promise is not kept: two nodes serve at least 1.9 times the requests of one per CPU second,
+leaving out what two separate processes pay for the core that they share, and PostgreSQL costs at most 1.15 times what
+SQLite costs.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]
 import attrs
+import psutil
 import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -93,6 +95,39 @@ class Arrangement:
         return sum(meter.read_cpu_ns(process.pid) for process in self.processes)
 
 
+@attrs.frozen
+class DatabaseMeter:
+    """The CPU time of a PostgreSQL server on this machine.
+
+    Attributes:
+        server: its first process; None: it runs elsewhere.
+        costs: microseconds a request, of each turn, by the arrangement.
+    """
+
+    server: psutil.Process | None
+    costs: dict[str, list[float]] = attrs.field(factory=dict)
+
+    def read(self) -> dict[int, int]:
+        """Return the CPU time of each of its processes."""
+        found = {}
+        for process in () if self.server is None else self.server.children():
+            with contextlib.suppress(OSError):  # it has ended
+                found[process.pid] = meter.read_cpu_ns(process.pid)
+        return found
+
+
+async def find_server(url: str) -> psutil.Process | None:
+    """Return the process that starts those of the server's connections; None if the server is elsewhere."""
+    connection = await asyncpg.connect(f"{url}/postgres")
+    try:
+        session = psutil.Process(await connection.fetchval("SELECT pg_backend_pid()"))
+        return session.parent() if session.name() == "postgres" else None
+    except psutil.Error:
+        return None
+    finally:
+        await connection.close()
+
+
 def main() -> None:
     """Measure as the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -117,9 +152,10 @@ async def run(options: argparse.Namespace) -> None:
                 )
                 for name, count, stored, cluster in ARRANGEMENTS
             ]
-            costs = await take_turns(arrangements, options.rounds, options.seconds)
+            server = DatabaseMeter(await find_server(options.server))
+            costs = await take_turns(arrangements, options.rounds, options.seconds, server)
             stack.close()
-    print_table(costs)
+    print_table(costs, server)
     ratio = find_ratio(costs, "PostgreSQL", "SQLite")
     sharing = find_ratio(costs, "2 x SQLite", "SQLite")
     raw = 2 / find_ratio(costs, "2 nodes", "1 node")
@@ -190,7 +226,9 @@ def _find_port(data: Path, process: subprocess.Popen[bytes], log: Path) -> int:
     sys.exit(f"A gateway did not start:\n{log.read_text(errors='replace')[-2000:]}")
 
 
-async def take_turns(arrangements: Sequence[Arrangement], rounds: int, seconds: float) -> dict[str, list[float]]:
+async def take_turns(
+    arrangements: Sequence[Arrangement], rounds: int, seconds: float, server: DatabaseMeter
+) -> dict[str, list[float]]:
     """Call each arrangement in every round, in rotating order. Returns its CPU time a request in microseconds."""
     loads = {each.name: [Load(port, WholeLine) for port in each.ports] for each in arrangements}
     costs: dict[str, list[float]] = {each.name: [] for each in arrangements}
@@ -198,21 +236,27 @@ async def take_turns(arrangements: Sequence[Arrangement], rounds: int, seconds: 
     for number in range(-1, rounds):  # the first round only warms up
         at = number % len(arrangements)
         for each in (*arrangements[at:], *arrangements[:at]):
-            cost = await _take_turn(each, loads[each.name], seconds)
+            cost, of_server = await _take_turn(each, loads[each.name], seconds, server)
             if number >= 0:
                 costs[each.name].append(cost)
+                server.costs.setdefault(each.name, []).append(of_server)
     for load in (one for some in loads.values() for one in some):
         load.close()
     return costs
 
 
-async def _take_turn(arrangement: Arrangement, loads: Sequence[Load], seconds: float) -> float:
+async def _take_turn(
+    arrangement: Arrangement, loads: Sequence[Load], seconds: float, server: DatabaseMeter
+) -> tuple[float, float]:
+    """Return the CPU time of the gateways and of the database a request, in microseconds."""
     answered = sum(load.tally.answered for load in loads)
-    before = arrangement.read_cpu_ns()
+    before, server_before = arrangement.read_cpu_ns(), server.read()
     await asyncio.gather(*(load.call_again(CALLERS // len(loads), seconds) for load in loads))
     await asyncio.sleep(SETTLE_S)
     used_ns = arrangement.read_cpu_ns() - before
-    return used_ns / 1000 / (sum(load.tally.answered for load in loads) - answered)
+    server_ns = sum(after - server_before.get(pid, 0) for pid, after in server.read().items())
+    requests = sum(load.tally.answered for load in loads) - answered
+    return used_ns / 1000 / requests, server_ns / 1000 / requests
 
 
 def find_ratio(costs: dict[str, list[float]], name: str, other: str) -> float:
@@ -220,12 +264,13 @@ def find_ratio(costs: dict[str, list[float]], name: str, other: str) -> float:
     return statistics.median(a / b for a, b in zip(costs[name], costs[other], strict=True))
 
 
-def print_table(costs: dict[str, list[float]]) -> None:
+def print_table(costs: dict[str, list[float]], server: DatabaseMeter) -> None:
     """Print the median of each arrangement, its spread, and how it compares with SQLite in the same rounds."""
-    print(f"{'':<12} {'us a request':>12} {'least':>8} {'most':>8} {'to SQLite':>10}")
+    print(f"{'':<12} {'us a request':>12} {'least':>8} {'most':>8} {'to SQLite':>10} {'database':>9}")
     for name, values in costs.items():
-        ratio = find_ratio(costs, name, "SQLite")
-        print(f"{name:<12} {statistics.median(values):>12.0f} {min(values):>8.0f} {max(values):>8.0f} {ratio:>10.2f}")
+        ratio, of_server = find_ratio(costs, name, "SQLite"), statistics.median(server.costs[name])
+        spread = f"{statistics.median(values):>12.0f} {min(values):>8.0f} {max(values):>8.0f}"
+        print(f"{name:<12} {spread} {ratio:>10.2f} {of_server:>9.0f}")
 
 
 if __name__ == "__main__":
