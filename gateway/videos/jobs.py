@@ -192,6 +192,9 @@ class Videos:
             finished = await self.store.finish(job, row, delivery, audit)
             if finished:
                 self._settle(job, row.cost_nanos)
+            elif job.id in self._holds:  # the answer to its end was lost
+                stored = await self.store.find(job.id)
+                self._settle(job, 0 if stored is None else build_end(stored, now_ms).cost_nanos)
         if finished:
             log.info(
                 "video_ended",

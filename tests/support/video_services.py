@@ -299,7 +299,9 @@ class MoodyStore(VideoRepository):
 
     async def finish(self, job: VideoJob, *rest: Any) -> bool:
         self._check("finish")
-        return await super().finish(job, *rest)
+        finished = await super().finish(job, *rest)
+        self._lose("finish")
+        return finished
 
     async def drop(self, job: VideoJob, row: RequestRecord) -> bool:
         self._check("drop")

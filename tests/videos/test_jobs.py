@@ -1,6 +1,7 @@
 """A job ends once, together with its money; what is held is held again after a start; and work is not forgotten."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -55,6 +56,22 @@ def test_a_completed_job_is_charged_once_and_told_of_and_nothing_is_held_for_it_
         assert services.rung == ["begun", "ended"]
         assert [line["event"] for line in lines] == ["video_ended"]
         assert await services.store.list_contradictions() == []
+
+    run(scene())
+
+
+@pytest.mark.parametrize("cost_nanos", [HELD, 0])
+def test_a_job_whose_end_was_stored_without_an_answer_holds_nothing_after_the_next_try(cost_nanos: int) -> None:
+    async def scene() -> None:
+        services = VideoServices(play(task()))
+        job = await services.submit()
+        services.store.lost["finish"] = 1
+        for _ in range(2):
+            with suppress(StoreUnavailable):
+                assert not await (services.videos.complete(job) if cost_nanos else services.videos.fail(job, TIMEOUT))
+        assert (services.held, services.videos.list_held()) == (0, {})
+        assert services.balances.find_balance("key", CALLER.key.id).lifetime.spent_nanos == cost_nanos
+        assert [row.cost_nanos for row in await services.rows()] == [cost_nanos]
 
     run(scene())
 
