@@ -8,10 +8,10 @@ Where there are two, both are called at the same time and share a core, which co
 
 Printed is the CPU time of the gateway processes a request, by the median of the rounds, its spread, the ratio to SQLite
 in the same rounds, and the CPU time of the database's server if it runs on this machine. ``--limited`` gives the key
-and its account rate limits, too. The user of ``--server`` must be able to create databases; those of the run are deleted at
-its end. Exit code 1 if a promise is not kept: two nodes serve at least 1.9 times the requests of one per CPU second,
-leaving out what two separate processes pay for the core that they share, and PostgreSQL costs at most 1.15 times what
-SQLite costs.
+and its account rate limits, too. The user of ``--server`` must be able to create databases; those of the run are
+deleted at its end. Exit code 1 if a promise is not kept: two nodes serve at least 1.9 times the requests of one per CPU
+second, leaving out what two separate processes pay for the core that they share, and PostgreSQL costs at most 1.15
+times what SQLite costs.
 """
 
 import argparse

@@ -14,12 +14,9 @@ from gateway.cli.text import format_duration, format_moment, format_usd
 
 
 def _format_state(node: Json) -> str:
-    marks = [word for word, is_so in (("this one", node["own"]), ("leader", node["leads"])) if is_so]
+    known = (("this one", node["own"]), ("leader", node["leads"]), ("configuration differs", node["config_differs"]))
+    marks = [word for word, is_so in known if is_so]
     return f"{node['state']} ({', '.join(marks)})" if marks else str(node["state"])
-
-
-def _format_digest(node: Json) -> str:
-    return f"{node['config_digest']}!" if node["config_differs"] else str(node["config_digest"])
 
 
 NODES = (
@@ -32,7 +29,7 @@ NODES = (
     Column("CREDIT", lambda node: format_usd(node["outstanding_usd"]), right=True, drop=1),
     Column("STARTED", lambda node: format_moment(node["started_at"]), drop=3),
     Column("VERSION", "version", drop=7),
-    Column("CONFIG", _format_digest, drop=8),
+    Column("CONFIG", "config_digest", drop=8),
     Column("URL", "url", shrinks=True, width=16, usual="-"),
 )
 
@@ -43,7 +40,7 @@ def nodes() -> None:
 
     A live one beats every two seconds. CLOCK: how far the database's clock was ahead at the last beat. ACTIVE: its
     requests under way. WAITING: its finished requests that were not stored yet. CREDIT: what it holds of spending
-    limits, which no other node can spend. '!' under CONFIG: its configuration is not that of most nodes.
+    limits, which no other node can spend. If its configuration is not that of most live nodes, STATE says so.
 
     \b
     Examples:
@@ -58,7 +55,7 @@ def nodes() -> None:
 def list_nodes(context: CliContext) -> None:
     """List the gateways on the same database: the live and dead ones, and those that ended within a day or hold credit.
 
-    A live one beats every two seconds. Another value under CONFIG means that its configuration differs.
+    A live one beats every two seconds. If its configuration is not that of most live nodes, STATE says so.
     """
     print_answer(context, call(context, "GET", "nodes"), _print_nodes)
 
