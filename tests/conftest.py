@@ -28,7 +28,7 @@ from tests.support.statement_cache import share
 settings.register_profile(
     "gateway",
     deadline=None,
-    max_examples=int(os.environ.get("EXAMPLES", "25")),
+    max_examples=int(os.environ.get("EXAMPLES", "12")),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("gateway")
@@ -79,9 +79,13 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
     """Who asks for a gateway that stands runs in the event loop in which it stands; and gives it back last of all."""
+    folders: dict[Path, str] = {}  # of each file, asked once: there are forty items a file
     for item in items:
-        unit = item.path.is_relative_to(TESTS) and item.path.relative_to(TESTS).parts[0] in UNIT
-        if unit and not hasattr(getattr(item, "module", None), "ScriptedUpstream"):
+        folder = folders.get(item.path)
+        if folder is None:
+            inside = item.path.is_relative_to(TESTS)
+            folder = folders[item.path] = item.path.relative_to(TESTS).parts[0] if inside else ""
+        if folder in UNIT and not hasattr(getattr(item, "module", None), "ScriptedUpstream"):
             item.add_marker(pytest.mark.unit)
         names: list[str] = getattr(item, "fixturenames", [])
         if "standing_with" in names:

@@ -18,7 +18,7 @@ from gateway.server.sessions import COOKIE
 from tests.browser.axe import Scanner
 from tests.browser.chromium import Watch
 from tests.browser.user import DESK, Visitor
-from tests.support.console import add_member, open_session, spare_work
+from tests.support.console import add_member, open_session
 from tests.support.gateway import RunningGateway, make_template, start_gateway
 
 Json = dict[str, Any]
@@ -142,7 +142,7 @@ async def open_house(guests: Guests, folder: Path, template: Path, config: Mappi
     if not template.exists():
         await make_template(template)
     gateway = await start_gateway(folder, template, config)
-    house = House(spare_work(gateway), guests=guests)
+    house = House(gateway, guests=guests)
     try:
         yield house
     finally:

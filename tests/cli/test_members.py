@@ -13,7 +13,7 @@ from gateway.options import StartupInfo
 from gateway.server.context import SERVICES
 from gateway.storage.passkeys import PasskeyRepository
 from tests.support.cli_operator import log, sit_down
-from tests.support.console import add_member, open_session, spare_work
+from tests.support.console import add_member, open_session
 from tests.support.started_gateways import StartGateway
 
 __all__ = ["log"]
@@ -22,7 +22,7 @@ __all__ = ["log"]
 
 async def test_a_member_is_invited_listed_changed_and_deleted(gateway_with: StartGateway) -> None:
     operator = await sit_down(gateway_with)
-    gateway = spare_work(operator.gateway)
+    gateway = operator.gateway
     assert (await operator.type("members")).stderr.startswith("No members.")
     link = (await operator.see("members", "invite", "acme", "--role", "viewer")).strip()
     address, _, token = link.partition("#")

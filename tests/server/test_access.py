@@ -45,7 +45,7 @@ from tests.support.access_table import (
     expect_public,
     sign_in,
 )
-from tests.support.console import PAGE, add_member, open_session, spare_work
+from tests.support.console import PAGE, add_member, open_session
 from tests.support.gateway import KEY
 from tests.support.openai_videos import OpenAiVideos, Play
 from tests.support.started_gateways import StartGateway
@@ -247,10 +247,8 @@ async def review(gateway_with: StartGateway) -> AsyncIterator[Review]:
         OpenAiVideos(Play(polls=["completed"])) as provider,
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
     ):
-        gateway = spare_work(
-            await gateway_with(
-                {"channel": [provider.channel(CHANNEL, models=[MODEL], api_key=PROVIDERS_KEY)], **CONFIG}
-            )
+        gateway = await gateway_with(
+            {"channel": [provider.channel(CHANNEL, models=[MODEL], api_key=PROVIDERS_KEY)], **CONFIG}
         )
         gateway.app[SERVICES].admin.active_feed.tick_s = 0.01
         cinema = VideoGateway(gateway, provider)

@@ -1,6 +1,5 @@
-"""Members at a gateway under test, without the work of a hash; and their sessions."""
+"""Members at a gateway under test, and their sessions."""
 
-from gateway.auth.passwords import HashCost, PasswordService
 from gateway.auth.sessions import ClientInfo
 from gateway.domain.member import Credential, Member, Role
 from gateway.server.context import SERVICES
@@ -12,12 +11,6 @@ KEPT = "$argon2id$v=19$m=8,t=1,p=1$pxOVHPuGeXZXnjsTGsW2PQ$HhuhiDCW/3vZ4BQsx8V8bu
 """Of those frogs, at next to no cost."""
 PAGE = {CONSOLE_HEADER: "1", "Sec-Fetch-Site": "same-origin"}
 """What a page of ours sends with a change."""
-
-
-def spare_work(gateway: RunningGateway) -> RunningGateway:
-    """The gateway, where a hash costs next to nothing."""
-    gateway.app[SERVICES].auth.sessions.hasher = PasswordService(HashCost(8, 1, 1))
-    return gateway
 
 
 async def add_member(gateway: RunningGateway, name: str, role: Role = "member", account: str = "acme") -> Member:

@@ -14,6 +14,7 @@ import attrs
 from aiohttp import web_app
 
 from gateway.app import create_app
+from gateway.auth.passwords import HashCost
 from gateway.config.schema import Config
 from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.options import AppOptions
@@ -25,6 +26,7 @@ from gateway.storage.database import open_database
 
 KEY = "sk-test-key-of-the-only-caller"
 CHAT = "/v1/chat/completions"
+LEAST = HashCost(8, 1, 1)
 SECRETS = ("pepper", "master.key", "media.key", "webhook.key", "admin.token")
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -223,7 +225,9 @@ async def start_gateway(
         read_bufsize=64 * 1024,
     )
     await runner.setup()
-    runner.app[SERVICES].auth.unknown_keys.free = 1_000_000  # tests of refusals come by the hundred
+    auth = runner.app[SERVICES].auth
+    auth.unknown_keys.free = 1_000_000  # tests of refusals come by the hundred
+    auth.sessions.hasher._cost = LEAST  # members of tests need no protection: 25 ms of a core each time
     server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     client = aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}, read_bufsize=2**16)

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 from urllib.parse import unquote, urlencode
 
@@ -32,6 +33,12 @@ class Misdeeds:
     token: str | None = None
 
 
+@cache
+def _make_key(name: str) -> RSAKey:
+    """The key of that name, which all providers of a run share: to make one takes more than a sign-in."""
+    return RSAKey.generate_key(2048, {"kid": name, "use": "sig", "alg": "RS256"})
+
+
 @attrs.define
 class OidcProvider:
     """The provider. ``person`` holds the claims of whoever signs in now."""
@@ -51,10 +58,9 @@ class OidcProvider:
     """The queries of sign-outs."""
     last_token: str = ""
 
-    def rotate(self, name: str = "") -> None:
+    def rotate(self, name: str) -> None:
         """Sign with a new key from now on; the old one is gone."""
-        parameters = {"kid": name or secrets.token_hex(4), "use": "sig", "alg": "RS256"}
-        self.keys = [RSAKey.generate_key(2048, parameters)]
+        self.keys = [_make_key(name)]
 
     def sign(self, claims: Claims, header: Claims | None = None) -> str:
         """An ID token, as it ought to be."""

@@ -12,7 +12,7 @@ from gateway.domain.key_lock import LOCKABLE
 from gateway.server.admin.operation import PREFIX
 from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE
-from tests.support.console import PAGE, add_member, open_session, spare_work
+from tests.support.console import PAGE, add_member, open_session
 from tests.support.gateway import RunningGateway, channel
 from tests.support.started_gateways import StartGateway
 
@@ -78,7 +78,7 @@ class Office:
 
 @pytest.fixture
 async def office(gateway_with: StartGateway) -> Office:
-    gateway = spare_work(await gateway_with(CONFIG))
+    gateway = await gateway_with(CONFIG)
     return Office(gateway, await open_session(gateway, await add_member(gateway, "ann", "member")))
 
 
@@ -139,7 +139,7 @@ async def test_a_field_that_an_administrator_takes_back_is_free_again(office: Of
 
 
 async def test_a_key_that_the_file_no_longer_declares_is_not_a_members_to_enable(gateway_with: StartGateway) -> None:
-    gateway = spare_work(await gateway_with(CONFIG))
+    gateway = await gateway_with(CONFIG)
     office = Office(gateway, await open_session(gateway, await add_member(gateway, "ann", "member")))
     accounts = gateway.app[SERVICES].auth.accounts
     spec = KeySpec(name="declared", account="acme", secret="sk-declared-once-only", rpm=5)

@@ -10,7 +10,7 @@ from gateway.server.admin.members import MEMBER_OPERATIONS
 from gateway.server.admin.operation import PREFIX
 from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE
-from tests.support.console import FROGS, PAGE, add_member, open_session, spare_work
+from tests.support.console import FROGS, PAGE, add_member, open_session
 from tests.support.gateway import RunningGateway, channel
 from tests.support.started_gateways import StartGateway
 
@@ -19,7 +19,7 @@ CONFIG: dict[str, Any] = {"channel": [channel("http://127.0.0.1:9/v1")]}
 
 @pytest.fixture
 async def gateway(gateway_with: StartGateway) -> RunningGateway:
-    return spare_work(await gateway_with(CONFIG))
+    return await gateway_with(CONFIG)
 
 
 async def ask(

@@ -13,7 +13,7 @@ from gateway.domain.passkey_spec import encode
 from gateway.server.admin.operation import PREFIX
 from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE, SECURE_COOKIE
-from tests.support.console import FROGS, PAGE, add_member, open_session, spare_work
+from tests.support.console import FROGS, PAGE, add_member, open_session
 from tests.support.gateway import RunningGateway, channel
 from tests.support.soft_authenticator import SoftAuthenticator
 from tests.support.started_gateways import StartGateway
@@ -93,7 +93,7 @@ class Site:
 @pytest.fixture
 async def site(gateway_with: StartGateway) -> AsyncIterator[Site]:
     clock = Clock()
-    gateway = spare_work(await gateway_with(CONFIG, clock=clock))
+    gateway = await gateway_with(CONFIG, clock=clock)
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as client:
         yield Site(gateway, client, clock)
 

@@ -17,7 +17,7 @@ from gateway.domain.member_spec import MemberSpec
 from gateway.server.admin.operation import PREFIX
 from gateway.server.context import SERVICES
 from gateway.server.sessions import CONSOLE_HEADER, COOKIE, KEY_HEADER, SECURE_COOKIE
-from tests.support.console import FROGS, PAGE, add_member, open_session, spare_work
+from tests.support.console import FROGS, PAGE, add_member, open_session
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel
 from tests.support.raw_client import connect, read_answer
 from tests.support.started_gateways import StartGateway
@@ -87,7 +87,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def wire(gateway_with: StartGateway, session: aiohttp.ClientSession, clock: Clock) -> Wire:
-    return Wire(spare_work(await gateway_with(CONFIG, clock=clock)), session)
+    return Wire(await gateway_with(CONFIG, clock=clock), session)
 
 
 def read_cookie(cookies: "SimpleCookie") -> "Morsel[str]":
@@ -140,7 +140,7 @@ async def test_over_tls_the_cookie_is_one_that_nothing_else_can_set(
     cases: tuple[tuple[dict[str, str], bool], ...],
 ) -> None:
     """TLS ends here, or at a proxy that is believed; whoever else says so is not."""
-    wire = Wire(spare_work(await gateway_with({**CONFIG, "server": server})), session)
+    wire = Wire(await gateway_with({**CONFIG, "server": server}), session)
     await wire.add()
     for headers, secure in cases:
         sent = {**PAGE, **headers}

@@ -56,8 +56,9 @@ def find_english(page: str, known: set[str]) -> set[str]:
     for pattern in (_SKIPPED, _INERT, _PROVIDERS, _OPTION):
         page = pattern.sub(" ", page)
     seen = " ".join([*(html.unescape(text) for text in _READ.findall(page)), html.unescape(_TAG.sub(" ", page))])
-    names = sorted(known | NAMES | DATA | APPS, key=len, reverse=True)
-    seen = re.sub("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in names), " ", _PATHLIKE.sub(" ", seen))
+    seen = _PATHLIKE.sub(" ", seen)
+    names = sorted((name for name in known | NAMES | DATA | APPS if name in seen), key=len, reverse=True)
+    seen = re.sub("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in names) or "(?!)", " ", seen)
     return set(_ENGLISH.findall(seen)) - LATIN
 
 
