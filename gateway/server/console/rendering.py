@@ -1,6 +1,6 @@
 """The template environment of a language."""
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -10,8 +10,12 @@ from gateway.server.console.labels import format_label
 from gateway.server.console.language import COOKIE, LANGUAGES, gettext, ngettext
 
 
+@cache
 def build_environment(language: str, **variables: Any) -> Environment:
-    """Build the environment whose templates are in a language; ``variables`` are in all of them."""
+    """Return the environment whose templates are in a language; ``variables`` are in all of them.
+
+    Every application of the process has the same one: compiled templates belong to it.
+    """
     env = Environment(
         loader=PackageLoader("gateway.server.console"),
         autoescape=True,
