@@ -264,7 +264,8 @@ class ClusterNode:
         self._outdated = True
         self._queue.valid_until_s = 0.0
         self.leadership.leads = False
-        log.error("node_outdated", node=self.owner, schema=self._session.node.schema, needed=oldest)
+        why = f"the database needs a gateway that knows its schema {oldest}: start the new version"
+        log.error("node_outdated", node=self.owner, schema=self._session.node.schema, reason=why)
 
     async def _come_back(self) -> None:
         """Register anew: another node has declared this one dead, and the log may have lost changes since."""

@@ -67,7 +67,7 @@ async def open_node(
 def find_digest(config: Config) -> str:
     """Return a digest of what should be the same on every node, secrets and the list of words included.
 
-    It is keyed with the master key: without that, it tells nothing of a secret.
+    It is keyed with the master key: without that it tells nothing of a secret.
     """
     shared = {name: value for name, value in attrs.asdict(config).items() if name not in _OWN}
     try:
