@@ -54,13 +54,12 @@ UNIT = {"domain", "formats", "providers", "routing", "auth", "proxy", "test_erro
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is collected stays: the collector looks at it once, and not again with every test that asks it to look."""
+    """What pytest collects stays: the garbage collector never looks at it, whichever test asks it to look."""
     gc.disable()
     try:
         yield
     finally:
-        gc.collect()
-        gc.freeze()
+        gc.freeze()  # with what little garbage there is: to look for it takes a second and more
         gc.enable()
 
 

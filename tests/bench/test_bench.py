@@ -40,7 +40,7 @@ def measure(**order: Any) -> dict[str, Any]:
     return uvloop.run(bench.run(bench.Order(TINY, pinned=False, **order)))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_an_observed_gateway_is_measured_beside_one_that_is_not() -> None:
     run = measure(names=("gateway", "observed"), parts=("json",))
     figures = read_figures(run["samples"])

@@ -16,8 +16,8 @@ from gateway.observability.request_metrics import RequestMetrics
 from tests.support.called_functions import list_called
 from tests.support.request_records import ROW
 
-RECORDS = 5_000
-ROUNDS = 5
+RECORDS = 1_000
+ROUNDS = 3
 DONE = attrs.evolve(ROW, error_code=None, attempts=1)
 
 

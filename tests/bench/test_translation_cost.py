@@ -51,7 +51,7 @@ from tests.support.scripted_upstream import (
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 EVENTS = 1_000
-ROUNDS = 7
+ROUNDS = 3
 MOST_ROUNDS = 42
 GATE_ROUNDS = 15
 MOST = 2.0

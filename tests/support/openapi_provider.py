@@ -44,8 +44,8 @@ ANSWERS: Mapping[str, Json] = {
     "/v1/messages/count_tokens": {"input_tokens": 3},
     "/v1/images/generations": {"created": 1, "data": [{"b64_json": IMAGE}]},
     "/v1/images/edits": {"created": 1, "data": [{"b64_json": IMAGE}]},
-    "/v1/audio/transcriptions": {"text": "Hi"},
-    "/v1/audio/translations": {"text": "Hi"},
+    "/v1/audio/transcriptions": {"text": "Hi", "segments": [{"start": 0.0, "end": 1.0, "text": "Hi"}]},
+    "/v1/audio/translations": {"text": "Hi", "segments": [{"start": 0.0, "end": 1.0, "text": "Hi"}]},
 }  # fmt: skip
 CHUNK: Json = {
     "id": "c1", "object": "chat.completion.chunk", "created": 1, "model": MODEL,

@@ -19,7 +19,7 @@ from tests.support.gateway import KEY
 from tests.support.openapi_provider import MODEL, Everything
 from tests.support.started_gateways import StartGateway
 
-EXAMPLES = {GenerationMode.POSITIVE: 2, GenerationMode.NEGATIVE: 1}
+MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 TWINS = "/v1/models/{model}:"
 """Paths that lead where those of /v1beta lead."""
 END = b"data: [DONE]\n\n"
@@ -62,10 +62,10 @@ def call_all(url: str, session: requests.Session) -> list[str]:
     """Call every operation, and return what is wrong with the answers."""
     problems: list[str] = []
     for operation in list_operations():
-        for mode, examples in EXAMPLES.items():
+        for mode in MODES:
 
             @settings(
-                max_examples=examples,
+                max_examples=1,
                 database=None,
                 deadline=None,
                 derandomize=True,
