@@ -90,13 +90,14 @@ async def open_site(folder: Path, shared: SharedPostgres) -> AsyncIterator[Site]
 
 
 async def ask(caller: aiohttp.ClientSession, node: GatewayProcess) -> tuple[int, str, float]:
-    """Return the status, the error's code, and how long it took in seconds."""
+    """Return the status, the error's code (of a 503: its message), and how long it took in seconds."""
     began = time.perf_counter()
     body = {**HELLO, "max_tokens": 10}
     async with caller.post(node.url + CHAT, json=body, timeout=aiohttp.ClientTimeout(total=900)) as response:
         found = await response.json()
         took = time.perf_counter() - began
-        return response.status, str(found.get("error", {}).get("code", "")), took
+        what = "message" if response.status == 503 else "code"
+        return response.status, str(found.get("error", {}).get(what, "")), took
 
 
 async def try_once(site: Site, covered: int, whose: str, period: str) -> float:
