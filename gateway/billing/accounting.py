@@ -40,7 +40,6 @@ class AccountingService:
     Attributes:
         jobs: the durable jobs; None until the application has built them.
         check_leases: returns what is wrong with the credit of this node, one of several.
-        problems: how many differences the last reconciliation has found; 0 before the first.
     """
 
     def __init__(
@@ -54,7 +53,6 @@ class AccountingService:
         self._wholes: dict[BalanceId, Balance] = {}
         self.jobs: reconcile.Jobs | None = None
         self.check_leases: Callable[[], Awaitable[Sequence[str]]] = _find_none
-        self.problems = 0
         self._loading: asyncio.Task[None] | None = None
         balances.load_day = self._start_loading
 
@@ -169,11 +167,6 @@ class AccountingService:
 
     async def reconcile(self) -> Fields:
         """Compare every balance with the ledger; see ``reconcile.reconcile`` for the report."""
-        report = await self._reconcile()
-        self.problems = len(report["problems"])
-        return report
-
-    async def _reconcile(self) -> Fields:
         stored = await self._ledger.audit_cluster()
         if stored is not None:
             problems = await self.check_leases()

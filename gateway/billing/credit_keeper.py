@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 import structlog
 
 from gateway.billing.credit_queue import CreditQueue, Verdict, WaitingRequest, collect
+from gateway.billing.recalls import Recalls
 from gateway.domain.balance import DAY_S, Reservation, UtcDay
 from gateway.domain.credit import BalanceId, CreditAuthority, CreditGrant, CreditWant
 from gateway.domain.leased_balance import (
@@ -24,8 +25,8 @@ from gateway.domain.leased_balance import (
 )
 from gateway.errors import StoreUnavailable
 
-PAUSES_S = (0.05, 0.1, 0.15)
-"""How long to wait for the other nodes after each recall."""
+PAUSES_S = (0.1, 0.1, 0.2, 0.4, 0.8)
+"""How long to wait after each recall for nodes that do not answer."""
 WAIT_S = 8.0
 """How long a request waits for a store that does not answer: a server that restarts is back before. It is less than
 the time after which the node takes no requests at all (``cluster.fence``)."""
@@ -33,7 +34,6 @@ RETRY_S = 0.1
 SWEEP_S = 5.0
 SLICE = 500
 """How many balances a statement is about: it has a time limit."""
-_RECALL_EVERY_S = 0.1
 _AHEAD_EVERY_S, _DRY_S = 0.1, 1.0
 _SHORT_MEMORY_S, _LONG_MEMORY_S = 0.25, 5.0
 
@@ -73,14 +73,14 @@ class CreditKeeper:
         self._find_unposted = find_unposted
         self._today = today
         self.now = now
-        self._queue = CreditQueue(pauses_s)
+        self._recalls = Recalls()
+        self._queue = CreditQueue(pauses_s, self._recalls)
         self._known: dict[BalanceId, LeasedBalance] = {}
         self._low: set[LeasedBalance] = set()
         self._recalled: set[LeasedBalance] = set()
         self._returns: Counter[BalanceId] = Counter()
         self._called_in: set[BalanceId] = set()
         self._credited: set[BalanceId] = set()
-        self._recalled_s: dict[LeasedBalance, float] = {}
         self._wake = asyncio.Event()
         self._sweep_s = now() + SWEEP_S
         self._lost = False
@@ -89,6 +89,7 @@ class CreditKeeper:
         self.release: Callable[[Reservation], object] = lambda _: None
         self.reach: Callable[[float], object] = lambda _: None
         authority.recalled, authority.returned = self._note_recalled, self._note_returned
+        authority.answered = self._note_answered
 
     async def wait(
         self,
@@ -252,28 +253,30 @@ class CreditKeeper:
         for request in verdict.refused:
             if not request.answer.done():
                 request.answer.set_result(None)
-        recalled = [each for each in verdict.recalled if now_s >= self._recalled_s.get(each, 0.0)]
-        if recalled:
-            self._recalled_s |= dict.fromkeys(recalled, now_s + _RECALL_EVERY_S)
-            await self._authority.recall([each.id for each in recalled])
+        if verdict.recalled:
+            self._recalls.note_sent(verdict.recalled, now_s)
+            await self._authority.recall([each.id for each in verdict.recalled])
 
     async def _give_back(self) -> None:
         """Return what other nodes ask for, and now and then what is idle: here first, then in the store."""
         recalled, self._recalled = self._recalled, set()
-        returned = set()
+        returned: set[BalanceId] = set()
+        kept: set[BalanceId] = set()
         for balance in recalled:
-            if given := balance.release(balance.room_nanos):
-                self._returns[balance.id] += given
-                returned.add(balance.id)
+            given = balance.release(balance.room_nanos)
+            self._returns[balance.id] += given
+            (returned if given else kept).add(balance.id)
         now_s = self.now()
         if now_s >= self._sweep_s:
             self._sweep_s = now_s + SWEEP_S
             self._sweep(now_s)
-        amounts, self._returns = self._returns, Counter()
+        amounts, self._returns = +self._returns, Counter()
         places = list(amounts)
         for first in range(0, len(places), SLICE):
             some = places[first : first + SLICE]
             await self._authority.give_back({each: amounts[each] for each in some}, returned.intersection(some))
+        if kept:
+            await self._authority.report_kept(kept)
         if credited := set(self._credited):
             await self._authority.give_back({}, credited)
             self._credited -= credited
@@ -289,7 +292,7 @@ class CreditKeeper:
         self._known = {
             number: each for number, each in self._known.items() if each in wanted or not is_over(each, now_s)
         }
-        self._recalled_s = {each: at_s for each, at_s in self._recalled_s.items() if at_s > now_s}
+        self._recalls.sweep(now_s)
 
     async def _read_back(self) -> None:
         """Take over what the store has of every lease. No row is stored and no job takes its credit meanwhile."""
@@ -319,6 +322,11 @@ class CreditKeeper:
             balance.refusal = None
         self._queue.resume(found)
         self._wake.set()
+
+    def _note_answered(self, node: str, balances: Iterable[BalanceId]) -> None:
+        if complete := {each for each in self._find(balances) if self._recalls.note_answer(each, node)}:
+            self._queue.resume(complete)
+            self._wake.set()
 
     def _find(self, balances: Iterable[BalanceId]) -> set[LeasedBalance]:
         return {self._known[each] for each in balances if each in self._known}

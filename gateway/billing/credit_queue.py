@@ -1,16 +1,21 @@
 """Requests that wait for credit, in the order of their arrival."""
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import attrs
 
+from gateway.billing.recalls import Recalls
 from gateway.domain.balance import Reservation
 from gateway.domain.credit import BalanceId, CreditGrant
 from gateway.domain.leased_balance import LeasedBalance
 from gateway.errors import GatewayError
+
+ROUNDS = 2
+"""How often every node must have answered before a request is refused: one may have been granted more meanwhile."""
 
 
 @attrs.define(eq=False)
@@ -24,6 +29,7 @@ class WaitingRequest:
         answer: the reservation; None if the store has too little.
         partial: whatever the store grants is of use; it is asked once.
         recalls: how often other nodes were asked for their idle credit for it.
+        refused_s: when the store first had too little.
         after_s: the store is not asked again before.
     """
 
@@ -33,6 +39,7 @@ class WaitingRequest:
     answer: asyncio.Future[Reservation | None]
     partial: bool = False
     recalls: int = 0
+    refused_s: float = math.inf
     after_s: float = 0.0
 
     @property
@@ -48,12 +55,12 @@ class Verdict:
     Attributes:
         refused: the requests that get no credit.
         short: the smallest of them for each balance that refused it.
-        recalled: the balances whose idle credit the other nodes are asked for.
+        recalled: the balances whose idle credit the other nodes are asked for, each with how many nodes have some.
     """
 
     refused: list[WaitingRequest] = attrs.Factory(list)
     short: dict[LeasedBalance, int] = attrs.Factory(dict)
-    recalled: set[LeasedBalance] = attrs.Factory(set)
+    recalled: dict[LeasedBalance, int] = attrs.Factory(dict)
 
     def refuse(self, request: WaitingRequest, balances: Iterable[LeasedBalance]) -> None:
         self.refused.append(request)
@@ -65,11 +72,13 @@ class CreditQueue:
     """The waiting requests.
 
     Args:
-        pauses_s: how long to wait after each recall before the store is asked again; then the request is refused.
+        pauses_s: how long to wait after each recall for nodes that do not answer; then the request is refused.
+        recalls: knows which nodes have answered.
     """
 
-    def __init__(self, pauses_s: Sequence[float]) -> None:
+    def __init__(self, pauses_s: Sequence[float], recalls: Recalls) -> None:
         self._pauses_s = pauses_s
+        self._recalls = recalls
         self._waiting: list[WaitingRequest] = []
 
     def put(self, request: WaitingRequest) -> None:
@@ -105,7 +114,7 @@ class CreditQueue:
         return [request for request in self._look() if request.after_s <= now_s]
 
     def resume(self, balances: AbstractSet[LeasedBalance]) -> None:
-        """Ask for the requests of ``balances`` at once: credit has been returned."""
+        """Ask for the requests of ``balances`` at once: other nodes have answered."""
         for request in self._look():
             if not balances.isdisjoint(request.balances):
                 request.after_s = 0.0
@@ -113,7 +122,8 @@ class CreditQueue:
     def judge(self, asked: Iterable[WaitingRequest], answers: Mapping[BalanceId, CreditGrant], now_s: float) -> Verdict:
         """Decide about the requests that were ``asked`` for and still wait.
 
-        One that the store refused is refused, unless other nodes have credit: those are asked to return it first.
+        One that the store refused is refused, unless other nodes have credit: those are asked to return it first, and
+        all of them have to answer twice.
         """
         verdict = Verdict()
         for request in asked:
@@ -125,14 +135,26 @@ class CreditQueue:
             refusing = [each for each in request.short if _is_refused(answers.get(each.id))]
             if not refusing:
                 continue
-            others = all(answers[each.id].others_nanos > 0 for each in refusing)
-            if not others or request.recalls == len(self._pauses_s):
+            request.refused_s = min(request.refused_s, now_s)
+            holders = {each: answers[each.id].holders for each in refusing}
+            if not all(holders.values()) or self._is_over(request, refusing):
                 verdict.refuse(request, refusing)
+                continue
+            next_s = max(map(self._recalls.find_next_s, refusing))
+            if next_s > now_s:
+                request.after_s = next_s
                 continue
             request.after_s = now_s + self._pauses_s[request.recalls]
             request.recalls += 1
-            verdict.recalled.update(refusing)
+            verdict.recalled |= holders
         return verdict
+
+    def _is_over(self, request: WaitingRequest, refusing: Iterable[LeasedBalance]) -> bool:
+        """Return whether the other nodes have returned what was idle, or do not answer."""
+        if request.recalls < ROUNDS:
+            return False
+        answered = all(self._recalls.is_answered(each, request.refused_s) for each in refusing)
+        return answered or request.recalls == len(self._pauses_s)
 
     def _look(self) -> Iterator[WaitingRequest]:
         return (request for request in self._waiting if not request.answer.done())

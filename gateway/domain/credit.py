@@ -41,6 +41,7 @@ class CreditGrant:
         others_nanos: what other nodes have outstanding, if nothing was granted.
         since_day: the first day of the window that it is of, as a number since 1970; 0 without one.
         outstanding_nanos: what the node's lease has now that is not posted; 0 without a limit.
+        holders: how many other nodes that are not known to be dead have something outstanding, if nothing was granted.
     """
 
     balance: BalanceId
@@ -50,6 +51,7 @@ class CreditGrant:
     others_nanos: int
     since_day: int = 0
     outstanding_nanos: int = 0
+    holders: int = 0
 
 
 @frozen
@@ -90,10 +92,12 @@ class CreditAuthority(Protocol):
         recalled: called with the balances whose idle credit another node asks for.
         returned: called with the balances of which there is more: another node has given credit back on such a call, or
             has credited them.
+        answered: called with another node and the balances whose idle credit it has returned, if it had any.
     """
 
     recalled: Callable[[Collection[BalanceId]], None]
     returned: Callable[[Collection[BalanceId]], None]
+    answered: Callable[[str, Collection[BalanceId]], None]
 
     async def take(self, wants: Sequence[CreditWant], day: UtcDay) -> Sequence[CreditGrant]:
         """Answer all of ``wants``, one for each balance, in one transaction, as of ``day``."""
@@ -101,6 +105,10 @@ class CreditAuthority(Protocol):
 
     async def give_back(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
         """Take back what the node has already given up; tell the others that there is more of those ``reported``."""
+        ...
+
+    async def report_kept(self, balances: Collection[BalanceId]) -> None:
+        """Tell the other nodes that nothing is idle of what they have recalled."""
         ...
 
     async def recall(self, balances: Collection[BalanceId]) -> None:

@@ -167,7 +167,7 @@ class LeasedBalance(Balance):
     def exceeds(self, outstanding_nanos: int) -> bool:
         """Return whether the node has more than its lease, of which the store has so much outstanding.
 
-        Whatever the node has settled and posted meanwhile, it has less than that.
+        What it settles and posts meanwhile only makes its share smaller.
         """
         return self.leased and not self.unsure and self.granted_nanos - self.used_nanos > outstanding_nanos
 

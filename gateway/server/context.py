@@ -75,6 +75,7 @@ from gateway.videos.submit import VideoSubmitter
 
 if TYPE_CHECKING:  # some import Authlib and OpenTelemetry, which are extras; few gateways need the others
     from gateway.auth.provider_sign_in import ProviderSignIn
+    from gateway.billing.ledger_check import LedgerCheck
     from gateway.billing.shared_rate_limiter import SharedRateLimiter
     from gateway.cluster.node import ClusterNode
     from gateway.observability.span_export import SpanExporter
@@ -147,6 +148,7 @@ class BillingServices:
     Attributes:
         keeper: asks for credit if this gateway is one of several nodes; None: it is alone.
         shared_limits: counts rate limits with other gateways; None: this process counts them.
+        ledger_check: reconciles regularly while this node leads its cluster; None: it is alone.
     """
 
     balances: Balances
@@ -156,6 +158,7 @@ class BillingServices:
     settlement: Settlement
     keeper: CreditKeeper | None = None
     shared_limits: "SharedRateLimiter | None" = None
+    ledger_check: "LedgerCheck | None" = None
 
 
 @attrs.frozen

@@ -50,8 +50,6 @@ def _list_gauges(services: Services, open_videos: int) -> Iterator[Metric]:
     yield build_gauge("gateway_store_failing", "1 if records cannot be stored", failing)
     aside = storage.unstorable.count
     yield build_gauge("gateway_records_set_aside", "Records that the database refused since the start", aside)
-    problems = services.billing.accounting.problems
-    yield build_gauge("gateway_ledger_problems", "Differences that the last check of the ledger found", problems)
     limits = services.billing.shared_limits
     away = limits is not None and not limits.sender.reached
     yield build_gauge("gateway_rate_limits_away", "1 if the server of shared rate limits is not reached", away)
@@ -59,7 +57,8 @@ def _list_gauges(services: Services, open_videos: int) -> Iterator[Metric]:
     yield build_gauge("gateway_open_video_jobs", "Video jobs that have not ended", open_videos)
     yield from _list_channels(services.routing.load_balancer)
     if storage.node is not None:
-        yield from list_node_families(storage.node.figures)
+        check = services.billing.ledger_check
+        yield from list_node_families(storage.node.figures, 0 if check is None else check.problems)
 
 
 def _list_channels(load_balancer: LoadBalancer) -> Iterator[Metric]:

@@ -182,8 +182,8 @@ def _start_cleanup(services: Services, jobs: JobRunner) -> None:
     jobs.start("retire_requests", run_once(services, worker.run))
     jobs.start("sweep_files", sweep_store(services, services.files.files.run))
     if storage.node is not None:
-        from gateway.billing.ledger_check import LedgerCheck  # noqa: PLC0415 - of a cluster
         from gateway.services.notes import collect_notes  # noqa: PLC0415 - its driver is an extra
 
         collect_notes(services, jobs, storage.node)
-        jobs.start("check_ledger", run_once(services, LedgerCheck(services.billing.accounting.reconcile).run))
+    if services.billing.ledger_check is not None:
+        jobs.start("check_ledger", run_once(services, services.billing.ledger_check.run))

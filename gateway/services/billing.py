@@ -5,6 +5,8 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
+
 from gateway.billing.accounting import AccountingService
 from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.quota import QuotaService
@@ -15,6 +17,7 @@ from gateway.services.limits import open_limiter
 from gateway.storage.ledger import LedgerRepository
 
 if TYPE_CHECKING:  # its driver is an extra
+    from gateway.billing.ledger_check import LedgerCheck
     from gateway.services.credit import LeaseHolder, NodeCredit
 
 
@@ -52,8 +55,16 @@ async def open_billing(services: Services, stack: AsyncExitStack, node: "LeaseHo
     quota = QuotaService(balances, limiter, journal, write_queue)
     settlement = Settlement(quota, journal, write_queue)
     settlement.find_abandoned = services.live_config.find_abandoned
-    keeper = None if credit is None else credit.keeper
-    return BillingServices(balances, accounting, flusher, quota, settlement, keeper, shared_limits)
+    billing = BillingServices(balances, accounting, flusher, quota, settlement, shared_limits=shared_limits)
+    if credit is None:
+        return billing
+    return attrs.evolve(billing, keeper=credit.keeper, ledger_check=_make_check(accounting))
+
+
+def _make_check(accounting: AccountingService) -> "LedgerCheck":
+    from gateway.billing.ledger_check import LedgerCheck  # noqa: PLC0415 - of a cluster
+
+    return LedgerCheck(accounting.reconcile)
 
 
 def _find_credit(services: Services, ledger: LedgerRepository, node: "LeaseHolder") -> "NodeCredit":

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from gateway.billing.credit_keeper import SWEEP_S
+from gateway.billing.credit_keeper import PAUSES_S, SWEEP_S
+from gateway.billing.recalls import EVERY_S
 from gateway.domain.balance import DAY_S, Reservation, parse_day
 from gateway.domain.credit import BalanceId
 from gateway.domain.leased_balance import IDLE_S
@@ -87,7 +88,7 @@ async def test_a_refusal_says_what_is_left_and_what_runs_anywhere(credit: Memory
     await other.step()
     await running
     waiting = node.begin(CAPPED, 100)
-    for _ in range(4):
+    for _ in range(len(PAUSES_S) + 1):
         await node.step()
         node.pulse += 1
     error = await refused(waiting)
@@ -110,18 +111,49 @@ async def test_idle_credit_elsewhere_is_recalled_before_a_refusal(credit: Memory
     assert (await waiting).nanos == 900
 
 
-async def test_a_node_that_never_answers_is_waited_for_three_times(credit: MemoryCredit) -> None:
+async def test_a_node_that_never_answers_is_waited_for_a_while(credit: MemoryCredit) -> None:
     node, silent = MemoryNode(credit, "a"), MemoryNode(credit, "b")
     first = silent.begin(CAPPED, 50)
     await silent.step()
     await first
     waiting = node.begin(CAPPED, 990)
-    for pause_s in (0.0, 0.05, 0.1):
+    for pause_s in (0.0, *PAUSES_S[:-1]):
         node.pulse += pause_s
         await node.step()
         assert not waiting.done()
-    node.pulse += 0.15
+    node.pulse += PAUSES_S[-1]
     await node.step()
+    await refused(waiting)
+
+
+async def test_a_node_that_answers_late_is_waited_for(credit: MemoryCredit) -> None:
+    node, late = MemoryNode(credit, "a"), MemoryNode(credit, "b")
+    first = late.begin(CAPPED, 50)
+    await late.step()
+    await first
+    waiting = node.begin(CAPPED, 900)
+    for pause_s in (0.0, 0.1, 0.1, 0.2, 0.4):
+        node.pulse += pause_s
+        await node.step()
+    await late.step()
+    await node.step()
+    assert (await waiting).nanos == 900
+
+
+async def test_a_request_is_refused_as_soon_as_every_node_has_answered_twice(credit: MemoryCredit) -> None:
+    node, others = MemoryNode(credit, "a", 3), [MemoryNode(credit, name, 3) for name in "bc"]
+    for other in others:
+        running = other.begin(CAPPED, 500)
+        await other.step()
+        await running
+    waiting = node.begin(CAPPED, 10)
+    for began_s in (0.0, EVERY_S):
+        node.pulse = began_s
+        await node.step()
+        assert not waiting.done()
+        for other in others:
+            await other.step()
+        await node.step()
     await refused(waiting)
 
 
@@ -329,7 +361,7 @@ async def test_a_credit_is_known_to_every_node(credit: MemoryCredit) -> None:
     await asyncio.gather(node.begin(CAPPED, 1_000), node.step())
     for each in nodes[1:]:
         task = each.begin(CAPPED, 5)
-        for _ in range(4):
+        for _ in range(len(PAUSES_S) + 1):
             each.pulse += 1
             await each.step()
         await refused(task)
@@ -387,7 +419,7 @@ async def test_a_long_answer_reserves_what_the_store_has(credit: MemoryCredit) -
     await node.balances.extend(reservation, 5_000)  # the store has just granted nothing
     assert len(node.authority.asked) == asked + 1
     waiting = other.begin(CAPPED, 1)
-    for _ in range(4):
+    for _ in range(len(PAUSES_S) + 1):
         await other.step()
         other.pulse += 1
     await refused(waiting)

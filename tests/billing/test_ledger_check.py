@@ -16,8 +16,10 @@ async def give(*problems: str) -> dict[str, Any]:
 
 
 async def test_differences_are_an_error_with_the_first_of_them() -> None:
+    check = LedgerCheck(lambda: give(*"abcdefg"))
     with capture_logs() as lines:
-        await LedgerCheck(lambda: give(*"abcdefg")).check()
+        await check.check()
+    assert check.problems == 7
     (line,) = lines
     assert (line["event"], line["log_level"], line["failures"]) == ("ledger_incorrect", "error", 7)
     assert line["reason"] == "; ".join("abcdefg"[:SHOWN])
@@ -50,3 +52,13 @@ def test_it_checks_every_day_whether_or_not_the_database_answers() -> None:
         run_hurried(check_for_three_days())
     assert [round(one) for one in at] == [FIRST_AFTER_S + day * CHECK_EVERY_S for day in range(3)]
     assert {line["event"] for line in lines} == {"ledger_not_checked"}
+
+
+async def test_a_node_that_leads_no_more_reports_nothing() -> None:
+    check = LedgerCheck(lambda: give("a"))
+    await check.check()
+    task = asyncio.create_task(check.run())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert check.problems == 0

@@ -86,7 +86,7 @@ async def test_every_metric_and_label_is_one_of_a_gateway_that_has_served(gatewa
     for family in families.values():
         for sample in family.samples:
             known.setdefault(sample.name, set()).update(sample.labels)
-    for family in list_node_families(NodeFigures(2, 1, 0.5, fenced=False, leads=True, config_digest="x")):
+    for family in list_node_families(NodeFigures(2, 1, 0.5, fenced=False, leads=True, config_digest="x"), 0):
         families[family.name] = family
         for sample in family.samples:
             known.setdefault(sample.name, set()).update(sample.labels)

@@ -122,7 +122,7 @@ async def test_less_than_the_smallest_request_is_not_granted(judge: Judge) -> No
     await judge.open(KEY, 100)
     first, second = judge.make_node("a"), judge.make_node("b")
     assert (await ask(first, 95)).granted_nanos == 95
-    assert await ask(second, 12, least=6) == CreditGrant(KEY, True, 0, 5, 95)
+    assert await ask(second, 12, least=6) == CreditGrant(KEY, True, 0, 5, 95, holders=1)
     assert await ask(second, 12, least=5) == CreditGrant(KEY, True, 5, 0, 0, 0, 5)
 
 
@@ -154,6 +154,7 @@ async def test_recalls_are_heard_by_the_others_and_so_is_what_is_returned(judge:
     for name, node in (("a", first), ("b", second)):
         node.recalled = lambda balances, name=name: heard.put_nowait((f"{name} recalled", set(balances)))
         node.returned = lambda balances, name=name: heard.put_nowait((f"{name} returned", set(balances)))
+        node.answered = lambda who, balances, name=name: heard.put_nowait((f"{who} answered {name}", set(balances)))
     await ask(first, 100)
     await ask(second, 0)  # it is connected from now on
     await second.recall([KEY, ACCOUNT])
@@ -161,8 +162,12 @@ async def test_recalls_are_heard_by_the_others_and_so_is_what_is_returned(judge:
         assert await heard.get() == ("a recalled", {ACCOUNT, KEY})
         await first.give_back({KEY: 40}, [KEY])
         assert await heard.get() == ("b returned", {KEY})
+        assert await heard.get() == ("a answered b", {KEY})
+        await first.report_kept([ACCOUNT])
+        assert await heard.get() == ("a answered b", {ACCOUNT})
         await first.give_back({}, [ACCOUNT])  # it was credited
         assert await heard.get() == ("b returned", {ACCOUNT})
+        assert await heard.get() == ("a answered b", {ACCOUNT})
     assert heard.empty()
 
 
@@ -247,7 +252,7 @@ async def test_what_a_node_has_spent_beyond_its_lease_is_not_there_for_others(ju
     await ask(first, 10)
     await ask(third, 20)
     await judge.post("a", TODAY, {KEY: 60})
-    assert await ask(second, 21) == CreditGrant(KEY, True, 0, 20, 20)  # what the third has can be recalled
+    assert await ask(second, 21) == CreditGrant(KEY, True, 0, 20, 20, holders=1)  # what the third has can be recalled
     assert (await ask(second, 20)).granted_nanos == 20
     await first.fold()
     assert (await ask(second, 1)).room_nanos == 0

@@ -123,6 +123,7 @@ class MemoryCreditAuthority:
         self.credit, self.node, self.live = credit, node, live
         self.recalled: Callable[[Collection[BalanceId]], None] = lambda _: None
         self.returned: Callable[[Collection[BalanceId]], None] = lambda _: None
+        self.answered: Callable[[str, Collection[BalanceId]], None] = lambda *_: None
         self.fails = ""
         self.asked: list[CreditWant] = []
         self.sizes: list[int] = []
@@ -140,7 +141,7 @@ class MemoryCreditAuthority:
         found = self.credit.turn(want.balance, day)
         if found is None:
             return CreditGrant(want.balance, False, 0, None, 0)
-        lease, mended, granted, others = found.leases.get(self.node), 0, 0, 0
+        lease, mended, granted, others, holders = found.leases.get(self.node), 0, 0, 0, 0
         if lease is not None and (lease.late or lease.posted > lease.granted):
             mended = max(0, -lease.outstanding)
             lease.granted, lease.late = max(lease.granted - lease.late, lease.posted), 0
@@ -149,11 +150,12 @@ class MemoryCreditAuthority:
             granted = min(room, max(want.need_nanos, min(want.want_nanos, int(room / (2 * self.live)))))
             found.leases.setdefault(self.node, MemoryLease(found.start)).granted += granted
         else:
-            theirs = [each for name, each in found.leases.items() if name != self.node]
-            others = sum(max(0, each.outstanding) for each in theirs)
+            theirs = [max(0, each.outstanding) for name, each in found.leases.items() if name != self.node]
+            others, holders = sum(theirs), sum(map(bool, theirs))
         own = found.leases.get(self.node)
         outstanding = 0 if own is None else own.outstanding
-        return CreditGrant(want.balance, True, granted + mended, room - granted, others, found.start, outstanding)
+        left = room - granted
+        return CreditGrant(want.balance, True, granted + mended, left, others, found.start, outstanding, holders)
 
     async def give_back(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
         self._cut("before")
@@ -163,7 +165,13 @@ class MemoryCreditAuthority:
                 lease.granted -= nanos
         for node in self._others() if reported else ():
             node.returned(reported)
+            node.answered(self.node, reported)
         self._cut("after")
+
+    async def report_kept(self, balances: Collection[BalanceId]) -> None:
+        self._cut("before")
+        for node in self._others():
+            node.answered(self.node, balances)
 
     async def recall(self, balances: Collection[BalanceId]) -> None:
         self._cut("before")

@@ -14,7 +14,7 @@ from gateway.server.console.language import COOKIE, LANGUAGES, gettext, ngettext
 def build_environment(language: str, **variables: Any) -> Environment:
     """Return the environment whose templates are in a language; ``variables`` are in all of them.
 
-    Every application of the process has the same one: compiled templates belong to it.
+    All applications of the process share it, and with it the compiled templates.
     """
     env = Environment(
         loader=PackageLoader("gateway.server.console"),

@@ -12,7 +12,11 @@ LIMITS_LOCK = 7_130_001
 OWNER_NUMBERS: Mapping[Owner, int] = MappingProxyType({"account": 0, "key": 1})
 OWNERS: Mapping[int, Owner] = MappingProxyType({0: "account", 1: "key"})
 
-_TAKE = "SELECT * FROM take_credit($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+# Each by its name: a newer version may answer more, and nodes of this one go on.
+_TAKE = """
+SELECT o, i, limited, g, room, others, since, outstanding, holders
+FROM take_credit($1, $2, $3, $4, $5, $6, $7, $8, $9)
+"""
 _GIVE = "SELECT give_credit($1, $2, $3, $4)"
 _POST = "SELECT post_spending($1, $2, $3, $4, $5, $6)"
 _FOLD = "SELECT fold_leases($1)"

@@ -51,6 +51,7 @@ class PostgresCreditAuthority:
         self._lock = asyncio.Lock()
         self.recalled: Callable[[Collection[BalanceId]], None] = lambda _: None
         self.returned: Callable[[Collection[BalanceId]], None] = lambda _: None
+        self.answered: Callable[[str, Collection[BalanceId]], None] = lambda *_: None
 
     async def take(self, wants: Sequence[CreditWant], day: UtcDay) -> Sequence[CreditGrant]:
         """Answer all of ``wants`` in one transaction. Raises ``StoreUnavailable``."""
@@ -64,6 +65,11 @@ class PostgresCreditAuthority:
                 await give_credit(connection, self._node, amounts)
             if reported:
                 await self._notify(connection, "returned", reported)
+
+    async def report_kept(self, balances: Collection[BalanceId]) -> None:
+        """Tell the other nodes that nothing is idle of what they have recalled. Raises ``StoreUnavailable``."""
+        async with self._work() as connection:
+            await self._notify(connection, "kept", balances)
 
     async def recall(self, balances: Collection[BalanceId]) -> None:
         """Ask every other node for its idle credit. Raises ``StoreUnavailable``."""
@@ -133,9 +139,15 @@ class PostgresCreditAuthority:
 
     def _hear(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         verb, node, *names = payload.split()
-        if node != self._node:
-            heard = self.recalled if verb == "recall" else self.returned
-            heard([(_OWNERS[name[0]], int(name[1:])) for name in names])
+        if node == self._node:
+            return
+        balances = [(_OWNERS[name[0]], int(name[1:])) for name in names]
+        if verb == "recall":
+            self.recalled(balances)
+            return
+        if verb == "returned":
+            self.returned(balances)
+        self.answered(node, balances)
 
 
 def _batch(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:

@@ -6,7 +6,7 @@ account and key with a limit. Its leases outlive the limit, until their owner is
 between two changes of a limit spends its lease under the second one as well. What holds in any snapshot, besides what
 ``gateway.domain.credit`` says of a node:
 
-- ``settled + leased + reserved <= limit + credit``, except for overruns; of a lease that is overrun, ``posted`` counts;
+- ``settled + leased + reserved <= limit + credit``, except for overruns; an overrun lease counts as its ``posted``;
 - ``leased`` is the sum of ``granted`` over the balance's leases;
 - ``settled`` and the sum of ``posted`` are the window's charges;
 - ``reserved`` is the sum of what its open jobs hold.
@@ -135,12 +135,12 @@ _TAKE_CREDIT = """
 CREATE OR REPLACE FUNCTION take_credit(_node text, _live integer, _day integer, _month integer,
   _owner smallint[], _id bigint[], _least bigint[], _need bigint[], _want bigint[])
 RETURNS TABLE (o smallint, i bigint, limited boolean, g bigint, room bigint, others bigint, since integer,
-  outstanding bigint)
+  outstanding bigint, holders integer)
 LANGUAGE plpgsql AS $$
 DECLARE k integer; b credit_balances; mended bigint; overrun bigint;
 BEGIN
   FOR k IN 1 .. coalesce(array_length(_id, 1), 0) LOOP
-    o := _owner[k]; i := _id[k]; g := 0; room := NULL; others := 0; mended := 0; outstanding := 0;
+    o := _owner[k]; i := _id[k]; g := 0; room := NULL; others := 0; mended := 0; outstanding := 0; holders := 0;
     b := turn_balance(o, i, _day, _month);
     limited := b.owner_id IS NOT NULL;
     since := coalesce(b.start, 0);
@@ -166,6 +166,10 @@ BEGIN
       INSERT INTO credit_leases AS l (owner, owner_id, node, start, granted) VALUES (o, i, _node, b.start, g)
         ON CONFLICT (node, owner, owner_id) DO UPDATE SET granted = l.granted + excluded.granted;
       room := room - g; outstanding := outstanding + g; others := 0;
+    ELSE
+      SELECT count(*) INTO holders FROM credit_leases l LEFT JOIN nodes n ON n.id = l.node
+        WHERE l.owner = o AND l.owner_id = i AND l.node <> _node AND l.granted > l.posted + l.late
+        AND coalesce(n.state, 'live') = 'live';
     END IF;
     g := g + coalesce(mended, 0);
     RETURN NEXT;
@@ -190,7 +194,7 @@ END $$
 
 # The last statement of a transaction that posts rows of one day, or of several, the newest first. It locks nothing but
 # this node's own leases, except for balances that are not in the window of the day yet, or that it has no lease of.
-# Without a limit there is no window, and no matter whether a lease has it as ``posted`` or ``late``.
+# Without a limit there is no window, and it does not matter whether a lease has it as ``posted`` or ``late``.
 _POST_SPENDING = """
 CREATE OR REPLACE FUNCTION post_spending(_node text, _day integer, _month integer,
   _owner smallint[], _id bigint[], _amount bigint[]) RETURNS void LANGUAGE plpgsql AS $$

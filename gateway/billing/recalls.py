@@ -1,0 +1,63 @@
+"""What this node has asked the others to return, and how many of them have answered."""
+
+from collections.abc import Mapping
+
+import attrs
+
+from gateway.domain.leased_balance import LeasedBalance
+
+EVERY_S = 0.1
+"""The least time between two recalls of a balance."""
+_KEPT_S = 5.0
+
+
+@attrs.define
+class Recall:
+    """The last recall of a balance.
+
+    Attributes:
+        sent_s: when it was sent, by the keeper's clock.
+        holders: how many live nodes had credit of the balance then.
+        answered: the nodes that have returned what was idle since.
+    """
+
+    sent_s: float
+    holders: int
+    answered: set[str] = attrs.Factory(set)
+
+    @property
+    def complete(self) -> bool:
+        return len(self.answered) >= self.holders
+
+
+class Recalls:
+    """The last recall of each balance."""
+
+    def __init__(self) -> None:
+        self._last: dict[LeasedBalance, Recall] = {}
+
+    def find_next_s(self, balance: LeasedBalance) -> float:
+        """Return when a balance may be recalled again."""
+        last = self._last.get(balance)
+        return 0.0 if last is None else last.sent_s + EVERY_S
+
+    def note_sent(self, holders: Mapping[LeasedBalance, int], now_s: float) -> None:
+        """Note that balances are recalled now, and how many nodes should answer."""
+        self._last |= {balance: Recall(now_s, count) for balance, count in holders.items()}
+
+    def note_answer(self, balance: LeasedBalance, node: str) -> bool:
+        """Note that a node has answered; return whether all of them have."""
+        last = self._last.get(balance)
+        if last is None:
+            return False
+        last.answered.add(node)
+        return last.complete
+
+    def is_answered(self, balance: LeasedBalance, since_s: float) -> bool:
+        """Return whether a recall was sent since then and every node has answered it."""
+        last = self._last.get(balance)
+        return last is not None and last.sent_s >= since_s and last.complete
+
+    def sweep(self, now_s: float) -> None:
+        """Forget old recalls."""
+        self._last = {balance: last for balance, last in self._last.items() if last.sent_s + _KEPT_S > now_s}
