@@ -23,7 +23,7 @@ async def test_every_metric_of_the_page_is_exported(standing_with: StartGateway)
     async with gateway.client.get(f"{gateway.url}/metrics") as response:
         exported = set(re.findall(r"^# TYPE (\w+)", await response.text(), re.MULTILINE))
     figures = NodeFigures(2, 1, 0.5, fenced=False, leads=True, config_digest="x")
-    exported |= {family.name for family in list_node_families(figures)}
+    exported |= {family.name for family in list_node_families(figures, 0)}
     named = set(re.findall(r"`((?:gateway|gen_ai)_\w+)`", MONITORING))
     assert len(named) > 10
     assert named <= {f"{name}_total" for name in exported} | exported
