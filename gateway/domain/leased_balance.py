@@ -137,8 +137,9 @@ class LeasedBalance(Balance):
         before = self.leased
         super().use(quota, day)
         self.refusal = None
-        if self.leased and not before and (self.used_nanos or self.granted_nanos):
-            self.unsure = True
+        if self.leased and not before:
+            self.beyond_nanos = max(0, -self.room_nanos)
+            self.unsure = self.unsure or self.used_nanos != 0 or self.granted_nanos != 0
 
     def find_room(self, day: UtcDay) -> int | None:  # noqa: ARG002 - a lease has no period
         """Return what may be reserved without another question to the store. None without a quota."""

@@ -88,3 +88,15 @@ async def test_a_request_that_waits_is_judged_by_the_newest_limit(credit: Memory
     with pytest.raises(QuotaExceeded) as caught:
         await waiting
     assert caught.value.status == 429
+
+
+async def test_what_was_reserved_without_a_limit_is_no_fault_of_a_new_one(credit: MemoryCredit) -> None:
+    node = MemoryNode(credit, "a")
+    held = node.balances.hold_now(caller_of(), 300)
+    assert held is not None
+    waiting = node.begin(CAPPED, 701)
+    await asyncio.sleep(0)
+    assert list(await node.keeper.check()) == []
+    await node.step()
+    assert list(await node.keeper.check()) == []
+    waiting.cancel()
