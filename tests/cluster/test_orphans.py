@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import attrs
 import pytest
 
 from gateway.billing.note_worker import NoteCollector
@@ -17,6 +18,7 @@ from gateway.domain.balance import Quota, parse_day
 from gateway.domain.ledger import OnCrash
 from gateway.errors import Conflict, NotFound, QuotaExceeded
 from gateway.services.credit import _Orphans
+from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.credit_orphans import list_orphaned, settle_orphans
 from gateway.storage.postgres.left_notes import LeftNotes, record_journal
@@ -92,6 +94,17 @@ async def come_back(store: CreditStore, folder: Path) -> None:
     lost = LeasedGateway(store.url, "a", folder)
     await lost.start()
     await lost.stop()
+
+
+async def test_nothing_is_charged_for_a_lease_whose_limit_was_removed(store: CreditStore, tmp_path: Path) -> None:
+    left, caller = await lose(store, tmp_path, Quota(), capped(LIMIT))
+    keys = ApiKeyRepository(left.database)
+    await keys.put_key(attrs.evolve(caller.key, quota=Quota()))
+    assert await settle_orphans(left.database, "a", "charge", left.now) == 0
+    await keys.put_key(caller.key)
+    assert await find_left(left, caller) == (LIMIT - 100, 0)
+    await audit(store)
+    await left.stop()
 
 
 async def test_released_credit_is_for_the_others_and_a_late_return_is_an_overrun(

@@ -1,5 +1,7 @@
 """Nodes spend, die, return and lose answers at random; in every snapshot PostgreSQL's balances are right to the nano.
 
+Limits are changed meanwhile, removed and set again, and change their period.
+
 The functions are changed one at a time, too: each such fault has to be found.
 """
 
@@ -7,20 +9,21 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
 
 import asyncpg
 import pytest
 
-from gateway.domain.balance import parse_day
+from gateway.domain.balance import Quota, parse_day
 from gateway.domain.credit import BalanceId
-from gateway.storage.postgres.credit import Connection
+from gateway.storage.postgres.credit import LIMITS_LOCK, Connection
 from gateway.storage.postgres.credit_sql import FUNCTIONS, TABLES
 from tests.support.credit_nodes import (
-    ACCOUNTS,
     DAY_S,
     FIRST_DAY,
-    KEYS,
+    LIMITS,
     MOST,
+    PERIODS,
     Node,
     Row,
     World,
@@ -34,19 +37,28 @@ from tests.support.postgres import SharedPostgres
 
 NODES = 3
 RUN_S, LONG_RUN_S = float(os.environ.get("CREDIT_RUN_S", "3")), 10.0
-_OPEN = f"SELECT open_balance($1, $2, $3, {FIRST_DAY}, {FIRST_DAY})"
+KEYS = [number for owner, number in LIMITS if owner == "key"]
+_OPEN = "SELECT open_balance($1, $2, $3, $4, $5)"
+_LIMIT = {
+    "account": "UPDATE accounts SET quota_nanos = $1 WHERE id = $2",
+    "key": "UPDATE keys SET quota_nanos = $1 WHERE id = $2",
+}
+_SPENT = """
+SELECT b.settled + b.reserved + coalesce(sum(greatest(l.granted, l.posted)), 0) AS spent FROM credit_balances b
+LEFT JOIN credit_leases l USING (owner, owner_id) WHERE owner = $1 AND owner_id = $2 GROUP BY b.owner, b.owner_id
+"""
+_OUTSTANDING = """
+SELECT node, granted - posted - late AS nanos FROM credit_leases WHERE owner = $1 AND owner_id = $2
+"""
 
 
 async def seed(connection: Connection, functions: dict[str, str]) -> None:
     """Make the account, its keys, and the balances of those with a limit."""
     await connection.execute(TABLES + ";".join(functions.values()))
-    for account, (period, cap) in ACCOUNTS.items():
-        await insert(connection, "accounts", id=account, name=f"a{account}", quota_nanos=cap)
-        await connection.execute(_OPEN, 0, account, period)
-    for key, (account, period, cap) in KEYS.items():
-        own = {"name": f"k{key}", "digest": bytes([key])}
-        await insert(connection, "keys", id=key, account_id=account, quota_nanos=cap, **own)
-        await connection.execute(_OPEN, 1, key, period)
+    for (owner, number), quota in LIMITS.items():
+        own = {"account_id": 1, "digest": bytes([number])} if owner == "key" else {}
+        await insert(connection, f"{owner}s", id=number, name=f"{owner}{number}", quota_nanos=quota.limit_nanos, **own)
+        await connection.execute(_OPEN, *place_of((owner, number)), PERIODS[quota.period], FIRST_DAY, FIRST_DAY)
 
 
 class Cluster:
@@ -76,8 +88,7 @@ class Cluster:
     async def call(self, node: Node) -> None:
         """One request: reserved, answered, charged."""
         chance = self.world.chance
-        key = chance.choice(list(KEYS))
-        account, nanos = KEYS[key][0], chance.randrange(1, MOST)
+        account, key, nanos = 1, chance.choice(KEYS), chance.randrange(1, MOST)
         if not await node.hold((("account", account), ("key", key)), nanos):
             self.world.done["refused"] += 1
             return
@@ -92,23 +103,23 @@ class Cluster:
         if chance.random() < 0.5:
             await self._end_job(node)
             return
-        key = chance.choice(list(KEYS))
-        account, nanos = KEYS[key][0], chance.randrange(1, MOST)
+        account, key, nanos = 1, chance.choice(KEYS), chance.randrange(1, MOST)
         balances: tuple[BalanceId, BalanceId] = ("account", account), ("key", key)
         if not await node.hold(balances, nanos):
             return
         async with node.granting, node.lane.transaction():
-            limited = [each for each in balances if each not in node.unlimited]
-            for each in limited:  # under the lock: a lease that is corrected meanwhile would get it back
+            await node.lane.execute("SELECT pg_advisory_xact_lock_shared($1)", LIMITS_LOCK)
+            for each in balances:  # under the lock: a lease that is corrected meanwhile would get it back
                 node.leases[each].detach(nanos)
             name = f"v{next(self.world.numbers)}"
             job = {"id": name, "request_id": name, "account_id": account, "key_id": key, "held_nanos": nanos}
             await insert(node.lane, "videos", state="running", **job)
-            await node.lane.execute("SELECT reserve_job($1, $2, $3, $4)", node.name, *numbers(limited), nanos)
+            await node.lane.execute("SELECT reserve_job($1, $2, $3, $4)", node.name, *numbers(balances), nanos)
         self.world.done["jobs"] += 1
 
     async def _end_job(self, node: Node) -> None:
         async with node.granting, node.lane.transaction():
+            await node.lane.execute("SELECT pg_advisory_xact_lock_shared($1)", LIMITS_LOCK)
             job = await node.lane.fetchrow(
                 "UPDATE videos SET state = 'completed' WHERE id = (SELECT id FROM videos WHERE state = 'running'"
                 " ORDER BY random() LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING *"
@@ -137,7 +148,7 @@ class Cluster:
         return node.journal
 
     async def disturb(self) -> None:
-        """Kill a node and start it again, turn the day, or add credit."""
+        """Kill a node and start it again, turn the day, change a limit, or add credit."""
         chance = self.world.chance
         await asyncio.sleep(0.05 + chance.random() / 5)
         what = chance.random()
@@ -146,7 +157,12 @@ class Cluster:
             journal = await self.stop(node)
             self.world.done["kills"] += 1
             await self.start(node.name, journal)
-        elif what < 0.8:
+        elif what < 0.7:
+            balance = chance.choice(list(LIMITS))
+            await self.change_limit(balance)
+            if chance.random() < 0.5:
+                await self.change_limit(balance)
+        elif what < 0.85:
             self.world.day = parse_day(self.world.day.start_s + DAY_S)
             self.world.done["days"] += 1
         else:
@@ -164,6 +180,31 @@ class Cluster:
                 )  # fmt: skip
             await connection.close()
 
+    async def change_limit(self, balance: BalanceId) -> None:
+        """Change a limit and its period, make or remove it, while the nodes neither grant nor post."""
+        world = self.world
+        period = world.chance.choice(list(PERIODS))
+        quota = Quota() if period == "none" else Quota(world.chance.randrange(30_000, 90_000), period)
+        connection, day = await world.connect(), world.day
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(world.changing)
+            for node in self.nodes:
+                await stack.enter_async_context(node.granting)
+            for node in self.nodes:
+                await stack.enter_async_context(node.posting)
+            world.limits[balance], known = quota, world.beside[balance]  # who has no limit yet adds to it from now on
+            async with connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", LIMITS_LOCK)
+                await connection.execute(_LIMIT[balance[0]], quota.limit_nanos, balance[1])
+                await connection.execute(_OPEN, *place_of(balance), PERIODS[quota.period], day.number, day.month_number)
+                left = {row["node"]: row["nanos"] for row in await connection.fetch(_OUTSTANDING, *place_of(balance))}
+                beside = [await node.sum_beside(balance, left.get(node.name, 0)) for node in self.nodes]
+                world.before[balance] = await connection.fetchval(_SPENT, *place_of(balance)) or 0
+                world.beside[balance] += sum(beside) - known
+        await connection.close()
+        world.removed |= set() if quota.capped else {balance}
+        world.done["limits"] += 1
+
     async def finish(self) -> None:
         """Let every node end well."""
         self.world.ending = True
@@ -172,9 +213,13 @@ class Cluster:
             await node.end()
 
 
+def place_of(balance: BalanceId) -> tuple[int, int]:
+    return 0 if balance[0] == "account" else 1, balance[1]
+
+
 def numbers(balances: Iterable[BalanceId]) -> tuple[list[int], list[int]]:
     """Return owners and ids in the order of locks."""
-    places = sorted((0 if owner == "account" else 1, number) for owner, number in balances)
+    places = sorted(map(place_of, balances))
     return [place[0] for place in places], [place[1] for place in places]
 
 
@@ -243,13 +288,16 @@ async def test_every_snapshot_of_a_long_run_is_right(
     assert world.wrong == []
 
 
+_END = "DELETE FROM credit_leases WHERE owner = _owner AND owner_id = _id;"
 FAULTS = {
     "room without jobs": ("take_credit", "- b.leased - b.reserved", "- b.leased"),
     "late rows not noted": ("post_spending", "l.late + CASE WHEN x.s < l.start THEN x.a ELSE 0 END", "l.late"),
     "late rows are today's": ("post_spending", "CASE WHEN x.s >= l.start THEN x.a ELSE 0 END", "x.a"),
-    "fold without posted": ("fold_leases", "settled = settled + r.posted", "settled = settled"),
+    "fold without posted": ("fold_other_leases", "settled = settled + r.posted", "settled = settled"),
     "turn keeps posted": ("turn_balance", "(granted - posted - late, 0), posted = 0,", "(granted - late, 0),"),
     "late rows stay leased": ("take_credit", "greatest(l.granted - l.late, l.posted), late = 0", "l.granted, late = 0"),
+    "leases end with a limit": ("open_balance", "IF _period IS NULL THEN", f"IF _period IS NULL THEN {_END}"),
+    "limits forget leases": ("open_balance", "granted = greatest(granted - posted - late, 0)", "granted = 0"),
     "credit of yesterday": ("turn_balance", "credit = credited_since(_owner, _id, s)", "credit = b.credit"),
 }  # fmt: skip
 TRIES = 6

@@ -1,20 +1,21 @@
 """Nodes that spend credit leases of one PostgreSQL database at random, and an auditor that looks at it meanwhile.
 
 Each node has a connection for leases and one for rows, as a gateway has. It can be killed: its connections are cut,
-what it knew is gone, and its journal of settled rows stays. What is wrong in any snapshot is collected.
+what it knew is gone, and its journal of settled rows stays. It hears of a change of a limit with some later request,
+or not at all before the next change. What is wrong in any snapshot is collected.
 """
 
 import asyncio
 import contextlib
 import itertools
 import random
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import asyncpg
 import attrs
 
-from gateway.domain.balance import UtcDay, parse_day
+from gateway.domain.balance import Quota, QuotaPeriod, UtcDay, parse_day
 from gateway.domain.credit import BalanceId, CreditGrant, CreditWant
 from gateway.domain.leased_balance import LeasedBalance
 from gateway.storage.postgres.credit import (
@@ -29,16 +30,21 @@ from gateway.storage.postgres.credit import (
 
 DAY_S = 86_400
 FIRST_DAY = 20_000
-DAILY, LIFETIME = 1, 0
-ACCOUNTS = {1: (DAILY, 90_000)}
-KEYS = {11: (1, LIFETIME, 60_000), 12: (1, DAILY, 50_000), 13: (1, None, None)}
+PERIODS: dict[QuotaPeriod, int | None] = {"none": None, "lifetime": 0, "daily": 1, "monthly": 2}
+LIMITS: dict[BalanceId, Quota] = {
+    ("account", 1): Quota(90_000, "daily"),
+    ("key", 11): Quota(60_000, "lifetime"),
+    ("key", 12): Quota(50_000, "daily"),
+    ("key", 13): Quota(),
+}
 MOST = 800
 """The largest reservation in nano-USD."""
 _AUDIT = """
 SELECT b.*, credit_limit(b.owner, b.owner_id) AS cap, charged_since(b.owner, b.owner_id, b.start) AS charged,
   credited_since(b.owner, b.owner_id, b.start) AS credited,
   held_by_jobs(b.owner, b.owner_id) AS held,
-  coalesce(sum(l.granted), 0) AS granted, coalesce(sum(l.posted), 0) AS posted
+  coalesce(sum(l.granted), 0) AS granted, coalesce(sum(l.posted), 0) AS posted,
+  coalesce(sum(greatest(l.posted - l.granted, 0)), 0) AS overrun
 FROM credit_balances b LEFT JOIN credit_leases l USING (owner, owner_id) GROUP BY b.owner, b.owner_id
 """
 CHARGE = """
@@ -65,13 +71,24 @@ class Row:
 
 @attrs.define(eq=False)
 class World:
-    """What all nodes share: the database, the day, and the random numbers."""
+    """What all nodes share: the database, the day, the limits, and the random numbers.
+
+    What may be spent and set aside of a balance is its limit, or ``before`` if that is more: what was so when the limit
+    was set; and what is ``beside`` all leases: nodes have admitted it without a limit, before or after that. Of a
+    balance whose limit was ``removed`` once, the store may have set aside more than a node counts: what is posted
+    without a limit and a lease is in no lease. Nobody looks while a limit is ``changing``.
+    """
 
     dsn: str
     chance: random.Random
     day: UtcDay = attrs.Factory(lambda: parse_day(FIRST_DAY * DAY_S))
     overruns: bool = False
     ending: bool = False
+    limits: dict[BalanceId, Quota] = attrs.Factory(lambda: dict(LIMITS))
+    before: Counter[BalanceId] = attrs.Factory(Counter)
+    beside: Counter[BalanceId] = attrs.Factory(Counter)
+    removed: set[BalanceId] = attrs.Factory(set)
+    changing: asyncio.Lock = attrs.Factory(asyncio.Lock)
     wrong: list[str] = attrs.Factory(list)
     done: Counter[str] = attrs.Factory(Counter)
     numbers: "itertools.count[int]" = attrs.Factory(itertools.count)
@@ -87,8 +104,7 @@ class Node:
     name: str
     world: World
     journal: list[Row]
-    leases: defaultdict[BalanceId, LeasedBalance] = attrs.Factory(lambda: defaultdict(lambda: LeasedBalance("key")))
-    unlimited: set[BalanceId] = attrs.Factory(set)
+    leases: dict[BalanceId, LeasedBalance] = attrs.field(init=False)
     granting: asyncio.Lock = attrs.Factory(asyncio.Lock)
     posting: asyncio.Lock = attrs.Factory(asyncio.Lock)
     lane: Connection = attrs.field(init=False)
@@ -96,6 +112,9 @@ class Node:
 
     async def start(self) -> None:
         """Connect, post the journal, and end the leases of the life before."""
+        self.leases = {balance: LeasedBalance(balance[0], owner_id=balance[1]) for balance in LIMITS}
+        for balance in self.leases:
+            self._hear(balance)
         self.lane, self.rows = await self.world.connect(), await self.world.connect()
         await self.flush(known=True)
         await fold_leases(self.lane, self.name)
@@ -103,21 +122,30 @@ class Node:
     async def take(self, wants: list[CreditWant], day: UtcDay, *, lost: bool = False) -> None:
         """Ask for credit; ``lost``: the answer never arrives, and the node looks at what the store has."""
         async with self.granting:
+            quotas = {want.balance: self.leases[want.balance].quota for want in wants}
             grants = await take_credit(self.lane, self.name, 4, day, wants)
             if not lost:
-                self._accept(grants)
+                self._accept(grants, quotas)
                 return
-            async with self.posting:
-                stored = {lease.balance: lease for lease in await find_leases(self.lane, self.name)}
-                unposted = await self._sum_unposted()
-                for balance in {want.balance for want in wants} & stored.keys():
-                    self.leases[balance].resync(stored[balance], unposted[balance])
+            await self._read_back()
         self.world.done["lost"] += 1
 
-    def _accept(self, grants: Sequence[CreditGrant]) -> None:
+    async def _read_back(self) -> None:
+        async with self.posting:
+            stored = {lease.balance: lease for lease in await find_leases(self.lane, self.name)}
+            unposted = await self._sum_unposted()
+            for balance, lease in self.leases.items():
+                lease.resync(stored.get(balance), unposted[balance])
+
+    def _accept(self, grants: Sequence[CreditGrant], quotas: Mapping[BalanceId, Quota]) -> None:
         for grant in grants:
-            self.leases[grant.balance].granted_nanos += grant.granted_nanos
-            (self.unlimited.discard if grant.limited else self.unlimited.add)(grant.balance)
+            lease = self.leases[grant.balance]
+            if not grant.limited:
+                lease.unlimited = quotas[grant.balance]
+                continue
+            lease.grant(grant.granted_nanos)
+            if lease.exceeds(grant.outstanding_nanos):
+                self.world.wrong.append(f"{self.name} has {lease} of {grant}")
 
     async def _sum_unposted(self) -> Counter[BalanceId]:
         known = await self._find_stored([row.id for row in self.journal])
@@ -134,12 +162,17 @@ class Node:
     async def hold(self, balances: tuple[BalanceId, BalanceId], nanos: int) -> bool:
         """Reserve in both balances or in none, with one question to the store at most."""
         chance = self.world.chance
+        for each in balances:
+            if chance.random() < 0.2:
+                self._hear(each)
         for last in (False, True):
-            short = [each for each in balances if each not in self.unlimited and self.leases[each].room_nanos < nanos]
+            if any(self.leases[each].leased and self.leases[each].unsure for each in balances):
+                async with self.granting:
+                    await self._read_back()
+            short = [each for each in balances if not self.leases[each].covers(nanos)]
             if not short:
                 for each in balances:
-                    if each not in self.unlimited:
-                        self.leases[each].hold(nanos)
+                    self._reserve(each, nanos)
                 return True
             if last:
                 return False
@@ -148,12 +181,31 @@ class Node:
             await self.take(wants, self.world.day, lost=chance.random() < 0.03)
         raise AssertionError
 
+    def _hear(self, balance: BalanceId) -> None:
+        """Apply the current limit."""
+        lease, quota = self.leases[balance], self.world.limits[balance]
+        if quota is not lease.quota:
+            lease.use(quota, self.world.day)
+            self.world.done["heard"] += 1
+
+    def _reserve(self, balance: BalanceId, nanos: int) -> None:
+        lease = self.leases[balance]
+        lease.hold(nanos)
+        if not lease.leased and self.world.limits[balance].capped:
+            self.world.beside[balance] += nanos
+            self.world.done["late"] += 1
+
     def settle(self, row: Row, held: int) -> None:
         """Charge a request."""
         for each in row.balances:
-            if each not in self.unlimited:
-                self.leases[each].settle(held, row.cost, row.day)
+            self.leases[each].settle(held, row.cost, row.day)
         self.journal.append(row)
+
+    async def sum_beside(self, balance: BalanceId, outstanding: int) -> int:
+        """Return what is reserved and not posted, and the store has not set aside. Nothing is posted meanwhile."""
+        held = self.leases[balance].held_nanos  # now: what is settled meanwhile may be counted twice, but not left out
+        unposted = await self._sum_unposted()
+        return max(0, held + unposted[balance] - max(0, outstanding))
 
     async def flush(self, *, known: bool = False) -> None:
         """Store the journal's rows, each once; ``known``: some may be there already."""
@@ -181,11 +233,9 @@ class Node:
     async def give_back(self) -> None:
         """Return idle credit of one balance."""
         async with self.granting:
-            limited = [balance for balance in self.leases if balance not in self.unlimited]
-            balance = self.world.chance.choice(limited) if limited else None
-            if balance is None or not (given := self.leases[balance].release(self.world.chance.randrange(2 * MOST))):
-                return
-            await give_credit(self.lane, self.name, {balance: given})
+            balance = self.world.chance.choice(list(self.leases))
+            if given := self.leases[balance].release(self.world.chance.randrange(2 * MOST)):
+                await give_credit(self.lane, self.name, {balance: given})
 
     async def end(self) -> None:
         """Store every row, compare each lease with what the store has of it, and end them all."""
@@ -194,7 +244,8 @@ class Node:
         for balance, lease in self.leases.items():
             there = stored[balance].outstanding_nanos if balance in stored else 0
             here = lease.granted_nanos - lease.used_nanos
-            if balance not in self.unlimited and (lease.held_nanos or here != there):
+            wrong = here > there if balance in self.world.removed else here != there
+            if lease.held_nanos or (lease.leased and not lease.unsure and wrong):
                 self.world.wrong.append(f"{self.name} has {lease} of {balance}, the store {there}")
         await fold_leases(self.lane, self.name)
         self.kill()
@@ -231,12 +282,14 @@ async def insert_charge(connection: Connection, row: Row) -> None:
 
 async def look(connection: Connection, world: World) -> None:
     """Check every balance in one snapshot."""
-    async with connection.transaction(isolation="repeatable_read", readonly=True):
+    async with world.changing, connection.transaction(isolation="repeatable_read", readonly=True):
         for b in await connection.fetch(_AUDIT):
             world.done["looked"] += 1
-            spent = b["settled"] + b["leased"] + b["reserved"]
+            owner: BalanceId = ("key" if b["owner"] else "account", b["owner_id"])
+            spent = b["settled"] + b["leased"] + b["reserved"] + b["overrun"]
+            most = max(b["cap"] + b["credit"], world.before[owner]) + world.beside[owner]
             faults = {
-                "above the limit": not world.overruns and spent > b["cap"] + b["credit"],
+                f"above {most}": not world.overruns and spent > most,
                 "leases": b["leased"] != b["granted"],
                 "charges": b["settled"] + b["posted"] != b["charged"],
                 "credit": b["credit"] != b["credited"],
