@@ -31,7 +31,9 @@ _EMPTY = """
 DO $$ DECLARE one record; BEGIN
     SET LOCAL session_replication_role = replica;  -- nothing logs what is deleted here
     FOR one IN SELECT relname, relkind FROM pg_class
-        WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'S') AND relname <> 'alembic_version'
+        WHERE relnamespace = 'public'::regnamespace AND relname <> 'alembic_version'
+            AND CASE relkind WHEN 'r' THEN pg_relation_size(oid) > 0
+                WHEN 'S' THEN pg_sequence_last_value(oid) IS NOT NULL ELSE false END  -- what was used
         ORDER BY relkind DESC
     LOOP
         IF one.relkind = 'r' THEN
