@@ -6,7 +6,7 @@ created only for a database without fingerprints, which is new or was written by
 
 import hashlib
 import hmac
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import structlog
 from sqlalchemy import Executable, delete, insert, select, union_all
@@ -27,7 +27,12 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 async def check_secrets(
-    folder: DataFolder, database: Database, *, master_key: bytes = b"", renew: Collection[str] = ()
+    folder: DataFolder,
+    database: Database,
+    *,
+    master_key: bytes = b"",
+    renew: Collection[str] = (),
+    beside: Callable[[AsyncConnection], Awaitable[None]] | None = None,
 ) -> None:
     """Check every secret file of ``folder`` against ``database``; create the files of a new database.
 
@@ -36,6 +41,7 @@ async def check_secrets(
         database: its database.
         master_key: the configured key, used in place of the file.
         renew: files to create anew if they are missing or do not match the database.
+        beside: what is stored in the commit of the fingerprints: no other process sees one without the other.
 
     Raises:
         DataFolderDamaged: says what to restore.
@@ -53,8 +59,17 @@ async def check_secrets(
     foreign = [name for name in SECRETS if name not in renew and known.get(name, found[name]) != found[name]]
     if foreign:
         raise DataFolderDamaged(_tell_foreign(folder, database.name, foreign, given))
-    if found != known:
-        await database.write(lambda connection: _record(connection, found))
+    new = found if found != known else {}
+
+    async def put(connection: AsyncConnection) -> None:
+        if new:
+            await _record(connection, new)
+        if beside is not None:
+            await beside(connection)
+
+    if new or beside is not None:
+        await database.write(put)
+    if new:
         log.info("store_identified", path=str(folder.path))
 
 

@@ -7,6 +7,7 @@ if it has others: with them no API key would be recognised, and links and webhoo
 import hashlib
 import hmac
 from collections.abc import Mapping
+from functools import partial
 
 import structlog
 from sqlalchemy import bindparam, inspect, select, text
@@ -52,8 +53,8 @@ async def share_secrets(folder: DataFolder, database: Database, master_key: byte
     """
     stored: dict[str, bytes] = {row.name: bytes(row.value) for row in await database.read(_READ)}
     if not stored:
-        await check_secrets(folder, database, master_key=master_key)
-        await database.write(lambda connection: _bring_in(connection, folder, master_key))
+        bring_in = partial(_bring_in, folder=folder, master_key=master_key)
+        await check_secrets(folder, database, master_key=master_key, beside=bring_in)
         log.info("secrets_shared", path=str(folder.path))
         return
     for name, secret in _open_shared(stored, folder, database.name, master_key).items():

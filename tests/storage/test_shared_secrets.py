@@ -7,8 +7,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
 
 from gateway.domain.node import Node
+from gateway.errors import StoreUnavailable
 from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged
 from gateway.storage.database import Database, DatabaseStartupError, open_database
 from gateway.storage.identity import MASTER as MASTER_FILE
@@ -145,3 +147,15 @@ async def test_secrets_that_were_changed_are_refused(database: Database, open_fo
     await database.change(text(change))
     with pytest.raises(DataFolderDamaged, match="were changed"):
         await share_secrets(open_folder("second"), database, MASTER)
+
+
+async def test_the_secrets_and_their_fingerprints_are_stored_together(
+    database: Database, open_folder: OpenFolder
+) -> None:
+    """A second node that saw the fingerprints alone would be refused, because its folder is empty."""
+    await database.write(
+        lambda each: each.execute(text("ALTER TABLE cluster ADD CONSTRAINT c CHECK (false) NOT VALID"))
+    )
+    with pytest.raises((StoreUnavailable, IntegrityError)):
+        await share_secrets(open_folder("first"), database, MASTER)
+    assert (await database.read(text("SELECT count(*) FROM fingerprints")))[0][0] == 0
