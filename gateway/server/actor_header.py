@@ -5,12 +5,13 @@ import json
 import attrs
 import orjson
 
-from gateway.domain.audit_log import Actor
+from gateway.domain.audit_log import KINDS, Actor
 from gateway.errors import InvalidRequest
 
 ACTOR_HEADER = "X-Gateway-Actor"
 """A JSON object with the fields of ``Actor``."""
-_FIELDS = frozenset(field.name for field in attrs.fields(Actor))
+_MOST_CHARACTERS = 1_000
+_MOST_ID = 2**63
 
 
 def format_actor(actor: Actor) -> str:
@@ -21,7 +22,15 @@ def format_actor(actor: Actor) -> str:
 def parse_actor(text: str) -> Actor:
     """Parse what ``format_actor`` made. Raises ``InvalidRequest``."""
     try:
-        fields = orjson.loads(text)
-        return Actor(**{name: value for name, value in fields.items() if name in _FIELDS})
-    except (ValueError, TypeError, AttributeError):
+        actor = Actor(**orjson.loads(text))
+    except (ValueError, TypeError):
         raise InvalidRequest(f"{ACTOR_HEADER} is not an actor") from None
+    texts: tuple[object, ...] = (actor.name, actor.address)
+    numbers: tuple[object, ...] = (actor.member_id, actor.account_id, actor.scope)
+    if (
+        actor.kind not in KINDS
+        or not all(isinstance(each, str) and len(each) <= _MOST_CHARACTERS for each in texts)
+        or not all(each is None or (type(each) is int and 0 < each < _MOST_ID) for each in numbers)
+    ):
+        raise InvalidRequest(f"{ACTOR_HEADER} is not an actor")
+    return actor

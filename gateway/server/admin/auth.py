@@ -10,7 +10,8 @@ from gateway.domain.audit_log import Actor
 from gateway.domain.member import Forbidden, SignedOut, may
 from gateway.errors import InvalidApiKey, InvalidRequest
 from gateway.server.actor_header import ACTOR_HEADER, parse_actor
-from gateway.server.admin.operation import OPERATIONS
+from gateway.server.admin.asked import is_asked_alone
+from gateway.server.admin.operation import OPERATIONS, Access
 from gateway.server.client_ip import find_client_ip
 from gateway.server.context import ACTOR, SERVICES, SIGNED
 from gateway.server.middlewares import delay_unknown_key
@@ -37,8 +38,7 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
         except InvalidApiKey:
             await delay_unknown_key(request)
             raise
-        header = request.headers.get(ACTOR_HEADER)
-        request[ACTOR] = Actor("token", address=address) if header is None else parse_actor(header)
+        request[ACTOR] = _find_actor(request, access) or Actor("token", address=address)
     elif access == "anyone":
         check_own_page(request)
     else:
@@ -50,6 +50,17 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
         request[SIGNED] = signed
         request[ACTOR] = signed.act(address)
     return await handler(request)
+
+
+def _find_actor(request: web.Request, access: Access) -> Actor | None:
+    """Return on whose behalf another node of the cluster asks; None if none does. Raises as ``require_access``."""
+    header = request.headers.get(ACTOR_HEADER)
+    if header is None or request.app[SERVICES].admin.peers is None or not is_asked_alone(request):
+        return None
+    actor = parse_actor(header)
+    if actor.scope is not None and access == "administrator":  # a node asks for nothing of the kind
+        raise Forbidden("This needs the role 'administrator'", should_retry=False)
+    return actor
 
 
 def check_token(request: web.Request) -> None:

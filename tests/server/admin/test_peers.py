@@ -11,7 +11,7 @@ from yarl import URL
 
 from gateway.cluster.rings import Rings
 from gateway.domain.audit_log import OPERATOR, Actor
-from gateway.errors import NotFound
+from gateway.errors import InvalidRequest, NotFound
 from gateway.server.actor_header import ACTOR_HEADER, format_actor, parse_actor
 from gateway.server.admin.operation import PREFIX
 from gateway.server.context import SERVICES
@@ -95,11 +95,10 @@ async def test_no_other_node_is_asked_for_what_is_no_id_of_a_request(
     for hostile in HOSTILE:
         assert await ask(gateway, "POST", f"/running/{hostile}/cancel") == 404, hostile
     assert not other.received
-    member = Actor("member", "max", 1, 1, scope=1)
-    assert await ask(gateway, "POST", "/running/req_0123456789abcdef01234567/cancel", member) == 200
+    assert await ask(gateway, "POST", "/running/req_0123456789abcdef01234567/cancel") == 200
     (asked,) = other.received
     assert asked.path == f"{PREFIX}/running/req_0123456789abcdef01234567/cancel?node=own"
-    assert parse_actor(asked.headers[ACTOR_HEADER.lower()]) == member
+    assert parse_actor(asked.headers[ACTOR_HEADER.lower()]) == Actor("token", address="127.0.0.1")
 
 
 async def test_a_name_is_one_segment_of_what_another_node_is_asked(
@@ -127,6 +126,31 @@ def test_a_segment_that_moves_elsewhere_is_refused(segments: tuple[str, ...]) ->
 async def test_a_node_does_at_most_what_the_actor_may(gateway: RunningGateway) -> None:
     """Whichever operation it is: the other node's token alone decides nothing."""
     stranger = Actor("member", "eve", 2, 2, scope=2)
-    assert await ask(gateway, "GET", "/keys/1") == 200
-    assert await ask(gateway, "GET", "/keys/1", stranger) == 404
-    assert await ask(gateway, "DELETE", "/keys/1", stranger) == 404
+    assert await ask(gateway, "GET", "/keys/1?node=own") == 200
+    assert await ask(gateway, "GET", "/keys/1?node=own", stranger) == 404
+    assert await ask(gateway, "DELETE", "/keys/1?node=own", stranger) == 404
+    assert await ask(gateway, "GET", "/accounts?node=own", stranger) == 403
+
+
+async def test_only_a_node_speaks_for_an_actor(gateway: RunningGateway) -> None:
+    stranger = Actor("member", "eve", 2, 2, scope=2)
+    assert await ask(gateway, "GET", "/keys/1", stranger) == 200, "nothing says that a node asks"
+    services = gateway.app[SERVICES]
+    among_others = services.admin
+    services.admin = attrs.evolve(among_others, peers=None)
+    assert await ask(gateway, "GET", "/keys/1?node=own", stranger) == 200, "there is no other node"
+    services.admin = among_others
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "", "x", "[]", "{}", "5", '{"kind": 5}', '{"kind": "root"}', '{"kind": "member", "scope": "x"}',
+        '{"kind": "member", "scope": true}', '{"kind": "member", "scope": 1e30}', '{"kind": "member", "member_id": -1}',
+        '{"kind": "member", "name": null}', '{"kind": "member", "role": "administrator"}',
+        '{"kind": "member", "account_id": 9223372036854775808}',
+    ],
+)  # fmt: skip
+def test_what_is_no_actor_is_refused(wrong: str) -> None:
+    with pytest.raises(InvalidRequest, match=ACTOR_HEADER):
+        parse_actor(wrong)
