@@ -7,6 +7,7 @@ created only for a database without fingerprints, which is new or was written by
 import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 
 import structlog
 from sqlalchemy import Executable, delete, insert, select, union_all
@@ -23,6 +24,8 @@ _DEPENDENT: dict[str, Executable] = {
 }
 """Rows that depend on a secret, for databases without fingerprints (version 0.7.0)."""
 
+Store = Callable[[AsyncConnection], Awaitable[None]]
+
 log = structlog.stdlib.get_logger(__name__)
 
 
@@ -32,7 +35,7 @@ async def check_secrets(
     *,
     master_key: bytes = b"",
     renew: Collection[str] = (),
-    beside: Callable[[AsyncConnection], Awaitable[None]] | None = None,
+    beside: Store | None = None,
 ) -> None:
     """Check every secret file of ``folder`` against ``database``; create the files of a new database.
 
@@ -60,15 +63,8 @@ async def check_secrets(
     if foreign:
         raise DataFolderDamaged(_tell_foreign(folder, database.name, foreign, given))
     new = found if found != known else {}
-
-    async def put(connection: AsyncConnection) -> None:
-        if new:
-            await _record(connection, new)
-        if beside is not None:
-            await beside(connection)
-
     if new or beside is not None:
-        await database.write(put)
+        await database.write(partial(_record, found=new, beside=beside))
     if new:
         log.info("store_identified", path=str(folder.path))
 
@@ -117,10 +113,14 @@ def fingerprint(name: str, secret: bytes) -> str:
     return hmac.digest(secret, f"model gateway, fingerprint of {name}".encode(), hashlib.sha256)[:16].hex()
 
 
-async def _record(connection: AsyncConnection, found: Mapping[str, str]) -> None:
-    await connection.execute(delete(fingerprints))
-    rows = [{"name": name, "fingerprint": fingerprint} for name, fingerprint in found.items()]
-    await connection.execute(insert(fingerprints), rows)
+async def _record(connection: AsyncConnection, found: Mapping[str, str], beside: Store | None) -> None:
+    """Store fingerprints, if there are any, and what is stored with them."""
+    if found:
+        await connection.execute(delete(fingerprints))
+        rows = [{"name": name, "fingerprint": fingerprint} for name, fingerprint in found.items()]
+        await connection.execute(insert(fingerprints), rows)
+    if beside is not None:
+        await beside(connection)
 
 
 def _tell_foreign(folder: DataFolder, database: str, names: list[str], given: Mapping[str, bytes]) -> str:
