@@ -174,7 +174,7 @@ class ClusterNode:
 
     async def _run(self) -> None:
         failing = False
-        while not self._outdated:
+        while True:
             try:
                 await self._beat()
                 if failing:
@@ -199,10 +199,15 @@ class ClusterNode:
             except StoreUnavailable:  # the beat logs it
                 self.leadership.leads = False  # the lock is gone with the connection
             await asyncio.sleep(BEAT_S)
+        with suppress(StoreUnavailable):  # then the lock is gone with the connection
+            await self._session.stop_leading()
 
     async def _beat(self) -> None:
         began_s = read_boot_time()
         self._woken.clear()
+        if self._outdated:
+            await self._beat_outdated()
+            return
         follows = self._apply is not None
         seen = await self._catch_up()
         asked_s = read_boot_time()
@@ -229,10 +234,15 @@ class ClusterNode:
             self._current.set()
 
     def _warn_of_clock(self) -> None:
-        """Log it if this machine's clock is wrong, or the database's: nothing goes by it but logs and certificates."""
+        """Log it once if this machine's clock and the database's differ by more than ``WRONG_CLOCK_S``.
+
+        Money, limits and times in the database follow the database's clock; this machine's is used for the times of log
+        lines and to check certificates.
+        """
         wrong = abs(self.clock.offset_s) > WRONG_CLOCK_S
         if wrong and not self._clock_wrong:
-            reason = f"{self.clock.offset_s:+.0f} s from this machine's clock to the database's"
+            offset_s = self.clock.offset_s
+            reason = f"the database's clock is {abs(offset_s):.0f} s {'ahead' if offset_s > 0 else 'behind'}"
             log.warning("clock_differs", node=self.owner, reason=reason)
         self._clock_wrong = wrong
 
@@ -260,12 +270,22 @@ class ClusterNode:
         return seen
 
     def _end(self, oldest: str) -> None:
-        """Take no more requests, and beat no more: others take over. What runs ends, and the journal keeps it."""
+        """Take no more requests and no share of the work, for good. Requests under way finish, and are stored."""
         self._outdated = True
         self._queue.valid_until_s = 0.0
         self.leadership.leads = False
+        self._sharing = set()
+        self.rings.hear(MEMBERS)
         why = f"the database needs a gateway that knows its schema {oldest}: start the new version"
         log.error("node_outdated", node=self.owner, schema=self._session.node.schema, reason=why)
+
+    async def _beat_outdated(self) -> None:
+        """Beat while a request is under way or not stored: a node that is declared dead cannot store any more.
+
+        The fence stands, and no change is applied: what an outdated node reads of the database may be wrong.
+        """
+        if self.count_requests() or self._queue or self._queue.failing:
+            await self._session.beat(self._seen, self._describe(), serves=False)
 
     async def _come_back(self) -> None:
         """Register anew: another node has declared this one dead, and the log may have lost changes since."""
@@ -291,7 +311,7 @@ class ClusterNode:
 
     async def _lead(self) -> None:
         """Lead, or make sure that the leader is alive. Each node watches all others: one that leads knows at once."""
-        leads = await self._session.lead()
+        leads = await self._session.lead() and not self._outdated
         if leads and not self.leads:
             log.info("node_leads", node=self.owner)
         self.leadership.leads = leads

@@ -22,10 +22,12 @@ from gateway.storage.database import Database, DatabaseStartupError, open_databa
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import READERS, open_address
 from gateway.storage.postgres.incarnation import begin_incarnation
+from gateway.storage.postgres.node_backends import LEADER, SPACE
 from gateway.storage.postgres.node_session import LATE_MS, NodeSession
 from gateway.storage.schema import OLDEST, REVISION
 from gateway.storage.settings import SettingRepository
 from tests.support.postgres import SharedPostgres
+from tests.support.request_records import ROW
 
 A, B = "a" * 16, "b" * 16
 WITHIN_S = 30
@@ -180,27 +182,57 @@ async def test_a_buried_node_writes_nothing_until_it_has_registered_again_and_re
     assert not await first.session.declare_dead(B, 1), "it has registered again since"
 
 
-async def test_a_node_that_is_too_old_for_the_schema_ends_and_any_other_goes_on(
-    nodes: Nodes, observer: asyncpg.Connection
+async def test_a_node_that_is_too_old_for_the_schema_finishes_its_requests_and_any_other_goes_on(
+    nodes: Nodes, observer: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("gateway.cluster.node.BEAT_S", 0.1)
     first = await nodes.start(A)
     await until(lambda: first.node.leads)
     await observer.execute("INSERT INTO cluster VALUES ('oldest', $1)", REVISION.encode())
     beaten = "SELECT beat FROM beats WHERE node = $1"
-    beat = await observer.fetchval(beaten, A)
-    first.session.heard()
-    async with asyncio.timeout(WITHIN_S):
-        while await observer.fetchval(beaten, A) == beat:  # noqa: ASYNC110 - the database has no event of ours
-            await asyncio.sleep(0.01)
+
+    async def wait_for_beats(number: int = 2) -> None:
+        beat = await observer.fetchval(beaten, A)
+        async with asyncio.timeout(WITHIN_S):
+            while await observer.fetchval(beaten, A) < beat + number:  # noqa: ASYNC110 - the database has no event
+                await asyncio.sleep(0.01)
+
+    await wait_for_beats()
     assert not first.queue.fenced
+    under_way = 1
+    first.node.count_requests = lambda: under_way
     await observer.execute("UPDATE cluster SET value = '9999' WHERE name = 'oldest'")
     first.session.heard()
     await until(lambda: first.queue.fenced)
     assert not first.node.leads
+    assert not first.node.owns("channel")
+    served = "SELECT at_ms FROM beats WHERE node = $1"
+    served_ms = await observer.fetchval(served, A)
+    await wait_for_beats()
+    assert await observer.fetchval(served, A) == served_ms, "the other nodes get its share of the work"
+    assert (first.queue.fenced, first.node.leads) == (True, False)
+    leader = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = $1 AND objid = $2"
+    async with asyncio.timeout(WITHIN_S):
+        while await observer.fetchval(leader, SPACE, LEADER):  # noqa: ASYNC110 - the database has no event of ours
+            await asyncio.sleep(0.01)
+    first.queue.put(ROW)
+    under_way = 0
+    await wait_for_beats()
+    first.queue.take(1)
+    first.node._woken.set()
+    await until(lambda: not first.node._woken.is_set())
     beat = await observer.fetchval(beaten, A)
-    first.session.heard()
-    await until(lambda: not [task for task in asyncio.all_tasks() if task.get_name() == "beat"])
+    first.node._woken.set()
+    await until(lambda: not first.node._woken.is_set())
     assert await observer.fetchval(beaten, A) == beat
+
+
+async def test_a_node_that_is_outdated_while_it_asks_for_the_lead_does_not_lead(nodes: Nodes) -> None:
+    node = await nodes.start(A)
+    await until(lambda: node.node.leads)
+    node.node._end("9999")
+    await node.node._lead()
+    assert not node.node.leads
 
 
 async def test_a_migration_says_which_nodes_can_go_on(shared_postgres: SharedPostgres) -> None:
@@ -405,7 +437,7 @@ async def test_a_clock_that_is_wrong_by_more_than_a_minute_is_logged_once(
         node = await nodes.start(A, ahead_s=ahead_s)
         await node.node._beat()
     found = [line["reason"] for line in log if line["event"] == "clock_differs"]
-    assert found == ["+3600 s from this machine's clock to the database's"] * warnings
+    assert found == ["the database's clock is 3600 s ahead"] * warnings
 
 
 async def test_only_one_node_starts_at_a_time(nodes: Nodes) -> None:

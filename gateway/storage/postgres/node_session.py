@@ -38,7 +38,7 @@ STATEMENT_S = 2.0
 FREE_S = 10.0
 """The same for what a node has claimed, which may be many rows."""
 LATE_MS = 10_000
-"""A node without a beat for so long gets no share of the work: by then it serves no client either."""
+"""A node that has not served for so long gets no share of the work."""
 START_S = 60.0
 """How long a start waits for another node's."""
 _START_LOCK = 7_130_002
@@ -66,7 +66,8 @@ ON CONFLICT (node) DO UPDATE SET beat = b.beat + 1, at_ms = excluded.at_ms, seen
 RETURNING seen_change
 """.replace("NOW", _NOW).replace("NEWEST", _NEWEST)
 _BEAT = """
-UPDATE beats b SET beat = b.beat + 1, at_ms = NOW, seen_change = $3, detail = $4::text::jsonb FROM nodes n
+UPDATE beats b SET beat = b.beat + 1, at_ms = CASE WHEN $5::boolean THEN NOW ELSE b.at_ms END, seen_change = $3,
+  detail = $4::text::jsonb FROM nodes n
 WHERE b.node = $1 AND n.id = $1 AND n.epoch = $2 AND n.state = 'live'
 RETURNING b.at_ms, (SELECT array_agg(id || ':' || epoch ORDER BY id) FROM nodes WHERE state = 'live') AS live,
   (SELECT count(*) FROM nodes WHERE state = 'dead') AS dead,
@@ -161,13 +162,14 @@ class NodeSession:
         self.node = attrs.evolve(node, epoch=row["epoch"], started_ms=row["started_ms"])
         return seen
 
-    async def beat(self, seen: int, detail: str = "{}") -> Beat | None:
+    async def beat(self, seen: int, detail: str = "{}", *, serves: bool = True) -> Beat | None:
         """Tell the other nodes that this one lives and has applied the changes up to ``seen``.
 
-        ``detail`` is a JSON object for those who list the nodes. Return None if it was declared dead.
+        ``detail`` is a JSON object for those who list the nodes. A node that no longer ``serves`` gets no share of the
+        work after ``LATE_MS``, but it is not declared dead. Return None if it was.
         """
         async with self._log.lend(STATEMENT_S) as connection:
-            row = await connection.fetchrow(_BEAT, self.node.id, self.node.epoch, seen, detail)
+            row = await connection.fetchrow(_BEAT, self.node.id, self.node.epoch, seen, detail, serves)
         if row is None:
             return None
         return Beat(row["at_ms"], tuple(row["live"]), row["dead"], frozenset(row["late"]), row["oldest"] or "")
@@ -194,6 +196,13 @@ class NodeSession:
             if not self._leads:
                 self._leads = await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", SPACE, LEADER)
             return self._leads
+
+    async def stop_leading(self) -> None:
+        """Let another node become the leader."""
+        async with self._own.lend(STATEMENT_S) as connection:
+            if self._leads:
+                await connection.fetchval("SELECT pg_advisory_unlock($1, $2)", SPACE, LEADER)
+                self._leads = False
 
     async def list_beats(self) -> Mapping[tuple[str, int], int]:
         """Return the beats of each live node, by its id and epoch."""
