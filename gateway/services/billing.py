@@ -22,9 +22,11 @@ if TYPE_CHECKING:  # its driver is an extra
 
 
 async def open_billing(services: Services, stack: AsyncExitStack, node: "LeaseHolder | None" = None) -> BillingServices:
-    """Open billing. When ``stack`` closes, it stores the records that are still queued. Raises ``StoreUnavailable``.
+    """Open billing. When ``stack`` closes, it stores the records that are still queued.
 
     ``node`` is this gateway as one of several on the database; None: it is the only one.
+
+    Raises ``StoreUnavailable``, ``DatabaseStartupError``.
     """
     options, storage = services.options, services.storage
     ledger = LedgerRepository(storage.database, storage.unstorable, storage.notes)
@@ -79,14 +81,17 @@ async def _recover_alone(services: Services, recover: Callable[[], Awaitable[Non
 
     The leases of its dead nodes stay: these are still to store what their journals have. Only the node of this data
     folder has nothing to store once ``recover`` returns; after a command it may have.
+
+    Raises ``DatabaseStartupError`` if a node of the cluster runs.
     """
     database, options = services.storage.database, services.options
     if database.kind != "postgresql":
         await recover()
         return
+    from gateway.cluster.death_watch import DEAD_S  # noqa: PLC0415 - of a cluster
     from gateway.storage.postgres.stored_credit import clear_credit, delete_leases  # noqa: PLC0415 - it is an extra
 
-    await database.write(clear_credit)
+    await database.write(partial(clear_credit, dead_s=DEAD_S))
     await recover()
     if options.declare and (node := options.folder.find_node_id()) is not None:
         await database.write(partial(delete_leases, node=node))

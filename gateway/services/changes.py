@@ -58,9 +58,12 @@ class ChangeFollower:
         await self._apply_rest(settings="setting" in kinds, channels="channel" in kinds)
 
     async def reload(self) -> None:
-        """Read everything, leases of credit too. Raises ``StoreUnavailable``."""
+        """Read everything, leases of credit too, and make balances that are missing. Raises ``StoreUnavailable``."""
         if self._services.billing.keeper is not None:
             self._services.billing.keeper.distrust_leases()
+        database = self._services.storage.database
+        if database.credit is not None:
+            await database.write(database.credit.open_missing)
         await self._services.auth.api_keys.reload()
         self._services.background.start(self._load_models(None))
         await self._apply_rest(settings=True, channels=True)

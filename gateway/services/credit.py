@@ -21,7 +21,7 @@ from gateway.storage.ledger import LedgerRepository
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.credit_authority import PostgresCreditAuthority
 from gateway.storage.postgres.credit_orphans import list_orphaned, settle_orphans, take_back_orphans
-from gateway.storage.postgres.stored_credit import PostgresCredit, open_missing
+from gateway.storage.postgres.stored_credit import PostgresCredit
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -85,7 +85,7 @@ class NodeCredit:
         Raises ``StoreUnavailable``.
         """
         database.credit = PostgresCredit(database, self._node.id, self._find_today)
-        await database.write(partial(open_missing, day=self._find_today()))
+        await database.write(database.credit.open_missing)
         await recover()
         await take_back_orphans(database, self._node.id)
         await self._authority.fold()

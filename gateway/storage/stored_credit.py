@@ -36,6 +36,10 @@ class StoredCredit(Protocol):
         """Take back the charges of ``rows``, which no lease has any more: their node was declared dead."""
         ...
 
+    async def open_missing(self, connection: AsyncConnection) -> None:
+        """Make the balance of every account and key that has a limit and none yet."""
+        ...
+
     async def limit(self, connection: AsyncConnection, balance: BalanceId, quota: Quota) -> None:
         """Make, change or delete the balance of an account or key that has ``quota`` from now on."""
         ...

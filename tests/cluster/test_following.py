@@ -4,6 +4,7 @@ from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from gateway.background import TaskSet
@@ -41,6 +42,27 @@ class Store:
         await self.follower.apply([Change(1, kind, "up")])
         await self.background.wait()
         return self.reads - before
+
+
+async def test_a_node_that_reads_everything_anew_makes_the_balances_that_are_missing() -> None:
+    """A gateway that is no node may have deleted them while this one was declared dead."""
+    made: list[Any] = []
+
+    async def write(work: Any) -> None:
+        made.append(work)
+
+    async def reload() -> None:
+        made.append("keys")
+        raise StoreUnavailable("enough")
+
+    services: Any = SimpleNamespace(
+        billing=SimpleNamespace(keeper=None),
+        storage=SimpleNamespace(database=SimpleNamespace(credit=SimpleNamespace(open_missing="missing"), write=write)),
+        auth=SimpleNamespace(api_keys=SimpleNamespace(reload=reload)),
+    )
+    with pytest.raises(StoreUnavailable):
+        await ChangeFollower(services, Store()).reload()  # type: ignore[arg-type]
+    assert made == ["missing", "keys"]
 
 
 async def test_what_cannot_be_read_is_given_up_and_tried_again_by_the_next_change() -> None:

@@ -1,6 +1,7 @@
 """Every write of a node keeps the balances and leases of the cluster right, in its own transaction."""
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -15,11 +16,11 @@ from gateway.domain.video import VideoJob
 from gateway.errors import NotFound, StoreUnavailable
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database, DatabaseStartupError, open_database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.credit_authority import PostgresCreditAuthority
-from gateway.storage.postgres.stored_credit import PostgresCredit, clear_credit, open_missing
+from gateway.storage.postgres.stored_credit import PostgresCredit, clear_credit
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.videos import VideoRepository
 from tests.support.billing_services import NOON, capped
@@ -199,10 +200,38 @@ async def test_a_job_without_a_lease_and_a_return_without_one_keep_the_sums_righ
 
 async def test_missing_balances_are_made_of_what_is_stored(cluster: Cluster) -> None:
     await cluster.ledger.post([row(20, id="req_1")])
-    await cluster.database.write(clear_credit)
+    await cluster.database.write(partial(clear_credit, dead_s=20))
     assert await cluster.find(KEY) is None
-    await cluster.database.write(lambda connection: open_missing(connection, TODAY))
+    assert await list_problems(cluster) == [
+        f"{owner} 1: its limit is not enforced, it has no balance" for owner in ("account", "key")
+    ]
+    assert cluster.database.credit is not None
+    await cluster.database.write(cluster.database.credit.open_missing)
+    assert await list_problems(cluster) == []
     assert [(await cluster.find(each) or {})["settled"] for each in (KEY, ACCOUNT)] == [20, 20]
+
+
+async def test_a_gateway_that_is_no_node_deletes_no_balance_while_a_node_lives(cluster: Cluster) -> None:
+    execute = cluster.store.connection.execute
+    await execute(
+        "INSERT INTO nodes (id, epoch, state, url, version, schema, config_digest, started_ms)"
+        " VALUES ('a', 1, 'live', '', '', '', '', 0)"
+    )
+    await execute(
+        "INSERT INTO beats (node, beat, at_ms, seen_change)"
+        " VALUES ('a', 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, 0)"
+    )
+    with pytest.raises(DatabaseStartupError, match="Stop every node first"):
+        await cluster.database.write(partial(clear_credit, dead_s=20))
+    await execute("UPDATE beats SET at_ms = 0")
+    with pytest.raises(DatabaseStartupError):  # it could not beat before the server started, so long ago
+        await cluster.database.write(partial(clear_credit, dead_s=1e6))
+    assert await cluster.find(KEY) is not None
+    await cluster.database.write(partial(clear_credit, dead_s=0))
+    assert await cluster.find(KEY) is None
+    for state in ("dead", "gone"):
+        await execute("UPDATE nodes SET state = $1", state)
+        await cluster.database.write(partial(clear_credit, dead_s=1e6))
 
 
 async def test_rows_are_not_stored_without_their_posting(cluster: Cluster) -> None:

@@ -14,7 +14,7 @@ from gateway.domain.credit import BalanceId, CreditFigures
 from gateway.domain.ledger import LedgerEntry, day_of
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob
-from gateway.storage.database import Database
+from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.postgres.credit import OWNER_NUMBERS, OWNERS, Connection, post_spending
 from gateway.storage.schema import keys
 
@@ -24,16 +24,16 @@ _END_LEASES = "DELETE FROM credit_leases WHERE owner = $1 AND owner_id = $2"
 _ADD = "SELECT add_credit($1, $2, $3, $4, $5)"
 _RESERVE = "SELECT reserve_job($1, $2, $3, $4)"
 _FINISH = "SELECT finish_job($1, $2, $3, $4, $5, $6)"
-_OPEN_ALL = """
-SELECT open_balance(o.owner, o.id, o.period::smallint, $1, $2) FROM (
-  SELECT k.owner::smallint AS owner, k.id, array_position(ARRAY['lifetime', 'daily', 'monthly'], k.quota_period::text)
-    - 1 AS period
+_UNOPENED = """
+  SELECT k.owner::smallint AS owner, k.id AS owner_id,
+    array_position(ARRAY['lifetime', 'daily', 'monthly'], k.quota_period::text) - 1 AS period
   FROM (SELECT 0 AS owner, id, quota_nanos, quota_period FROM accounts
         UNION ALL SELECT 1, id, quota_nanos, quota_period FROM keys) k
   WHERE k.quota_nanos IS NOT NULL AND k.quota_period <> 'none'
     AND NOT EXISTS (SELECT 1 FROM credit_balances b WHERE b.owner = k.owner AND b.owner_id = k.id)
-  ORDER BY 1, 2) o
+  ORDER BY 1, 2
 """
+_OPEN_ALL = f"SELECT open_balance(o.owner, o.owner_id, o.period::smallint, $1, $2) FROM ({_UNOPENED}) o"  # noqa: S608
 # One pass over each table for all balances: there may be thousands. A balance that no write has turned into the current
 # period yet has spent nothing in it; one without a limit is summed up since ever.
 _SUMS = """
@@ -95,7 +95,18 @@ SELECT owner, owner_id, b.settled, b.leased, b.reserved, b.credit, coalesce(c.na
 ORDER BY owner, owner_id
 """  # noqa: S608 - our own words
 )
+_MISSING = text(f"SELECT o.owner, o.owner_id FROM ({_UNOPENED}) o ORDER BY 1, 2")  # noqa: S608 - our own words
 _CLEAR = text("DELETE FROM credit_balances")
+# A node may be live although its last beat is old: it could not beat while the server was down. A beat of the future
+# is older than a change of the server's clock.
+_LIVE = text("""
+SELECT n.id, n.url FROM nodes n JOIN beats b ON b.node = n.id
+CROSS JOIN (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms,
+  (extract(epoch FROM pg_postmaster_start_time()) * 1000)::bigint AS started_ms) now
+WHERE n.state = 'live'
+  AND (abs(now.ms - b.at_ms) < CAST(:dead_ms AS bigint) OR now.ms - now.started_ms < CAST(:dead_ms AS bigint))
+ORDER BY n.id LIMIT 1
+""")
 _DELETE_LEASES = text("DELETE FROM credit_leases WHERE node = :node")
 
 
@@ -131,7 +142,7 @@ class PostgresCredit:
         self, beside: Sequence[Executable] = ()
     ) -> tuple[Sequence[str], Sequence[Sequence[Row[Any]]]]:
         """Return what is wrong, and the rows of other statements, in one snapshot. Raises ``StoreUnavailable``."""
-        found, *others = await self._database.read_snapshot([_PROBLEMS, *beside])
+        found, missing, *others = await self._database.read_snapshot([_PROBLEMS, _MISSING, *beside])
         problems = [
             f"{OWNERS[row.owner]} {row.owner_id}: {name} is {here}, {why} {there} (nano-USD)"
             for row in found
@@ -142,6 +153,9 @@ class PostgresCredit:
                 ("reserved", row.reserved, "its open jobs say", row.held),
             )
             if here != there
+        ]
+        problems += [
+            f"{OWNERS[row.owner]} {row.owner_id}: its limit is not enforced, it has no balance" for row in missing
         ]
         return problems, others
 
@@ -168,6 +182,12 @@ class PostgresCredit:
             if row.cost_nanos:
                 day, owners = parse_day(row.settled_ms / 1000), [row.account_id, row.key_id]
                 await driver.execute(_FINISH, day.number, day.month_number, [0, 1], owners, 0, -row.cost_nanos)
+
+    async def open_missing(self, connection: AsyncConnection) -> None:
+        """Make the balance of every account and key that has a limit and none yet."""
+        driver = await _find_driver(connection)
+        day = self._today()
+        await driver.execute(_OPEN_ALL, day.number, day.month_number)
 
     async def limit(self, connection: AsyncConnection, balance: BalanceId, quota: Quota) -> None:
         """Make, change or delete the balance of an owner that has ``quota`` from now on."""
@@ -206,17 +226,21 @@ class PostgresCredit:
         await driver.execute(_FINISH, day.number, day.month_number, [0, 1], owners, job.held_nanos, row.cost_nanos)
 
 
-async def open_missing(connection: AsyncConnection, day: UtcDay) -> None:
-    """Make the balance of every account and key that has a limit and none yet, as part of a write."""
-    driver = await _find_driver(connection)
-    await driver.execute(_OPEN_ALL, day.number, day.month_number)
-
-
-async def clear_credit(connection: AsyncConnection) -> None:
+async def clear_credit(connection: AsyncConnection, dead_s: float) -> None:
     """Delete every balance, as part of a write: a gateway that is alone does not keep them right.
 
     The next start of a node makes them anew. What dead nodes have set aside stays so.
+
+    Raises ``DatabaseStartupError`` if a node runs: it has beaten in the last ``dead_s`` seconds. It may be without its
+    lock just then, because its connection is being made anew.
     """
+    live = (await connection.execute(_LIVE, {"dead_ms": round(dead_s * 1000)})).first()
+    if live is not None:
+        raise DatabaseStartupError(
+            f"The node {live.id} of a cluster ({live.url or 'without an address'}) uses the database. Stop every node "
+            "first, or set cluster.enabled for this gateway. If the node was killed, or the database has just started, "
+            f"try again in {dead_s:.0f} seconds"
+        )
     await connection.execute(_CLEAR)
 
 
