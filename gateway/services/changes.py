@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 _AGAIN_S = 1.0
 MOST_FAILURES = 30
-"""In a row, of a node that is in touch with the store: more seconds than such a node needs to notice that it is not."""
+"""In a row, while the node is in touch with the store; then the failure is logged, and it is tried less often.
+
+At one a second they take longer than ``FENCE_S``: a node that has lost its store is fenced first, and counts anew.
+"""
+_SLOW_S = 30.0
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -39,13 +43,16 @@ class ChangeFollower:
 
     Attributes:
         again_s: when to try again what the store has refused.
+        slow_s: the same after ``MOST_FAILURES``.
     """
 
     def __init__(self, services: Services, node: "ClusterNode") -> None:
         self._services = services
         self._node = node
         self._channels_changed = False
-        self.again_s = _AGAIN_S
+        self._reads_lists = False
+        self._unread: set[str] | None = set()
+        self.again_s, self.slow_s = _AGAIN_S, _SLOW_S
 
     async def apply(self, changes: Sequence[Change]) -> None:
         """Read what has changed. Raises ``StoreUnavailable``."""
@@ -54,7 +61,7 @@ class ChangeFollower:
         if keys or accounts:
             await self._services.auth.api_keys.reload_some(keys, accounts)
         if listed := {each.id for each in changes if each.kind == "model_list"}:
-            self._services.background.start(self._load_models(listed))
+            self._load_models(listed)
         await self._apply_rest(settings="setting" in kinds, channels="channel" in kinds)
 
     async def reload(self) -> None:
@@ -65,7 +72,7 @@ class ChangeFollower:
         if database.credit is not None:
             await database.write(database.credit.open_missing)
         await self._services.auth.api_keys.reload()
-        self._services.background.start(self._load_models(None))
+        self._load_models(None)
         await self._apply_rest(settings=True, channels=True)
 
     async def restore(self) -> None:
@@ -100,25 +107,42 @@ class ChangeFollower:
                 log.error("channels_not_followed", error=error.message)  # noqa: TRY400 - a refusal, not a bug
             else:
                 names = {channel.name for channel in changed}
-                self._services.background.start(self._load_models(names))
+                self._load_models(names)
 
-    async def _load_models(self, names: set[str] | None) -> None:
-        """Use the model lists that another node has stored, of all channels if ``names`` is None."""
+    def _load_models(self, names: set[str] | None) -> None:
+        """Use the model lists that another node has stored, of all channels if ``names`` is None; do not wait."""
+        self._unread = None if names is None or self._unread is None else self._unread | names
+        if not self._reads_lists:
+            self._reads_lists = True
+            self._services.background.start(self._follow_lists())
+
+    async def _follow_lists(self) -> None:
+        try:
+            await self._repeat("load_models", self._read_lists)
+        finally:
+            self._reads_lists = False
+
+    async def _read_lists(self) -> None:
         lists = self._services.routing.model_lists
-        if lists is not None:
-            await self._repeat("load_models", partial(lists.load, names))
+        while self._unread is None or self._unread:
+            names, self._unread = self._unread, set()
+            try:
+                if lists is not None:
+                    await lists.load(names)
+            except StoreUnavailable:
+                self._unread = None if names is None or self._unread is None else self._unread | names
+                raise
 
     async def _repeat(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do ``work`` once the store lets it; give up if it fails although this node is in touch with the store."""
+        """Do ``work`` until the store lets it; if it goes on failing although the node is in touch, log that once."""
         failures = 0
         while True:
             try:
                 await work()
             except StoreUnavailable as error:
                 failures = 0 if self._node.figures.fenced else failures + 1
-                if failures >= MOST_FAILURES:
+                if failures == MOST_FAILURES:
                     log.error("change_not_followed", job=name, error=error.message)  # noqa: TRY400 - no bug of its own
-                    return
-                await asyncio.sleep(self.again_s)
+                await asyncio.sleep(self.again_s if failures < MOST_FAILURES else self.slow_s)
             else:
                 return

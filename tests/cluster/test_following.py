@@ -1,6 +1,7 @@
-"""What other nodes have changed is tried again while the store is away, and not for ever if that is no help."""
+"""What other nodes have changed is tried again until the store lets it, less often after many failures."""
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,34 +15,38 @@ from gateway.services.changes import MOST_FAILURES, ChangeFollower
 
 
 class Store:
-    """Lists and channels that cannot be read. The node notices after ``away`` reads that it is in touch again."""
+    """Lists and channels that cannot be read until the ``good``-th time. Up to ``away`` reads the node is fenced."""
 
-    def __init__(self, away: int = 0) -> None:
-        self.reads = 0
+    def __init__(self, good: int = 1, away: int = 0) -> None:
+        self.names: list[Collection[str] | None] = []
+        self._good = good
         self._away = away
         self.background = TaskSet()
         routing = SimpleNamespace(model_lists=self, channels=self)
         services: Any = SimpleNamespace(routing=routing, background=self.background)
         self.follower = ChangeFollower(services, self)  # type: ignore[arg-type]
-        self.follower.again_s = 0.0
+        self.follower.again_s = self.follower.slow_s = 0.0
 
     @property
     def figures(self) -> Any:
-        return SimpleNamespace(fenced=self.reads <= self._away)
+        return SimpleNamespace(fenced=len(self.names) <= self._away)
 
-    async def load(self, _: Collection[str] | None) -> None:
-        self.reads += 1
-        raise StoreUnavailable("The gateway's store cannot be read")
+    async def load(self, names: Collection[str] | None) -> None:
+        self.names.append(names)
+        if len(self.names) < self._good:
+            raise StoreUnavailable("The gateway's store cannot be read")
 
-    async def adopt_stored(self) -> None:
+    async def adopt_stored(self) -> Collection[Any]:
         await self.load(None)
+        return ()
 
-    async def change(self, kind: Any) -> int:
-        """Return how often it is tried to follow a change."""
-        before = self.reads
-        await self.follower.apply([Change(1, kind, "up")])
-        await self.background.wait()
-        return self.reads - before
+    async def change(self, kind: Any, *ids: str) -> Sequence[str]:
+        """Make changes, one after the other; return the jobs that are logged as failing."""
+        with capture_logs() as log:
+            for each in ids or ("up",):
+                await self.follower.apply([Change(1, kind, each)])
+            await self.background.wait()
+        return [line["job"] for line in log if line["event"] == "change_not_followed"]
 
 
 async def test_a_node_that_reads_everything_anew_makes_the_balances_that_are_missing() -> None:
@@ -65,14 +70,33 @@ async def test_a_node_that_reads_everything_anew_makes_the_balances_that_are_mis
     assert made == ["missing", "keys"]
 
 
-async def test_what_cannot_be_read_is_given_up_and_tried_again_by_the_next_change() -> None:
-    store = Store()
-    with capture_logs() as log:
-        tried = [await store.change(kind) for kind in ("channel", "channel", "model_list")]
-    assert tried == [MOST_FAILURES] * 3
-    jobs = [line["job"] for line in log if line["event"] == "change_not_followed"]
-    assert jobs == ["follow_channels", "follow_channels", "load_models"]
+@pytest.mark.parametrize(("kind", "job"), [("channel", "follow_channels"), ("model_list", "load_models")])
+async def test_what_cannot_be_read_is_logged_once_and_tried_again_until_it_can(kind: str, job: str) -> None:
+    store = Store(good=3 * MOST_FAILURES)
+    assert await store.change(kind) == [job]
+    assert len(store.names) >= 3 * MOST_FAILURES
+    assert await store.change(kind) == []
 
 
-async def test_as_long_as_the_node_is_out_of_touch_it_tries_again() -> None:
-    assert await Store(away=100).change("channel") == 100 + MOST_FAILURES
+async def test_after_many_failures_it_is_tried_less_often() -> None:
+    store = Store(good=1000)
+    store.follower.slow_s = 3600.0
+    await store.follower.apply([Change(1, "channel", "up")])
+    async with asyncio.timeout(30):
+        while len(store.names) < MOST_FAILURES:  # noqa: ASYNC110 - the follower has no event of ours
+            await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(store.names) == MOST_FAILURES
+    await store.background.close(0.0)
+
+
+async def test_lists_that_change_while_the_store_refuses_are_read_together() -> None:
+    store = Store(good=5)
+    await store.change("model_list", "up", "down")
+    assert store.names[-1] == {"up", "down"}
+    assert len(store.names) == 5
+
+
+async def test_a_node_that_is_out_of_touch_logs_no_failure_of_its_own() -> None:
+    assert await Store(good=100, away=100).change("channel") == []
