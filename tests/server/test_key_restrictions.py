@@ -363,7 +363,7 @@ REVOCATIONS: dict[str, tuple[Revoke, str]] = {
 
 
 BY_OTHERS = {"address", "quota", "account's quota"}
-"""What a request that waits for credit is not asked again: its address, or what whoever grants the credit knows."""
+"""Restrictions that are not checked again after a wait for credit: the address, and what the store itself judges."""
 AT_THE_DOOR = {"key_disabled", "key_expired", "invalid_api_key", "ip_not_allowed"}
 """Refusals before it is known what was asked for: no row."""
 

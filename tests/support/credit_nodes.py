@@ -76,7 +76,7 @@ class World:
     What may be spent and set aside of a balance is its limit, or ``before`` if that is more: what was so when the limit
     was set; and what is ``beside`` all leases: nodes have admitted it without a limit, before or after that. Of a
     balance whose limit was ``removed`` once, the store may have set aside more than a node counts: what is posted
-    without a limit and a lease is in no lease. Nobody looks while a limit is ``changing``.
+    without a limit and a lease is in no lease. No balance is looked at while its limit is ``changing``.
     """
 
     dsn: str

@@ -17,7 +17,7 @@ _STATEMENTS = 1000
 
 
 class _Shared(DefaultDialect):
-    """There is one of a class and its options, whoever asks for another: compiled statements are kept by its object."""
+    """Each class has one dialect for its options: SQLAlchemy keeps compiled statements by that object."""
 
     _made: ClassVar[dict[object, Any]] = {}
     _compiled: ClassVar[LRUCache[Any, Any]] = LRUCache(_STATEMENTS)
