@@ -4,7 +4,7 @@ from aiohttp import web
 
 from gateway.errors import NotFound
 from gateway.server.admin.io import respond_json
-from gateway.server.admin.operation import Query
+from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, SERVICES
 
 OWN = "own"
@@ -15,6 +15,11 @@ ALONE = Query("node", f"`{OWN}`: only of the gateway that takes the request, not
 def is_asked_alone(request: web.Request) -> bool:
     """Return whether the request asks this node about itself alone."""
     return request.query.get("node") == OWN
+
+
+def may_nodes_ask(operation: AdminOperation) -> bool:
+    """Return whether nodes ask each other for this."""
+    return NODE in operation.query or ALONE in operation.query
 
 
 async def ask_named_node(request: web.Request, *path: str) -> web.Response | None:

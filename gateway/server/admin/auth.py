@@ -10,8 +10,8 @@ from gateway.domain.audit_log import Actor
 from gateway.domain.member import Forbidden, SignedOut, may
 from gateway.errors import InvalidApiKey, InvalidRequest
 from gateway.server.actor_header import ACTOR_HEADER, parse_actor
-from gateway.server.admin.asked import is_asked_alone
-from gateway.server.admin.operation import OPERATIONS, Access
+from gateway.server.admin.asked import is_asked_alone, may_nodes_ask
+from gateway.server.admin.operation import OPERATIONS, AdminOperation
 from gateway.server.client_ip import find_client_ip
 from gateway.server.context import ACTOR, SERVICES, SIGNED
 from gateway.server.middlewares import delay_unknown_key
@@ -38,7 +38,7 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
         except InvalidApiKey:
             await delay_unknown_key(request)
             raise
-        request[ACTOR] = _find_actor(request, access) or Actor("token", address=address)
+        request[ACTOR] = _find_actor(request, operation) or Actor("token", address=address)
     elif access == "anyone":
         check_own_page(request)
     else:
@@ -52,13 +52,15 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
     return await handler(request)
 
 
-def _find_actor(request: web.Request, access: Access) -> Actor | None:
+def _find_actor(request: web.Request, operation: AdminOperation | None) -> Actor | None:
     """Return on whose behalf another node of the cluster asks; None if none does. Raises as ``require_access``."""
     header = request.headers.get(ACTOR_HEADER)
     if header is None or request.app[SERVICES].admin.peers is None or not is_asked_alone(request):
         return None
+    if operation is None or not may_nodes_ask(operation):
+        raise Forbidden(f"No node asks another for this: send no {ACTOR_HEADER}", should_retry=False)
     actor = parse_actor(header)
-    if actor.scope is not None and access == "administrator":  # a node asks for nothing of the kind
+    if actor.scope is not None and operation.access == "administrator":
         raise Forbidden("This needs the role 'administrator'", should_retry=False)
     return actor
 

@@ -124,12 +124,19 @@ def test_a_segment_that_moves_elsewhere_is_refused(segments: tuple[str, ...]) ->
 
 
 async def test_a_node_does_at_most_what_the_actor_may(gateway: RunningGateway) -> None:
-    """Whichever operation it is: the other node's token alone decides nothing."""
+    """The other node's token alone decides nothing."""
     stranger = Actor("member", "eve", 2, 2, scope=2)
-    assert await ask(gateway, "GET", "/keys/1?node=own") == 200
-    assert await ask(gateway, "GET", "/keys/1?node=own", stranger) == 404
-    assert await ask(gateway, "DELETE", "/keys/1?node=own", stranger) == 404
-    assert await ask(gateway, "GET", "/accounts?node=own", stranger) == 403
+    assert await ask(gateway, "GET", "/health?node=own") == 200
+    assert await ask(gateway, "GET", "/health?node=own", stranger) == 403
+    assert await ask(gateway, "GET", "/running?node=own", stranger) == 200
+
+
+@pytest.mark.parametrize("actor", [OPERATOR, Actor("member", "boss", 1, 1), Actor("member", "eve", 2, 2, scope=2)])
+async def test_no_actor_is_named_for_what_nodes_do_not_ask_each_other(gateway: RunningGateway, actor: Actor) -> None:
+    """Otherwise the token's holder would make changes under a member's name."""
+    for method, path in (("GET", "/keys/1"), ("DELETE", "/keys/1"), ("GET", "/accounts"), ("POST", "/accounts")):
+        assert await ask(gateway, method, f"{path}?node=own", actor) == 403, path
+    assert await ask(gateway, "GET", "/keys/1") == 200, "it is still there"
 
 
 async def test_only_a_node_speaks_for_an_actor(gateway: RunningGateway) -> None:
