@@ -19,6 +19,10 @@ from tests.support.postgres import SharedPostgres
 
 Change = tuple[str, str]
 
+_FUNCTIONS = """
+SELECT pg_get_functiondef(oid) AS made FROM pg_proc WHERE pronamespace = current_schema()::regnamespace ORDER BY 1
+"""
+
 
 @pytest.fixture
 async def url(shared_postgres: SharedPostgres) -> str:
@@ -139,3 +143,16 @@ async def test_the_schema_goes_back_and_comes_again(shared_postgres: SharedPostg
         assert await read_changes(connection) == [("setting", "a.b")]
     finally:
         await connection.close()
+
+
+async def test_a_database_of_a_development_version_gets_the_functions_of_this_one(
+    url: str, database: Database, observers: list[asyncpg.Connection]
+) -> None:
+    """Its schema is 0022, whose functions of credit leases have changed since."""
+    connection, _ = observers
+    made = await connection.fetch(_FUNCTIONS)
+    await connection.execute("DROP FUNCTION fold_other_leases")
+    await connection.execute("UPDATE alembic_version SET version_num = '0022'")
+    await database.close()
+    await (await open_database(url)).close()
+    assert await connection.fetch(_FUNCTIONS) == made
