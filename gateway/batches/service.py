@@ -57,7 +57,7 @@ class Batches:
         self._runs: dict[str, BatchRun] = {}
         self._tasks = TaskSet()
         self._elsewhere: dict[str, float] = {}
-        """When this node saw first that another one has the input of a batch that no node runs."""
+        """When this node first saw that the input of a batch which no node runs is at another one."""
         self._woken = asyncio.Event()
         self.left: Callable[[], None] | None = None
         self.lost_after_s = LOST_AFTER_S

@@ -332,7 +332,7 @@ class CreditKeeper:
         return {self._known[each] for each in balances if each in self._known}
 
     def _drop(self, answer: "asyncio.Future[Reservation | None]", *, partial: bool) -> None:
-        """Release what a request was granted that no longer waits for it; one that has asked for more goes on."""
+        """Release the reservation of a request that waits no longer; one that asked for more keeps what it has."""
         if answer.done() and not answer.cancelled() and answer.exception() is None:
             reservation = answer.result()
             if reservation is not None and not partial:

@@ -129,7 +129,7 @@ class Peers:
 
 
 def build_path(segments: Sequence[str]) -> str:
-    """Return the path of what a node is asked, in which each of ``segments`` stays one. Raises ``NotFound``.
+    """Return the path to ask of a node; each of ``segments`` stays a single segment. Raises ``NotFound``.
 
     A segment may come from a client, and the node is asked with the admin token.
     """

@@ -97,7 +97,7 @@ class NodeCredit:
         self._jobs.start("settle_orphans", worker.run)
 
     async def close(self) -> None:
-        """End every lease, unless a row could not be stored: what that cost is still to come out of one."""
+        """End every lease, unless a row could not be stored: its cost still has to be taken from a lease."""
         await self._jobs.stop()
         try:
             await self._release()

@@ -1,4 +1,4 @@
-"""Idempotency records in the database: of two requests with the same key, the single writer lets one start."""
+"""Idempotency records in the database: of two requests with the same key, one starts."""
 
 from functools import cache
 

@@ -134,7 +134,7 @@ class LedgerRepository:
     async def _insert_again(
         self, connection: AsyncConnection, rows: Sequence[RequestRecord], charged: Mapping[str, bool]
     ) -> Sequence[str]:
-        """Store the rows that are not stored yet, and were not; or return those of which ``charged`` has to say so.
+        """Store the rows that were never stored, or return the ids of which ``charged`` has to tell that first.
 
         A process that is alone stores what an earlier one has left before it deletes anything. In a cluster newer rows
         of a key may be deleted by then, and only an entry tells that a row was stored.

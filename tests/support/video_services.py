@@ -264,7 +264,7 @@ class Draft:
 
 
 class MoodyStore(VideoRepository):
-    """A store that refuses the verbs in ``refused``, as often as it is told to.
+    """A store that refuses the verbs in ``refused``, each the number of times that it has there.
 
     Attributes:
         lost: by its verb, which call is done and its answer lost.
