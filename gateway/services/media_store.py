@@ -4,17 +4,20 @@ import asyncio
 import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 import structlog
 
-from gateway.cluster.node import ClusterNode
 from gateway.server.context import MediaStores, Services
 from gateway.services.leading import Job, run_once
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.file_folder import FileFolder
 from gateway.storage.media_files import MediaFiles
 from gateway.storage.media_location import BucketAddress, parse_location
+
+if TYPE_CHECKING:  # its driver is an extra
+    from gateway.cluster.node import ClusterNode
 
 IMAGES, VIDEOS, FILES = "media", "videos", "files"
 """The folders of the store, which have the same names everywhere."""
@@ -65,7 +68,7 @@ def sweep_store(services: Services, sweep: Job) -> Job:
     return run_once(services, sweep) if services.media.stores.shared else sweep
 
 
-async def watch_nodes(node: ClusterNode) -> None:
+async def watch_nodes(node: "ClusterNode") -> None:
     """Log a warning as soon as there is another live node, which cannot read what is kept on this one."""
     while node.live <= 1:  # noqa: ASYNC110 - the node counts with each beat, and warns of nothing
         await asyncio.sleep(WATCH_S)

@@ -136,3 +136,11 @@ def test_what_is_loaded_would_be_found() -> None:
     heavy = ["aiohttp", "sqlalchemy", "alembic"]
     asked = ("gateway.formats.sse", heavy), ("gateway.upstream.safe_fetch", heavy)
     assert find_loaded(*asked) == {"gateway.formats.sse": set(), "gateway.upstream.safe_fetch": {"aiohttp"}}
+
+
+def test_the_gateway_needs_no_package_of_an_extra() -> None:
+    """`make run` installs none: a driver that is imported at the top of a module would end every first start."""
+    extras = ("asyncpg", "valkey", "obstore", "apprise", "authlib", "webauthn", "opentelemetry.sdk")
+    code = f"import sys; sys.modules.update(dict.fromkeys({extras!r})); import gateway.serve, gateway.cli.main"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
