@@ -142,6 +142,8 @@ class ChatRequest:
         user: the client's own user, as an opaque name.
         top_logprobs: number of most likely tokens whose log probabilities are requested beside that of each token of
             the answer; None if none are requested at all.
+        adapted: what was written as text, left out or changed to suit the provider, as the client's format calls it
+            (``tool_reference``), in the order of its first use, without repetition.
     """
 
     messages: tuple[Message, ...]
@@ -162,6 +164,7 @@ class ChatRequest:
     effort: Effort | None = None
     user: str | None = None
     top_logprobs: int | None = None
+    adapted: tuple[str, ...] = ()
 
 
 # Events of an answer. ``choice`` counts the answers from 0, ``index`` the tool calls of one answer from 0.

@@ -8,7 +8,7 @@ import pytest
 
 from tests.architecture.source import Module, find_functions, list_nodes, parse, read_modules
 
-MAX_FILE_LINES = 400
+MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 40
 MAX_POSITIONAL = 5
 MEDIAN_FUNCTION_LINES = 12
@@ -134,7 +134,7 @@ def test_most_functions_are_short() -> None:
 @pytest.mark.parametrize(
     ("where", "text", "told"),
     [
-        ("flow/x.py", "x = 1\n" * 401, "401 lines"),
+        ("flow/x.py", "x = 1\n" * 601, "601 lines"),
         ("flow/x.py", "def f():\n" + "    x = 1\n" * 40, "f has 41 lines"),
         ("flow/x.py", "class A:\n    async def f(self):\n" + "        x = 1\n" * 40, "f has 41 lines"),
         ("flow/x.py", "def f(a, b, c, d, e, f): ...", "6 positional"),
@@ -164,7 +164,7 @@ def test_what_is_too_much_is_found_and_named(where: str, text: str, told: str) -
 @pytest.mark.parametrize(
     ("where", "text"),
     [
-        ("flow/x.py", "x = 1\n" * 400),
+        ("flow/x.py", "x = 1\n" * 600),
         ("flow/x.py", "def f(a, b, c, d, e, *, f, g):\n" + "    x = 1\n" * 39),
         ("flow/x.py", "TABLE = {'a': 1}\nNAMES = frozenset({'a'})\nitems = (1, 2)\nview = MappingProxyType({})"),
         (
