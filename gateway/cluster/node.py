@@ -14,7 +14,7 @@ from gateway.cluster.fence import FENCE_S, FencedWriteQueue, read_boot_time
 from gateway.cluster.leadership import Leadership
 from gateway.cluster.rings import MEMBERS, Rings
 from gateway.cluster.store_clock import StoreClock
-from gateway.domain.node import Change, NodeFigures
+from gateway.domain.node import Change, NodeFigures, parse_owner
 from gateway.domain.partition import pick_node
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.node_session import NodeSession
@@ -115,8 +115,8 @@ class ClusterNode:
 
     def may_live(self, owner: str) -> bool:
         """Return whether a process, by its ``Node.owner``, may be live: it was at the last beat, or is newer."""
-        node, _, epoch = owner.partition(":")
-        return node in self.members and int(epoch) >= self.members[node]
+        known = parse_owner(owner)
+        return known is not None and known[0] in self.members and known[1] >= self.members[known[0]]
 
     async def open(self) -> None:
         """Register, and beat from now on. What is read from the store afterwards is newer than the changes seen.
@@ -222,7 +222,7 @@ class ClusterNode:
             await self._bring_back()
             return
         self._seen, self._dead, self._beat_s = seen, beat.dead, began_s
-        members = {node: int(epoch) for node, _, epoch in (owner.partition(":") for owner in beat.live)}
+        members = dict(filter(None, map(parse_owner, beat.live)))
         sharing = members.keys() - beat.late
         if self.members != members or self._sharing != sharing:
             self.members, self._sharing = members, sharing

@@ -224,6 +224,13 @@ class ClusterSection:
             "where it listens; on loopback only nodes of its machine reach it there, and with HTTPS none"
         ),
     )
+    insecure: bool = attrs.field(
+        default=False,
+        metadata=about(
+            "nodes also ask each other over plain HTTP to other machines, where anyone on the way reads the answers; "
+            "without it only at addresses that begin with https:// or are on loopback"
+        ),
+    )
     journal: Literal["disk", "store"] = attrs.field(
         default="disk",
         metadata=about(

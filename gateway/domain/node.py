@@ -47,6 +47,12 @@ class Node:
         return f"{self.id}:{self.epoch}"
 
 
+def parse_owner(owner: str) -> tuple[str, int] | None:
+    """Parse a ``Node.owner`` to the node's id and epoch; None if it is none."""
+    node, _, epoch = owner.rpartition(":")
+    return (node, int(epoch)) if node and epoch.isascii() and epoch.isdecimal() else None
+
+
 @frozen
 class NodeFigures:
     """What a node knows of itself and of its cluster, for its metrics.

@@ -1,13 +1,14 @@
 """Ask the other nodes of a cluster for what each knows only of itself: its active requests, its view of channels.
 
-A node is asked over its URL with the admin token, which all nodes share, on behalf of the actor who asked this one.
+A node is asked over its URL on behalf of the actor who asked this one. The request is signed and carries no token: what
+is in the table of nodes may be the address of anything.
 """
 
 import asyncio
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 import attrs
@@ -15,10 +16,12 @@ import orjson
 import structlog
 from yarl import URL
 
+from gateway.cluster.node_signature import EVERY_NODE, SIGNATURE_HEADER, NodeRequest, NodeSigner
 from gateway.cluster.rings import Rings
+from gateway.config.exposure import is_loopback
 from gateway.domain.audit_log import Actor
 from gateway.domain.node import Node
-from gateway.errors import NotFound, Overloaded
+from gateway.errors import InvalidRequest, NotFound, Overloaded
 from gateway.server.actor_header import ACTOR_HEADER, format_actor, parse_actor
 from gateway.server.admin.operation import PREFIX
 from gateway.storage.database import Database
@@ -26,8 +29,12 @@ from gateway.storage.nodes import list_nodes
 
 ASK_S = 1.0
 """How long a node may take to answer."""
+MAX_ANSWER_BYTES = 2 * 1024 * 1024
+"""A list of ``MOST_LISTED`` active requests has a quarter of that."""
 CANCEL = "request_cancelled"
-"""Rings with a request's id and the actor who cancels it: see ``parse_cancel``."""
+"""Rings with a request's id, the actor who cancels it, and the node's signature: see ``Peers.parse_cancel``."""
+_ITEM = ("id", "started_at")
+"""The fields by which the active requests of several nodes are sorted."""
 _ANSWERS = frozenset({200, 404, 409})
 """Every other status counts as no answer."""
 
@@ -60,8 +67,12 @@ class PeerAnswers:
     unanswered: tuple[str, ...] = ()
 
     def list_items(self) -> list[Any]:
-        """Return the items of all lists among the answers."""
-        return [item for answer in self.found.values() for item in answer.body.get("data", ())]
+        """Return the items of all lists among the answers; what has no id and no time of start is no item."""
+        lists = (answer.body.get("data") for answer in self.found.values())
+        items = (item for each in lists if isinstance(each, list) for item in each)
+        return [
+            item for item in items if isinstance(item, dict) and all(isinstance(item.get(name), str) for name in _ITEM)
+        ]
 
 
 class Peers:
@@ -70,16 +81,26 @@ class Peers:
     Args:
         own_id: the id of this node.
         database: has the nodes.
-        token: the admin token.
+        signer: signs what is asked.
         rings: reaches nodes whose URL is not known.
+        insecure: other machines are asked over plain HTTP, too.
     """
 
-    def __init__(self, own_id: str, database: Database, token: str, rings: Rings) -> None:
+    def __init__(
+        self, own_id: str, database: Database, signer: NodeSigner, rings: Rings, *, insecure: bool = False
+    ) -> None:
         self.own_id = own_id
+        self.signer = signer
         self._database = database
         self._rings = rings
+        self._insecure = insecure
+        self._skipped: dict[str, str] = {}
+        # An answer that claims to be compressed is no JSON: it cannot grow here.
         self._session = aiohttp.ClientSession(
-            headers={"Authorization": f"Bearer {token}"}, timeout=aiohttp.ClientTimeout(total=ASK_S), trust_env=False
+            headers={"Accept-Encoding": "identity"},
+            timeout=aiohttp.ClientTimeout(total=ASK_S),
+            auto_decompress=False,
+            trust_env=False,
         )
 
     async def close(self) -> None:
@@ -112,33 +133,78 @@ class Peers:
 
     def notify_cancel(self, request_id: str, actor: Actor) -> None:
         """Have whichever node has it cancel an active request; which one that is, none of them says."""
-        self._rings.ring(CANCEL, f"{request_id}:{b64encode(format_actor(actor).encode()).decode()}")
+        text = format_actor(actor)
+        signature = self.signer.sign(NodeRequest(EVERY_NODE, CANCEL, request_id, text))
+        self._rings.ring(CANCEL, f"{request_id}:{b64encode(text.encode()).decode()}:{signature}")
+
+    def parse_cancel(self, name: str) -> tuple[str, Actor]:
+        """Parse what ``notify_cancel`` of a node rings: a request's id, and the actor who cancels it.
+
+        Raises ``InvalidRequest`` if no node of the cluster has signed it.
+        """
+        try:
+            request_id, encoded, signature = name.split(":")
+            text = b64decode(encoded).decode()
+        except ValueError:
+            raise InvalidRequest("This is no message of a node") from None
+        if not self.signer.check(signature, NodeRequest(EVERY_NODE, CANCEL, request_id, text)):
+            raise InvalidRequest("No node of this cluster has signed this message")
+        return request_id, parse_actor(text)
 
     async def _ask(self, node: Node, method: str, path: str, actor: Actor) -> PeerAnswer | None:
-        if not node.url:
+        target = f"{path}?node=own"
+        if not node.url or not self._may_ask(node):
             return None
-        headers = {ACTOR_HEADER: format_actor(actor)}
+        text = format_actor(actor)
+        signature = self.signer.sign(NodeRequest(node.id, method, target, text))
+        headers = {ACTOR_HEADER: text, SIGNATURE_HEADER: signature}
         try:
-            url = URL(f"{node.url.rstrip('/')}{path}?node=own", encoded=True)
+            url = URL(f"{node.url.rstrip('/')}{target}", encoded=True)
             async with self._session.request(method, url, headers=headers, allow_redirects=False) as response:
-                body = orjson.loads(await response.read()) if response.status in _ANSWERS else None
+                body = orjson.loads(await _read(response)) if response.status in _ANSWERS else None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             log.info("node_not_asked", node=node.id, error=str(error) or type(error).__name__)
             return None
         return PeerAnswer(response.status, body) if isinstance(body, dict) else None
 
+    def _may_ask(self, node: Node) -> bool:
+        """Return whether the node's URL is one to ask; log once which one is not, and why."""
+        problem = find_problem(node.url, insecure=self._insecure)
+        if problem and self._skipped.get(node.id) != node.url:
+            log.warning("node_skipped", node=node.id, reason=problem)
+            self._skipped[node.id] = node.url
+        return not problem
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body. Raises ``ValueError`` if it has more than ``MAX_ANSWER_BYTES``."""
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > MAX_ANSWER_BYTES:
+            raise ValueError(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
+    return bytes(body)
+
+
+def find_problem(url: str, *, insecure: bool) -> str:
+    """Return why no node is asked at ``url``; empty if one is."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        return "its url cannot be read"
+    if parts.scheme not in {"http", "https"} or not host or parts.username or parts.query or parts.fragment:
+        return "its url is no HTTP address"
+    if parts.scheme == "http" and not insecure and not is_loopback(host):
+        return "its url is plain HTTP to another machine. Set its cluster.url to https://, or cluster.insecure = true"
+    return ""
+
 
 def build_path(segments: Sequence[str]) -> str:
     """Return the path to ask of a node; each of ``segments`` stays a single segment. Raises ``NotFound``.
 
-    A segment may come from a client, and the node is asked with the admin token.
+    A segment may come from a client, and the node that is asked trusts this one.
     """
     if not {"", ".", ".."}.isdisjoint(segments):
         raise NotFound("A name cannot be empty or consist of dots", should_retry=False)
     return "/".join((PREFIX, *(quote(segment, safe="") for segment in segments)))
-
-
-def parse_cancel(name: str) -> tuple[str, Actor]:
-    """Parse what ``notify_cancel`` rings: a request's id, and the actor who cancels it."""
-    request_id, _, actor = name.partition(":")
-    return request_id, parse_actor(b64decode(actor).decode())

@@ -5,17 +5,20 @@ from contextlib import AsyncExitStack, suppress
 import attrs
 
 from gateway.cluster.node import ClusterNode
+from gateway.cluster.node_signature import NodeSigner
 from gateway.domain.audit_log import Actor
 from gateway.errors import GatewayError
 from gateway.proxy.active_requests import Fields
 from gateway.server.admin.active_requests import cancel_here
 from gateway.server.context import AdminServices, Services
-from gateway.server.peers import CANCEL, Peers, parse_cancel
+from gateway.server.peers import CANCEL, Peers
 
 
 def open_peers(services: Services, admin: AdminServices, node: ClusterNode, stack: AsyncExitStack) -> AdminServices:
     """Return ``admin`` with the other nodes of the cluster."""
-    peers = Peers(node.id, services.storage.database, admin.token, node.rings)
+    config = services.options.config
+    signer = NodeSigner(bytes.fromhex(config.store.master_key), services.clock)
+    peers = Peers(node.id, services.storage.database, signer, node.rings, insecure=config.cluster.insecure)
     stack.push_async_callback(peers.close)
     services.active_requests.node = node.id
 
@@ -27,7 +30,7 @@ def open_peers(services: Services, admin: AdminServices, node: ClusterNode, stac
 
     async def cancel(name: str) -> None:
         with suppress(GatewayError):  # most nodes do not have the request
-            await cancel_here(services, *parse_cancel(name))
+            await cancel_here(services, *peers.parse_cancel(name))
 
     def hear(name: str) -> None:
         services.background.start(cancel(name))

@@ -11,24 +11,27 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import orjson
 from sqlalchemy import Row, text
 
 from gateway.domain.node import InForce, Node
 from gateway.storage.database import Database
 
+# A row may hold anything that the database takes: none makes the statement fail, or the others unreadable.
 _LIST = text("""
-SELECT n.id, n.epoch, n.state, n.url, n.version, n.schema, n.config_digest, n.started_ms,
-  greatest(0, (extract(epoch FROM clock_timestamp()) * 1000)::bigint - b.at_ms) AS beat_age_ms,
-  coalesce((b.detail ->> 'clock_offset_ms')::bigint, 0) AS clock_offset_ms,
-  coalesce((b.detail ->> 'waiting_rows')::bigint, 0) AS waiting_rows,
-  coalesce((b.detail ->> 'active_requests')::bigint, 0) AS active_requests,
-  n.state = 'live' AND coalesce((b.detail ->> 'leads')::boolean, false) AS leads,
+SELECT n.id, n.epoch, n.state, n.url, n.version, n.schema, n.config_digest,
+  greatest(0, least(n.started_ms, 253402300799000)) AS started_ms,
+  greatest(0, least((extract(epoch FROM clock_timestamp()) * 1000)::numeric - b.at_ms, 9007199254740991))::bigint
+    AS beat_age_ms,
+  left(b.detail::text, 1000) AS detail,
   (SELECT coalesce(sum(granted - posted - late), 0)::bigint FROM credit_leases WHERE node = n.id) AS outstanding_nanos
 FROM nodes n JOIN beats b ON b.node = n.id
 WHERE n.state IN ('live', 'dead') OR b.at_ms > extract(epoch FROM clock_timestamp()) * 1000 - 86400000
   OR EXISTS (SELECT 1 FROM credit_leases l WHERE l.node = n.id)
 ORDER BY n.state = 'live' DESC, n.started_ms, n.id
 """)
+_COUNTS = ("clock_offset_ms", "waiting_rows", "active_requests")
+"""What a beat says in its ``detail``; the database takes any JSON there, and a count that is no integer is left out."""
 _NEWEST = text("SELECT coalesce(max(sequence), 0) FROM changes")
 _COUNT = text("""
 SELECT count(*) FILTER (WHERE b.seen_change >= :change) AS nodes, count(*) AS total
@@ -65,8 +68,20 @@ def read_machine() -> str:
 
 
 def _build_node(row: Row[Any]) -> Node:
+    fields: dict[str, Any] = dict(row._mapping)  # noqa: SLF001 - public
     url, _, machine = row.url.partition("#")
-    return Node(**{**row._mapping, "url": url if machine in {"", read_machine()} else ""})  # noqa: SLF001 - public
+    reported = _parse_detail(fields.pop("detail"))
+    fields |= {name: reported[name] for name in _COUNTS if type(reported.get(name)) is int}
+    fields["leads"] = row.state == "live" and reported.get("leads") is True
+    return Node(**fields | {"url": url if machine in {"", read_machine()} else ""})
+
+
+def _parse_detail(detail: str) -> dict[str, Any]:
+    try:
+        reported = orjson.loads(detail)
+    except ValueError:
+        return {}
+    return reported if isinstance(reported, dict) else {}
 
 
 async def await_in_force(database: Database, wait_s: float = WAIT_S) -> InForce:

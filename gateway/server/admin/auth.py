@@ -2,10 +2,12 @@
 
 import asyncio
 import hmac
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from gateway.cluster.node_signature import SIGNATURE_HEADER, WINDOW_S, NodeRequest
 from gateway.domain.audit_log import Actor
 from gateway.domain.member import Forbidden, SignedOut, may
 from gateway.errors import InvalidApiKey, InvalidRequest
@@ -17,16 +19,19 @@ from gateway.server.context import ACTOR, SERVICES, SIGNED
 from gateway.server.middlewares import delay_unknown_key
 from gateway.server.sessions import SAFE, check_own_page, find_signed
 
+if TYPE_CHECKING:  # it is of a cluster only
+    from gateway.server.peers import Peers
+
 MAX_CHANGE_BYTES = 1024 * 1024
 """Of the body of a change. The public API accepts more, for images."""
 
 
 @web.middleware
 async def require_access(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Identify the actor: the bearer of the admin token, or whom it asks on behalf of, or a signed-in member.
+    """Identify the actor: the bearer of the admin token, on whose behalf another node asks, or a signed-in member.
 
     Raises ``InvalidApiKey``, ``SignedOut`` or ``Forbidden`` if the operation is not open to the actor, and
-    ``InvalidRequest`` for two tokens and for what is no actor.
+    ``InvalidRequest`` for two tokens, for what is no actor, and for a body of another node.
     """
     resource = request.match_info.route.resource
     operation = None if resource is None else request.app[OPERATIONS].get((request.method, resource.canonical))
@@ -38,7 +43,9 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
         except InvalidApiKey:
             await delay_unknown_key(request)
             raise
-        request[ACTOR] = _find_actor(request, operation) or Actor("token", address=address)
+        request[ACTOR] = Actor("token", address=address)
+    elif SIGNATURE_HEADER in request.headers and request.app[SERVICES].admin.peers is not None:
+        request[ACTOR] = _find_asking(request, request.app[SERVICES].admin.peers, operation)
     elif access == "anyone":
         check_own_page(request)
     else:
@@ -52,14 +59,21 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
     return await handler(request)
 
 
-def _find_actor(request: web.Request, operation: AdminOperation | None) -> Actor | None:
-    """Return on whose behalf another node of the cluster asks; None if none does. Raises as ``require_access``."""
-    header = request.headers.get(ACTOR_HEADER)
-    if header is None or request.app[SERVICES].admin.peers is None or not is_asked_alone(request):
-        return None
-    if operation is None or not may_nodes_ask(operation):
-        raise Forbidden(f"No node asks another for this: send no {ACTOR_HEADER}", should_retry=False)
-    actor = parse_actor(header)
+def _find_asking(request: web.Request, peers: "Peers", operation: AdminOperation | None) -> Actor:
+    """Return on whose behalf another node of the cluster asks. Raises as ``require_access``."""
+    signatures, actors = request.headers.getall(SIGNATURE_HEADER), request.headers.getall(ACTOR_HEADER, ())
+    asked = NodeRequest(peers.own_id, request.method, request.raw_path, "".join(actors))
+    if len(signatures) > 1 or len(actors) != 1 or not peers.signer.check(signatures[0], asked):
+        raise InvalidApiKey(
+            f"{SIGNATURE_HEADER} is not that of a node of this cluster, is older than {WINDOW_S} seconds, or was used "
+            "before",
+            should_retry=False,
+        )
+    if request.body_exists:
+        raise InvalidRequest("A node asks another without a body", should_retry=False)
+    if operation is None or not is_asked_alone(request) or not may_nodes_ask(operation):
+        raise Forbidden("No node asks another for this", should_retry=False)
+    actor = parse_actor(actors[0])
     if actor.scope is not None and operation.access == "administrator":
         raise Forbidden("This needs the role 'administrator'", should_retry=False)
     return actor

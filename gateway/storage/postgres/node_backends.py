@@ -41,8 +41,14 @@ Connection: TypeAlias = Any
 
 
 def number_node(node: str) -> int:
-    """Return the number of the lock that the process of a node has; ``LEADER`` is no node's."""
-    return int(node[:7], 16) + 1
+    """Return the number of the lock that the process of a node has; ``LEADER`` is no node's.
+
+    An id that is no hexadecimal number, which no gateway makes, has the number -1, which no lock has.
+    """
+    try:
+        return int(node[:7], 16) + 1
+    except ValueError:
+        return -1
 
 
 async def end_node(connection: Connection, node: str, epoch: int) -> None:

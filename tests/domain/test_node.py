@@ -1,0 +1,16 @@
+"""What is read of other nodes' rows, which may hold anything that the database takes."""
+
+import pytest
+
+from gateway.domain.node import parse_owner
+
+
+@pytest.mark.parametrize(
+    ("owner", "parsed"),
+    [
+        ("0123456789abcdef:7", ("0123456789abcdef", 7)), ("a:b:7", ("a:b", 7)), ("a:b", None), (":7", None), ("", None),
+        ("a:", None), ("a:-1", None), ("a:²", None),
+    ],
+)  # fmt: skip
+def test_an_owner_is_a_node_and_its_epoch(owner: str, parsed: tuple[str, int] | None) -> None:
+    assert parse_owner(owner) == parsed
