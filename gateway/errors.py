@@ -237,6 +237,12 @@ class NoHealthyChannel(GatewayError):
     code = "no_available_channel"
 
 
+class ChannelsRateLimited(NoHealthyChannel):
+    """Channels serve the model, and all of them wait for a rate limit: their own, or their provider's."""
+
+    code = "rate_limit_exceeded"
+
+
 FailureScope = Literal["channel", "key", "model", "nobody"]
 """The scope of a provider's failure: the channel; the key; that key for that model (its rate limit); or none, because
 the client or the gateway made a mistake."""

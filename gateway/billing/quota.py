@@ -93,7 +93,7 @@ class QuotaService:
     def check_spare(self, caller: Caller, call: InferenceRequest) -> None:
         """Raise ``RateLimited`` if ``call`` would take what requests of low priority leave to others."""
         if subjects := caller.subjects:
-            self._counters.check_spare(subjects, estimate_tokens(call.prompt_chars))
+            self._counters.check_spare(subjects, _count_tokens(call))
 
     @asynccontextmanager
     async def enter(self, caller: Caller) -> AsyncIterator[None]:
@@ -133,7 +133,7 @@ class QuotaService:
             if may_be_longer and ctx.reservation.left_nanos is not None and call.max_output_tokens:
                 await self._extend(ctx, ctx.reservation, options)
             if subjects := caller.subjects:
-                tokens = estimate_tokens(call.prompt_chars)
+                tokens = _count_tokens(call)
                 permit = self._counters.take_now(subjects, tokens) or await self._counters.take(subjects, tokens)
                 ctx.permit, ctx.rate_limits = permit, permit.standing
             if journaled:
@@ -239,6 +239,15 @@ class QuotaService:
             self._counters.give_back(ctx.permit, tokens)
         assert ctx.reservation is not None  # noqa: S101 - the settlement has looked
         return self._balances.settle(ctx.reservation, cost, now_s)
+
+
+def _count_tokens(call: InferenceRequest) -> int:
+    """Return the tokens to take from a limit of tokens a minute: the prompt, and the answers if the client limits them.
+
+    What the request did not use is given back at its end.
+    """
+    tokens = estimate_tokens(call.prompt_chars)
+    return tokens if MAY_LIMIT.isdisjoint(call.body) else tokens + call.allowed_output * call.choices
 
 
 def _add_hint(error: QuotaExceeded, call: InferenceRequest, options: Sequence[Target]) -> None:

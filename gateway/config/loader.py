@@ -174,7 +174,7 @@ def _expand(value: Any, where: str, environ: Mapping[str, str], problems: list[P
         name = match.group(1)
         if name not in environ:
             problems.append((where, f"expected the environment variable {name} to be set"))
-        return environ.get(name, "")
+        return environ.get(name, "").strip()  # a file that holds a secret ends with a line feed
 
     return _ENV_REFERENCE.sub(look_up, value)
 
@@ -191,7 +191,7 @@ def _overlay(raw: dict[str, Any], environ: Mapping[str, str], problems: list[Pro
         sources[where] = f"environment variable {name}"
         table = raw.setdefault(section, {}) if section in tables else None
         if isinstance(table, dict):
-            table[key] = EnvText(environ[name])
+            table[key] = EnvText(environ[name].strip())
         else:
             sources[section] = sources[where]
             problems.append((section, f"expected one of the sections {', '.join(sorted(tables))}"))

@@ -15,6 +15,7 @@ from gateway.domain.price import ONE_PPM
 from gateway.parsing import POSITIVE, between, must
 from gateway.providers.base import find_url_problem
 from gateway.providers.registry import PROVIDERS
+from gateway.upstream.environment_proxy import NO_PROXY
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z", re.ASCII)  # RFC 9110, 5.6.2: token
 _FRAMING = frozenset(
@@ -58,7 +59,10 @@ _NAMES = must(
     "a table of printable words of 1 to 256 characters",
     lambda value: all(map(_is_word, (*value, *value.values()))),
 )
-_PROXY = must("an http://, https://, socks5:// or socks5h:// URL", _is_proxy)
+_PROXY = must(
+    "an http://, https://, socks5:// or socks5h:// URL, or none",
+    lambda value: value == NO_PROXY or _is_proxy(value),
+)
 _HEADERS = must(
     "header names and values that can be sent in HTTP",
     lambda value: all(

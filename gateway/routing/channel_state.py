@@ -19,6 +19,8 @@ Obstacle = Literal["cooling_down", "recovering", "full", "rate", "keys", "refuse
 provider rate-limits every key for the model; the provider has rejected every key."""
 AFTER_FAILURES = frozenset({"cooling_down", "recovering", "refused"})
 """Obstacles despite which a few requests are sent if no other channel serves; see ``find_insisting_s``."""
+RATE_LIMITS = frozenset({"rate", "keys"})
+"""Obstacles that only time removes: the channel's own limit, or its provider's."""
 
 TRIAL_WAIT_S = 1.0
 FULL_WAIT_S = 1.0

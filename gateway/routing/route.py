@@ -11,6 +11,7 @@ from gateway.domain.channel import DEFAULT_TIMEOUTS, Timeouts
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.price import ONE_PPM, multiply_ppm
 from gateway.errors import (
+    ChannelsRateLimited,
     ContextExceeded,
     EndpointMissing,
     NoHealthyChannel,
@@ -22,7 +23,7 @@ from gateway.formats.fan_out import make_single
 from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.channel_state import AFTER_FAILURES
+from gateway.routing.channel_state import AFTER_FAILURES, RATE_LIMITS
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.selection import Candidate, choose
 from gateway.routing.target import Attempt, Target
@@ -255,18 +256,23 @@ class Route:
         return any(other.state is not target.state and self._is_open(other) for other in self.options)
 
     def _find_reason(self) -> NoHealthyChannel:
+        """Return the error for a request that no channel takes now: ``ChannelsRateLimited`` if each has a rate limit.
+
+        Clients count 429 as "slow down" and 503 as "broken".
+        """
         now = self._load_balancer.now
-        waits = []
+        waits, obstacles = [], set()
         for target in self.options:
             found = target.state.find_obstacle(target.place, self._account, now)
             if found is not None:
+                obstacles.add(found[0])
                 insisting_s = self._find_insisting_s(target)
                 waits.append(found[1] if insisting_s is None else min(found[1], insisting_s))
         wait = min(max(math.ceil(min(waits, default=1.0)), 1), _LONGEST_WAIT_S)
-        return NoHealthyChannel(
-            f"Every channel that serves the model {self._call.model!r} is cooling down or full",
-            retry_after_s=wait,
-        )
+        channels = f"Every channel that serves the model {self._call.model!r}"
+        if obstacles and obstacles <= RATE_LIMITS:
+            return ChannelsRateLimited(f"{channels} is waiting for a rate limit; retry in {wait} s", retry_after_s=wait)
+        return NoHealthyChannel(f"{channels} is cooling down or full", retry_after_s=wait)
 
 
 def _find_other_endpoint(target: Target, call: InferenceRequest) -> Target | None:

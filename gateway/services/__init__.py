@@ -42,6 +42,7 @@ from gateway.storage.integrity_worker import IntegrityWorker
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.sqlite_database import SqliteDatabase
 from gateway.upstream.client import FallbackHttpClient
+from gateway.upstream.environment_proxy import open_environment_proxies
 from gateway.upstream.websocket import WebSocketClient
 
 _PROBING_NODES = 4
@@ -94,10 +95,11 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
 
 def _open_clients(services: Services, stack: AsyncExitStack) -> None:
     """Open what sends requests to providers, and tracing, which adds a header to them."""
-    client = FallbackHttpClient(ordinary=services.options.config.server.client == "ordinary")
+    find_proxy = open_environment_proxies(services.options.environ)
+    client = FallbackHttpClient(find_proxy, ordinary=services.options.config.server.client == "ordinary")
     services.client = client
     stack.push_async_callback(client.close)
-    services.websockets = WebSocketClient(client.access_tokens.authorize)
+    services.websockets = WebSocketClient(client.access_tokens.authorize, find_proxy)
     stack.push_async_callback(services.websockets.close)
     services.tracing = open_tracing(services, stack)
     if services.tracing is not None:

@@ -11,6 +11,7 @@ from gateway.server.context import FileServices, MediaServices, MediaStores, Ser
 from gateway.services.media_store import open_media_stores
 from gateway.storage.client_files import ClientFileRepository
 from gateway.storage.upload_spool import UploadSpool
+from gateway.upstream.environment_proxy import open_environment_proxies
 from gateway.upstream.safe_fetch import SafeFetcher
 
 MIB = 1024 * 1024
@@ -25,7 +26,9 @@ def open_media(services: Services, stack: AsyncExitStack) -> tuple[MediaServices
     links = SignedLinks(
         stores.images, folder.secret("media.key"), ttl_s=live_config.find_link_ttl_s, clock=options.clock
     )
-    fetcher = SafeFetcher(allow=live_config.find_allowed_networks)
+    fetcher = SafeFetcher(
+        allow=live_config.find_allowed_networks, find_proxy=open_environment_proxies(options.environ)
+    )
     stack.push_async_callback(fetcher.close)
     images = ImageService(
         services.client,

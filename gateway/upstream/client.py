@@ -2,10 +2,13 @@
 
 from typing import TYPE_CHECKING
 
+import attrs
+
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import ProviderBadResponse
 from gateway.upstream.access_tokens import AuthorizedHttpClient
 from gateway.upstream.aiohttp_client import AiohttpClient
+from gateway.upstream.environment_proxy import FindProxy, use_channels_proxy
 from gateway.upstream.interface import HttpClient, HttpResponse
 
 if TYPE_CHECKING:
@@ -16,6 +19,7 @@ class FallbackHttpClient:
     """``HttpClient`` over both clients.
 
     Args:
+        find_proxy: returns the proxy of a request.
         ordinary: send everything with aiohttp's client.
 
     Attributes:
@@ -23,15 +27,17 @@ class FallbackHttpClient:
         send: see ``HttpClient``. It is the quicker client's own, so that no other request passes a step more.
     """
 
-    def __init__(self, *, ordinary: bool = False) -> None:
+    def __init__(self, find_proxy: FindProxy = use_channels_proxy, *, ordinary: bool = False) -> None:
         self.access_tokens = AuthorizedHttpClient(self)
         self._ordinary: HttpClient | None = None
-        self._wire = None if ordinary else _open_wire(self._send_otherwise)
+        self._find_proxy = find_proxy
+        self._wire = None if ordinary else _open_wire(self._send_otherwise, find_proxy)
         self.send: Send = self._send_otherwise if self._wire is None else self._wire.send
 
     async def _send_otherwise(self, plan: HttpRequest) -> HttpResponse:
         if plan.grant is not None:
             return await self.access_tokens.send(plan)
+        plan = attrs.evolve(plan, proxy=self._find_proxy(plan.proxy, plan.url))
         if plan.proxy is not None and plan.proxy.lower().startswith("socks"):
             raise ProviderBadResponse(
                 "A SOCKS proxy needs the relay's own connections, which are not in use", phase="connect"
@@ -48,11 +54,11 @@ class FallbackHttpClient:
             await self._ordinary.close()
 
 
-def _open_wire(other: "Send") -> "FastHttpClient | None":
+def _open_wire(other: "Send", find_proxy: FindProxy) -> "FastHttpClient | None":
     try:
         import httptools  # noqa: F401, PLC0415 - without it, aiohttp's client sends everything
     except ImportError:
         return None
     from gateway.upstream.fast_client import FastHttpClient  # noqa: PLC0415
 
-    return FastHttpClient(other=other)
+    return FastHttpClient(other=other, find_proxy=find_proxy)

@@ -18,6 +18,7 @@ from gateway.upstream.connection import Connection
 from gateway.upstream.connector import SOCKS, Connector, open_context
 from gateway.upstream.decompress import open_inflation
 from gateway.upstream.dns_cache import Resolve, resolve
+from gateway.upstream.environment_proxy import FindProxy, use_channels_proxy
 from gateway.upstream.interface import (
     IDEMPOTENT,
     RESEND_WITHIN_S,
@@ -149,6 +150,7 @@ class FastHttpClient:
         resolve: resolves names to addresses; raises ``OSError``.
         trust: makes the TLS context, once, when the first connection needs it.
         other: sends the requests that this client cannot send.
+        find_proxy: returns the proxy of a request.
     """
 
     def __init__(
@@ -156,16 +158,18 @@ class FastHttpClient:
         resolve: Resolve = resolve,
         trust: Callable[[], ssl.SSLContext] = open_context,
         other: Send | None = None,
+        find_proxy: FindProxy = use_channels_proxy,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._pool = Pool()
         self._heads = RequestHeadBuilder()
         self._dialer = Connector(resolve, trust)
         self._other = other
+        self._find_proxy = find_proxy
 
     def takes(self, plan: HttpRequest) -> bool:
         """Return whether it can send the request."""
-        proxy = plan.proxy
+        proxy = self._find_proxy(plan.proxy, plan.url)
         return (
             plan.grant is None
             and plan.url.startswith(_SCHEMES)
@@ -213,7 +217,7 @@ class FastHttpClient:
         await self._pool.close()
 
     def _build_head(self, plan: HttpRequest) -> RequestHead:
-        head = self._heads.build(plan)
+        head = self._heads.build(plan, self._find_proxy(plan.proxy, plan.url))
         if plan.template is not None:
             plan.template.head = head
         return head

@@ -49,9 +49,12 @@ class RequestHeadBuilder:
     def __init__(self) -> None:
         self._origins: dict[tuple[str, str, int, str | None], Origin] = {}
 
-    def build(self, plan: HttpRequest) -> RequestHead:
-        """Build the head of a request. Raises ``ProviderBadResponse`` if its URL or headers cannot be sent."""
-        method, address, proxy = plan.method, plan.url, plan.proxy
+    def build(self, plan: HttpRequest, proxy: str | None) -> RequestHead:
+        """Build the head of a request by way of ``proxy``, whatever the request names.
+
+        Raises ``ProviderBadResponse`` if its URL or headers cannot be sent.
+        """
+        method, address = plan.method, plan.url
         if _CONTROL.search(address) or not _METHOD.match(method):
             raise refuse()
         try:

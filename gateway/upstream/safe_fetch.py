@@ -18,11 +18,13 @@ from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 
 import aiohttp
+import attrs
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from gateway.domain.ip_address import Networks, is_inside, is_public
 from gateway.errors import EgressRefused, ProviderBadResponse
+from gateway.upstream.environment_proxy import FindProxy, use_channels_proxy
 from gateway.upstream.interface import FileRequest
 from gateway.upstream.safe_fetch_response import (
     FILE,
@@ -80,10 +82,18 @@ class SafeFetcher:
     Args:
         allow: returns the private networks that are allowed by the current settings.
         resolver: resolves names; the system's resolver if None.
+        find_proxy: returns the proxy of a URL.
     """
 
-    def __init__(self, *, allow: Callable[[], Networks], resolver: AbstractResolver | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        allow: Callable[[], Networks],
+        resolver: AbstractResolver | None = None,
+        find_proxy: FindProxy = use_channels_proxy,
+    ) -> None:
         self._allow = allow
+        self._find_proxy = find_proxy
         self._judging = _open_session(resolver, self._make_socket)
         self._trusting = _open_session(resolver, None)
 
@@ -169,16 +179,15 @@ class SafeFetcher:
 
     async def _follow(self, ask: FileRequest) -> aiohttp.ClientResponse:
         """The first answer that is no redirect."""
-        if ask.proxy is not None and ask.proxy.startswith("socks"):  # and not past it, either
-            raise ProviderBadResponse(
-                "The channel's proxy is SOCKS, and no file is fetched through one", phase="connect"
-            )
         url, trusted = _read_url(ask.url), True
         for _ in range(1 + MAX_REDIRECTS):
+            proxy = self._find_proxy(ask.proxy, str(url))
+            if proxy is not None and proxy.startswith("socks"):  # and not past it, either
+                raise ProviderBadResponse("The proxy is SOCKS, and no file is fetched through one", phase="connect")
             trusted = trusted and _is_origin(url, ask.trusted_origin)
             if not trusted:
-                self._judge(url, FILE, proxied=ask.proxy is not None)
-            response = await self._get(url, ask, trusted=trusted)
+                self._judge(url, FILE, proxied=proxy is not None)
+            response = await self._get(url, attrs.evolve(ask, proxy=proxy), trusted=trusted)
             if response.status not in _REDIRECTS:
                 return response
             try:

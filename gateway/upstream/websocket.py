@@ -10,6 +10,7 @@ from yarl import URL
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import ProviderBadResponse
 from gateway.upstream.aiohttp_client import raise_translated
+from gateway.upstream.environment_proxy import FindProxy, use_channels_proxy
 
 HEARTBEAT_S = 30.0
 """After so long without a frame a ping is sent; without a pong in half that time the connection is closed."""
@@ -38,10 +39,16 @@ class WebSocketClient:
 
     Args:
         authorize: adds the access token that a request needs.
+        find_proxy: returns the proxy of a request.
     """
 
-    def __init__(self, authorize: Callable[[HttpRequest], Awaitable[HttpRequest]]) -> None:
+    def __init__(
+        self,
+        authorize: Callable[[HttpRequest], Awaitable[HttpRequest]],
+        find_proxy: FindProxy = use_channels_proxy,
+    ) -> None:
         self._authorize = authorize
+        self._find_proxy = find_proxy
         self._connector: aiohttp.TCPConnector | None = None
 
     async def connect(self, plan: HttpRequest) -> ProviderSocket:
@@ -49,7 +56,8 @@ class WebSocketClient:
 
         Frames have any size up to ``MAX_FRAME_BYTES``; pings are answered, and sent while nothing comes.
         """
-        if plan.proxy is not None and plan.proxy.lower().startswith("socks"):
+        proxy = self._find_proxy(plan.proxy, plan.url)
+        if proxy is not None and proxy.lower().startswith("socks"):
             raise ProviderBadResponse("A WebSocket cannot go through a SOCKS proxy", phase="connect")
         plan = await self._authorize(plan)
         if self._connector is None:
@@ -67,7 +75,7 @@ class WebSocketClient:
             return await session.ws_connect(
                 URL(plan.url, encoded=True),
                 headers=plan.headers,
-                proxy=plan.proxy,
+                proxy=proxy,
                 heartbeat=HEARTBEAT_S,
                 max_msg_size=MAX_FRAME_BYTES,
                 timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),

@@ -110,6 +110,22 @@ def test_a_reference_is_replaced_wherever_a_string_stands(path: Path) -> None:
     assert section.model_map == {"a": "1"}
 
 
+@pytest.mark.parametrize("around", ["{}\n", "\r\n {}\t", "{}"])
+def test_white_space_around_a_variable_is_left_out(path: Path, around: str) -> None:
+    master_key = "ab" * 32
+    config = read(
+        path,
+        CHANNEL
+        + 'api_key = "${SECRET}"\n[[account]]\nname = "a"\n[[key]]\nname = "k"\naccount = "a"\nsecret = "${KEY}"',
+        SECRET=around.format("sk-provider"),
+        KEY=around.format("sk-" + "x" * 40),
+        GATEWAY_STORE__MASTER_KEY=around.format(master_key),
+    )
+    assert config.channel[0].api_key == "sk-provider"
+    assert config.key[0].secret == "sk-" + "x" * 40
+    assert config.store.master_key == master_key
+
+
 def test_what_is_no_reference_stays_as_it_is(path: Path) -> None:
     (section,) = read(path, CHANNEL + 'headers = { X = "$ONE ${} ${1} $${x y}" }').channel
     assert section.headers == {"X": "$ONE ${} ${1} $${x y}"}

@@ -533,12 +533,36 @@ def test_where_another_channel_serves_one_that_is_down_is_left_alone() -> None:
     assert {floor.begin()[1].channel.name for _ in range(20)} == {"well"}
 
 
+def find_refusal(floor: Floor) -> tuple[int, str | None, int | None]:
+    """The status, code and wait of the next request, which no channel takes."""
+    with pytest.raises(NoHealthyChannel) as caught:
+        floor.begin()
+    return caught.value.status, caught.value.public_code, caught.value.retry_after_s
+
+
+def test_while_every_channel_waits_for_a_rate_limit_a_request_is_told_to_slow_down() -> None:
+    floor = Floor(channel("own", "m", rpm=1), channel("theirs", "m"))
+    attempts = [floor.begin()[1] for _ in range(2)]
+    fault = limited()
+    fault.provider_retry_after_s = 33.0
+    floor.fail(next(attempt for attempt in attempts if attempt.channel.name == "theirs"), fault)
+    assert find_refusal(floor) == (429, "rate_limit_exceeded", 33)
+
+
+def test_a_rate_limit_of_one_channel_does_not_hide_that_another_is_full() -> None:
+    floor = Floor(channel("limited", "m", rpm=1), channel("full", "m", max_concurrency=1))
+    assert {floor.begin()[1].channel.name for _ in range(2)} == {"limited", "full"}
+    assert find_refusal(floor) == (503, "no_available_channel", 1)
+
+
 def test_a_long_wait_tells_the_client_libraries_not_to_retry() -> None:
-    floor = Floor(channel("a", "m", rpm=1))
+    floor = Floor(channel("off", "m", rpm=1), channel("full", "m", max_concurrency=1))
+    floor.trip("full", 300.0)
+    floor.board.lines["full"].offered = False
     floor.begin()
     with pytest.raises(NoHealthyChannel) as caught:
         floor.begin()
-    assert (caught.value.retry_after_s, caught.value.should_retry) == (60, False)
+    assert (caught.value.status, caught.value.retry_after_s, caught.value.should_retry) == (503, 60, False)
 
 
 @pytest.mark.parametrize(("more", "told"), [({"max_concurrency": 1}, 1), ({"rpm": 1}, 60), ({"rpm": 60}, 1)])

@@ -117,6 +117,25 @@ async def test_tokens_a_minute_count_what_a_call_really_used(gateway_with: Start
         assert len(up.received) == (2 if of == "key" else 1)
 
 
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+async def test_tokens_that_a_request_names_are_taken_at_its_start_and_what_it_did_not_use_is_given_back(
+    gateway_with: StartGateway, name: str
+) -> None:
+    go = asyncio.Event()
+    async with ScriptedUpstream(stream_until(go)) as up:
+        gateway = await gateway_with(site(channel(up.base_url), **tenants("key", tpm=1_000)))
+        named = {**STREAM, name: 600}
+        async with gateway.post(named) as first:
+            assert first.headers[TOKENS.format("remaining")] in {"398", "399"}
+            check_limited(await call(gateway, KEY, named), "This key's limit of 1000 tokens per minute", range(10, 14))
+            go.set()
+            await first.read()
+        async with gateway.post(named) as second:
+            assert second.status == 200
+            await second.read()
+        assert len(up.received) == 2
+
+
 async def test_a_prompt_above_the_burst_passes_alone_and_is_a_debt(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream(ANSWERS) as up:
         gateway = await gateway_with(site(channel(up.base_url), **tenants("key", tpm=10)))

@@ -22,7 +22,7 @@ def write(
     url: str = "http://host/v1", headers: dict[str, str] | None = None, length: int | None = 2, **more: Any
 ) -> bytes:
     request = HttpRequest(more.pop("method", "POST"), url, {"A": "b"} if headers is None else headers, **more)
-    return RequestHeadBuilder().build(request).build(length)
+    return RequestHeadBuilder().build(request, request.proxy).build(length)
 
 
 def test_a_head_is_the_plans_headers_where_it_goes_and_how_long_the_body_is() -> None:
@@ -142,8 +142,8 @@ async def test_a_head_is_built_once_for_all_requests_of_a_template(wire: FastHtt
 
 def test_heads_of_one_server_lead_to_one_origin_and_origins_are_bounded() -> None:
     builder = RequestHeadBuilder()
-    first = builder.build(HttpRequest("GET", "http://host/0", {}))
-    assert builder.build(HttpRequest("POST", "http://host/1", {})).origin is first.origin
+    first = builder.build(HttpRequest("GET", "http://host/0", {}), None)
+    assert builder.build(HttpRequest("POST", "http://host/1", {}), None).origin is first.origin
     for number in range(MAX_ORIGINS):
-        builder.build(HttpRequest("GET", f"http://host{number}/", {}))
+        builder.build(HttpRequest("GET", f"http://host{number}/", {}), None)
     assert len(builder._origins) <= MAX_ORIGINS

@@ -1,0 +1,84 @@
+"""The proxies that the usual environment variables name, for requests of channels without a proxy of their own."""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from urllib.parse import urlsplit
+from urllib.request import proxy_bypass_environment
+
+FindProxy = Callable[[str | None, str], str | None]
+"""Returns the proxy for a URL, given that of its channel; None: a direct connection."""
+
+NO_PROXY = "none"
+"""As a channel's proxy: direct connections, whatever the environment says."""
+_MOST_REMEMBERED = 1_024
+_SCHEMES = {"http": "http", "ws": "http", "https": "https", "wss": "https"}
+
+
+def open_environment_proxies(environ: Mapping[str, str]) -> FindProxy:
+    """Return the look-up of proxies by ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``.
+
+    The names in small letters go first, as for curl. An address without a scheme is an HTTP proxy. ``NO_PROXY`` lists
+    names of hosts and domains, addresses and networks, or is ``*``. Loopback addresses never go through a proxy (as in
+    Go's ``net/http``, ``ProxyFromEnvironment``): a proxy cannot reach a model server on this machine.
+    """
+
+    def read(name: str) -> str:
+        return (environ.get(f"{name}_proxy") or environ.get(f"{name}_PROXY".upper()) or "").strip()
+
+    general = read("all")
+    proxies = {scheme: _complete(read(scheme) or general) for scheme in ("http", "https")}
+    direct = read("no")
+
+    @lru_cache(_MOST_REMEMBERED)
+    def look_up(scheme: str, host: str, port: int | None) -> str | None:
+        proxy = proxies[scheme]
+        return None if proxy is None or _is_direct(host, port, direct) else proxy
+
+    def find(proxy: str | None, url: str) -> str | None:
+        if proxy is not None:
+            return None if proxy == NO_PROXY else proxy
+        try:
+            parts = urlsplit(url)
+            scheme, host, port = _SCHEMES.get(parts.scheme.lower()), parts.hostname, parts.port
+        except ValueError:  # the client reports what is wrong with the URL
+            return None
+        return None if scheme is None or not host else look_up(scheme, host, port)
+
+    return find
+
+
+def _complete(proxy: str) -> str | None:
+    if not proxy:
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _is_direct(host: str, port: int | None, direct: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        loopback = host == "localhost" or host.endswith(".localhost")
+        return loopback or _is_listed(host, port, direct)
+    if address.is_loopback or _is_listed(host, port, direct):
+        return True
+    networks = map(_parse_network, direct.split(","))
+    return any(network is not None and address in network for network in networks)
+
+
+def _is_listed(host: str, port: int | None, direct: str) -> bool:
+    place = host if port is None else f"{host}:{port}"
+    # Its type is that of the systems that answer with a number.
+    return bool(proxy_bypass_environment(place, {"no": direct}))  # type: ignore[call-arg]
+
+
+def _parse_network(entry: str) -> IPv4Network | IPv6Network | None:
+    try:
+        return ip_network(entry.strip(), strict=False) if "/" in entry else None
+    except ValueError:
+        return None
+
+
+def use_channels_proxy(proxy: str | None, _url: str) -> str | None:
+    """Return the channel's own proxy: a ``FindProxy`` without an environment."""
+    return None if proxy == NO_PROXY else proxy
