@@ -283,6 +283,10 @@ class ProviderBadResponse(ProviderError):
         self.passing = phase == "headers"
 
 
+class ProviderAnswerUnusable(ProviderBadResponse):
+    """A whole answer of the provider, with a successful status, that does not contain what it should."""
+
+
 class EgressRefused(ProviderBadResponse):
     """The URL itself is refused, so no request was sent; it will be refused again."""
 

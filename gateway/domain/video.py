@@ -259,6 +259,8 @@ INTERRUPTED = VideoError("interrupted", "The gateway was stopped before the prov
 TIMEOUT = VideoError("timeout", "The provider has not finished the job in time")
 CHANNEL_GONE = VideoError("channel_gone", "The channel on which the job was made is no more")
 CANCELLED = VideoError("cancelled", "The job was cancelled")
+ANSWER_UNUSABLE = "provider_answer_unusable"
+"""The code of a job whose provider answers, again and again, with nothing that says how the job is."""
 CONTENT_LOST = VideoError("content_lost", "The provider finished the job, but its video could not be fetched in time")
 
 

@@ -7,7 +7,7 @@ be deployed, not what is: a channel lists its models itself.
 
 A deployment may have any name, and any vendor's model. The requirements of OpenAI's reasoning models
 (.../openai/how-to/reasoning) and the capabilities of its image models (.../openai/how-to/dall-e) apply to deployments
-that are named like one.
+that are named like one. Videos (.../openai/concepts/video-generation): the v1 API has OpenAI's ``/videos``.
 
 For Entra ID the channel's key is ``TENANT:CLIENT_ID:CLIENT_SECRET`` of an app registration that has the role "Cognitive
 Services OpenAI User" for the resource. The gateway fetches the tokens
@@ -23,7 +23,7 @@ import attrs
 
 from gateway.domain.http_request import TokenGrant
 from gateway.providers import base
-from gateway.providers.openai import GPT_IMAGES, drop_sampling, hash_long_user, may_think
+from gateway.providers.openai import GPT_IMAGES, SORA, drop_sampling, hash_long_user, may_think
 from gateway.providers.quirks import DROP_EXTENSIONS, limit_as_max_completion_tokens
 
 _PREVIEW = "?api-version=preview"
@@ -77,9 +77,10 @@ AZURE_OPENAI = base.Provider(
             base.Endpoint(one.wire, f"{one.path}{_PREVIEW}")
             for one in (base.TRANSCRIPTIONS, base.TRANSLATIONS, base.SPEECH)
         ),
+        base.VIDEOS,
         base.REALTIME,
     ),
-    capabilities=GPT_IMAGES,
+    capabilities=(*GPT_IMAGES, *SORA),
     sign=_sign,
     find_grant=find_grant,
     models_path=None,

@@ -26,9 +26,7 @@ def open_media(services: Services, stack: AsyncExitStack) -> tuple[MediaServices
     links = SignedLinks(
         stores.images, folder.secret("media.key"), ttl_s=live_config.find_link_ttl_s, clock=options.clock
     )
-    fetcher = SafeFetcher(
-        allow=live_config.find_allowed_networks, find_proxy=open_environment_proxies(options.environ)
-    )
+    fetcher = SafeFetcher(allow=live_config.find_allowed_networks, find_proxy=open_environment_proxies(options.environ))
     stack.push_async_callback(fetcher.close)
     images = ImageService(
         services.client,

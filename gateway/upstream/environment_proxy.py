@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
-from urllib.request import proxy_bypass_environment
 
 FindProxy = Callable[[str | None, str], str | None]
 """Returns the proxy for a URL, given that of its channel; None: a direct connection."""
@@ -55,26 +54,27 @@ def _complete(proxy: str) -> str | None:
 
 
 def _is_direct(host: str, port: int | None, direct: str) -> bool:
+    """Return whether a host is on this machine, or in the list ``direct``."""
+    entries = [entry.strip().lower() for entry in direct.split(",")]
+    if "*" in entries or any(entry and _is_named(host, port, entry) for entry in entries):
+        return True
     try:
         address = ip_address(host)
     except ValueError:
-        loopback = host == "localhost" or host.endswith(".localhost")
-        return loopback or _is_listed(host, port, direct)
-    if address.is_loopback or _is_listed(host, port, direct):
-        return True
-    networks = map(_parse_network, direct.split(","))
-    return any(network is not None and address in network for network in networks)
+        return host == "localhost" or host.endswith(".localhost")
+    networks = map(_parse_network, entries)
+    return address.is_loopback or any(network is not None and address in network for network in networks)
 
 
-def _is_listed(host: str, port: int | None, direct: str) -> bool:
-    place = host if port is None else f"{host}:{port}"
-    # Its type is that of the systems that answer with a number.
-    return bool(proxy_bypass_environment(place, {"no": direct}))  # type: ignore[call-arg]
+def _is_named(host: str, port: int | None, entry: str) -> bool:
+    """Return whether an entry names a host, one of its domains, or either with its port."""
+    name = entry.lstrip("*").lstrip(".")
+    return any(place == name or place.endswith(f".{name}") for place in (host, f"{host}:{port}"))
 
 
 def _parse_network(entry: str) -> IPv4Network | IPv6Network | None:
     try:
-        return ip_network(entry.strip(), strict=False) if "/" in entry else None
+        return ip_network(entry, strict=False) if "/" in entry else None
     except ValueError:
         return None
 

@@ -4,7 +4,8 @@
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 
 import attrs
@@ -15,6 +16,7 @@ from gateway.domain.video import LONGEST_HINT_S, SHORTEST_HINT_S, VideoJob
 from gateway.errors import (
     GatewayError,
     InvalidRequest,
+    ProviderAnswerUnusable,
     ProviderBadResponse,
     ProviderContentGone,
     ProviderError,
@@ -169,10 +171,16 @@ class VideoProviderApi:
         return Way(channel, endpoint, job.upstream_model, key, job.id)
 
     async def poll(self, way: Way, job: VideoJob) -> PollResult:
-        """Return the state of a task. Raises ``ProviderError``: then the state is unknown."""
+        """Return the state of a task.
+
+        Raises:
+            ProviderAnswerUnusable: the answer does not say how the task is.
+            ProviderError: anything else; the state is unknown, too.
+        """
         backend = VIDEO_BACKENDS[job.wire]
         raw, poll_after_s = await self._ask(way, backend, backend.poll(_name_task(job)))
-        return PollResult(backend.parse_polled(raw, way.channel.secrets), poll_after_s)
+        with _reading_answer():
+            return PollResult(backend.parse_polled(raw, way.channel.secrets), poll_after_s)
 
     async def cancel(self, way: Way, job: VideoJob) -> bool:
         """Ask the provider to stop a task; return whether it did. Never raises."""
@@ -187,12 +195,15 @@ class VideoProviderApi:
 
         Raises:
             ProviderContentGone: the file is gone.
+            ProviderAnswerUnusable: the answer does not say where the file is.
             ProviderError: anything else.
         """
         backend = VIDEO_BACKENDS[job.wire]
         found = backend.find_content(_name_task(job), variant)
         if isinstance(found, ProviderCall):
-            found = backend.read_content(await self._ask_location(way, backend, found), way.channel.secrets)
+            raw = await self._ask_location(way, backend, found)
+            with _reading_answer():
+                found = backend.read_content(raw, way.channel.secrets)
         return None if found is None else await self._fetcher.open(self._locate(way, found, wanted))
 
     async def _ask_location(self, way: Way, backend: VideoBackend, ask: ProviderCall) -> bytes:
@@ -281,6 +292,15 @@ class VideoProviderApi:
     @property
     def _now_s(self) -> int:
         return int(self._clock())
+
+
+@contextmanager
+def _reading_answer() -> Iterator[None]:
+    """Raise ``ProviderAnswerUnusable`` for a whole answer from which a backend can tell nothing."""
+    try:
+        yield
+    except ProviderBadResponse as error:
+        raise ProviderAnswerUnusable(error.message) from error
 
 
 _NOT_SIGNED = frozenset({"Content-Type", "Accept", "Accept-Encoding"})

@@ -1,7 +1,7 @@
 """Check one video job: poll its provider, or download its file, and decide what follows.
 
-Only the provider's own report ends a job as failed. After an invalid answer, a refusal or a timeout the job is polled
-again, less often.
+Only the provider's own report ends a job as failed, or ``MOST_UNUSABLE`` invalid answers in a row. After a refusal or a
+timeout the job is polled again, less often.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +11,7 @@ import structlog
 
 from gateway.domain.media import AnyMedia
 from gateway.domain.video import (
+    ANSWER_UNUSABLE,
     CHANNEL_GONE,
     CONTENT_LOST,
     INTERRUPTED,
@@ -24,7 +25,14 @@ from gateway.domain.video import (
     find_failing_wait_s,
     find_wait_s,
 )
-from gateway.errors import GatewayError, ProviderBadResponse, ProviderContentGone, ProviderError, StoreUnavailable
+from gateway.errors import (
+    GatewayError,
+    ProviderAnswerUnusable,
+    ProviderBadResponse,
+    ProviderContentGone,
+    ProviderError,
+    StoreUnavailable,
+)
 from gateway.formats.openai.errors import NO_REASON
 from gateway.routing.target import Way
 from gateway.videos.content import VideoContent
@@ -35,6 +43,8 @@ MOST_GONE = 20
 """How often in a row a provider may report that the file of a completed job is missing: about a quarter of an hour.
 While a file is fetched, ``VideoJob.polls`` counts these reports.
 """
+MOST_UNUSABLE = 5
+"""How often in a row a provider may answer with nothing usable. It answers, so no outage explains that."""
 MOST_MISSED = 9
 """How often in a row a job's channel may be missing: about four minutes."""
 _ABANDONED: Mapping[VideoState, VideoError] = {"created": INTERRUPTED, "submitting": SUBMIT_UNKNOWN}
@@ -56,6 +66,8 @@ class VideoTracker:
         self._opened_ms = videos.now_ms
         self._videos = videos
         self._video_content = video_content
+        self._unusable: dict[str, int] = {}
+        """By job, the unusable answers in a row. A restart of the gateway begins anew."""
 
     async def check(self, job: VideoJob) -> VideoJob | None:
         """Check a claimed job. Return the released job to store; None if the job has ended, which is stored already.
@@ -70,7 +82,24 @@ class VideoTracker:
         way = self._videos.provider_api.find_way(job)
         if way is None:
             return await self._miss(job)
-        return await (self._fetch(way, job) if job.state == "fetching" else self._poll(way, job))
+        try:
+            checked = await (self._fetch(way, job) if job.state == "fetching" else self._poll(way, job))
+        except ProviderAnswerUnusable as error:
+            return await self._count_unusable(job, error)
+        self._unusable.pop(job.id, None)
+        return checked
+
+    async def _count_unusable(self, job: VideoJob, error: ProviderAnswerUnusable) -> VideoJob | None:
+        """Put off a job whose provider gave an unusable answer, or end it after ``MOST_UNUSABLE`` in a row."""
+        count = self._unusable.pop(job.id, 0) + 1
+        if count >= MOST_UNUSABLE:
+            message = f"The provider answered {count} times without a usable status; the last time: {error.message}"
+            await self._videos.fail(job, VideoError(ANSWER_UNUSABLE, message))
+            return None
+        later = await self._put_off(job, error, TIMEOUT)
+        if later is not None:
+            self._unusable[job.id] = count
+        return later
 
     async def _miss(self, job: VideoJob) -> VideoJob | None:
         """Put off a job whose channel is missing. An operator may have removed the channel by mistake."""
@@ -83,6 +112,8 @@ class VideoTracker:
         videos = self._videos
         try:
             polled = await videos.provider_api.poll(way, job)
+        except ProviderAnswerUnusable:
+            raise
         except ProviderError as error:
             return await self._put_off(job, error, TIMEOUT)
         take = polled.take
@@ -123,6 +154,8 @@ class VideoTracker:
                 await videos.fail(job, CONTENT_LOST)
                 return None
             return await self._put_off(attrs.evolve(job, polls=job.polls + 1), error, CONTENT_LOST)
+        except ProviderAnswerUnusable:
+            raise
         except (ProviderError, StoreUnavailable) as error:
             return await self._put_off(attrs.evolve(job, polls=0), error, CONTENT_LOST)
         await self._complete(job, media)
@@ -167,8 +200,7 @@ class VideoTracker:
         """Return whether the deadline has passed by the clock that set it.
 
         ``expiry`` is behind the clock for a day if no record was written shortly before the start. The deadline of a
-        job of
-        this process comes from this process's clock, and would pass that much later.
+        job of this process comes from this process's clock, and would pass that much later.
         """
         if job.created_ms >= self._opened_ms:
             return self._videos.now_ms >= job.deadline_ms

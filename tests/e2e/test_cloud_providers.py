@@ -11,7 +11,9 @@ from tests.support import anthropic_cassettes, gemini_cassettes
 from tests.support import converse_cassettes as bedrock
 from tests.support.admin_calls import ask_office
 from tests.support.gateway import HELLO, channel
+from tests.support.openai_videos import write_clip
 from tests.support.scripted_upstream import COMPLETION, LAST_CHUNK, SSE_HEAD, Received, ScriptedUpstream, answer, chunk
+from tests.support.sdk_clients import MakeClient
 from tests.support.service_account import ACCOUNT, KEY, pack, read_token
 from tests.support.started_gateways import StartGateway
 
@@ -158,6 +160,25 @@ async def test_refused_credentials_of_entra_id_are_the_channels_cause(gateway_wi
         _, listed = await ask_office(gateway, "GET", "/channels")
         assert "AADSTS7000222" in str(listed)
         assert "the-client-secret" not in str(listed)
+
+
+@pytest.mark.filterwarnings("ignore:The Sora API:DeprecationWarning")
+async def test_azure_makes_videos_as_openai_does_with_its_own_header(
+    gateway_with: StartGateway, sdk: MakeClient
+) -> None:
+    task, film = {"id": "video_theirs", "object": "video", "status": "queued", "progress": 0}, write_clip("a boat")
+    scripts = [answer(task)], [answer({**task, "status": "completed"})], [answer(film, Content_Type="video/mp4")]
+    async with ScriptedUpstream(*scripts) as up:
+        named = channel(up.base_url, provider="azure_openai", api_key="azure-key", models=["sora-2-azure"])
+        client = sdk(await gateway_with({"channel": [named]}))
+        asked: Any = {"model": "sora-2-azure", "prompt": "a boat", "poll_interval_ms": 20}
+        video = await client.videos.create_and_poll(**asked)
+        assert (video.status, video.error) == ("completed", None)
+        assert await (await client.videos.download_content(video.id)).aread() == film
+        assert [(sent.method, sent.path) for sent in up.received] == [
+            ("POST", "/v1/videos"), ("GET", "/v1/videos/video_theirs"), ("GET", "/v1/videos/video_theirs/content"),
+        ]  # fmt: skip
+        assert {sent.headers["api-key"] for sent in up.received} == {"azure-key"}
 
 
 STREAM_HEAD = (

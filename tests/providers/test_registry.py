@@ -141,7 +141,7 @@ SPEAKS = {
     "deepgram_transcriptions": {"deepgram"},
     "elevenlabs_speech": {"elevenlabs"},
     "elevenlabs_transcriptions": {"elevenlabs"},
-    "openai_videos": {"openai", "model_gateway", "custom", "demo"},
+    "openai_videos": {"openai", "azure_openai", "model_gateway", "custom", "demo"},
     "gemini_videos": {"gemini"},
     "kling_videos": {"kling"},
     "minimax_videos": {"minimax"},

@@ -12,6 +12,7 @@ from gateway.domain.upload import Upload
 from gateway.domain.video import Reference, VideoJob
 from gateway.errors import (
     InvalidRequest,
+    ProviderAnswerUnusable,
     ProviderBadResponse,
     ProviderContentGone,
     ProviderError,
@@ -124,7 +125,7 @@ def test_what_is_said_of_a_task_is_read_with_how_long_to_wait() -> None:
         (refuse(404), ProviderRejected),
         (refuse(429, Retry_After="9"), ProviderRateLimited),
         (refuse(500), ProviderBadResponse),
-        (Answered(b"<html></html>", 200), ProviderBadResponse),
+        (Answered(b"<html></html>", 200), ProviderAnswerUnusable),
         (Answered({}, breaks=ProviderBadResponse("The body broke", phase="body")), ProviderBadResponse),
         (Answered({}, 500, breaks=ProviderBadResponse("The body broke", phase="body")), ProviderBadResponse),
         (ProviderTimeout("Connecting took too long", phase="connect"), ProviderTimeout),

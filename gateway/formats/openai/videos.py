@@ -95,17 +95,15 @@ SAFE_FIELDS = frozenset(
 """Fields that tune a video or name its user: none makes it longer, larger or more expensive."""
 _SHOWN_CHARS = 64
 _STATES: dict[str, TaskState] = {
-    "queued": "queued",
-    "in_progress": "processing",
-    "processing": "processing",
-    "completed": "completed",
-    "succeeded": "completed",
-    "failed": "failed",
-    "cancelled": "failed",
-    "canceled": "failed",
-    "expired": "failed",
+    **dict.fromkeys(("queued", "pending", "submitted", "created", "waiting"), "queued"),
+    **dict.fromkeys(("in_progress", "processing", "running", "generating"), "processing"),
+    **dict.fromkeys(("completed", "complete", "succeeded", "success", "done", "finished"), "completed"),
+    **dict.fromkeys(
+        ("failed", "failure", "fail", "error", "cancelled", "canceled", "aborted", "expired", "rejected", "timeout"),
+        "failed",
+    ),
 }
-"""OpenAI's words, this gateway's, and those that other servers of the format use."""
+"""OpenAI's words, this gateway's, and those that other servers of the format use, in small letters."""
 
 
 class OpenAiVideoBackend(VideoBackend):
@@ -146,7 +144,7 @@ class OpenAiVideoBackend(VideoBackend):
         status = value.get("status")
         if not isinstance(status, str):
             raise ProviderBadResponse("The provider's answer does not contain the task")
-        state = _STATES.get(status)
+        state = _STATES.get(status.strip().lower())
         reported = value.get("error")
         error = reported if isinstance(reported, dict) else {"message": reported}
         return TaskStatus(
