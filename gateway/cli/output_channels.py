@@ -9,7 +9,6 @@ from gateway.cli.output import print_fields, print_unpriced
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import ABSENT, Json, clean, format_limits, format_some, format_value
 
-_GLOB_MARKS = frozenset("*?[")
 _TIMEOUTS = ("connect", "first_byte", "idle", "total")
 _NO_CHANNELS = "No channels. Add one: gateway channels add PROVIDER"
 _MAX_CIRCUITS = 5
@@ -58,8 +57,7 @@ def _format_count(channel: Json) -> str:
     """Format the number of models; ``+``: and all that match the channel's globs; ``?``: not fetched yet."""
     if channel["offers"] is None:
         return "?"
-    globs = not channel["sync"] and any(_GLOB_MARKS & set(model) for model in channel["models"])
-    return f"{channel['offers']}{'+' if globs else ''}"
+    return f"{channel['offers']}{'+' if channel['matches_globs'] else ''}"
 
 
 def _format_difference(channel: Json, field: str) -> str:
@@ -172,11 +170,16 @@ def _format_latency(channel: Json) -> str:
 def _format_keys(keys: Sequence[Json]) -> dict[str, str]:
     if not keys:
         return {"key": "none"}
-    return {"key" if len(keys) == 1 else f"key {number}": _format_key(key) for number, key in enumerate(keys, 1)}
+    return {"key" if len(keys) == 1 else f"key {key['number']}": _format_key(key) for key in keys}
 
 
 def _format_key(key: Json) -> str:
-    text = _format_reason(f"…{key['last4']} {format_state(key['state'], key['cooldown_s'], 1)}", key["reason"])
+    shown = f"…{key['last4']} " if key["last4"] else ""
+    # A key that a test has found to be rejected is open without a cooldown.
+    state = "failing" if key["state"] == "open" and not key["cooldown_s"] else None
+    # The reason is that of the last failure: it does not apply to a key that works again.
+    reason = None if key["state"] == "closed" else key["reason"]
+    text = _format_reason(f"{shown}{state or format_state(key['state'], key['cooldown_s'], 1)}", reason)
     refused = list(dict.fromkeys(circuit["model"] or "all models" for circuit in key["circuits"]))
     if refused:
         text += f"; refused for {format_some(refused)}"
@@ -188,7 +191,8 @@ def _format_circuits(circuits: Sequence[Json]) -> dict[str, str]:
     """Format a line for each of the first failing models, and one with the number of the others."""
     lines = {}
     for number, circuit in enumerate(circuits[:_MAX_CIRCUITS], 1):
-        account = "" if circuit["account"] is None else f" for account {circuit['account']}"
+        named = circuit["account_name"] or circuit["account"]
+        account = "" if named is None else f" for account {named}"
         state = format_state(circuit["state"], circuit["cooldown_s"], 1)
         lines[f"failing {number}"] = _format_reason(
             f"{circuit['model'] or 'all models'}{account}: {state}", circuit["reason"]
@@ -199,8 +203,7 @@ def _format_circuits(circuits: Sequence[Json]) -> dict[str, str]:
 
 
 def _format_reason(text: str, reason: str | None) -> str:
-    # The reason is that of the last failure: it does not apply to a channel that is healthy again.
-    return f"{text} ({reason})" if reason and not text.startswith("healthy") else text
+    return f"{text} ({reason})" if reason else text
 
 
 def _format_sync(channel: Json) -> dict[str, str | None]:

@@ -46,6 +46,7 @@ class Channel:
         owned_by: the owner of its models in lists; None: ``system``.
         allow_fields: globs of fields that change what is bought and that clients may send.
         held: it was added although its provider did not answer, and gets no requests until the provider has.
+        held_reason: why it was held; empty if that is unknown.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Channel:
     owned_by: str | None = None
     allow_fields: tuple[str, ...] = ()
     held: bool = False
+    held_reason: str = ""
     patterns: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
     """The globs among ``models``: a model that matches is served but not listed."""
 

@@ -15,6 +15,11 @@ holds requests back; a part of the usual requests tests it after that; an operat
 
 MOST_CIRCUITS = 50
 """Maximum number of circuits reported for one channel or key: clients can invent names of models."""
+MOSTLY_ANSWERED = 0.9
+"""The ratio of successful requests below which a channel that is otherwise healthy says so."""
+_FEWEST = 10
+"""Requests before that ratio says something."""
+_GETS_NOTHING: frozenset[Health] = frozenset({"disabled", "failing", "cooling_down"})
 _SHOWABLE = 16
 """Characters of a key from which its last four give nothing away."""
 
@@ -35,7 +40,8 @@ def describe_state(state: ChannelState, load_balancer: LoadBalancer) -> Fields:
         wait = min((circuit["cooldown_s"] or 0.0 for circuit in circuits), default=0.0)
         reason = circuits[0]["reason"]
     share = round(breaker.share(now, rules), 2)
-    keys = [_describe_key(key, now) for key in state.keys if key.key]
+    tested = _has_failed_test(state)
+    keys = [_describe_key(key, number, now, tested=tested) for number, key in enumerate(state.keys, 1) if key.key]
     health, health_reason = _find_health(state, share=share, reason=reason, keys=keys)
     test = state.test
     return {
@@ -45,7 +51,7 @@ def describe_state(state: ChannelState, load_balancer: LoadBalancer) -> Fields:
         "test_ms": None if test is None else test.took_ms,
         "state": state.state,
         "running": state.running,
-        "share": share,
+        "share": 0.0 if health in _GETS_NOTHING else share,
         "cooldown_s": None if wait is None else round(wait, 1),
         "trips": breaker.trips,
         "reason": reason,
@@ -62,25 +68,48 @@ def _find_health(
     test = state.test
     if state.channel.status != "active":
         return "disabled", None
-    failed = test is not None and test.error is not None and state.calls - state.failures <= test.successes
-    if state.channel.held or failed:
-        return "failing", test.error if test else "The provider did not answer when the channel was added"
+    if state.channel.held or _has_failed_test(state):
+        error = test.error if test else None
+        return "failing", error or state.channel.held_reason or "The provider did not answer when the channel was added"
     if state.state == "open":
         return "cooling_down", reason
     if state.state == "half_open" or share < 1:
         return "recovering", reason
     if keys and all(key["state"] != "closed" for key in keys):
         return "failing", keys[0]["reason"]
-    return ("healthy" if test is not None or state.calls > state.failures else "untested"), None
+    return (
+        ("untested", None) if test is None and state.calls <= state.failures else ("healthy", _describe_failures(state))
+    )
 
 
-def _describe_key(key: KeyState, now: float) -> Fields:
-    """Describe a key. The circuit of a rejected key is open until a request with it succeeds."""
+def _has_failed_test(state: ChannelState) -> bool:
+    """Return whether the last test failed, and no request has succeeded since."""
+    test = state.test
+    return test is not None and test.error is not None and state.calls - state.failures <= test.successes
+
+
+def _describe_failures(state: ChannelState) -> str | None:
+    """Return how many of the last requests failed, in words; None if hardly any did."""
+    count = len(state.recent)
+    failed = sum(1 for figure in state.recent if figure == FAILED)
+    if count < _FEWEST or count - failed >= MOSTLY_ANSWERED * count:
+        return None
+    return f"{failed} of the last {count} requests failed"
+
+
+def _describe_key(key: KeyState, number: int, now: float, *, tested: bool) -> Fields:
+    """Describe a key. The circuit of a rejected key is open until a request with it succeeds.
+
+    ``tested``: the channel's last test failed, and no request has succeeded since.
+    """
     refused = _describe_circuits(key.circuits.list_tripped(), now)
     state, wait, reason = key.breaker.state, key.breaker.wait_s(now), key.breaker.reason
+    if tested and key.test_error is not None and state == "closed":
+        state, reason = "open", key.test_error
     if state == "closed" and refused and not key.circuits.answered_lately:
         state, wait, reason = refused[0]["state"], refused[0]["cooldown_s"], refused[0]["reason"]
     return {
+        "number": number,
         "last4": show_end(key.key),
         "state": state,
         "cooldown_s": round(wait or 0.0, 1),

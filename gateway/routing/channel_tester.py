@@ -114,12 +114,14 @@ class ChannelTester:
             return False
         return True
 
-    def record(self, channel: Channel, answer: Answer) -> None:
-        """Record the result of a test."""
+    def record(self, channel: Channel, answer: Answer, by_key: Sequence[Answer] = ()) -> None:
+        """Record the result of a test. ``by_key``: the answers to each key, if each was tested; else to the first."""
         state = self._load_balancer.lines.get(channel.name)
-        if answer.asked and state is not None:
-            error = None if answer.error is None else answer.error.message
-            state.test = TestResult(int(self._clock()), answer.took_ms, error, state.calls - state.failures)
+        if not answer.asked or state is None:
+            return
+        state.test = TestResult(int(self._clock()), answer.took_ms, _read_error(answer), state.calls - state.failures)
+        for key, tested in zip(state.keys, by_key or (answer,), strict=False):
+            key.test_error = _read_error(tested)
 
     async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> dict[str, Any]:
         """Ask a channel's provider for its models with every key, and return the answer to each.
@@ -135,7 +137,7 @@ class ChannelTester:
         found, sent = (failed or answers)[0], None
         if request and (not failed or not found.asked):
             found, sent = await self.ask_chat(channel, answers[0], model)
-        self.record(channel, found)
+        self.record(channel, found, answers)
         results = [{"last4": show_end(key), **_describe(answer)} for key, answer in zip(keys, answers, strict=True)]
         models = next((len(answer.listing) for answer in answers if answer.listing is not None), None)
         return {
@@ -150,9 +152,13 @@ class ChannelTester:
 def _describe(answer: Answer) -> dict[str, Any]:
     return {
         "ok": answer.error is None,
-        "error": None if answer.error is None else answer.error.message,
+        "error": _read_error(answer),
         "models": None if answer.listing is None else len(answer.listing),
     }
+
+
+def _read_error(answer: Answer) -> str | None:
+    return None if answer.error is None else answer.error.message
 
 
 def _count_ms(began: float) -> int:

@@ -16,7 +16,7 @@ from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
-from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderError
+from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderAuthError, ProviderError
 from gateway.parsing import parse_spec
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_health import describe_state
@@ -160,8 +160,10 @@ class ChannelService:
             if request and answer.passes:
                 answer, _ = await self._tester.ask_chat(made, answer)
             if check == "refuse" and not answer.passes and answer.error is not None:
-                raise InvalidRequest(f"The channel is not added: {answer.error.message}", param="base_url")
-            made = attrs.evolve(made, held=not answer.passes)
+                field = "api_key" if isinstance(answer.error, ProviderAuthError) else "base_url"
+                raise InvalidRequest(f"The channel is not added: {answer.error.message}", param=field)
+            if answer.error is not None and not answer.passes:
+                made = attrs.evolve(made, held=True, held_reason=answer.error.message)
         async with self._changing:
             if any(channel.name == spec.name for channel in self._declared):
                 raise Conflict(f"The configuration file has a channel called {spec.name!r} already", param="name")
@@ -304,7 +306,7 @@ class ChannelService:
         """Let a held channel, whose provider has answered, get requests."""
         async with self._changing:
             if self._catalog.find_channel(channel.name) == channel:  # else it was changed meanwhile
-                await self._store.put_channel(attrs.evolve(channel, held=False), before=channel)
+                await self._store.put_channel(attrs.evolve(channel, held=False, held_reason=""), before=channel)
                 await self._offer(await self._store.list_channels())
                 log.info("channel_released", channel=channel.name, reason="its provider answered")
 
@@ -326,6 +328,7 @@ class ChannelService:
         return {
             **build_channel(channel),
             "offers": None if offer is None else len(offer),
+            "matches_globs": bool(channel.patterns) and not channel.sync,
             "synced_at": None if synced.at_s is None else build_time(synced.at_s),
             "sync_error": synced.error,
             "came": list(synced.came),

@@ -16,9 +16,11 @@ from gateway.routing.channels import Check
 from gateway.server.admin.asked import NODE, ask_named_node
 from gateway.server.admin.io import read_change, respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation, Query
-from gateway.server.context import ACTOR, SERVICES
+from gateway.server.context import ACTOR, SERVICES, Services
 from gateway.server.openapi import schema as s
 from gateway.server.query import parse_number
+
+Fields = dict[str, Any]
 
 _OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
@@ -26,6 +28,7 @@ _CIRCUIT = s.record(
     model=s.maybe(s.TEXT),
     language=s.maybe(s.TEXT),
     account=s.maybe(s.INTEGER),
+    account_name=s.maybe(s.TEXT),
     state=s.one_of(*get_args(State)),
     cooldown_s=s.maybe(s.NUMBER),
     trips=s.COUNT,
@@ -33,6 +36,7 @@ _CIRCUIT = s.record(
 )
 """Requests of one kind that a channel or a key of it refuses; ``account`` is null if that holds for all accounts."""
 _CHANNEL_KEY = s.record(
+    number=s.COUNT,
     last4=s.TEXT,
     state=s.one_of(*get_args(State)),
     cooldown_s=s.NUMBER,
@@ -69,6 +73,7 @@ _CHANNEL = s.record(
     allow_fields=s.array(s.TEXT),
     created_at=s.maybe(s.MOMENT),
     offers=s.maybe(s.COUNT),
+    matches_globs=s.FLAG,
     synced_at=s.maybe(s.MOMENT),
     sync_error=s.maybe(s.TEXT),
     came=s.array(s.TEXT),
@@ -185,7 +190,24 @@ async def list_channels(request: web.Request) -> web.Response:
     """
     if (answer := await ask_named_node(request, "channels")) is not None:
         return answer
-    return respond_list(request.app[SERVICES].routing.channels.list_channels())
+    services = request.app[SERVICES]
+    return respond_list(await _name_accounts(services, services.routing.channels.list_channels()))
+
+
+async def _name_accounts(services: Services, channels: list[Fields]) -> list[Fields]:
+    """Add the names of the accounts to the circuits of channels and their keys."""
+    parts = [part for channel in channels for part in (channel, *channel.get("keys", ()))]
+    circuits = [circuit for part in parts for circuit in part.get("circuits", ())]
+    own = any(circuit["account"] is not None for circuit in circuits)
+    names = await services.auth.accounts.name_accounts() if own else {}
+    for circuit in circuits:
+        circuit["account_name"] = names.get(circuit["account"])
+    return channels
+
+
+async def _respond_channel(services: Services, channel: Fields, status: int = 200) -> web.Response:
+    (named,) = await _name_accounts(services, [channel])
+    return respond_json(named, status)
 
 
 async def add_channel(request: web.Request) -> web.Response:
@@ -193,8 +215,9 @@ async def add_channel(request: web.Request) -> web.Response:
     check = next((known for known in _CHECKS if known == request.query.get("check", "refuse")), None)
     if check is None:
         raise InvalidRequest(f"'check' must be one of {', '.join(_CHECKS)}", param="check")
-    channels, fields = request.app[SERVICES].routing.channels, await read_change(request)
-    return respond_json(await channels.add(fields, request[ACTOR], check=check, request=_asks_request(request)), 201)
+    services, fields = request.app[SERVICES], await read_change(request)
+    added = await services.routing.channels.add(fields, request[ACTOR], check=check, request=_asks_request(request))
+    return await _respond_channel(services, added, 201)
 
 
 async def get_channel(request: web.Request) -> web.Response:
@@ -204,15 +227,15 @@ async def get_channel(request: web.Request) -> web.Response:
     services = request.app[SERVICES]
     channel = services.routing.channels.get(request.match_info["name"])
     offer = services.routing.catalog.find_offer(channel) or ()
-    return respond_json({**services.routing.channels.describe(channel), "offered": [listed.id for listed in offer]})
+    described = {**services.routing.channels.describe(channel), "offered": [listed.id for listed in offer]}
+    return await _respond_channel(services, described)
 
 
 async def edit_channel(request: web.Request) -> web.Response:
     """Change fields of a channel. Secrets that are not named stay."""
-    fields = await read_change(request)
-    return respond_json(
-        await request.app[SERVICES].routing.channels.edit(request.match_info["name"], fields, request[ACTOR])
-    )
+    services, fields = request.app[SERVICES], await read_change(request)
+    edited = await services.routing.channels.edit(request.match_info["name"], fields, request[ACTOR])
+    return await _respond_channel(services, edited)
 
 
 async def delete_channel(request: web.Request) -> web.Response:
@@ -241,20 +264,21 @@ def _asks_request(request: web.Request) -> bool:
 
 async def sync_channel(request: web.Request) -> web.Response:
     """Synchronise a channel's models with the provider's list. If that fails, ``sync_error`` has the reason."""
-    channels = request.app[SERVICES].routing.channels
+    services = request.app[SERVICES]
+    channels = services.routing.channels
     channel = channels.get(request.match_info["name"])
     if not channel.sync:
         raise InvalidRequest(f"The channel {channel.name!r} does not synchronise its models", param="sync")
     if channel.status != "active":
         raise Conflict(f"The channel {channel.name!r} is disabled; its provider is not asked")
     await channels.sync(channel)
-    return respond_json(channels.describe(channel))
+    return await _respond_channel(services, channels.describe(channel))
 
 
 async def order_channels(request: web.Request) -> web.Response:
     """Set the order in which channels are tried. Stored channels get new priorities for it."""
-    fields = await read_change(request)
-    return respond_list(await request.app[SERVICES].routing.channels.order(fields, request[ACTOR]))
+    services, fields = request.app[SERVICES], await read_change(request)
+    return respond_list(await _name_accounts(services, await services.routing.channels.order(fields, request[ACTOR])))
 
 
 async def explain(request: web.Request) -> web.Response:

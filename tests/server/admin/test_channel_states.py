@@ -9,7 +9,7 @@ import pytest
 from gateway.routing.channels import ChannelService
 from gateway.server.context import SERVICES
 from tests.support.admin_calls import ask_office
-from tests.support.gateway import HELLO, RunningGateway, channel
+from tests.support.gateway import HELLO, RunningGateway, channel, start_gateway
 from tests.support.proxies import make_context
 from tests.support.scripted_upstream import COMPLETION, STALL, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
@@ -115,6 +115,60 @@ async def test_the_hold_outlives_a_restart(gateway_with: StartGateway) -> None:
     service = service_of(gateway)
     await service.declare(())
     assert [(each["name"], each["held"]) for each in service.list_channels()] == [("new", True), ("demo", False)]
+
+
+async def test_a_refused_key_is_failing_has_a_name_and_gets_no_share_as_its_channel(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([REFUSED]) as up:
+        gateway = await gateway_with({})
+        fields = channel(up.base_url, "new", api_keys=["short", "another-key-of-the-provider"])
+        del fields["api_key"]
+        status, refused = await ask_office(gateway, "POST", "/channels", fields)
+        assert (status, refused["error"]["param"]) == (400, "api_key")
+        await ask_office(gateway, "POST", "/channels?check=hold", fields)
+        await ask_office(gateway, "POST", "/channels/new/test")
+        _, shown = await ask_office(gateway, "GET", "/channels/new")
+        assert (shown["health"], shown["share"]) == ("failing", 0.0)
+        keys = [(key["number"], key["last4"], key["state"], "credentials" in key["reason"]) for key in shown["keys"]]
+        assert keys == [(1, "", "open", True), (2, "ider", "open", True)]
+
+
+async def test_a_key_that_works_beside_a_refused_one_is_healthy(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([REFUSED], [MODELS], [answer(COMPLETION)]) as up:
+        gateway = await gateway_with(
+            {"channel": [channel(up.base_url, "new", api_keys=["first", "second"], api_key=None)]}
+        )
+        await ask_office(gateway, "POST", "/channels/new/test")
+        _, shown = await ask_office(gateway, "GET", "/channels/new")
+        assert sorted(key["state"] for key in shown["keys"]) == ["closed", "open"]
+        assert await call(gateway, "m") == 200  # a request that succeeds outweighs the test
+        _, shown = await ask_office(gateway, "GET", "/channels/new")
+        assert (shown["health"], [key["state"] for key in shown["keys"]]) == ("healthy", ["closed", "closed"])
+
+
+async def test_why_a_channel_is_held_outlives_a_restart(
+    gateway_with: StartGateway, tmp_path: Path, template_path: Path
+) -> None:
+    async with ScriptedUpstream([REFUSED]) as up:
+        first = await start_gateway(tmp_path / "kept", template_path, {})
+        await ask_office(first, "POST", "/channels?check=hold", channel(up.base_url, "new"))
+        await first.close()
+    second = await start_gateway(tmp_path / "kept", template_path, {})
+    try:
+        _, shown = await ask_office(second, "GET", "/channels/new")
+        assert (shown["health"], shown["last_tested_at"]) == ("failing", None)
+        assert "credentials" in shown["health_reason"]
+    finally:
+        await second.close()
+
+
+async def test_a_channel_of_which_many_requests_fail_is_not_simply_healthy(gateway_with: StartGateway) -> None:
+    scripts = [[answer(COMPLETION)]] * 8 + [[answer(b"down", 500)], [answer(b"down", 500)], [answer(COMPLETION)]] * 4
+    async with ScriptedUpstream(*scripts) as up:
+        gateway = await gateway_with({"channel": [channel(up.base_url, "new")], "routing": {"max_attempts": 1}})
+        for _ in range(20):
+            await call(gateway, "m")
+        _, shown = await ask_office(gateway, "GET", "/channels/new")
+        assert (shown["health"], shown["health_reason"]) == ("healthy", "8 of the last 20 requests failed")
 
 
 async def test_a_server_without_a_list_is_added_untested_if_the_channel_names_its_models(

@@ -161,7 +161,7 @@ async def test_a_channel_that_cannot_take_a_call_now_says_why_and_for_how_long(
         assert (found["served"], line["rank"], line["chance"], line["reason"]) == (False, None, 0.0, reason)
         assert waits[0] <= line["wait_s"] <= waits[1]
         status, retry_after = await say(gateway)
-        assert status == 503
+        assert status == 429
         assert -8 <= int(retry_after or 0) - line["wait_s"] <= 1
         assert len(up.received) == 1
         _, shown = await ask_office(gateway, "GET", "/channels/up")
