@@ -1,7 +1,7 @@
 """Writes gateway/domain/context_windows.py from the models that the genai-prices package carries; no network is asked.
 
     .venv/bin/python -m scripts.update_context_windows           # the context windows of today
-    .venv/bin/python -m scripts.update_context_windows --check   # exit code 1 where the file is not what this would write
+    .venv/bin/python -m scripts.update_context_windows --check   # exit code 1 if the file differs
 
 Where providers of one model have different context windows, the longest counts: the table is an upper bound.
 """

@@ -1,7 +1,7 @@
 """Signs what one node of a cluster asks another, with a key that each of them derives from the cluster's master key.
 
-HMAC-SHA256 (RFC 2104) covers all that the request says, its time and a random number. No secret is sent: what listens at
-a wrong address in the table of nodes cannot ask anything itself. Times are those of the store's clock, which nodes share.
+HMAC-SHA256 (RFC 2104) covers the whole request, its time and a random number. No secret is sent: what listens at a
+wrong address in the table of nodes cannot ask anything itself. Times are those of the store's clock, which nodes share.
 """
 
 import hashlib

@@ -283,8 +283,9 @@ _WAN_PLUS = {"720P": "0.1"}
 _KLING_3 = {"720p": "0.084", "1080p": "0.112", "4k": "0.42"}
 _KLING_2 = {"720p": "0.042", "1080p": "0.07"}
 _HAILUO = {"768P": "0.056", "1080P": "0.081666667"}
+_SORA = {"sora-2": {"small": "0.1"}, "sora-2-pro": {"small": "0.3", "middle": "0.5"}}
 A_SECOND = {
-    "openai": {"sora-2": {"small": "0.1"}, "sora-2-pro": {"small": "0.3", "middle": "0.5"}},
+    **dict.fromkeys(("openai", "azure_openai"), _SORA),
     "gemini": {
         "veo-3.1-generate-preview": {"720p": "0.4", "1080p": "0.4", "4k": "0.6"},
         "veo-3.1-fast-generate-preview": {"720p": "0.1", "1080p": "0.12", "4k": "0.3"},
