@@ -37,6 +37,7 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
     operation = None if resource is None else request.app[OPERATIONS].get((request.method, resource.canonical))
     address = find_client_ip(request) or ""
     access = "viewer" if operation is None else operation.access
+    peers = request.app[SERVICES].admin.peers
     if "Authorization" in request.headers:
         try:
             check_token(request)
@@ -44,8 +45,8 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
             await delay_unknown_key(request)
             raise
         request[ACTOR] = Actor("token", address=address)
-    elif SIGNATURE_HEADER in request.headers and request.app[SERVICES].admin.peers is not None:
-        request[ACTOR] = _find_asking(request, request.app[SERVICES].admin.peers, operation)
+    elif SIGNATURE_HEADER in request.headers and peers is not None:
+        request[ACTOR] = _find_asking(request, peers, operation)
     elif access == "anyone":
         check_own_page(request)
     else:
