@@ -22,14 +22,12 @@ Sources:
 """
 
 import re
-from collections.abc import Iterator
-from typing import Any
-
-import orjson
 
 from gateway.domain.content_filter import is_block_code
 from gateway.errors import ImageBlocked, ProviderError
-from gateway.formats.openai.errors import Secrets, describe_status, mask, parse_fault, write_reason
+from gateway.formats.json_values import loads_or_none
+from gateway.formats.openai.errors import Secrets, mask
+from gateway.formats.vendor_errors import list_errors, parse_worded_fault
 
 _WORDS = (
     "safety system",
@@ -62,7 +60,7 @@ def find_block(value: object, secrets: Secrets = ()) -> ImageBlocked | None:
 
 def find_blocked(value: object) -> tuple[bool, str | None]:
     """Return whether a parsed answer reports a block, and its message."""
-    found = ((True, message) for code, message in _list_errors(value) if is_block(code, message))
+    found = ((True, message) for code, message in list_errors(value) if is_block(code, message))
     return next(found, (False, None))
 
 
@@ -85,41 +83,9 @@ def parse_image_fault(
     A block is one with any status except those of a rejected key or a rate limit: no other channel is tried, and the
     key is not at fault. Everything else goes through ``parse_worded_fault``.
     """
-    value = _parse_json(raw)
+    value = loads_or_none(raw)
     block = None if status in NEVER_BLOCKS else find_block(value, secrets)
     return block or parse_worded_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s, path=path)
-
-
-def parse_worded_fault(
-    status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None, path: str | None = None
-) -> ProviderError:
-    """Like ``openai.errors.parse_fault``, but finds the provider's message also outside an ``error`` object."""
-    return parse_fault(
-        status,
-        _wrap(_parse_json(raw), status) or raw,
-        secrets,
-        provider_retry_after_s=provider_retry_after_s,
-        path=path,
-    )
-
-
-def _parse_json(raw: bytes) -> Any:
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return None
-
-
-def parse_words(value: object, secrets: Secrets = ()) -> str | None:
-    """Return the masked error message of a provider's parsed answer; None if there is none."""
-    return next((mask(message, secrets) for _, message in _list_errors(value) if message), None)
-
-
-def parse_reason(value: object, secrets: Secrets = ()) -> str:
-    """Return the masked error message of a provider's parsed answer, with its code, as far as it gives them."""
-    found = [(code, message) for code, message in _list_errors(value) if code or message]
-    code, message = next((pair for pair in found if pair[1]), found[0] if found else (None, None))
-    return write_reason(message, code, secrets)
 
 
 _BLOCKED = "The provider's safety filter blocked the image or its prompt"
@@ -136,85 +102,3 @@ def _keep_harmless(words: str) -> str:
     """Keep the sentences that name no address and no request id of the provider."""
     kept = [sentence for sentence in _SENTENCE_END.split(words[: 4 * _MOST_WORDS]) if not _TELLTALE.search(sentence)]
     return " ".join(kept).strip()[:_MOST_WORDS]
-
-
-def _wrap(value: object, status: int) -> bytes | None:
-    """Wrap an error outside an ``error`` object in one; None if there is such an object, or no error.
-
-    A message that is only the phrase of the status is none: the path says more.
-    """
-    if not isinstance(value, dict) or isinstance(value.get("error"), dict):
-        return None
-    found = next(((code, message) for code, message in _list_errors(value) if message), None)
-    if found is None:
-        return None
-    code, message = found
-    if message in describe_status(status):
-        return None
-    return orjson.dumps({"error": {"message": message, "code": code}})
-
-
-def _list_errors(value: object) -> Iterator[tuple[str | None, str | None]]:
-    """List codes and messages wherever vendors put them, the most trusted first.
-
-    ``{"error": {...}}`` and ``{"error": "text"}``, with vendors' additions to the first; DashScope's, SiliconFlow's and
-    xAI's ``{"code", "message" or "error"}``; Replicate's and BFL's ``{"detail"}``; Stability's ``{"name", "errors"}``;
-    MiniMax's ``{"base_resp": {"status_code", "status_msg"}}``; xAI's ``{"block_reason"}``; Volcengine's ``{"data":
-    [{"error": {...}}]}``; ElevenLabs' ``{"detail": {"status", "message"}}``; Deepgram's ``{"err_code", "err_msg"}``;
-    fal's ``{"detail": [{"type", "msg"}]}``, and that list alone.
-    """
-    if isinstance(value, list) and value:
-        value = value[0]
-    if not isinstance(value, dict):
-        return
-    yield from _list_of_error(value.get("error"))
-    yield _text(value.get("code")) or _text(value.get("name")), _find_message(value)
-    base: Any = value.get("base_resp")
-    if isinstance(base, dict):
-        yield _text(base.get("status_code")), _text(base.get("status_msg"))
-    if _text(value.get("block_reason")):
-        yield "content_filter", _text(value.get("block_reason"))
-    detail = value.get("detail")
-    if isinstance(detail, dict):
-        yield _text(detail.get("status")), _text(detail.get("message"))
-    yield _text(value.get("err_code")), _text(value.get("err_msg"))
-    for item in (*_objects(detail), *([value] if _text(value.get("msg")) else ())):
-        yield _text(item.get("type")), _text(item.get("msg"))
-    for item in _objects(value.get("data")):
-        yield from _list_of_error(item.get("error"))
-
-
-def _list_of_error(error: object) -> Iterator[tuple[str | None, str | None]]:
-    if not isinstance(error, dict):
-        return
-    message = _text(error.get("message"))
-    for name in ("code", "type", "status"):
-        if _text(error.get(name)):
-            yield _text(error.get(name)), message
-    if message:
-        yield None, message
-    for name in ("inner_error", "innererror"):
-        inner = error.get(name)
-        if isinstance(inner, dict):
-            yield _text(inner.get("code")), message
-    metadata = error.get("metadata")
-    if isinstance(metadata, dict) and _text(metadata.get("flagged_input")):
-        yield "content_filter", message
-
-
-def _find_message(value: dict[str, Any]) -> str | None:
-    errors = value.get("errors")
-    first = errors[0] if isinstance(errors, list) and errors else None
-    places = (value.get("message"), value.get("error"), value.get("detail"), first)
-    return next((place for place in places if isinstance(place, str) and place), None)
-
-
-def _objects(value: object) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _text(value: object) -> str | None:
-    """Return a text, or a number as text; None for anything else and if it is empty."""
-    if type(value) is int:
-        return str(value)
-    return value if isinstance(value, str) and value else None

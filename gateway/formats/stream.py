@@ -48,6 +48,7 @@ class StreamTransform(Protocol):
         error: the provider reported an error, or sent an event without an end; the rest is dropped.
         noise: bytes so far of events without data (comments, blank lines).
         closed: nothing more can be sent to the client.
+        empty: the stream is complete and has no answer.
     """
 
     ended: bool
@@ -61,6 +62,9 @@ class StreamTransform(Protocol):
 
     @property
     def closed(self) -> bool: ...
+
+    @property
+    def empty(self) -> bool: ...
 
     def feed(self, data: bytes) -> bytes:
         """Return what can be sent to the client after ``data``: whole events only. Never raises; see ``error``."""
@@ -101,6 +105,10 @@ class StreamState:
     @property
     def noise(self) -> int:
         return 0
+
+    @property
+    def empty(self) -> bool:
+        return False
 
     @property
     def error(self) -> ProviderError | None:

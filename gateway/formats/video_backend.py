@@ -15,20 +15,14 @@ import orjson
 
 from gateway.domain.video import BLOCKED_CODE, FAILED_CODE, Reference, VideoError
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
-from gateway.formats.content_filter import (
-    NEVER_BLOCKS,
-    build_verdict,
-    find_blocked,
-    is_block,
-    parse_reason,
-    parse_worded_fault,
-)
+from gateway.formats.content_filter import NEVER_BLOCKS, build_verdict, find_blocked, is_block
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import find_url, is_web_url
 from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import loads_or_none
 from gateway.formats.openai.errors import Secrets, mask, write_reason
 from gateway.formats.request_body import Body, Inline, build_data_url
+from gateway.formats.vendor_errors import parse_reason, parse_worded_fault
 
 TaskState = Literal["queued", "processing", "completed", "failed"]
 Variant = Literal["video", "thumbnail", "spritesheet"]

@@ -82,6 +82,7 @@ class BufferedPassthrough:
 
     __slots__ = ("_reply", "ended", "error", "events")
     noise = 0
+    empty = False
 
     def __init__(self, reply: BufferedStream) -> None:
         self._reply = reply

@@ -12,7 +12,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage, estimate_tokens
 from gateway.errors import EndpointMissing, ProviderBadResponse, ProviderError
 from gateway.formats.anthropic.response import build_count_answer
-from gateway.formats.content_filter import parse_image_fault, parse_worded_fault
+from gateway.formats.content_filter import parse_image_fault
 from gateway.formats.fan_out import MergedStream
 from gateway.formats.gemini.token_counts import build_count_answer as build_google_count
 from gateway.formats.json_or_stream import JsonOrStream
@@ -22,6 +22,7 @@ from gateway.formats.openai.speech import is_sound_type
 from gateway.formats.sse import KEEPALIVE
 from gateway.formats.stream import StreamTransform
 from gateway.formats.translator import EVENT_STREAM, PLAIN, ResponseMode, Translator
+from gateway.formats.vendor_errors import parse_worded_fault
 from gateway.large_work import work_aside
 from gateway.proxy import fan_out
 from gateway.proxy.client_stream import ClientStream

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from gateway.domain.api_format import WIRES
 from gateway.domain.channel import Channel, is_glob
 from gateway.errors import InvalidRequest, ProviderTimeout
-from gateway.formats.content_filter import parse_worded_fault
 from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity
+from gateway.formats.vendor_errors import parse_worded_fault
 from gateway.providers.base import EndpointRequest
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.target import Way, pack

@@ -6,9 +6,9 @@ from contextlib import suppress
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderAuthError, ProviderBadResponse, ProviderTimeout
-from gateway.formats.content_filter import parse_worded_fault
 from gateway.formats.gemini import models as gemini_models
 from gateway.formats.openai import models as openai_models
+from gateway.formats.vendor_errors import parse_worded_fault
 from gateway.providers.registry import PROVIDERS
 from gateway.upstream.interface import HttpClient
 

@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 from gateway.domain.channel import Channel
 from gateway.errors import NotFound, ProviderTimeout
-from gateway.formats.content_filter import parse_worded_fault
 from gateway.formats.image_backend import ProviderCall
+from gateway.formats.vendor_errors import parse_worded_fault
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.target import Way
 from gateway.upstream.interface import HttpClient

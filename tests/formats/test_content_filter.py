@@ -14,7 +14,8 @@ from gateway.errors import (
     ProviderRateLimited,
     ProviderRejected,
 )
-from gateway.formats.content_filter import find_block, is_block, parse_image_fault, parse_reason, parse_words
+from gateway.formats.content_filter import find_block, is_block, parse_image_fault
+from gateway.formats.vendor_errors import parse_reason, parse_words
 from tests.support.corrupt_json import spoilt
 
 OPENAI = {

@@ -10,7 +10,8 @@ from types import MappingProxyType
 
 import orjson
 
-from gateway.errors import GatewayError, QuotaExceeded
+from gateway.errors import ContextExceeded, GatewayError, QuotaExceeded
+from gateway.formats.context_window import write_for_anthropic
 
 _TYPES: Mapping[int, str] = MappingProxyType(
     {
@@ -40,12 +41,13 @@ def find_error_type(error: GatewayError) -> str:
 
 def build_messages_error(error: GatewayError, request_id: str) -> bytes:
     """Build the error object as a JSON body."""
+    message = write_for_anthropic(error.message) if isinstance(error, ContextExceeded) else error.message
     return orjson.dumps(
         {
             "type": "error",
             "error": {
                 "type": find_error_type(error),
-                "message": f"{error.message} (request id: {request_id})",
+                "message": f"{message} (request id: {request_id})",
                 "param": error.param,
                 "code": error.public_code,
             },

@@ -45,7 +45,7 @@ from gateway.formats.chat import (
     ToolCallDelta,
     UsageReport,
 )
-from gateway.formats.openai.errors import NO_REASON, Secrets, build_reported, parse_error_value
+from gateway.formats.openai.errors import NO_REASON, ErrorBody, Secrets, build_reported, parse_error_value
 
 MAX_HELD = 16 * 1024 * 1024
 """Approximate bytes of a stream's tool calls that wait for each other, or for their end."""
@@ -73,11 +73,10 @@ def parse_event(event: bytes, payload: bytes) -> tuple[str, object]:
     return (names[-1].decode(errors="replace") if names else ""), value
 
 
-def parse_error_event(value: object, secrets: Secrets) -> ProviderBadResponse:
+def parse_error_event(value: object, secrets: Secrets) -> ProviderError:
     """Convert the data of an ``error`` event into the error that it reports."""
     error = parse_error_value(value, secrets)
-    reason = NO_REASON if error is None else error.message
-    return build_reported(reason)
+    return build_reported(ErrorBody(NO_REASON) if error is None else error)
 
 
 def is_end(rest: bytes) -> bool:

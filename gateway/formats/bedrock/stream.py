@@ -25,9 +25,9 @@ from gateway.formats.chat import (
     TextDelta,
     ToolCallDelta,
 )
-from gateway.formats.content_filter import parse_worded_fault
 from gateway.formats.json_values import as_object, as_text
 from gateway.formats.openai.errors import Secrets, mask
+from gateway.formats.vendor_errors import parse_worded_fault
 
 MAX_OPEN = 64
 """Content blocks that may be open at once; the documentation has them one after another."""

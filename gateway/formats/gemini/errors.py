@@ -10,7 +10,8 @@ from typing import Any
 
 import orjson
 
-from gateway.errors import GatewayError, QuotaExceeded
+from gateway.errors import ContextExceeded, GatewayError, QuotaExceeded
+from gateway.formats.context_window import write_for_google
 
 _STATUSES: Mapping[int, str] = MappingProxyType(
     {
@@ -41,11 +42,12 @@ def find_status(error: GatewayError) -> str:
 
 def build_google_error(error: GatewayError, request_id: str) -> bytes:
     """Build the error object as a JSON body."""
+    message = write_for_google(error.message) if isinstance(error, ContextExceeded) else error.message
     return orjson.dumps(
         {
             "error": {
                 "code": error.status,
-                "message": f"{error.message} (request id: {request_id})",
+                "message": f"{message} (request id: {request_id})",
                 "status": find_status(error),
                 "details": _build_details(error, request_id),
             }

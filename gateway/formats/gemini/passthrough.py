@@ -97,7 +97,7 @@ class GenerateContentPassthrough(PassthroughStream):
         """Note the error that ``value`` reports; return whether it reports one."""
         error = parse_error_value(value, self._secrets)
         if error is not None:
-            self.error = build_reported(error.message, "stream")
+            self.error = build_reported(error, "stream")
         return error is not None
 
     @property
@@ -206,7 +206,7 @@ def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tu
 def _check_answer(value: object, secrets: Secrets) -> dict[str, Any]:
     error = parse_error_value(value, secrets)
     if error is not None:
-        raise build_reported(error.message, "answer")
+        raise build_reported(error, "answer")
     if not isinstance(value, dict):
         raise ProviderBadResponse("The provider's answer is not a JSON object")
     if not list_objects(value.get("candidates")) and not is_blocked(value):

@@ -190,7 +190,7 @@ class _Answer:
         """Yield the events of a chunk; an unstreamed answer is its only one."""
         error = parse_error_value(value, self._secrets)
         if error is not None:
-            raise build_reported(error.message, self._phase)
+            raise build_reported(error, self._phase)
         if not isinstance(value, dict):
             raise self._fault("The provider's answer is not a JSON object")
         self._check_prompt(value.get("promptFeedback"))

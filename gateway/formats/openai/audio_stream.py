@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.errors import ProviderBadResponse
+from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats.json_values import as_object, loads_or_none
 from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value
 from gateway.formats.openai.stream_tail import DONE
@@ -61,9 +61,9 @@ def _parse_event(payload: bytes) -> dict[str, Any]:
     return as_object(loads_or_none(payload))
 
 
-def _find_fault(value: dict[str, Any], secrets: Secrets) -> ProviderBadResponse | None:
+def _find_fault(value: dict[str, Any], secrets: Secrets) -> ProviderError | None:
     """Return the error that an event reports, in an ``error`` object or, if its type says so, as a whole."""
     error = parse_error_value(value, secrets)
     if error is None and value.get("type") == "error":
         error = parse_error_value({"error": value}, secrets)
-    return build_reported(error.message) if error else None
+    return build_reported(error) if error else None

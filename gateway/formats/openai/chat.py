@@ -13,10 +13,10 @@ import orjson
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import MAX_TOKENS, Usage, parse_usage
-from gateway.errors import InvalidRequest, ProviderBadResponse
+from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats import sse
 from gateway.formats.head_tail_buffer import HeadTailBuffer
-from gateway.formats.json_values import list_objects, loads_or_none
+from gateway.formats.json_values import as_object, list_objects, loads_or_none
 from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value
 from gateway.formats.openai.fields import (
     MAX_CHOICES,
@@ -41,7 +41,9 @@ from gateway.formats.openai.stream_tail import (
 from gateway.formats.openai.token_bounds import bound_output
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.stream import PassthroughStream
+from gateway.formats.vendor_errors import find_failure
 
+NO_CHOICES = "The provider's answer has no choices"
 DONE_EVENT = b"data: [DONE]\n\n"
 MAX_AFFINITY_CHARS = 256
 _AFFINITY_FIELDS = ("prompt_cache_key", "user", "safety_identifier")
@@ -148,15 +150,16 @@ class ChatPassthrough(PassthroughStream):
     Also for legacy completions, whose chunks differ only in where their text is.
 
     Attributes:
-        events: complete events with data so far, without the end mark.
+        events: complete events with data so far, from the first choice on and without the end mark.
     """
 
-    __slots__ = ("_beginning", "_buffer", "_call", "_strip")
+    __slots__ = ("_beginning", "_buffer", "_call", "_hollow", "_strip")
 
     def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._call = call
         self._strip = not call.include_usage
+        self._hollow = False  # there was a chunk without a choice, which alone is no answer
         self._beginning = _UNKNOWN  # of the last chunk, up to its first choice, without an error
         self._buffer = HeadTailBuffer()
 
@@ -194,10 +197,12 @@ class ChatPassthrough(PassthroughStream):
             and not self._splitter.waiting
             and DONE not in data
             and b'"error"' not in data
+            and b'"choices"' in data
+            and b'"base_resp"' not in data
             and _NAMED not in data
             and b"\n:" not in data  # a comment or a blank line is no event
             and b"\n\n\n" not in data
-            and not (self._strip and (b"[]" in data or b"[ ]" in data))
+            and not ((self._strip or not self.events) and (b"[]" in data or b"[ ]" in data))
             and not self.closed
             and (ends := data.count(b"\n\n")) == data.count(_CHUNK_END)
             and (data.isascii() or sse.is_utf8(data))
@@ -216,14 +221,24 @@ class ChatPassthrough(PassthroughStream):
             self.ended = True
             return event
         # A plain substring is found at the speed of memory, in images of megabytes too.
-        if b"error" in event and (_ERROR_KEY.search(payload) or _ERROR_NAME.search(event)):
+        failed = b"error" in event and (_ERROR_KEY.search(payload) or _ERROR_NAME.search(event))
+        if failed or b'"choices"' not in payload or b'"base_resp"' in payload:
             self.error = _find_error(event, payload, self._secrets)
             if self.error is not None:
                 return b""
-        self.events += 1
-        if self._strip and b'"usage"' in payload and _NO_CHOICES.search(payload) and _is_usage_frame(payload):
+        no_choice = _NO_CHOICES.search(payload) is not None
+        if self.events or not no_choice:
+            self.events += 1
+        else:
+            self._hollow = True
+        if no_choice and self._strip and b'"usage"' in payload and _is_usage_frame(payload):
             return b""
         return event
+
+    @property
+    def empty(self) -> bool:
+        """Whether the stream has ended without a choice, although it had chunks."""
+        return self._hollow and not self.events and self.ended
 
     def finish(self) -> bytes:
         """Return the rest once the connection has ended.
@@ -257,13 +272,13 @@ class ChatPassthrough(PassthroughStream):
         return Usage(estimate_prompt(self._call), completion, 0, "estimate")
 
 
-def _find_error(event: bytes, payload: bytes, secrets: Secrets) -> ProviderBadResponse | None:
-    """Return the error that an event reports: an ``error`` in its data, or data of an event named ``error``."""
+def _find_error(event: bytes, payload: bytes, secrets: Secrets) -> ProviderError | None:
+    """Return the error that an event reports: in its data, or as data of an event named ``error``."""
     value = loads_or_none(payload)
     error = parse_error_value(value, secrets)
     if error is None and _ERROR_NAME.search(event):
         error = parse_error_value({"error": value or {"message": None}}, secrets)
-    return build_reported(error.message) if error else None
+    return build_reported(error) if error else find_failure(as_object(value), secrets)
 
 
 def _is_usage_frame(payload: bytes) -> bool:
@@ -276,8 +291,9 @@ def parse_chat_answer(value: Mapping[str, Any], call: InferenceRequest) -> Usage
 
     A legacy completion is one too. The bytes are forwarded unchanged.
     """
-    if not isinstance(value.get("choices"), list):
-        raise ProviderBadResponse("The provider's answer has no choices")
+    listed = value.get("choices")
+    if type(listed) is not list or not listed:
+        raise ProviderBadResponse(NO_CHOICES)
     usage = parse_usage(value.get("usage"), completes=True)
     if usage is not None:
         return usage
@@ -290,7 +306,9 @@ def parse_answer_object(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
     value = parse_any_object(raw)
     error = parse_error_value(value, secrets) if value.get("error") else None
     if error is not None:
-        raise ProviderBadResponse(f"The provider reported an error: {error.message}")
+        raise build_reported(error, "answer")
+    if not value.get("choices") and (failure := find_failure(value, secrets)) is not None:
+        raise failure
     return value
 
 

@@ -36,6 +36,7 @@ from gateway.formats.openai.content_parts import find_signature, split_data_url
 from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value
 from gateway.formats.openai.fields import MAX_CHOICES
 from gateway.formats.openai.logprobs import parse_logprobs
+from gateway.formats.vendor_errors import find_failure
 
 _REASONS: Mapping[str, Reason] = MappingProxyType(
     {
@@ -150,9 +151,12 @@ class ChunkParser:
             return
         error = parse_error_value({"error": value} if named_error and "error" not in value else value, self._secrets)
         if error is not None:
-            yield StreamError(build_reported(error.message))
+            yield StreamError(build_reported(error))
             return
         listed = value.get("choices")
+        if not listed and (failure := find_failure(value, self._secrets)) is not None:
+            yield StreamError(failure)
+            return
         choices = [choice for choice in listed if isinstance(choice, dict)] if isinstance(listed, list) else []
         if not self.begun and (choices or value.get("id")):
             yield self._start(value)

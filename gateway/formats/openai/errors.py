@@ -26,6 +26,7 @@ from gateway.errors import (
     ProviderRateLimited,
     ProviderRejected,
 )
+from gateway.formats.context_window import CODE, is_context_exceeded
 from gateway.formats.json_values import loads_or_none
 
 NO_REASON = "The provider gave no reason"
@@ -49,29 +50,31 @@ Secrets = Sequence[str]
 
 _TOO_MANY_REQUESTS = STATUS["rate_limit_exceeded"]
 _NOT_FOUND = STATUS["not_found"]
-"""Another provider may have what this one has not: a removed model, a path that an older server lacks."""
+_ELSEWHERE = frozenset({_NOT_FOUND, 501})
+"""Another provider may have what this one has not: a removed model, a path or a feature that a server lacks."""
 _BAD_REQUEST = 400
 _NO_KEY = re.compile(rb'"reason"\s*:\s*"API_KEY_INVALID"')
 """In an error of Google's with the status of a client's mistake."""
 _CODES: Mapping[int, str] = MappingProxyType(
     {_BAD_REQUEST: "invalid_request", _NOT_FOUND: "not_found", _TOO_MANY_REQUESTS: "rate_limit_exceeded"}
-    | {413: "request_too_large", 415: "unsupported_media_type", 422: "invalid_request"}
+    | {413: "request_too_large", 415: "unsupported_media_type", 422: "invalid_request", 501: "api_not_implemented"}
 )
 """The code of a rejection without one."""
 _CREDENTIALS = frozenset({401, 402, 403})
 _TRANSIENT = frozenset({408, 425})
-_PERMANENT = frozenset({501, 505})
+_PERMANENT = frozenset({505})
 _BROKE_DOWN = 500
-_TOO_LONG = frozenset({400, 413, 422})
-_CONTEXT_CODES = frozenset({"context_length_exceeded", "string_above_max_length", "context_window_exceeded"})
-_CONTEXT = re.compile(
-    r"maximum context length|prompt is too long|exceeds? the (?:available |model'?s? )?(?:maximum )?context"
-    r"|input token count .{0,40}exceeds the maximum|context (?:length|window|size) .{0,40}exceeded"
-    r"|range of input length should be",
+_STATUSES = frozenset(responses)
+_UNSUPPORTED = 501
+_TOO_LONG = frozenset({400, 413, 422, 500})
+"""Statuses of a prompt that is too long. 500: llama.cpp, for embeddings, and Ollama."""
+_CALLERS_CODES = frozenset({"400", "413", "415", "422"})
+_CALLERS_WORDS = re.compile(
+    r"roles? must alternate|roles are supported|(?:image|audio|video|media) input is not supported"
+    r"|\[json\.exception\.(?:type_error|out_of_range)|tools? param requires|failed to parse (?:messages|tools|grammar)",
     re.IGNORECASE,
 )
-"""Messages of OpenAI, vLLM and OpenRouter; Anthropic; llama.cpp and LM Studio; Gemini; DashScope."""
-_MOST_SEARCHED = 1_000
+"""Codes and messages with status 500 that concern the request itself: proxies; llama.cpp."""
 _MAX_RETRY_AFTER_S = 120
 _USED_UP = frozenset(
     {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "exceeded_current_quota_error"}
@@ -208,20 +211,28 @@ def describe_status(status: int) -> str:
 
 
 def _find_fault(status: int, error: ErrorBody) -> ProviderError:
-    message, code = error.message, error.code
-    if code is None or code == str(status):
-        code = _CODES.get(status)
+    message = error.message
     if status in _CREDENTIALS or (status == _TOO_MANY_REQUESTS and _USED_UP & {error.code, error.type}):
         return refuse_credentials(describe_status(status), message)
+    if status in _TOO_LONG and is_context_exceeded(message, (error.code, error.type), error.param):
+        return _exceed_context(error)
+    if status == _BROKE_DOWN and (error.code in _CALLERS_CODES or _CALLERS_WORDS.search(message)):
+        status = _BAD_REQUEST
+    code = error.code
+    if code is None or code == str(status) or (code.isdecimal() and int(code) in _STATUSES):
+        code = _CODES.get(status)
     if status == _TOO_MANY_REQUESTS:
         return ProviderRateLimited(message, status=status, type=error.type, param=error.param, code=code)
-    if _exceeds_context(status, error):
-        code = error.code or "context_length_exceeded"
-        return ContextExceeded(message, status=status, type=error.type, param=error.param, code=code)
-    if 400 <= status < 500 and status not in _TRANSIENT:  # noqa: PLR2004
+    if (400 <= status < 500 and status not in _TRANSIENT) or status == _UNSUPPORTED:  # noqa: PLR2004
         refused = ProviderRejected(message, status=status, type=error.type, param=error.param, code=code)
-        refused.retryable = status == _NOT_FOUND
+        refused.retryable = status in _ELSEWHERE
+        refused.should_retry = False if status == _UNSUPPORTED else None
         return refused
+    return _find_failure(status, message, code)
+
+
+def _find_failure(status: int, message: str, code: str | None) -> ProviderBadResponse:
+    """Return the error for a status that blames the provider, not the request."""
     if status < 500:  # noqa: PLR2004
         fault = ProviderBadResponse(
             message if message.startswith(_RETURNED) else f"{_RETURNED}{describe_status(status)}: {message}"
@@ -236,17 +247,19 @@ def _find_fault(status: int, error: ErrorBody) -> ProviderError:
     return fault
 
 
-def _exceeds_context(status: int, error: ErrorBody) -> bool:
-    """Return whether a provider reports that the prompt exceeds the model's context window."""
-    if status not in _TOO_LONG:
-        return False
-    return error.code in _CONTEXT_CODES or _CONTEXT.search(error.message[:_MOST_SEARCHED]) is not None
+def _exceed_context(error: ErrorBody) -> ContextExceeded:
+    """Return the error of a prompt that is too long, with the status and the code that clients act on."""
+    return ContextExceeded(
+        error.message, status=_BAD_REQUEST, type=error.type or "invalid_request_error", param=error.param, code=CODE
+    )
 
 
-def build_reported(message: str, phase: str = "stream") -> ProviderBadResponse:
-    """Build the error for an answer that began successfully and then reports a failure."""
-    fault = ProviderBadResponse(f"The provider reported an error: {message}", phase=phase)
-    fault.declined = True
+def build_reported(error: ErrorBody, phase: str = "stream") -> ProviderError:
+    """Build the error for an answer that began successfully, with status 200, and then reports a failure."""
+    if is_context_exceeded(error.message, (error.code, error.type), error.param):
+        return _exceed_context(error)
+    fault = ProviderBadResponse(f"The provider reported an error: {error.message}", phase=phase)
+    fault.declined = fault.may_be_prompt = True
     return fault
 
 

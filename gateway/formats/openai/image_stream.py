@@ -13,11 +13,11 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats import sse
-from gateway.formats.content_filter import find_block, parse_reason
+from gateway.formats.content_filter import find_block
 from gateway.formats.image_data import check_whole
 from gateway.formats.json_values import loads_or_none
 from gateway.formats.openai.chat import DONE_EVENT
-from gateway.formats.openai.errors import Secrets, build_reported
+from gateway.formats.openai.errors import ErrorBody, Secrets, build_reported
 from gateway.formats.openai.image_response import build_completed
 from gateway.formats.openai.images import (
     ESTIMATED_IMAGE_TOKENS,
@@ -27,6 +27,7 @@ from gateway.formats.openai.images import (
 )
 from gateway.formats.openai.stream_tail import DONE
 from gateway.formats.stream import PassthroughStream
+from gateway.formats.vendor_errors import parse_reason
 
 _PARTIAL = ".partial_image"
 _COMPLETED = ".completed"
@@ -163,7 +164,7 @@ def _parse_failure(value: object, secrets: Secrets) -> ProviderError:
     block = find_block(value, secrets)
     if block is not None:
         return block
-    return build_reported(parse_reason(value, secrets))
+    return build_reported(ErrorBody(parse_reason(value, secrets)))
 
 
 def _add(one: Usage, other: Usage) -> Usage:

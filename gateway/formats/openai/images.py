@@ -14,7 +14,7 @@ from gateway.domain.media import sniff_image
 from gateway.domain.upload import Upload
 from gateway.domain.usage import Usage, parse_count, parse_usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.content_filter import find_block, parse_words
+from gateway.formats.content_filter import find_block
 from gateway.formats.form import Kinds, ReceivedForm, check_files, parse_fields, parse_files
 from gateway.formats.openai.chat import parse_any_object
 from gateway.formats.openai.errors import Secrets
@@ -31,6 +31,7 @@ from gateway.formats.openai.image_params import check_fields, check_size
 from gateway.formats.openai.token_bounds import bound_text
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.request_body import Form
+from gateway.formats.vendor_errors import parse_words
 
 MAX_PROMPT_CHARS = 32_000
 IMAGE_TOKENS = 8_232

@@ -11,7 +11,7 @@ import orjson
 
 from gateway.errors import ProviderBadResponse
 from gateway.formats import chat
-from gateway.formats.openai.chat import parse_answer_object
+from gateway.formats.openai.chat import NO_CHOICES, parse_answer_object
 from gateway.formats.openai.chunk_reader import ChunkParser
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.logprobs import build_logprobs
@@ -26,7 +26,7 @@ def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list
     value = parse_answer_object(raw, secrets)
     listed = value.get("choices")
     if not isinstance(listed, list) or not listed:
-        raise ProviderBadResponse("The provider's answer has no choices")
+        raise ProviderBadResponse(NO_CHOICES)
     # A message is parsed as one delta with all the content.
     choices = [_parse_choice(choice, index) for index, choice in enumerate(listed)]
     reader = ChunkParser(secrets, answer_id)
@@ -133,7 +133,7 @@ def build_answer(events: Iterable[chat.Event], *, answer_id: str, model: str, cr
             ):
                 messages.setdefault(event.choice, _Message()).take(event)
     if not messages:
-        raise ProviderBadResponse("The provider's answer has no choices")
+        raise ProviderBadResponse(NO_CHOICES)
     answer: dict[str, Any] = {
         "id": answer_id,
         "object": "chat.completion",

@@ -230,7 +230,7 @@ def _parse_failure(error: object, secrets: Secrets, *, phase: str = "stream") ->
     reported = parse_error_value({"error": error}, secrets) or _NO_REASON
     status = _STATUS.get(reported.code or "") or _STATUS.get(reported.type or "")
     if status is None:
-        return build_reported(reported.message, phase)
+        return build_reported(reported, phase)
     return parse_fault(status, orjson.dumps({"error": attrs.asdict(reported)}), secrets)
 
 

@@ -165,7 +165,7 @@ class SpeechPassthrough(StreamState):
         if not self.events and data.startswith(b"{"):
             error = parse_error(data, self._secrets)
             if error is not None:
-                self.error = build_reported(error.message)
+                self.error = build_reported(error)
                 return b""
         if len(self._head) < _HEAD_BYTES:
             self._head += data[:_HEAD_BYTES]

@@ -14,7 +14,7 @@ from gateway.domain.capability import Capability
 from gateway.domain.image import ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.content_filter import build_block, find_block, parse_reason
+from gateway.formats.content_filter import build_block, find_block
 from gateway.formats.image_backend import ImageBackend, ProviderCall
 from gateway.formats.image_task import (
     build_images,
@@ -28,6 +28,7 @@ from gateway.formats.json_values import as_list, list_objects
 from gateway.formats.openai.chat import parse_any_object
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, build_data_url
+from gateway.formats.vendor_errors import parse_reason
 
 SIZED = ("fal-ai/flux*", "fal-ai/recraft/*", "fal-ai/ideogram/*", "fal-ai/qwen-image*", "fal-ai/stable-diffusion-*")
 """Globs of the models that take ``image_size`` with width and height."""

@@ -28,13 +28,14 @@ import attrs
 
 from gateway.domain.video import Reference
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
-from gateway.formats.content_filter import build_verdict, parse_words
+from gateway.formats.content_filter import build_verdict
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import find_url
 from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import as_object, as_text, list_objects, loads_or_none
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Inline
+from gateway.formats.vendor_errors import parse_words
 from gateway.formats.vendors.models import find_model
 from gateway.formats.video_backend import (
     BLOCKED,

@@ -12,7 +12,7 @@ from gateway.domain.image import Image, ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.content_filter import build_block, find_block, parse_reason
+from gateway.formats.content_filter import build_block, find_block
 from gateway.formats.image_backend import ImageBackend, ProviderCall
 from gateway.formats.image_data import parse_base64
 from gateway.formats.image_task import check_expressible, check_format
@@ -20,6 +20,7 @@ from gateway.formats.json_values import as_text
 from gateway.formats.openai.chat import parse_any_object
 from gateway.formats.openai.errors import Secrets, mask
 from gateway.formats.request_body import Body, Form
+from gateway.formats.vendor_errors import parse_reason
 from gateway.formats.vendors.models import find_model
 
 PLACE = "/stable-image/generate"

@@ -6,9 +6,9 @@ import attrs
 from aiohttp import web
 
 from gateway.errors import InvalidRequest, ProviderError
-from gateway.formats.content_filter import parse_worded_fault
 from gateway.formats.openai.errors import parse_retry_after
 from gateway.formats.openai.realtime import build_session_call
+from gateway.formats.vendor_errors import parse_worded_fault
 from gateway.providers.base import EndpointRequest
 from gateway.routing.target import Attempt
 from gateway.server.active_inference import INFERENCE

@@ -1,0 +1,96 @@
+"""Recognises that a provider refused a prompt for its length, and tells the client so in the words that it acts on.
+
+Claude Code shortens a conversation only after "prompt is too long", and reads both numbers behind these words. Clients
+of the OpenAI API read the code ``context_length_exceeded`` (openai/codex, codex-api/src/sse/responses.rs).
+"""
+
+import re
+
+CODE = "context_length_exceeded"
+_CODES = frozenset({CODE, "context_window_exceeded", "model_max_prompt_tokens_exceeded", "exceed_context_size_error"})
+"""Codes and types of errors: OpenAI and its imitators, GitHub Copilot, llama.cpp."""
+_LONG_TEXT = "string_above_max_length"
+"""OpenAI's code for any text that is too long. It concerns the context only if the text is a part of the prompt."""
+_PROMPT_FIELDS = ("messages", "input", "prompt", "instructions")
+_TOO_LONG = re.compile(
+    r"maximum context length"  # OpenAI, DeepSeek, vLLM, SGLang, OpenRouter, Mistral, Together, Ollama
+    r"|(?:prompt|input) is too long|prompt too long"  # Anthropic, Fireworks; Bedrock; Ollama
+    r"|exceeds? (?:the |this )?(?:available |model'?s? )?(?:maximum )?context"  # OpenAI, llama.cpp, Ollama, Anthropic
+    r"|input tokens exceed the configured limit"  # OpenAI
+    r"|input token count .{0,40}(?:exceeds the maximum|only supports up to)"  # Gemini, Vertex AI
+    r"|context[ _](?:length|window|size) .{0,40}exceed"  # LM Studio, MiniMax
+    r"|greater than the context length|loaded with context length of only"  # LM Studio
+    r"|context length is only"  # vLLM
+    r"|longer than the (?:maximum model|model'?s? (?:maximum )?context) length"  # vLLM, SGLang
+    r"|maximum prompt length is [0-9]"  # xAI
+    r"|reduce the length of the (?:messages|prompt|input)"  # Groq, Cerebras, Bedrock
+    r"|prompt token count .{0,20}exceeds the limit"  # GitHub Copilot
+    r"|too many (?:input )?tokens\b.{0,60}(?:prompt|limit|max)"  # Cohere, Amazon Titan
+    r"|exceeded model token limit"  # Moonshot
+    r"|prompt exceeds max length|tokens in request more than max tokens allowed"  # Zhipu
+    r"|range of input length should be|input length .{0,20}exceeds the maximum length"  # DashScope, Volcengine
+    r"|`inputs` (?:tokens \+|must have less than)"  # Together, Hugging Face
+    r"|\(?[0-9]+ tokens\)? is too large to process",  # llama.cpp, for embeddings
+    re.IGNORECASE,
+)
+_SEARCHED = 1_000
+_PROMPT = r"(?P<prompt>[0-9][0-9,]{0,11})"
+_LIMIT = r"(?P<limit>[0-9][0-9,]{0,11})"
+_ASKED = "(?:resulted in|requested|total of|passed)"
+_AT_MOST = r"(?:prompt length is|cannot exceed|token limit:|tokens:|must be <=|limit of|less than|should be \[1,)"
+_TOO_MUCH = "(?:exceed|too large|longer|supports up to|only|maximum)"
+_FIGURES = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"{_PROMPT} tokens > {_LIMIT}",
+        rf"{_PROMPT} \+ (?P<output>[0-9]+) > {_LIMIT}",
+        rf"is too long: {_PROMPT},.{{0,40}}length: {_LIMIT}",
+        rf"n_keep: {_PROMPT} ?>= ?n_ctx: {_LIMIT}",
+        rf"current length is {_PROMPT} while limit is {_LIMIT}",
+        rf"{_PROMPT} tokens\)? is too large to process.{{0,60}}size: {_LIMIT}",
+        rf"context length (?:is|of)(?: only)? {_LIMIT}\b.{{0,120}}?{_ASKED}[a-z ]* {_PROMPT}",
+        rf"{_AT_MOST} ?{_LIMIT}[^0-9]{{1,60}}{_PROMPT}",
+        rf"(?:prompt|request|input|first)[^0-9]{{0,40}}{_PROMPT}.{{0,120}}?{_TOO_MUCH}[^0-9]{{1,60}}{_LIMIT}",
+    )
+)
+
+
+def is_context_exceeded(message: str, codes: tuple[str | None, ...] = (), param: str | None = None) -> bool:
+    """Return whether a provider's error says that the prompt exceeds the model's context window."""
+    if not _CODES.isdisjoint(codes):
+        return True
+    if _LONG_TEXT in codes:
+        return (param or "").startswith(_PROMPT_FIELDS) or any(f"'{name}" in message for name in _PROMPT_FIELDS)
+    return _TOO_LONG.search(message[:_SEARCHED]) is not None
+
+
+def find_lengths(message: str) -> tuple[int, int] | None:
+    """Return the tokens of the prompt and of the context window that a provider names; None if it names not both."""
+    for pattern in _FIGURES:
+        found = pattern.search(message[:_SEARCHED])
+        if found is None:
+            continue
+        numbers = {name: int(text.replace(",", "")) for name, text in found.groupdict().items() if text}
+        prompt, limit = numbers["prompt"] + numbers.get("output", 0), numbers["limit"]
+        if prompt > limit:
+            return prompt, limit
+    return None
+
+
+def write_for_anthropic(message: str) -> str:
+    """Put Anthropic's words for a prompt that is too long in front of a provider's."""
+    if message.lower().startswith("prompt is too long"):
+        return message
+    lengths = find_lengths(message)
+    figures = f": {lengths[0]} tokens > {lengths[1]} maximum" if lengths else ""
+    return f"prompt is too long{figures}. {message}"
+
+
+def write_for_google(message: str) -> str:
+    """Put Google's words for a prompt that is too long in front of a provider's, if both numbers are known."""
+    lengths = find_lengths(message)
+    if lengths is None or message.lower().startswith("the input token count"):
+        return message
+    return (
+        f"The input token count ({lengths[0]}) exceeds the maximum number of tokens allowed ({lengths[1]}). {message}"
+    )
