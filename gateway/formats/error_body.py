@@ -9,6 +9,7 @@ from gateway.errors import GatewayError
 from gateway.formats.anthropic.errors import build_messages_error, build_messages_error_event
 from gateway.formats.gemini.errors import build_google_error, build_google_error_event
 from gateway.formats.openai import errors as openai_error
+from gateway.formats.openai.response_failure import build_response_error_event
 
 MESSAGES_PATH = "/v1/messages"
 ErrorFormat = Literal["openai", "anthropic", "google"]
@@ -17,7 +18,11 @@ _BUILD: Mapping[ErrorFormat, _Build] = MappingProxyType(
     {"openai": openai_error.build_error, "anthropic": build_messages_error, "google": build_google_error}
 )
 _EVENTS: Mapping[Operation, _Build] = MappingProxyType(
-    {"messages": build_messages_error_event, "generate_content": build_google_error_event}
+    {
+        "messages": build_messages_error_event,
+        "generate_content": build_google_error_event,
+        "responses": build_response_error_event,
+    }
 )
 
 

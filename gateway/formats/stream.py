@@ -14,7 +14,7 @@ import orjson
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_sample
 from gateway.domain.usage import Usage
-from gateway.errors import ProviderBadResponse, ProviderError
+from gateway.errors import GatewayError, ProviderBadResponse, ProviderError
 from gateway.formats import sse
 from gateway.formats.chat import (
     Event,
@@ -78,6 +78,10 @@ class StreamTransform(Protocol):
         """Return the usage of what was forwarded: the provider's counts, else an estimate that is marked as one."""
         ...
 
+    def write_error(self, error: GatewayError, request_id: str) -> bytes:
+        """Return the events that end the stream with ``error``; nothing if the format's error event alone does."""
+        ...
+
 
 class StreamState:
     """The end state of a ``StreamTransform``. ``closed`` is stored because it is read for every piece.
@@ -109,6 +113,9 @@ class StreamState:
     @property
     def empty(self) -> bool:
         return False
+
+    def write_error(self, error: GatewayError, request_id: str) -> bytes:  # noqa: ARG002
+        return b""
 
     @property
     def error(self) -> ProviderError | None:
@@ -227,6 +234,15 @@ class UsageKeeper(Protocol):
 
     def take_usage(self) -> UsageReport | None:
         """Return usage that was received and that no event has reported; a second call returns None."""
+        ...
+
+
+@runtime_checkable
+class ErrorWriter(Protocol):
+    """A serializer of a format whose error event depends on what was written before."""
+
+    def write_error(self, error: GatewayError, request_id: str) -> bytes:
+        """Return the events that end the stream with ``error``."""
         ...
 
 
@@ -351,6 +367,9 @@ class TranslatingStream(StreamState):
     @property
     def noise(self) -> int:
         return self._reader.noise
+
+    def write_error(self, error: GatewayError, request_id: str) -> bytes:
+        return self._writer.write_error(error, request_id) if isinstance(self._writer, ErrorWriter) else b""
 
     def parse_usage(self) -> Usage:
         if isinstance(self._reader, UsageKeeper) and (report := self._reader.take_usage()) is not None:

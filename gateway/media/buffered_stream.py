@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.domain.usage import NO_USAGE, Usage
-from gateway.errors import ProviderBadResponse, ProviderError
+from gateway.errors import GatewayError, ProviderBadResponse, ProviderError
 from gateway.upstream.interface import PumpResult, Sink
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -99,6 +99,10 @@ class BufferedPassthrough:
         return data
 
     def finish(self) -> bytes:
+        return b""
+
+    def write_error(self, error: GatewayError, request_id: str) -> bytes:  # noqa: ARG002
+        """Return nothing: the usual error event ends the stream."""
         return b""
 
     def parse_usage(self) -> Usage:

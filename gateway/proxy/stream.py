@@ -115,7 +115,8 @@ class StreamRelay:
                 raise
             error = met if isinstance(met, ProviderError) else _build_ours(met)
             if not self._binary:
-                self._last += build_error_event(met, self._ctx.id, self._ctx.operation)
+                written = self._transform.write_error(met, self._ctx.id)
+                self._last += written or build_error_event(met, self._ctx.id, self._ctx.operation)
         finally:
             self._write_usage(error)
         self._timeouts.stop()  # from here on nothing waits for the provider

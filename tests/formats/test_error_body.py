@@ -83,8 +83,14 @@ def test_a_stream_ends_in_the_language_it_is_in(operation: Operation) -> None:
     (event,) = sse.SseSplitter().split(raw)
     assert event == raw
     value = orjson.loads(sse.parse_data(raw) or b"")
-    assert value["error"] == {"messages": THEIRS, "generate_content": GOOGLES}.get(operation, OURS)
-    assert raw.startswith(b"event: error\n") == (operation == "messages")
+    if operation == "responses":
+        assert value == {name: OURS[name] for name in ("message", "param", "code")} | {
+            "type": "error",
+            "sequence_number": 0,
+        }
+    else:
+        assert value["error"] == {"messages": THEIRS, "generate_content": GOOGLES}.get(operation, OURS)
+    assert raw.startswith(b"event: error\n") == (operation in {"messages", "responses"})
 
 
 @pytest.mark.parametrize(

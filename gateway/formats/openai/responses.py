@@ -15,7 +15,7 @@ import orjson
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import MAX_TOKENS, Usage, estimate_tokens, parse_count, share_prompt
-from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
+from gateway.errors import GatewayError, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats import sse
 from gateway.formats.head_tail_buffer import HeadTailBuffer
 from gateway.formats.json_values import as_object, loads_or_none
@@ -43,6 +43,7 @@ from gateway.formats.openai.fields import (
     parse_model,
     read_text,
 )
+from gateway.formats.openai.response_failure import build_failure
 from gateway.formats.openai.response_reasoning import drop_own
 from gateway.formats.openai.stream_tail import DONE, split_events
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS, bound_text
@@ -307,6 +308,11 @@ class ResponsesPassthrough(PassthroughStream):
             raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
         return written
 
+    def write_error(self, error: GatewayError, request_id: str) -> bytes:
+        begun, number = _find_position(self._buffer)
+        response = begun or {"id": f"resp_{request_id}", "object": "response", "model": self._call.model, "output": []}
+        return build_failure(error, request_id, response, number)
+
     def parse_usage(self) -> Usage:
         """Return the provider's counts, else an estimate from the text or a sample of it."""
         if self._usage is not None:
@@ -332,6 +338,22 @@ def _parse_event(event: bytes, payload: bytes) -> tuple[str, dict[str, Any]]:
     if name == b"error" or not isinstance(kind, str):
         kind = name.decode(errors="replace")
     return kind, value
+
+
+def _find_position(buffer: HeadTailBuffer) -> tuple[dict[str, Any], int]:
+    """Return the response as it began, empty if it did not, and the sequence number after the last forwarded event."""
+    begun: dict[str, Any] = {}
+    last = -1
+    for event in (*([] if buffer.whole else split_events(buffer.head)), *split_events(buffer.tail)):
+        value = as_object(loads_or_none(sse.parse_data(event) or b""))
+        kind, number = value.get("type"), value.get("sequence_number")
+        if kind in ("error", _FAILED) or value.get("error"):
+            continue
+        if kind == "response.created":
+            begun = as_object(value.get("response"))
+        if type(number) is int:
+            last = max(last, number)
+    return begun, last + 1
 
 
 def _without_type(value: dict[str, Any]) -> dict[str, Any]:

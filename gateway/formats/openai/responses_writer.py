@@ -12,9 +12,10 @@ import attrs
 import orjson
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.errors import ProviderBadResponse
+from gateway.errors import GatewayError, ProviderBadResponse
 from gateway.formats import chat
 from gateway.formats.json_values import as_object, loads_or_none
+from gateway.formats.openai.response_failure import build_failure
 from gateway.formats.openai.response_reasoning import UNSIGNED, build_redacted, build_signed
 from gateway.formats.openai.response_tools import INPUT, find_custom_tools, find_namespaces
 from gateway.formats.openai.responses_echo import build_echo
@@ -128,6 +129,11 @@ class ResponseStreamSerializer:
             case _ if event.choice == 0 and self._finished is None:
                 written = self._begin() + self._add_content(event)
         return written
+
+    def write_error(self, error: GatewayError, request_id: str) -> bytes:
+        """Return the events that end the stream with ``error``."""
+        begun = self._build(status="failed", incomplete_details=None, output=self._output, usage=None)
+        return build_failure(error, request_id, orjson.loads(begun), self._number)
 
     def build_response(self) -> bytes:
         """Return the whole response."""

@@ -1,0 +1,40 @@
+"""Writes the events that end a stream of the Responses API early.
+
+Shapes: OpenAI's OpenAPI document, ``ResponseErrorEvent`` and ``ResponseFailedEvent``. OpenAI sends both: openai/codex
+(codex-api/src/sse/responses.rs) reads only the second one, other clients raise an error from the first one.
+"""
+
+from typing import Any
+
+import orjson
+
+from gateway.errors import GatewayError
+
+_FIRST_SERVER_ERROR = 500
+
+
+def build_response_error_event(error: GatewayError, request_id: str, number: int = 0) -> bytes:
+    """Build the ``error`` event; ``number`` is its sequence number."""
+    data = {
+        "type": "error",
+        "code": error.public_code,
+        "message": _write_message(error, request_id),
+        "param": error.param,
+        "sequence_number": number,
+    }
+    return b"event: error\ndata: " + orjson.dumps(data) + b"\n\n"
+
+
+def build_failure(error: GatewayError, request_id: str, response: dict[str, Any], number: int) -> bytes:
+    """Build both events, the first one with the sequence number ``number``. ``response``: as it was when it began."""
+    code = error.public_code if error.status < _FIRST_SERVER_ERROR else "server_error"
+    failed = response | {
+        "status": "failed",
+        "error": {"code": code, "message": _write_message(error, request_id)},
+    }
+    data = orjson.dumps({"type": "response.failed", "response": failed, "sequence_number": number + 1})
+    return build_response_error_event(error, request_id, number) + b"event: response.failed\ndata: " + data + b"\n\n"
+
+
+def _write_message(error: GatewayError, request_id: str) -> str:
+    return f"{error.message} (request id: {request_id})"
