@@ -13,6 +13,7 @@ from gateway.domain.request_log import (
     Outcome,
     RequestRecord,
     RequestStart,
+    build_adapted,
     build_error,
     build_tried,
 )
@@ -69,8 +70,8 @@ def build_record(
     total_ms = round((now - ctx.started_at) * 1000)
     tried = _build_trail(ctx, outcome, fault, now) if len(attempts) > 1 else ""
     reserved = ctx.reservation.nanos if ctx.reservation is not None else 0
-    error = build_error(fault.message) if fault else ""
     unpriced = bool(attempts) and attempts[-1].target.unpriced and ctx.operation not in COUNTS
+    adapted = build_adapted(attempts[-1].exchange.adapted) if attempts and attempts[-1].exchange.adapted else ""
     # In the order of the fields: so many arguments with their names take twice the time of the record itself.
     return RequestRecord(
         *(ctx.id, ctx.started_ms, now_ms, ctx.operation, account.id),
@@ -78,8 +79,8 @@ def build_record(
         *(status, outcome, fault.public_code if fault else None, stream, len(attempts)),
         *(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.source, charge.cost_nanos),
         *(reserved, charge.overrun_nanos, first_byte_ms, total_ms, ctx.client_request_id),
-        *(tried, usage.images, usage.duration_ms, usage.characters, error),
-        *(unpriced, ctx.batch_id, ctx.batch_ppm),
+        *(tried, usage.images, usage.duration_ms, usage.characters, build_error(fault.message) if fault else ""),
+        *(unpriced, ctx.batch_id, ctx.batch_ppm, adapted),
     )
 
 

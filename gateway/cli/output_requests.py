@@ -13,7 +13,7 @@ _HIDDEN = frozenset(
     }
 )  # fmt: skip
 """Fields that another field, or a table below, shows in a better form."""
-_OPTIONAL = frozenset({"images", "duration_ms", "characters", "usage_implausible", "error", "error_code"})
+_OPTIONAL = frozenset({"images", "duration_ms", "characters", "usage_implausible", "error", "error_code", "adapted"})
 """Fields that are left out if they have no value."""
 
 

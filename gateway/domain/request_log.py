@@ -22,12 +22,14 @@ INTERRUPTED_STATUS = 500
 ID_PREFIX = "req_"
 """Of a request's id; 24 hexadecimal digits follow."""
 MAX_ERROR = 300
+MAX_ADAPTED = 300
 ANSWERED = "ok"
 """The code of a successful attempt; every other is an error's public code."""
 
 _TRIED = re.compile(r"([^=:]+)=([^=:]+):([0-9]{1,15})")
 _NOT_IN_A_CODE = re.compile(r"[^A-Za-z0-9._-]")
 _CODE_CHARS = 64
+_MORE = ",..."
 _ID = re.compile(r"req_[0-9a-f]{24}", re.ASCII)
 _LARGE = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _SMALL = str.maketrans(_LARGE, _LARGE.lower())
@@ -69,6 +71,17 @@ def build_error(message: str) -> str:
     return "".join(mark if mark.isprintable() else " " for mark in message[:MAX_ERROR])
 
 
+def build_adapted(names: Iterable[str]) -> str:
+    """List for a row and a header what was adapted: ``thinking,tools.web_search``, at most ``MAX_ADAPTED`` characters.
+
+    A list that is too long ends with ``...``. Names may be a client's: unusual characters become ``_``.
+    """
+    listed = ",".join(dict.fromkeys(map(_clean, names)))
+    if len(listed) <= MAX_ADAPTED:
+        return listed
+    return f"{listed[: MAX_ADAPTED - len(_MORE)].rpartition(',')[0]}{_MORE}"
+
+
 def is_request_id(text: str) -> bool:
     """Return whether ``text`` has the form of a request's id."""
     return _ID.fullmatch(text) is not None
@@ -99,6 +112,8 @@ class RequestRecord:
         unpriced: the model had no price at the channel that served it, so that it cost nothing.
         batch_id: of the batch that it is a line of; None if it is of none.
         batch_multiplier_ppm: what its price was multiplied with as a line of a batch, in parts per million.
+        adapted: what was written as text, left out or changed to suit the provider (``build_adapted``); empty if
+            nothing was.
     """
 
     id: str
@@ -134,6 +149,7 @@ class RequestRecord:
     unpriced: bool = False
     batch_id: str | None = None
     batch_multiplier_ppm: int = ONE_PPM
+    adapted: str = ""
 
 
 def parse_record(fields: Mapping[str, Any]) -> RequestRecord:

@@ -12,7 +12,6 @@ import attrs
 import orjson
 
 from gateway.domain.api_format import Wire
-from gateway.domain.frozen import frozen
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
@@ -34,7 +33,7 @@ from gateway.formats.openai import response as openai_response
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.stream import ChatStreamParser
 from gateway.formats.passthrough_format import PassthroughFormat
-from gateway.formats.request_body import Payload
+from gateway.formats.request_body import AdaptedBody, Payload
 from gateway.formats.stream import (
     StreamParser,
     StreamTransform,
@@ -49,7 +48,7 @@ _TOO_DEEP = "The provider's answer is nested too deeply to be passed on"
 """orjson reads JSON nested up to 1024 deep, but writes only up to 254."""
 
 
-@frozen
+@attrs.define(eq=False)
 class _Passthrough:
     """``Translator`` for two sides with the same format, and for formats that are built directly."""
 
@@ -57,6 +56,7 @@ class _Passthrough:
     naming: ResponseIdentity
     direct: PassthroughFormat
     manner: ResponseMode
+    adapted: tuple[str, ...] = ()
 
     @property
     def path(self) -> str | None:
@@ -64,7 +64,10 @@ class _Passthrough:
         return None if find is None else find(self.call, self.naming.model)
 
     def write_body(self) -> Payload:
-        return self.direct.write(self.call, self.naming.model)
+        body = self.direct.write(self.call, self.naming.model)
+        if type(body) is AdaptedBody:
+            self.adapted = body.adapted
+        return body
 
     def open_gate(self, secrets: Secrets) -> StreamTransform:
         return self.direct.transform(self.call, secrets)
@@ -96,7 +99,7 @@ class _ProviderFormat:
     several_calls: bool = False
 
 
-@frozen
+@attrs.define(eq=False)
 class _ChatTranslation:
     """``Translator`` between two formats, by the common chat model."""
 
@@ -104,6 +107,7 @@ class _ChatTranslation:
     naming: ResponseIdentity
     client: ClientFormat
     provider: _ProviderFormat
+    adapted: tuple[str, ...] = ()
 
     @property
     def manner(self) -> ResponseMode:
@@ -114,7 +118,9 @@ class _ChatTranslation:
         return None
 
     def write_body(self) -> Body:
-        return self.provider.write_body(self.client.parse_chat_request(self.call.body), self.call, self.naming.model)
+        request = self.client.parse_chat_request(self.call.body)
+        self.adapted = request.adapted
+        return self.provider.write_body(request, self.call, self.naming.model)
 
     @property
     def _must_choose(self) -> bool:

@@ -22,6 +22,12 @@ _QUOTED = {ord('"'): "%22", ord("\r"): "%0D", ord("\n"): "%0A", ord("\\"): "%5C"
 """As in HTML ("multipart/form-data encoding algorithm"), and the backslash, which some parsers use for quoting."""
 
 
+class AdaptedBody(dict[str, Any]):
+    """A JSON body in which a format without translation left out or changed what ``adapted`` names."""
+
+    adapted: tuple[str, ...] = ()
+
+
 @attrs.frozen(eq=False)
 class Form:
     """A ``multipart/form-data`` body. ``fields``: text, numbers, flags; a list becomes a repeated field."""

@@ -48,7 +48,12 @@ PLAIN = ResponseMode()
 
 
 class Translator(Protocol):
-    """One request in one provider's API format."""
+    """One request in one provider's API format.
+
+    ``adapted`` names what the last body that was written, or the vendor's quirks, left out or changed.
+    """
+
+    adapted: tuple[str, ...]
 
     @property
     def manner(self) -> ResponseMode: ...

@@ -18,9 +18,10 @@ from gateway.providers.priced_fields import EVERYWHERE
 
 Body = dict[str, Any]
 Signer = Callable[[str], dict[str, str]]
-Quirk = Callable[[Body, str], None]
+Quirk = Callable[[Body, str], str | None]
 """Changes a body in place, just before it is sent with the provider's name of the model: drops a field that the vendor
-rejects, or renames one. Only the outermost dict may be changed; nested values are shared.
+rejects, or renames one. Only the outermost dict may be changed; nested values are shared. Returns the name of a field
+that the client would miss, for the record of the request.
 """
 
 
@@ -66,9 +67,14 @@ class Endpoint:
         """Return whether the endpoint serves ``model``."""
         return not self.models or any(fnmatchcase(model, glob) for glob in self.models)
 
-    def apply_quirks(self, body: Body, model: str) -> None:
+    def apply_quirks(self, body: Body, model: str) -> tuple[str, ...]:
+        """Change ``body`` as the vendor needs it. Returns the names of what the client would miss."""
+        changed: tuple[str, ...] = ()
         for quirk in self.quirks:
-            quirk(body, model)
+            name = quirk(body, model)
+            if name is not None:
+                changed += (name,)
+        return changed
 
 
 CHAT = Endpoint("openai_chat", "/chat/completions")

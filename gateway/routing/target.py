@@ -251,7 +251,9 @@ class Attempt:
         Raises ``UnsupportedByProvider``.
         """
         endpoint, exchange = self.target.endpoint, self.exchange
-        body, media_type = packed or pack(exchange.write_body, endpoint, self.target.model, exchange.naming.id)
+        body, media_type = packed or pack(
+            exchange.write_body, endpoint, self.target.model, exchange.naming.id, exchange
+        )
         once = self.once or call.operation in MAKES_MEDIA
         manner = exchange.manner
         accept = manner.stream_type if call.stream and not manner.binary else manner.accept
@@ -272,7 +274,7 @@ class Attempt:
     async def pack_aside(self) -> Packed:
         """Build the body of a large request in a thread. Raises ``UnsupportedByProvider``."""
         target, exchange = self.target, self.exchange
-        return await work_aside(pack, exchange.write_body, target.endpoint, target.model, exchange.naming.id)
+        return await work_aside(pack, exchange.write_body, target.endpoint, target.model, exchange.naming.id, exchange)
 
     def plan_ask(self, ask: ProviderCall) -> HttpRequest:
         """Build one of the requests for images or a video. Raises ``UnsupportedByProvider``."""
@@ -344,12 +346,19 @@ def _is_same(answered: str, asked: str) -> bool:
     return answered.startswith(asked) and _DATED.fullmatch(answered, len(asked)) is not None
 
 
-def pack(build: Callable[[], Payload], endpoint: Endpoint, model: str, mark: str) -> Packed:
-    """Serialize the body that ``build`` returns; ``model`` is the provider's name. Raises ``UnsupportedByProvider``."""
+def pack(
+    build: Callable[[], Payload], endpoint: Endpoint, model: str, mark: str, exchange: Translator | None = None
+) -> Packed:
+    """Serialize the body that ``build`` returns; ``model`` is the provider's name. Raises ``UnsupportedByProvider``.
+
+    What the vendor's quirks change is added to what ``exchange`` has adapted.
+    """
     try:
         body = build()
         if endpoint.quirks and not isinstance(body, RawFile):
-            endpoint.apply_quirks(body.fields if isinstance(body, Form) else body, model)
+            changed = endpoint.apply_quirks(body.fields if isinstance(body, Form) else body, model)
+            if changed and exchange is not None:
+                exchange.adapted = tuple(dict.fromkeys((*exchange.adapted, *changed)))
         return build_payload(body, mark)
     except InvalidRequest as refused:
         raise UnsupportedByProvider(refused.message, param=refused.param) from None

@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import HttpVersion11, web
 from aiohttp.helpers import rfc822_formatted_time
 
+from gateway.domain.request_log import build_adapted
 from gateway.formats.openai.rate_limit_headers import build_limits
 from gateway.request_context import RequestContext, make_request_id
 from gateway.server.admin.operation import PREFIX
@@ -136,6 +137,8 @@ def build_common_headers(request: web.Request) -> dict[str, str]:
         headers["x-gateway-attempts"] = str(len(ctx.attempts))
         if ctx.attempts[0].failure is not None:
             headers["x-gateway-tried"] = _list_failures(ctx)
+        if adapted := ctx.attempts[-1].exchange.adapted:
+            headers["x-gateway-adapted"] = build_adapted(adapted)
     if ctx.rate_limits is not None:
         headers |= build_limits(ctx.rate_limits)
     return headers

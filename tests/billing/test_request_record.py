@@ -1,6 +1,7 @@
 """The record of a request: the trail of its attempts, in full for the record and without names for the client."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -10,7 +11,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from gateway.billing.request_record import build_record, build_start, find_outcome
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.request_log import MAX_ERROR, FailedAttempt, Outcome, RequestRecord, parse_tried
+from gateway.domain.request_log import MAX_ADAPTED, MAX_ERROR, FailedAttempt, Outcome, RequestRecord, parse_tried
 from gateway.domain.usage import Usage
 from gateway.errors import (
     GatewayError,
@@ -105,7 +106,7 @@ def build_headers(ctx: RequestContext) -> dict[str, str]:
     request = make_mocked_request("POST", "/v1/chat/completions")
     request[CONTEXT] = ctx
     headers = build_common_headers(request)
-    return {name: value for name, value in headers.items() if name in {"x-gateway-attempts", "x-gateway-tried"}}
+    return {name: value for name, value in headers.items() if name.startswith("x-gateway-")}
 
 
 def test_a_call_that_was_answered_at_once_has_no_trail() -> None:
@@ -187,6 +188,25 @@ def test_a_providers_own_code_cannot_forge_an_attempt() -> None:
 )
 def test_an_attempt_is_told_by_the_public_code_of_its_fault(fault: GatewayError, code: str) -> None:
     assert [attempt.failure for attempt in fail_all(fault).attempts] == [FailedAttempt("one", code, 250)]
+
+
+@pytest.mark.parametrize(
+    ("names", "listed"),
+    [
+        (("tool_reference", "thinking", "tool_reference"), "tool_reference,thinking"),
+        (("a\r\nx: 1,b",), "a__x__1_b"),
+        ([f"tools.number_{number}" for number in range(99)], ",".join(f"tools.number_{n}" for n in range(19)) + ",..."),
+        ((), ""),
+    ],
+    ids=["once", "a client's own", "too many", "none"],
+)
+def test_a_row_and_the_answer_say_what_the_last_attempt_adapted(names: Sequence[str], listed: str) -> None:
+    first, last = attempt_over("one"), attempt_over("two")
+    first.exchange.adapted, last.exchange.adapted = ("not sent",), tuple(names)
+    ctx = begun(first, last)
+    row = record_of(ctx, "completed")
+    assert (row.adapted, build_headers(ctx).get("x-gateway-adapted", "")) == (listed, listed)
+    assert len(row.adapted) <= MAX_ADAPTED
 
 
 # for the client

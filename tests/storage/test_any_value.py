@@ -77,6 +77,7 @@ ROWS = st.builds(
     unpriced=st.booleans(),
     batch_id=st.none() | names(),
     batch_multiplier_ppm=AMOUNTS,
+    adapted=texts(2_000),
 )
 JOB_VALUES: dict[str, st.SearchStrategy[Any]] = {
     "prompt": texts(5_000), "size": texts(100), "seconds": texts(100), "remixed_from": st.none() | names(),

@@ -180,6 +180,7 @@ UNTOLD: dict[str, Any] = {
     "unpriced": False,
     "batch_id": None,
     "batch_multiplier_ppm": 1_000_000,
+    "adapted": "",
 }
 """What earlier versions did not write down."""
 

@@ -74,6 +74,7 @@ ROW = s.record(
     unpriced=s.FLAG,
     batch_id=s.maybe(s.TEXT),
     batch_multiplier_ppm=s.COUNT,
+    adapted=s.TEXT,
 )
 _LINE = s.record(
     what=s.TEXT, quantity=s.NUMBER, per=s.COUNT, unit_usd=s.maybe(s.NUMBER), cost_usd=s.NUMBER, estimated=s.FLAG

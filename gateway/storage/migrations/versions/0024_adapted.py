@@ -1,0 +1,17 @@
+"""What of a request was written as text, left out or changed to suit its provider."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0024"
+down_revision = "0023"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("requests", sa.Column("adapted", sa.Text, nullable=False, server_default=sa.text("''")))
+
+
+def downgrade() -> None:
+    op.drop_column("requests", "adapted")
