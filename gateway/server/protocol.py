@@ -23,7 +23,7 @@ from gateway.errors import InternalError, InvalidRequest, Overloaded
 from gateway.request_context import make_request_id
 from gateway.server.active_inference import leave_request
 from gateway.server.client_ip import find_peer_address
-from gateway.server.connection_limits import ConnectionLimiter, ConnectionLimits
+from gateway.server.connection_limits import Connection, ConnectionLimiter, ConnectionLimits
 from gateway.server.context import ACTOR, CALLER, SERVICES
 from gateway.server.cors import CORS, CrossOrigin
 from gateway.server.error_responses import build_error_response
@@ -39,7 +39,7 @@ _OWN: frozenset[type[web.StreamResponse]] = frozenset({RawResponse, BufferedResp
 class GatewayProtocol(RequestHandler):
     """One connection. Bodies are not decompressed here, because no caller is known yet (``server/request_body.py``)."""
 
-    __slots__ = ("_cut_off", "_limiter", "_made_at")
+    __slots__ = ("_cut_off", "_limiter", "_made_at", "handshake")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, auto_decompress=False, **kwargs)
@@ -49,12 +49,15 @@ class GatewayProtocol(RequestHandler):
         self._limiter: ConnectionLimiter | None = None
         self._cut_off: asyncio.TimerHandle | None = None
         self._made_at = self._loop.time()
+        self.handshake: Connection | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection; one beyond the limit gets an error and is closed."""
         super().connection_made(transport)
         server = self._manager
         if isinstance(server, GatewayServer) and (limiter := server.limiter) is not None:
+            if self.handshake is not None:  # it is the same connection
+                limiter.release(self.handshake)
             room = limiter.admit(self, find_peer_address(transport))
             if room == "none":
                 cast("asyncio.Transport", transport).write(write_crowded())
@@ -227,14 +230,16 @@ class GatewayServer(web.Server):
     Attributes:
         cors: lets pages of other origins call; None if none may.
         limiter: bounds the connections, if they are.
+        handshakes: those of TLS that go on.
         reserved_handler: answers what comes over connections that are kept for probes and the console.
     """
 
     cors: CrossOrigin | None = None
     limiter: ConnectionLimiter | None = None
+    handshakes: set[asyncio.Task[None]]
     reserved_handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-    def __call__(self) -> RequestHandler:
+    def __call__(self) -> GatewayProtocol:
         """A protocol for a new connection."""
         return GatewayProtocol(self, loop=self._loop, **self._kwargs)
 
@@ -337,6 +342,7 @@ class GatewayRunner(web.AppRunner):
             **made._kwargs,  # noqa: SLF001 - see the module's docstring
         )
         server.cors = self.app.get(CORS)
+        server.handshakes = set()
         server.reserved_handler = routes.handle_reserved
         if self._limits is not None:
             loop = asyncio.get_running_loop()
