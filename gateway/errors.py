@@ -7,6 +7,7 @@ An error is raised at any depth and answered in one place: ``server/middlewares.
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from gateway.error_status import STATUS
+from gateway.wording import mask_keys
 
 if TYPE_CHECKING:  # an error carries it; it does not need it
     from gateway.domain.rate_limit import RateLimitStatus
@@ -22,7 +23,7 @@ class GatewayError(Exception):
     """An error with a code, from which the public error object is built.
 
     Attributes:
-        message: one sentence for the client; never a secret or a provider's address.
+        message: one sentence for the client; never a provider's address or a secret: keys are masked here.
         param: the request field at fault, as a path (``messages[0].role``), or None.
         retry_after_s: seconds to wait, sent as ``Retry-After``; None if the wait is unknown.
         should_retry: False if waiting cannot help (``x-should-retry: false``); None leaves it to the client.
@@ -42,7 +43,7 @@ class GatewayError(Exception):
     ) -> None:
         super().__init__(message)
         # Invalid UTF-8 in a header becomes surrogates, which cannot be encoded.
-        self.message = message.encode(errors="replace").decode()
+        self.message = mask_keys(message.encode(errors="replace").decode())
         self.param = param
         self.retry_after_s = retry_after_s
         self.should_retry = should_retry

@@ -15,6 +15,8 @@ from typing import Any, Literal, TextIO
 import orjson
 import structlog
 
+from gateway.wording import KEY_MARKS, mask_keys
+
 ALLOWED = frozenset(
     {
         "account", "address", "attempts", "bytes", "came", "channel", "channels", "client_request_id", "code",
@@ -67,6 +69,10 @@ class LineWriter:
     def info(self, line: str) -> None:
         """Write ``line``; an error, such as a full disk, is ignored."""
         stream = sys.stderr
+        for mark in KEY_MARKS:  # here, since a call for each request's line costs more than the search
+            if mark in line:
+                line = mask_keys(line)
+                break
         try:
             stream.write(line)
             stream.flush()
@@ -218,7 +224,7 @@ class _LibraryFormatter(logging.Formatter):
         event: dict[str, Any] = {"event": record.getMessage()}
         if record.exc_info:
             event["exc_info"] = record.exc_info
-        return self._write(LineWriter(record.name), record.levelname.lower(), event)
+        return mask_keys(self._write(LineWriter(record.name), record.levelname.lower(), event))
 
 
 def _use(write: WriteLine, level: int) -> None:

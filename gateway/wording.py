@@ -1,7 +1,8 @@
-"""Values as people read them in messages, and the nearest match of a misspelt name."""
+"""Values as people read them in messages, keys that are masked there, and the nearest match of a misspelt name."""
 
 import difflib
 import heapq
+import re
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
@@ -11,6 +12,14 @@ _LONGEST_NAME = 128
 _MOST_NAMES = 200
 """Names that are compared, those of the nearest length: a match holds the event loop for some milliseconds."""
 _NEAR = 0.7
+KEY_MARKS = ("sk-", "sk_", "rk_", "ek_", "AIza", "xai-", "pplx-", "nvapi-", "r8_", "hf_")
+"""What a key contains, the gateway's own or a provider's: a text without any of them has none."""
+_KEY = re.compile(r"(?<![A-Za-z0-9])(?:(?:sk|rk)[-_]|(?:gsk|r8|hf|ek)_|(?:xai|pplx|nvapi)-|AIza)[A-Za-z0-9._-]{13,}")
+
+
+def mask_keys(text: str) -> str:
+    """Return ``text`` with every API key masked: clients put keys where a path or a name belongs."""
+    return _KEY.sub("[masked]", text) if any(mark in text for mark in KEY_MARKS) else text
 
 
 def find_nearest(word: str, words: Iterable[str], *, least: float = _NEAR) -> str | None:

@@ -51,6 +51,21 @@ def test_a_field_that_is_not_allowed_is_dropped_and_named(style: str) -> None:
 
 
 @pytest.mark.parametrize("style", ["json", "console"])
+def test_a_key_in_an_allowed_field_a_message_or_a_trace_is_masked(style: str) -> None:
+    script = f"""
+log.info('request_served', path='/v1/models/{SECRET}', client_request_id='{SECRET}', code=['{SECRET}'])
+try:
+    raise ValueError('{SECRET}')
+except ValueError:
+    log.exception('failed')
+    logging.getLogger('aiohttp.server').exception('at /{SECRET}')
+"""
+    lines = "\n".join(run(script, style))
+    assert "hunter2" not in lines
+    assert lines.count("[masked]") == 6
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
 def test_what_the_standard_library_logs_takes_the_same_way(style: str) -> None:
     script = f"logging.getLogger('aiohttp.server').error('broken %s', 'pipe', extra={{'token': {SECRET!r}}})"
     (line,) = run(script, style)

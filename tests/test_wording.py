@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wording import did_you_mean, find_nearest, write_number, write_value
+from gateway.wording import did_you_mean, find_nearest, mask_keys, write_number, write_value
 
 FIELDS = ("max_tokens", "messages", "model", "temperature")
 
@@ -58,3 +58,23 @@ def test_a_number_is_written_without_an_exponent_and_exactly(number: float) -> N
     text = write_number(number)
     assert "e" not in text.lower()
     assert float(text) == number
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sk-hunter2-hunter2", "sk-proj-a_B.c-0123456789", "sk-ant-api03-0123456789abcdef", "AIzaSyA0123456789abcdef",
+        "gsk_0123456789abcdef", "xai-0123456789abcdef", "r8_0123456789abcdef", "hf_0123456789abcdef",
+        "ek_0123456789abcdef", "pplx-0123456789abcdef", "nvapi-0123456789abcdef",
+    ],
+)  # fmt: skip
+def test_a_key_is_masked_wherever_it_stands(key: str) -> None:
+    for text in ("{}", "/v1/models/{}", "'{}'", '{{"path":"/{}","status":404}}', "a={}&b", "/{}/{}"):
+        assert mask_keys(text.format(key, key)) == text.format("[masked]", "[masked]")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "task-0123456789abcdef", "risk_0123456789abcdef", "sk-…", "sk-short", "/v1/models/gpt-5-mini", "hf_x"]
+)
+def test_what_is_no_key_stays(text: str) -> None:
+    assert mask_keys(text) == text

@@ -20,6 +20,7 @@ from gateway.domain.request_log import (
 from gateway.errors import GatewayError, ProviderError, ProviderRejected, RequestCancelled, ShuttingDown
 from gateway.request_context import RequestContext
 from gateway.upstream.exhaustion import ResourcesExhausted
+from gateway.wording import mask_keys
 
 CLIENT_CLOSED_STATUS = 499
 """The status of a record whose client disconnected before it was answered; no client ever receives it."""
@@ -63,6 +64,8 @@ def build_record(
     """
     call, attempts, usage, account, key = ctx.call, ctx.attempts, ctx.usage, ctx.caller.account, ctx.caller.key
     model, stream = (call.model, call.stream) if call else ("", False)
+    if not attempts:  # it is the name of no model, but whatever the client has sent
+        model = mask_keys(model)
     if ctx.first_byte_at is None:
         first_byte_ms, status = None, fault.status if fault is not None else _STATUS.get(outcome, 200)
     else:

@@ -6,6 +6,8 @@ from typing import Any, Literal, get_args
 import attrs
 import orjson
 
+from gateway.wording import mask_keys
+
 ActorKind = Literal["token", "member", "file", "gateway"]
 """The admin token's bearer (the ``gateway`` command), a signed-in member, the configuration file, or the gateway."""
 KINDS: tuple[ActorKind, ...] = get_args(ActorKind)
@@ -53,7 +55,7 @@ class Actor:
             address=self.address,
             action=action,
             account_id=account_id,
-            subject=subject,
+            subject=mask_keys(subject),
             detail=detail,
         )
 

@@ -14,6 +14,7 @@ from gateway.domain.request_log import Outcome, RequestRecord
 from gateway.observability.gen_ai import name_operation, name_provider
 from gateway.observability.trace_context import RequestTrace
 from gateway.routing.target import Attempt
+from gateway.wording import mask_keys
 
 ERRORS: frozenset[Outcome] = frozenset({"failed", "interrupted"})
 """Outcomes that are errors of the request's span: a server's span is none if the client is at fault."""
@@ -51,7 +52,7 @@ def build_spans(trace: RequestTrace, method: str, path: str, status: int, now_ns
 
     ``status`` is that of the response, or 499 if the client has disconnected.
     """
-    record, attempts = trace.context.record, trace.context.attempts
+    record, attempts, path = trace.context.record, trace.context.attempts, mask_keys(path)
     attributes: Attributes = {
         "http.request.method": method,
         "url.path": path,

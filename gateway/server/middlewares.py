@@ -49,6 +49,7 @@ from gateway.server.query import is_number
 from gateway.server.realtime_auth import find_protocol_key, find_secret_caller
 from gateway.server.request_body import read_arrived_json, read_sized_json
 from gateway.server.sessions import COOKIE, KEY_HEADER, SAFE, SECURE_COOKIE, find_signed
+from gateway.wording import mask_keys
 
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _KEY_HEADERS = ("Authorization", "x-api-key", GOOGLE_KEY_HEADER, "Sec-WebSocket-Protocol")
@@ -94,6 +95,8 @@ def _log_request(request: web.Request, ctx: RequestContext, status: int, started
         "status": status,
         "total_ms": round((time.monotonic() - started_at) * 1000),
     }
+    if row is None or row.error_code:  # the path of any other request is one that the gateway serves
+        fields["path"] = mask_keys(request.path)
     if row is None:
         if status < _ERROR_STATUS and request.path.startswith(_OPERATORS):
             # The console and the command line send many: only what goes wrong is news.

@@ -60,6 +60,14 @@ SCRIPTS: list[Any] = [
     [SSE_HEAD, chunk(event(LEAKY)), FIN],
     [answer(LEAKY, 407)],
 ]
+MISPLACED = (
+    ("GET", "/v1/models/{}"), ("GET", "/{}"), ("GET", "/v1/{}/models"), ("PUT", "/v1/models/{}"),
+    ("GET", "/v1/models/x?key={}"), ("GET", "/v1beta/models/{}"),
+    ("POST", "/v1beta/models/{}:generateContent"), ("POST", "/v1/chat/completions?key={}"), ("DELETE", "/v1/files/{}"),
+    ("GET", "/v1/videos/{}"), ("GET", "/v1/responses/{}"), ("GET", "/v1/batches/{}"), ("GET", "/console/{}"),
+    ("GET", "/media/{}"), ("GET", "/help/{}"), ("POST", "/v1/assistants/{}"),
+)  # fmt: skip
+"""Requests with the key where a path or a query has another value."""
 TUNNELLED = len(SCRIPTS) - 1
 """The one whose provider is behind TLS: its proxy is asked for a tunnel, and says no."""
 
@@ -108,6 +116,9 @@ async def ask_everything(ear: Ear) -> None:
     await ear.call("GET", "/v1/models", key=f"Bearer {CALLER_KEY}x")
     await ear.call("GET", "/admin/v1/keys", key=f"Bearer {CALLER_KEY}")
     await ear.call("GET", "/v1/models", key=f"Bearer {ear.gateway.admin_token}")
+    for method, path in MISPLACED:
+        await ear.call(method, path.format(CALLER_KEY), body=ask if method == "POST" else None)
+    await ear.call("POST", CHAT, body={**ask, "model": CALLER_KEY})
 
 
 async def manage_everything(ear: Ear, some: ScriptedUpstream) -> None:
@@ -119,6 +130,9 @@ async def manage_everything(ear: Ear, some: ScriptedUpstream) -> None:
     for path in ("channels", "channels?check=none", "channels?check=none"):
         await ear.manage("POST", path, new)  # its provider answers the question for its models with an echo
     await ear.manage("PATCH", "channels/new", {"weight": 2, "headers": {"X-Team": f"{CHANNEL_HEADER}"}})
+    for kind in ("keys", "accounts", "channels", "running", "requests", "members", "sessions"):
+        for method in ("GET", "DELETE", "PATCH"):
+            await ear.manage(method, f"{kind}/{CALLER_KEY}", {} if method == "PATCH" else None)
     for path in ("channels/new/sync", "channels/new/test", "channels/c3/test", f"channels/c{TUNNELLED}/test", "reload"):
         await ear.manage("POST", path)
     for wrong in (
@@ -180,7 +194,7 @@ async def test_no_secret_is_in_an_answer_a_log_or_the_database(
             await ear.manage("POST", "channels?check=none", fields)
         await ask_everything(ear)
         await manage_everything(ear, ups[5])
-        await gateway.rows(2 * len(SCRIPTS) + 2)
+        await gateway.rows(2 * len(SCRIPTS) + 5)
         check_asked(ups)
         statuses = {int(text[:3]) for text in ear.seen}
         assert {200, 201, 400, 401, 404, 405, 409, 429, 502} <= statuses
