@@ -63,9 +63,7 @@ def build_record(
         charge: what it cost.
     """
     call, attempts, usage, account, key = ctx.call, ctx.attempts, ctx.usage, ctx.caller.account, ctx.caller.key
-    model, stream = (call.model, call.stream) if call else ("", False)
-    if not attempts:  # it is the name of no model, but whatever the client has sent
-        model = mask_keys(model)
+    model, stream = (call.model if attempts else mask_keys(call.model), call.stream) if call else ("", False)
     if ctx.first_byte_at is None:
         first_byte_ms, status = None, fault.status if fault is not None else _STATUS.get(outcome, 200)
     else:
