@@ -51,7 +51,7 @@ class _Cipher:
         from argon2.low_level import Type, hash_secret_raw  # noqa: PLC0415 - 20 ms that few commands need
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - as above
 
-        secret = unicodedata.normalize("NFC", self._passphrase).encode()
+        secret = unicodedata.normalize("NFC", self._passphrase).encode("utf-8", "surrogateescape")
         salt = self._head[len(MAGIC) :]
         return AESGCM(hash_secret_raw(secret, salt, _PASSES, _MEMORY_KIB, _LANES, _KEY_BYTES, Type.ID))
 

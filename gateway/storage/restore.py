@@ -1,4 +1,8 @@
-"""Restores a backup into a new data folder: everything is unpacked and checked beside its place before it is moved."""
+"""Restores a backup into a new data folder: everything is unpacked and checked beside its place before it is moved.
+
+A backup is read twice. The first time nothing is written: the manifest, sizes and names are checked, and how much room
+the files need.
+"""
 
 import asyncio
 import gzip
@@ -7,24 +11,41 @@ import io
 import os
 import re
 import shutil
-import tarfile
+import sqlite3
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from types import MappingProxyType
+from typing import IO, Any, cast
 
+import attrs
 import orjson
 
 from gateway.storage.backup import CONFIG, FORMAT, MANIFEST, TOKEN
 from gateway.storage.backup_encryption import MAGIC, BackupUnreadable, DecryptingReader
+from gateway.storage.backup_members import Member, read_members
 from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, UNSTORABLE, is_used, sync_folder
+from gateway.storage.integrity_check import MOST_PROBLEMS, is_foreign, read_problems
 from gateway.storage.schema import REVISION
 from gateway.storage.schema_version import describe_newer
 
-MAX_MANIFEST_BYTES = 64 * 1024 * 1024
-_COPY_BYTES = 1024 * 1024
+MOST_RATIO = 250
+"""How often the size of a backup its files may have. Gzip packs zeros a thousand times smaller; databases and images
+are far from that."""
+ALWAYS_BYTES = 256 * 1024 * 1024
+"""So much its files may have in any case."""
+SPARE_BYTES = 64 * 1024 * 1024
+"""What stays free on the disk."""
+_MIB = 1024 * 1024
+_MOST_BYTES = {MANIFEST: 64 * _MIB, CONFIG: 16 * _MIB, **dict.fromkeys((TOKEN, *SECRETS), 65_536)}
+"""Of files that are read into memory."""
+_FIELDS: Mapping[str, type] = MappingProxyType(
+    {"version": str, "created": str, "schema": str, "media": bool, "media_store": str, "master_key_file": bool}
+    | {"database": str}
+)
+_SHOWN = 1_000
 _AGAIN = "Make the database anew, and restore again"
 _OWNER_ONLY, _OWNER_ONLY_FOLDER = 0o600, 0o700
 _MEMBER = re.compile(
@@ -61,12 +82,12 @@ def restore_backup(backup: Path, target: Path, *, passphrase: str = "", server: 
     """
     _check_target(target)
     with _make_draft(target) as draft:
-        try:
-            with _open(backup, passphrase) as tar:
-                manifest = _unpack(tar, draft)
-        except (BackupUnreadable, tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise RestoreRefused(f"The backup {backup} cannot be read: {error}. Nothing was restored") from None
-        _check_schema(manifest)
+        free = max(0, shutil.disk_usage(draft).free - SPARE_BYTES)
+        with _open(backup, passphrase) as source:
+            manifest = _read_through(source, _Limits(backup.stat().st_size, free))
+        with _open(backup, passphrase) as source:
+            _unpack(source, draft, manifest["members"])
+        _check_database(draft / DATABASE, manifest)
         if server:
             _fill_server(draft / DATABASE, server)
         try:
@@ -114,77 +135,135 @@ def _make_draft(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _open(backup: Path, passphrase: str) -> Iterator[tarfile.TarFile]:
-    """Open a backup as a tar file. At the end the rest is read, so that its checksums are checked too."""
-    with backup.open("rb") as file:
-        source: IO[bytes] = file
-        if file.read(len(MAGIC)) == MAGIC:
-            source = io.BufferedReader(DecryptingReader(file, passphrase))
-        else:
-            file.seek(0)
-        with gzip.GzipFile(fileobj=source, mode="rb") as packed, tarfile.open(fileobj=packed, mode="r|") as tar:
-            yield tar
-            while packed.read(_COPY_BYTES):
-                pass
+def _open(backup: Path, passphrase: str) -> Iterator[IO[bytes]]:
+    """Open a backup to read the tar file in it. Raises ``RestoreRefused`` for what is damaged or no backup."""
+    try:
+        with backup.open("rb") as file:
+            source: IO[bytes] = file
+            if file.read(len(MAGIC)) == MAGIC:
+                source = io.BufferedReader(DecryptingReader(file, passphrase))
+            else:
+                file.seek(0)
+            with gzip.GzipFile(fileobj=source, mode="rb") as packed:
+                yield cast("IO[bytes]", packed)
+    except (BackupUnreadable, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise RestoreRefused(f"The backup {backup} cannot be read: {error}. Nothing was restored") from None
 
 
-def _unpack(tar: tarfile.TarFile, draft: Path) -> Mapping[str, Any]:
-    """Write every member below ``draft`` and compare it with the manifest, which is returned."""
-    found: dict[str, dict[str, Any]] = {}
-    for member in tar:
-        content = tar.extractfile(member) if member.isreg() else None
-        if content is None or member.name in found:
-            raise BackupUnreadable(f"it has {member.name!r}, which is no file of a backup")
+def _read_through(source: IO[bytes], limits: "_Limits") -> dict[str, Any]:
+    """Read a whole backup and write nothing; return the manifest, which says what the members are.
+
+    Raises ``BackupUnreadable`` if they are not what it says, or beyond the ``limits``.
+    """
+    sizes: dict[str, int] = {}
+    manifest: dict[str, Any] | None = None
+    for member in read_members(source):
+        limits.check(member.name, member.size)
+        if member.name in sizes or not (member.name == MANIFEST or _MEMBER.match(member.name)):
+            raise BackupUnreadable(f"it has {member.name[:200]!r}, which is no file of a backup")
+        sizes[member.name] = member.size
         if member.name == MANIFEST:
-            manifest = _read_manifest(content)
-            _compare(manifest["members"], found)
-            return manifest
-        if not _MEMBER.match(member.name):
-            raise BackupUnreadable(f"it has {member.name!r}, which is no file of a backup")
-        found[member.name] = _write_member(content, draft / member.name, member.mtime)
-    raise BackupUnreadable("it ends before its manifest")
+            manifest = _read_manifest(member)
+    if manifest is None:
+        raise BackupUnreadable("it ends before its manifest")
+    del sizes[MANIFEST]
+    members = manifest["members"]
+    for name in sorted(members.keys() | sizes.keys()):
+        if name not in sizes or name not in members or members[name]["bytes"] != sizes[name]:
+            raise BackupUnreadable(f"its file {name[:200]} is not what the manifest says")
+    if DATABASE not in members:
+        raise BackupUnreadable("it has no database")
+    return manifest
 
 
-def _write_member(content: IO[bytes], path: Path, mtime_s: float) -> dict[str, Any]:
+def _unpack(source: IO[bytes], draft: Path, members: Mapping[str, Any]) -> None:
+    """Write every member below ``draft``. Raises ``BackupUnreadable`` for one that is not what the manifest says."""
+    left = dict(members)
+    for member in read_members(source):
+        if member.name != MANIFEST:
+            expected = left.pop(member.name, None)  # the file may have changed since it was read
+            if (
+                expected is None
+                or expected["bytes"] != member.size
+                or expected["sha256"] != _write_member(member, draft / member.name)
+            ):
+                raise BackupUnreadable(f"its file {member.name[:200]} is not what the manifest says")
+
+
+def _write_member(member: Member, path: Path) -> str:
+    """Write a file; return its SHA-256."""
     for folder in (path.parent.parent, path.parent):  # with ``parents=True`` the first would be open to others
         folder.mkdir(exist_ok=True, mode=_OWNER_ONLY_FOLDER)
-    digest, size = hashlib.sha256(), 0
+    digest = hashlib.sha256()
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY), "wb") as file:
-        while data := content.read(_COPY_BYTES):
-            digest.update(data)
-            size += len(data)
-            file.write(data)
+        for part in member.read_parts():
+            digest.update(part)
+            file.write(part)
         file.flush()
         os.fsync(file.fileno())
-    os.utime(path, (mtime_s, mtime_s))  # the age of a media file is its modification time
-    return {"bytes": size, "sha256": digest.hexdigest()}
+    os.utime(path, (member.mtime_s, member.mtime_s))  # the age of a media file is its modification time
+    return digest.hexdigest()
 
 
-def _read_manifest(content: IO[bytes]) -> dict[str, Any]:
+@attrs.define
+class _Limits:
+    """How much the files of a backup may have in all.
+
+    Attributes:
+        packed: bytes of the backup.
+        free: bytes that the disk has room for.
+        total: bytes of the members so far.
+    """
+
+    packed: int
+    free: int
+    total: int = 0
+
+    def check(self, name: str, size: int) -> None:
+        """Count a member. Raises ``BackupUnreadable`` beyond a limit, before the member is read."""
+        self.total += size
+        if size > _MOST_BYTES.get(name, size):
+            raise BackupUnreadable(f"its file {name} has {size} bytes, and {_MOST_BYTES[name]} are the most")
+        if self.total > max(self.packed * MOST_RATIO, ALWAYS_BYTES):
+            raise BackupUnreadable(f"its files have more than {MOST_RATIO} times its size")
+        if self.total > self.free:
+            raise BackupUnreadable(f"its files have {self.total} bytes or more, and the disk has room for {self.free}")
+
+
+def _read_manifest(member: Member) -> dict[str, Any]:
     try:
-        manifest = orjson.loads(content.read(MAX_MANIFEST_BYTES))
+        manifest = orjson.loads(b"".join(member.read_parts()))
     except orjson.JSONDecodeError:
         manifest = None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("members"), dict):
         raise BackupUnreadable("its manifest is damaged")
     if manifest.get("format") != FORMAT:
-        raise BackupUnreadable(
-            f"it is of another format ({manifest.get('format')}); version {manifest.get('version')} wrote it"
-        )
+        shown = ascii(manifest.get("format"))[:_SHOWN], ascii(manifest.get("version"))[:_SHOWN].strip("'")
+        raise BackupUnreadable(f"it is of another format ({shown[0]}); version {shown[1]} wrote it")
+    for name, kind in _FIELDS.items():
+        value: Any = manifest.setdefault(name, kind())  # an older backup does not have all of them
+        if type(value) is not kind or (isinstance(value, str) and not (len(value) <= _SHOWN and value.isprintable())):
+            raise BackupUnreadable(f"its manifest is damaged: {name}")
+    for name, about in manifest["members"].items():
+        if not isinstance(about, dict) or [type(about.get(each)) for each in ("bytes", "sha256")] != [int, str]:
+            raise BackupUnreadable(f"its manifest is damaged: {name[:_SHOWN]!r}")
     return manifest
 
 
-def _compare(expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
-            raise BackupUnreadable(f"its file {name} is not what the manifest says")
-    if DATABASE not in found:
-        raise BackupUnreadable("it has no database")
-
-
-def _check_schema(manifest: Mapping[str, Any]) -> None:
+def _check_database(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise ``RestoreRefused`` if the database is not one of a gateway, is damaged, or is of a newer version."""
     if (schema := str(manifest["schema"])) > REVISION:
         raise RestoreRefused(f"The backup is {describe_newer(schema, str(manifest['version']))}. Nothing was restored")
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA trusted_schema=OFF")
+            foreign = is_foreign(connection) or not path.stat().st_size
+            problems = [] if foreign else read_problems(connection, f"PRAGMA quick_check({MOST_PROBLEMS})")
+    except sqlite3.Error as error:
+        raise RestoreRefused(f"The database in the backup is damaged: {error}. Nothing was restored") from None
+    if foreign or problems:
+        reason = "is not one of a gateway" if foreign else f"is damaged: {'; '.join(problems)}"
+        raise RestoreRefused(f"The database in the backup {reason}. Nothing was restored")
 
 
 def _publish(draft: Path, target: Path) -> None:

@@ -230,6 +230,30 @@ async def test_a_lost_answer_is_asked_for_again_and_writes_no_note_twice(
         await writer.close()
 
 
+_END_WRITERS = """
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+WHERE query LIKE '%INSERT INTO request_notes%' AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()
+"""
+
+
+async def test_a_connection_that_the_server_ends_in_the_middle_of_a_statement_is_replaced(
+    cluster: Cluster, writer: NoteWriter
+) -> None:
+    """As a restart of the server does to the statements that it has."""
+    await write_all(writer, row(0))
+    for number in (1, 2):
+        blocker = cluster.store.connection.transaction()
+        await blocker.start()
+        await cluster.store.connection.execute("SELECT 1 FROM nodes WHERE id = $1 FOR UPDATE", A)
+        writing = asyncio.create_task(write_all(writer, row(number)))
+        async with asyncio.timeout(20):
+            while not await cluster.store.connection.fetchval(_END_WRITERS):  # noqa: ASYNC110 - a lock has no event
+                await asyncio.sleep(0.01)
+        await blocker.rollback()
+        await asyncio.wait_for(writing, 20)
+    assert await cluster.list_notes() == ["req_0", "req_1", "req_2"]
+
+
 async def test_a_store_that_does_not_answer_refuses_the_request(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

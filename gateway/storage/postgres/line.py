@@ -13,6 +13,8 @@ from gateway.storage.postgres.sole_user import DatabaseInUse
 
 Connection: TypeAlias = Any
 """asyncpg's ``Connection``, which has no types."""
+FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""What asyncpg raises if a server ends, restarts or does not answer; the last, if it ends in the middle of a reply."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -40,7 +42,7 @@ class Line:
                     yield self._connection
             except BaseException as error:
                 self.close()
-                if isinstance(error, (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, DatabaseInUse)):
+                if isinstance(error, (*FAILURES, DatabaseInUse)):
                     raise describe(error) from error
                 raise
 

@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-import asyncpg  # type: ignore[import-untyped]
 import attrs
 import orjson
 import structlog
@@ -21,6 +20,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.credit import Connection
+from gateway.storage.postgres.line import FAILURES
 
 STATEMENT_S = 2.0
 """How long a statement may take; then the connection is closed, because the server may or may not have finished it."""
@@ -77,7 +77,7 @@ class NoteWriter:
         self._address = address
         self._find_owner = find_owner
         self._connection: Connection | None = None
-        self._former_pid = 0
+        self._pid = self._former_pid = 0
         self._waiting: list[_WaitingNote] = []
         self._withdrawn: set[str] = set()
         self._woken = asyncio.Event()
@@ -139,7 +139,7 @@ class NoteWriter:
             self._waiting = batch + self._waiting
             self._woken.set()
             self._disconnect()
-            if not isinstance(error, (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)):
+            if not isinstance(error, FAILURES):
                 raise
             if not self._failing:
                 log.warning("notes_not_written", rows=len(batch), error=str(error) or type(error).__name__)
@@ -179,16 +179,21 @@ class NoteWriter:
                 lock_timeout="1500ms",
                 idle_in_transaction_session_timeout="10s",
             )
-            if self._former_pid:  # it must not write a note after that was deleted
-                await connection.execute(_END_FORMER, self._former_pid, self._address.user)
-                self._former_pid = 0
+            try:
+                if self._former_pid:  # it must not write a note after that was deleted
+                    await connection.execute(_END_FORMER, self._former_pid, self._address.user)
+            except BaseException:
+                connection.terminate()
+                raise
+            # Of a connection that has broken asyncpg no longer knows the process.
+            self._pid, self._former_pid = connection.get_server_pid(), 0
             self._connection = connection
         return self._connection
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._former_pid = connection.get_server_pid()
+            self._former_pid = self._pid
             connection.terminate()
 
 

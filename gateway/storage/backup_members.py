@@ -1,0 +1,121 @@
+"""Reads the members of a backup, a tar file of the ustar format with records of pax (POSIX.1-2017, "pax").
+
+A backup may come from anywhere. Python's ``tarfile`` reads a record of any size into memory, follows links and chains
+of records, and fails with whatever exception its parser meets. This reads what ``backup.py`` writes, and nothing else.
+"""
+
+import tarfile
+from collections.abc import Iterator
+from typing import IO
+
+import attrs
+
+from gateway.storage.backup_encryption import BackupUnreadable
+
+MOST_MEMBERS = 500_000
+_BLOCK = 512
+_PARTS_BYTES = 64 * 1024
+_MOST_RECORD_BYTES = 64 * 1024
+_MOST_PADDING_BYTES = 1024 * 1024
+"""After the last member: tar fills its last record, of 10 KiB by default."""
+_PAX = b"x"
+_REGULAR = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE})
+_LATEST_S = 2**33
+"""The largest time that a header of ustar has room for."""
+_CUT = "it is cut off"
+
+
+@attrs.define
+class Member:
+    """A file of a backup. Its content is read by ``read_parts``, or passed over with the next member.
+
+    Attributes:
+        mtime_s: Unix seconds.
+    """
+
+    name: str
+    size: int
+    mtime_s: int
+    _source: IO[bytes] = attrs.field(alias="source", repr=False)
+    _left: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._left = self.size
+
+    def read_parts(self) -> Iterator[bytes]:
+        """Yield the content. Raises ``BackupUnreadable``."""
+        while self._left:
+            part = self._source.read(min(self._left, _PARTS_BYTES))
+            if not part:
+                raise BackupUnreadable(_CUT)
+            self._left -= len(part)
+            yield part
+
+
+def read_members(source: IO[bytes], most: int = MOST_MEMBERS) -> Iterator[Member]:
+    """Yield the members, then read the rest of ``source``. Raises ``BackupUnreadable`` for what no backup has."""
+    count = 0
+    while (header := _read_header(source)) is not None:
+        size, mtime_s = header.size, int(header.mtime)
+        if header.type == _PAX:
+            record = _read_record(source, header.size)
+            header = _read_header(source)
+            if header is None:
+                raise BackupUnreadable(_CUT)
+            size, mtime_s = record.get("size", header.size), record.get("mtime", int(header.mtime))
+        count += 1
+        if header.type not in _REGULAR or count > most or not header.name:
+            raise BackupUnreadable(f"it has {header.name[:200]!r}, which is no file of a backup")
+        member = Member(header.name, size, min(mtime_s, _LATEST_S), source)
+        yield member
+        for _ in member.read_parts():
+            pass
+        _skip_padding(source, size)
+    _read_end(source)
+
+
+def _read_header(source: IO[bytes]) -> tarfile.TarInfo | None:
+    """Return the next header; None at the end."""
+    block = source.read(_BLOCK)
+    if len(block) != _BLOCK:
+        raise BackupUnreadable("it ends before its manifest" if not block else _CUT)
+    try:
+        header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+        return None
+    except (tarfile.TarError, ValueError) as error:
+        raise BackupUnreadable(f"it is no backup, or is damaged: {error}") from None
+    if header.size < 0 or header.mtime < 0:
+        raise BackupUnreadable("a number in it is negative")
+    return header
+
+
+def _read_record(source: IO[bytes], size: int) -> dict[str, int]:
+    """Return what a record of pax says of the next member: its size and time, if they are too large for a header."""
+    if size > _MOST_RECORD_BYTES:
+        raise BackupUnreadable("a record in it is too long")
+    data = source.read(size)
+    _skip_padding(source, size)
+    found = {}
+    for line in data.split(b"\n")[:-1]:
+        name, _, value = line.partition(b" ")[2].partition(b"=")
+        whole = value.partition(b".")[0]
+        if name not in {b"size", b"mtime"} or not whole.isdigit() or len(whole) > len(str(2**63)):
+            raise BackupUnreadable(f"it has {line[:200].decode(errors='replace')!r}, which is no file of a backup")
+        found[name.decode()] = int(whole)
+    return found
+
+
+def _skip_padding(source: IO[bytes], size: int) -> None:
+    padding = -size % _BLOCK
+    if len(source.read(padding)) != padding:
+        raise BackupUnreadable(_CUT)
+
+
+def _read_end(source: IO[bytes]) -> None:
+    """Read to the end, so that the checksums of the compression and of the encryption are checked."""
+    left = _MOST_PADDING_BYTES
+    while part := source.read(_PARTS_BYTES):
+        left -= len(part)
+        if left < 0 or part.strip(b"\0"):
+            raise BackupUnreadable("something is behind its end")
