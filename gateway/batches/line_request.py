@@ -6,13 +6,13 @@ from time import monotonic
 from typing import Any, Protocol
 
 import attrs
-import orjson
 import structlog
 
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.billing.quota import QuotaService
 from gateway.billing.request_record import find_outcome
 from gateway.billing.settlement import Settlement
+from gateway.domain import exact_json
 from gateway.domain.account import Caller
 from gateway.domain.batch import Batch, BatchLine, LineResult
 from gateway.domain.inference_request import InferenceRequest, Operation
@@ -178,7 +178,7 @@ class LineRequest:
 
     async def _parse(self) -> None:
         context, body, parse = self.context, self._line.body, _PARSERS[self._batch.operation]
-        raw, services = orjson.dumps(body), self._services
+        raw, services = exact_json.dumps(body), self._services
         size = len(raw)
         if MENTION in raw:
             account_id, limit = context.caller.account.id, services.max_body_bytes

@@ -5,8 +5,8 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import attrs
-import orjson
 
+from gateway.domain import exact_json
 from gateway.domain.frozen import frozen
 from gateway.domain.image import ImageRequest
 from gateway.domain.upload import Upload
@@ -140,7 +140,7 @@ class InferenceRequest:
     @property
     def digest(self) -> int:
         """A hash of the prompt; of a very long prompt only its length counts, of files their sizes."""
-        body = orjson.dumps(self.body) if self.max_prompt_tokens < MAX_DIGEST_TOKENS else b""
+        body = exact_json.dumps(self.body) if self.max_prompt_tokens < MAX_DIGEST_TOKENS else b""
         files = tuple(file.spooled.size for file in self.files)
         return hash((self.operation, self.prompt_chars, self.max_prompt_tokens, self.sound_ms, files, body))
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
-import orjson
 
+from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage, add_usages
 from gateway.errors import ProviderBadResponse
@@ -35,12 +35,12 @@ def make_single(call: InferenceRequest) -> InferenceRequest:
 
 def merge_answers(answers: Sequence[bytes]) -> bytes:
     """Merge whole answers with one choice each. Raises ``ProviderBadResponse`` if one has none."""
-    values = [orjson.loads(answer) for answer in answers]
+    values = [exact_json.loads(answer) for answer in answers]
     choices = [_find_choice(value) | {"index": index} for index, value in enumerate(values)]
     merged = values[0] | {"choices": choices}
     if usages := [value["usage"] for value in values if isinstance(value.get("usage"), dict)]:
         merged["usage"] = _add_counts(usages)
-    return orjson.dumps(merged)
+    return exact_json.dumps(merged)
 
 
 def _find_choice(answer: Json) -> Json:
@@ -114,7 +114,7 @@ class ChoiceMerger:
 
 
 def _build_event(value: Json) -> bytes:
-    return b"data: " + orjson.dumps(value) + b"\n\n"
+    return b"data: " + exact_json.dumps(value) + b"\n\n"
 
 
 class MergedStream(ChatPassthrough):

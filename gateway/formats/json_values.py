@@ -4,15 +4,21 @@ from typing import Any
 
 import orjson
 
+from gateway.domain import exact_json
+
 Body = dict[str, Any]
 
 
-def loads_or_none(raw: bytes) -> Any:
-    """Parse JSON; return None if it is invalid."""
+def loads_or_none(raw: bytes, *, exact: bool = False) -> Any:
+    """Parse JSON; return None if it is invalid. ``exact``: with all digits of its numbers."""
     try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return None
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        try:
+            return exact_json.load_refused(raw, error)
+        except orjson.JSONDecodeError:
+            return None
+    return exact_json.load_exactly(raw, value) if exact else value
 
 
 def as_object(value: object) -> Body:

@@ -6,8 +6,7 @@ The estimate is made when it is needed, because most providers report counts.
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
-
+from gateway.domain import exact_json
 from gateway.domain.audio import count_heard_tokens
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_text
@@ -46,7 +45,7 @@ def estimate_prompt(call: InferenceRequest) -> int:
         if value:
             tokens += sum(_find_texts(name, value, texts))
     schemas = (call.body.get(name) for name in _SCHEMAS)
-    texts += [orjson.dumps(schema).decode() for schema in schemas if schema and not isinstance(schema, str)]
+    texts += [exact_json.dumps(schema).decode() for schema in schemas if schema and not isinstance(schema, str)]
     prompt = tokens + estimate_text("\n".join(texts))
     if call.operation == "rerank":  # the query is read again with every document
         again = max(len(call.body.get("documents") or ()) - 1, 0)
@@ -69,7 +68,7 @@ def _find_texts(name: str, value: Any, texts: list[str]) -> Iterator[int]:
             elif name not in _NO_TEXT:
                 texts.append(value)
         elif isinstance(value, dict) and name in _CALL_DATA:
-            texts.append(orjson.dumps(value).decode())
+            texts.append(exact_json.dumps(value).decode())
         elif isinstance(value, dict):
             image = image or name in _IMAGES or str(value.get("type")) in _IMAGES or _is_image(value.get("mimeType"))
             rest.extend((key, item, image) for key, item in value.items())

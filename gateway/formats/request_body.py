@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import orjson
 
+from gateway.domain import exact_json
 from gateway.domain.upload import Content, FilePiece, Upload
 from gateway.errors import InvalidRequest
 
@@ -73,7 +74,7 @@ def build_payload(body: Payload, mark: str) -> tuple[bytes | Content, str]:
         return Content(tuple(_join(_build_form(body, boundary)))), f"multipart/form-data; boundary={boundary}"
     try:
         return orjson.dumps(body), JSON
-    except orjson.JSONEncodeError:  # it contains files, or cannot be written at all
+    except orjson.JSONEncodeError:  # it contains files or long numbers, or cannot be written at all
         return _build_around_files(body), JSON
 
 
@@ -82,7 +83,7 @@ def _build_around_files(body: Body) -> Content:
 
     def leave_placeholder(value: object) -> orjson.Fragment:
         if not isinstance(value, Inline):
-            raise TypeError
+            return exact_json.write_number(value)
         files.append(value.upload)
         return orjson.Fragment(orjson.dumps(value.before)[:-1] + _PLACEHOLDER + b'"')
 
@@ -141,7 +142,7 @@ def _join(pieces: Iterator[bytes | FilePiece]) -> Iterator[bytes | FilePiece]:
 def _write_text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    return value if isinstance(value, str) else exact_json.dumps(value).decode()
 
 
 def _quote(name: str) -> str:

@@ -9,8 +9,7 @@ classes of vLLM's server. Each reports its tokens in a different place. Voyage's
 from collections.abc import Iterable
 from typing import Any
 
-import orjson
-
+from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_TOKENS, Usage, parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
@@ -104,7 +103,7 @@ def parse_data_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ())
         value["results"] = value.pop("data", None)
     usage = _parse_usage(value, call)
     value.pop("object", None)  # "list", which the common format's answer is not
-    return orjson.dumps(value), usage
+    return exact_json.dumps(value), usage
 
 
 def _parse_usage(value: Body, call: InferenceRequest) -> Usage:

@@ -7,10 +7,11 @@ keys and cannot write what is nested 254 deep. Both are rejected here, by counti
 import re
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
+from gateway.domain import exact_json
 from gateway.errors import InvalidRequest
 
 MAX_DEPTH = 128
@@ -34,8 +35,11 @@ _PIECE_BYTES = 1024 * 1024
 _NO_BACKSLASH = re.compile(rb"[^\\]")
 
 
-def parse_json_object(raw: bytes) -> dict[str, Any]:
-    """Parse a JSON object. Raises ``InvalidRequest`` with the reason and the place."""
+def parse_json_object(raw: bytes, *, exact: bool = False) -> dict[str, Any]:
+    """Parse a JSON object. Raises ``InvalidRequest`` with the reason and the place.
+
+    ``exact``: with all digits of its numbers, see ``domain/exact_json.py``.
+    """
     if not raw:
         raise InvalidRequest("The request body is empty; a JSON object is expected")
     if len(raw) > MAX_ESCAPES and raw.count(b"\\") > MAX_ESCAPES:
@@ -52,10 +56,13 @@ def parse_json_object(raw: bytes) -> dict[str, Any]:
         raise InvalidRequest("The request body must be a JSON object")
     if containers > MAX_DEPTH:
         _check_depth(value)
-    # A body that serializes to the same bytes, as most do, has no duplicate key.
-    if len(raw) <= MAX_DUPLICATE_CHECK_BYTES and (written := orjson.dumps(value)) != raw:
+    written = orjson.dumps(value) if len(raw) <= MAX_DUPLICATE_CHECK_BYTES else b""
+    # A body that serializes to the same bytes, as most do, has lost no digit and has no duplicate key.
+    if written == raw:
+        return value
+    if written:
         _check_duplicates(raw, written)
-    return value
+    return cast(dict[str, Any], exact_json.load_exactly(raw, value)) if exact else value
 
 
 def _check_counts(raw: bytes) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from gateway.domain import exact_json
 from gateway.errors import ProviderError
 from gateway.formats.json_values import as_object, list_objects, loads_or_none
 from gateway.formats.openai.errors import (
@@ -166,7 +167,7 @@ def _add_raw(error: dict[str, Any]) -> bytes | None:
     if not isinstance(behind, str) or not behind:
         return None
     words = parse_words(loads_or_none(behind.encode(errors="replace"))) or behind
-    return orjson.dumps({"error": error | {"message": f"{error['message']}: {words}"}})
+    return exact_json.dumps({"error": error | {"message": f"{error['message']}: {words}"}})
 
 
 def _wrap_text(raw: bytes, status: int) -> bytes | None:

@@ -149,7 +149,7 @@ class StreamRelay:
         if pumped is PumpResult.ENDED:
             self._held.append(self._transform.finish())
             pumped = PumpResult.PAUSED
-        if self._transform.empty:
+        if self._transform.closed and self._transform.empty:
             raise ProviderBadResponse("The provider's stream has no answer")
         self._record_first(self._held)
         return pumped

@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-import orjson
-
+from gateway.domain import exact_json
 from gateway.domain.kept_response import KeptResponse
 from gateway.errors import NotFound
 
@@ -25,7 +24,7 @@ def find_responses(items: object) -> frozenset[str]:
 
 def replace_references(items: list[Any], kept: Iterable[KeptResponse]) -> list[Any]:
     """Return the items with kept ones in place of references. Raises ``NotFound`` naming a reference to no item."""
-    known = {item["id"]: item for response in kept for item in orjson.loads(response.body)["output"]}
+    known = {item["id"]: item for response in kept for item in exact_json.loads(response.body)["output"]}
     replaced = []
     for at, item in enumerate(items):
         item_id = _read_reference(item)

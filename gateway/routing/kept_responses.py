@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-import orjson
 import structlog
 
+from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.kept_response import KeptResponse
 from gateway.domain.response_owner import LONGEST_ID
@@ -139,8 +139,8 @@ def make_missing(response_id: str, param: str | None = None) -> NotFound:
 
 
 def _extend(call: InferenceRequest, before: KeptResponse) -> InferenceRequest:
-    output = orjson.loads(before.body)["output"]
-    items = [*orjson.loads(before.items), *output, *_list_items(call.body.get("input"))]
+    output = exact_json.loads(before.body)["output"]
+    items = [*exact_json.loads(before.items), *output, *_list_items(call.body.get("input"))]
     body = {name: value for name, value in call.body.items() if name != "previous_response_id"} | {"input": items}
     longer = attrs.evolve(parse_responses_call(body), continues=before.id)
     if longer.max_prompt_tokens > MAX_BYTES:
@@ -157,7 +157,7 @@ def _inline(call: InferenceRequest, kept: list[KeptResponse]) -> InferenceReques
 
 
 def _write_items(call: InferenceRequest) -> bytes:
-    return orjson.dumps(_list_items(call.body.get("input")))
+    return exact_json.dumps(_list_items(call.body.get("input")))
 
 
 def _list_items(value: object) -> list[Body]:

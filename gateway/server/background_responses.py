@@ -14,6 +14,7 @@ import structlog
 from aiohttp import web
 
 from gateway.billing.request_record import find_outcome
+from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import ID_PREFIX
@@ -51,8 +52,8 @@ async def forward_response(request: web.Request) -> web.StreamResponse:
     if call.stream or call.keep is None:
         name = "stream" if call.stream else "store"
         raise InvalidRequest(
-            f"'background' with '{name}: {orjson.dumps(call.body.get(name)).decode()}' only works with a channel that "
-            "speaks the Responses API",
+            f"'background' with '{name}: {exact_json.dumps(call.body.get(name)).decode()}' only works with a channel "
+            "that speaks the Responses API",
             param="background",
         )
     return LargeResponse(request, _start(request.app[SERVICES], active, call), _JSON)

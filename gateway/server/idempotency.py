@@ -8,6 +8,7 @@ import attrs
 import orjson
 from aiohttp import web
 
+from gateway.domain import exact_json
 from gateway.domain.idempotency import MAX_KEY_CHARS, IdempotencyRecord
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.upload import Upload
@@ -67,7 +68,7 @@ class IdempotencyKey:
 
     def _sum_up_body(self, body: dict[str, Any]) -> str:
         try:
-            return self._sum_up(orjson.dumps(body, option=orjson.OPT_SORT_KEYS))
+            return self._sum_up(orjson.dumps(body, default=exact_json.write_number, option=orjson.OPT_SORT_KEYS))
         except orjson.JSONEncodeError:
             raise InvalidRequest("The request body is nested too deeply") from None
 

@@ -28,13 +28,16 @@ _SHOWN_TYPE = 64
 _BROKEN = (web.RequestPayloadError, HttpProcessingError)
 
 
-async def read_json(request: web.Request) -> dict[str, Any]:
-    """Read and parse the JSON object of a request. Raises a ``GatewayError`` if it is not valid."""
-    return (await read_sized_json(request, request.client_max_size))[0]
+async def read_json(request: web.Request, *, exact: bool = False) -> dict[str, Any]:
+    """Read and parse the JSON object of a request. Raises a ``GatewayError`` if it is not valid.
+
+    ``exact``: with all digits of its numbers, see ``domain/exact_json.py``.
+    """
+    return (await read_sized_json(request, request.client_max_size, exact=exact))[0]
 
 
 async def read_sized_json(
-    request: web.Request, limit: int, mention: bytes = b"\x00"
+    request: web.Request, limit: int, mention: bytes = b"\x00", *, exact: bool = True
 ) -> tuple[dict[str, Any], int, bool]:
     """Return the JSON object of a body of at most ``limit`` bytes, its size, and whether it contains ``mention``."""
     encoding = _check_type(request)
@@ -44,13 +47,13 @@ async def read_sized_json(
     if encoding in _COMPRESSED:
         body = await _unpack(bytes(body), encoding, limit)
     if len(body) <= MAX_ON_LOOP:
-        return parse_json_object(bytes(body)), len(body), mention in body
-    found, mentions = await work_aside(_read_large, body, mention)
+        return parse_json_object(bytes(body), exact=exact), len(body), mention in body
+    found, mentions = await work_aside(_read_large, body, mention, exact)
     return found, len(body), mentions
 
 
-def _read_large(body: bytes | bytearray, mention: bytes) -> tuple[dict[str, Any], bool]:
-    return parse_json_object(bytes(body)), mention in body
+def _read_large(body: bytes | bytearray, mention: bytes, exact: bool) -> tuple[dict[str, Any], bool]:
+    return parse_json_object(bytes(body), exact=exact), mention in body
 
 
 def read_arrived_json(request: web.Request, mention: bytes) -> tuple[dict[str, Any], bool] | None:
@@ -68,7 +71,7 @@ def read_arrived_json(request: web.Request, mention: bytes) -> tuple[dict[str, A
         raise _make_broken() from None
     if len(body) > request.client_max_size:
         raise _make_too_large(request.client_max_size)
-    return parse_json_object(body), mention in body
+    return parse_json_object(body, exact=True), mention in body
 
 
 def _check_type(request: web.Request) -> str:

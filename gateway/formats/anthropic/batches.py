@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import orjson
 
+from gateway.domain import exact_json
 from gateway.domain.account_spec import build_time
 from gateway.domain.batch import MAX_LINES, MESSAGES_ENDPOINT, Batch, BatchTally, LineResult
 from gateway.errors import InvalidRequest
@@ -71,7 +72,7 @@ def build_lines(requests: Sequence[dict[str, Any]], headers: Mapping[str, str] =
     lines = (
         {"custom_id": name, "method": "POST", "url": MESSAGES_ENDPOINT, **more, "body": body} for name, body in shown
     )
-    return b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
+    return b"".join(exact_json.dumps(line) + b"\n" for line in lines)
 
 
 def build_answer_line(_batch_id: str, _number: int, custom_id: str, _request_id: str, body: bytes) -> LineResult:
@@ -99,7 +100,7 @@ def _count(kind: object) -> BatchTally:
 
 
 def _build_line(custom_id: str, result: Body, tally: BatchTally) -> LineResult:
-    line = orjson.dumps({"custom_id": custom_id, "result": result}, option=orjson.OPT_APPEND_NEWLINE)
+    line = exact_json.dumps({"custom_id": custom_id, "result": result}) + b"\n"
     return LineResult(line, tally, in_output=True)
 
 

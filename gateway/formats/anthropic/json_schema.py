@@ -7,8 +7,7 @@ is moved into the description, where the model reads it.
 
 from typing import Any
 
-import orjson
-
+from gateway.domain import exact_json
 from gateway.formats.chat import Json
 
 _SCHEMAS = frozenset({"properties", "$defs", "definitions"})
@@ -37,7 +36,7 @@ def narrow_schema(schema: Json) -> dict[str, Any]:
     if schema.get("type") == "object" or "properties" in schema:
         narrowed["additionalProperties"] = False
     if dropped:
-        limits = orjson.dumps(dropped).decode()
+        limits = exact_json.dumps(dropped).decode()
         described = narrowed.get("description")
         narrowed["description"] = f"{described}\n\n{limits}" if isinstance(described, str) and described else limits
     return narrowed

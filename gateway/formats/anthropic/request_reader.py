@@ -10,8 +10,7 @@ only matter if Claude declines). ``tests/formats/test_request_fields.py`` has al
 
 from typing import Any, cast, get_args
 
-import orjson
-
+from gateway.domain import exact_json
 from gateway.domain.usage import parse_count
 from gateway.errors import InvalidRequest
 from gateway.formats import chat
@@ -192,7 +191,7 @@ def _parse_tool_use(block: Body, where: str) -> chat.ToolCallPart:
     return chat.ToolCallPart(
         id=_get_text(block, "id", where),
         name=_get_text(block, "name", where),
-        arguments=orjson.dumps(arguments).decode(),
+        arguments=exact_json.dumps(arguments).decode(),
         cache=_find_cache(block),
     )
 

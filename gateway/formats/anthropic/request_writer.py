@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any
 
-import orjson
-
+from gateway.domain import exact_json
 from gateway.errors import InvalidRequest
 from gateway.formats import chat
 from gateway.formats.anthropic.json_schema import narrow_schema
@@ -210,8 +209,8 @@ def _build_arguments(arguments: str) -> chat.Json:
     if not arguments.strip():
         return {}
     try:
-        value = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
+        value = exact_json.load_arguments(arguments)
+    except ValueError:
         return {"arguments": arguments}
     return value if isinstance(value, dict) and _is_flat(value) else {"arguments": arguments}
 
@@ -309,7 +308,7 @@ def _supports_format(form: chat.ResponseFormat, features: ClaudeFeatures) -> boo
 def _describe(form: chat.ResponseFormat) -> str:
     if form.schema is None:
         return _JSON_ONLY
-    return f"{_JSON_ONLY} It must satisfy this JSON schema: {orjson.dumps(form.schema).decode()}"
+    return f"{_JSON_ONLY} It must satisfy this JSON schema: {exact_json.dumps(form.schema).decode()}"
 
 
 def _build_format(form: chat.ResponseFormat | None, features: ClaudeFeatures, thinking: Body) -> Body:

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import Usage, parse_count
@@ -171,7 +172,7 @@ def parse_arguments(block: Json) -> str:
     """Return the input of a ``tool_use`` block as JSON text, ``{}`` if it has none. Raises ``ProviderBadResponse``."""
     value = block.get("input")
     try:
-        return orjson.dumps(value if isinstance(value, dict) else {}).decode()
+        return exact_json.dumps(value if isinstance(value, dict) else {}).decode()
     except orjson.JSONEncodeError:  # nested deeper than we can write
         raise ProviderBadResponse("The provider's answer calls a tool with arguments that cannot be read") from None
 
@@ -222,7 +223,7 @@ def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list
 
 def parse_passed_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """Return the usage of a whole message that is sent on unchanged. Raises ``ProviderBadResponse``."""
-    return parse_message_usage(parse_message(raw, secrets), call)
+    return parse_message_usage(parse_message(raw, secrets, exact=False), call)
 
 
 def parse_message_usage(value: Mapping[str, Any], call: InferenceRequest) -> Usage:
@@ -249,9 +250,9 @@ def extract_text(part: object) -> str:
         return text
 
 
-def parse_message(raw: bytes, secrets: Secrets) -> dict[str, Any]:
-    """Parse a whole message, whose content is a list. Raises ``ProviderBadResponse`` for anything else."""
-    value = parse_answer_object(raw, secrets)
+def parse_message(raw: bytes, secrets: Secrets, *, exact: bool = True) -> dict[str, Any]:
+    """Parse a whole message, whose content is a list; ``exact``: with all digits. Raises ``ProviderBadResponse``."""
+    value = parse_answer_object(raw, secrets, exact=exact)
     if value.get("type") == "error":
         raise ProviderBadResponse(f"The provider reported an error: {NO_REASON}")
     if not isinstance(value.get("content"), list):
@@ -317,7 +318,7 @@ def build_answer(events: Iterable[Event], *, model: str, message_id: str) -> byt
     usage = build_usage(used.usage) | build_cache_creation(used.usage) | build_reasoning(used)
     message = build_message(build_id(original_id, message_id), model, usage)
     message["content"] = [_build_block(block) for block in builder.blocks]
-    return orjson.dumps(message | build_finish(finished, called=builder.called))
+    return exact_json.dumps(message | build_finish(finished, called=builder.called))
 
 
 def _build_block(block: Block) -> dict[str, Any]:
@@ -340,7 +341,7 @@ def _build_input(arguments: str) -> dict[str, Any]:
     if not arguments:
         return {}
     try:
-        value = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
+        value = exact_json.load_arguments(arguments)
+    except ValueError:
         value = None
     return value if isinstance(value, dict) else {"INVALID_JSON": arguments}

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import orjson
 
+from gateway.domain import exact_json
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats import sse
@@ -62,15 +63,24 @@ def parse_event(event: bytes, payload: bytes) -> tuple[str, object]:
     """
     try:
         value = orjson.loads(payload)
-    except orjson.JSONDecodeError:
-        value = None
+    except orjson.JSONDecodeError as error:
+        value = _load_refused(payload, error)
     kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "content_block_start":  # it may have a whole tool input
+        value = exact_json.load_exactly(payload, value)
     if isinstance(kind, str):
         return kind, value
     if isinstance(value, dict) and value.get("error"):
         return "error", value
     names = _NAME.findall(event)  # by the standard the last one counts
     return (names[-1].decode(errors="replace") if names else ""), value
+
+
+def _load_refused(payload: bytes, error: orjson.JSONDecodeError) -> object:
+    try:
+        return exact_json.load_refused(payload, error)
+    except orjson.JSONDecodeError:
+        return None
 
 
 def parse_error_event(value: object, secrets: Secrets) -> ProviderError:
@@ -271,7 +281,7 @@ def _index(value: Json) -> int:
 
 def build_event(kind: str, body: dict[str, Any]) -> bytes:
     """Build one event. The client libraries use its name, which equals its type."""
-    return b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **body}))
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), exact_json.dumps({"type": kind, **body}))
 
 
 class MessagesStreamSerializer:

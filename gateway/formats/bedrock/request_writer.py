@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 import orjson
 
+from gateway.domain import exact_json
 from gateway.errors import InvalidRequest
 from gateway.formats import chat
 from gateway.formats.anthropic.model_features import parse_claude_features
@@ -142,7 +143,7 @@ def _build_format(request: chat.ChatRequest, message: Body) -> Body:
     if not form:
         return {}
     try:
-        schema: dict[str, Any] = {"schema": orjson.dumps(form.get("schema")).decode()}
+        schema: dict[str, Any] = {"schema": exact_json.dumps(form.get("schema")).decode()}
     except orjson.JSONEncodeError:
         raise InvalidRequest("The schema is nested too deeply to be passed on", param="response_format") from None
     if request.format is not None and request.format.name:

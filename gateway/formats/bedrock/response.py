@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from gateway.domain import exact_json
 from gateway.domain.usage import Usage, parse_count
 from gateway.errors import ProviderBadResponse
 from gateway.formats.chat import (
@@ -96,7 +97,7 @@ def parse_image(block: Json) -> list[Event]:
 
 def parse_answer(raw: bytes, naming_id: str, model: str, secrets: Secrets = ()) -> list[Event]:
     """Parse an unstreamed answer into events, up to ``StreamEnd``. Raises ``ProviderBadResponse``."""
-    value = parse_answer_object(raw, secrets)
+    value = parse_answer_object(raw, secrets, exact=True)
     content = as_object(as_object(value.get("output")).get("message")).get("content")
     if not isinstance(content, list):
         raise ProviderBadResponse("The provider's answer has no content")
@@ -136,6 +137,6 @@ def _parse_block(block: Json) -> list[Event]:
 def _write_arguments(value: Any) -> str:
     """Return the input of a tool call as JSON text, ``{}`` if it has none. Raises ``ProviderBadResponse``."""
     try:
-        return orjson.dumps(value if isinstance(value, dict) else {}).decode()
+        return exact_json.dumps(value if isinstance(value, dict) else {}).decode()
     except orjson.JSONEncodeError:  # nested deeper than we can write
         raise ProviderBadResponse("The provider's answer calls a tool with arguments that cannot be read") from None

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import orjson
 
+from gateway.domain import exact_json
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats.bedrock.event_stream import EventMessage, EventStreamSplitter
 from gateway.formats.bedrock.response import parse_finish, parse_image, parse_tool, parse_usage
@@ -123,7 +124,7 @@ class ConverseStreamParser:
         if kind != "event":
             raise self._parse_fault(kind, message)
         try:
-            value = orjson.loads(message.payload or b"{}")
+            value = exact_json.loads(message.payload or b"{}")
         except orjson.JSONDecodeError:
             raise ProviderBadResponse("The provider sent an event that is not JSON") from None
         if not isinstance(value, dict):

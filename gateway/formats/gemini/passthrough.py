@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
-import orjson
 
+from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import Usage
@@ -171,7 +171,7 @@ def _list_texts(answer: Mapping[str, Any]) -> Iterator[str]:
         for part in list_objects(as_object(candidate.get("content")).get("parts")):
             yield as_text(part.get("text"))
             if part.get("functionCall"):
-                yield orjson.dumps(part["functionCall"]).decode()
+                yield exact_json.dumps(part["functionCall"]).decode()
 
 
 def _parse_usage(answer: Mapping[str, Any]) -> Usage | None:
@@ -194,13 +194,13 @@ def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tu
 
     Returns the usage too. Raises ``ProviderBadResponse``.
     """
-    value = loads_or_none(raw)
+    value = loads_or_none(raw, exact=True)
     chunks = [_check_answer(chunk, secrets) for chunk in (value if isinstance(value, list) and value else [value])]
     usage = _parse_answer_usage(chunks[-1], call)
     for candidate in list_objects(chunks[-1].get("candidates")):
         if as_text(candidate.get("finishReason")) in _UNSPECIFIED:
             candidate["finishReason"] = "STOP"
-    return b"".join(b"data: %b\n\n" % orjson.dumps(chunk) for chunk in chunks), usage
+    return b"".join(b"data: %b\n\n" % exact_json.dumps(chunk) for chunk in chunks), usage
 
 
 def _check_answer(value: object, secrets: Secrets) -> dict[str, Any]:

@@ -8,8 +8,8 @@ by name; options that only tune the answer (``safetySettings``, ``mediaResolutio
 from typing import Any, cast
 
 import attrs
-import orjson
 
+from gateway.domain import exact_json
 from gateway.domain.inference_request import GENERATION_CONFIG as CONFIG
 from gateway.errors import InvalidRequest
 from gateway.formats import chat
@@ -191,7 +191,7 @@ def _parse_model(parts: list[Body], where: str, calls: _Calls) -> list[chat.Part
             raise InvalidRequest(f"'{here}': a function's response belongs to the role 'user'", param=here)
         if kind == "functionCall":
             call = part[kind]
-            arguments = orjson.dumps(call.get("args") or {}).decode()
+            arguments = exact_json.dumps(call.get("args") or {}).decode()
             written.append(chat.ToolCallPart(calls.add(call), call["name"], arguments, own))
         else:
             written.append(_parse_content(part, kind, here))
@@ -258,7 +258,7 @@ def _parse_result(response: Body, where: str, calls: _Calls) -> chat.ToolResultP
     value: Body = response.get("response") or {}
     failed = value.keys() == {"error"}
     inside = next(iter(value.values())) if len(value) == 1 and (failed or value.keys() <= _RESULTS) else value
-    text = inside if isinstance(inside, str) else orjson.dumps(inside).decode()
+    text = inside if isinstance(inside, str) else exact_json.dumps(inside).decode()
     media = [
         _parse_inline(check_object(check_object(part, f"{where}.parts[{index}]").get("inlineData"), where))
         for index, part in enumerate(response.get("parts") or ())

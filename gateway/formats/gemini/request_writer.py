@@ -178,7 +178,7 @@ def _parse_arguments(call: chat.ToolCallPart) -> Json:
     if not call.arguments.strip():
         return {}
     try:
-        return parse_json_object(call.arguments.encode())
+        return parse_json_object(call.arguments.encode(), exact=True)
     except (InvalidRequest, UnicodeEncodeError):
         message = f"The arguments of the call {call.id!r} of {call.name!r} are not a JSON object"
         raise InvalidRequest(message, param="messages") from None

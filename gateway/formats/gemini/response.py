@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 import orjson
 
+from gateway.domain import exact_json
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats import sse
 from gateway.formats.chat import (
@@ -55,6 +56,7 @@ _UNSPECIFIED = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECI
 _USUAL = frozenset({"candidates", "usageMetadata", "modelVersion", "responseId", "createTime"})
 _PLACED = frozenset({"content", "index"})
 """Fields of a chunk and of its candidate that say nothing besides a text, its place and the usage so far."""
+_CALL = b'"functionCall"'
 _CUT = "The provider's stream ended before it was complete"
 
 
@@ -117,11 +119,12 @@ class GenerateContentParser:
         if payload:
             try:
                 value = orjson.loads(payload)
-            except orjson.JSONDecodeError:
-                message = _CUT if last else "The provider's stream has an event that is not JSON"
-                raise ProviderBadResponse(message, phase="stream") from None
+            except orjson.JSONDecodeError as error:
+                value = _load_refused(payload, error, last=last)
             text = self._answer.read_text(value)
-            return self._answer.read(value) if text is None else (text,)
+            if text is not None:
+                return (text,)
+            return self._answer.read(exact_json.load_exactly(payload, value) if _CALL in payload else value)
         self._splitter.noise += len(event)
         return () if payload is not None else self._parse_bare(event.strip(), last=last)
 
@@ -130,7 +133,7 @@ class GenerateContentParser:
         if not text.startswith((b"{", b"[")):
             return
         try:
-            value = orjson.loads(text)
+            value = exact_json.loads(text)
         except orjson.JSONDecodeError:
             if last:
                 raise ProviderBadResponse(_CUT, phase="stream") from None
@@ -139,13 +142,21 @@ class GenerateContentParser:
             yield from self._answer.read(value)
 
 
+def _load_refused(payload: bytes, error: orjson.JSONDecodeError, *, last: bool) -> Any:
+    try:
+        return exact_json.load_refused(payload, error)
+    except orjson.JSONDecodeError:
+        message = _CUT if last else "The provider's stream has an event that is not JSON"
+        raise ProviderBadResponse(message, phase="stream") from None
+
+
 def parse_answer(raw: bytes, *, answer_id: str, model: str, secrets: Secrets = ()) -> list[Event]:
     """Parse an unstreamed answer into events, up to ``StreamEnd``.
 
     Raises ``ProviderRejected`` if the prompt was blocked, ``ProviderBadResponse`` if it is no valid answer.
     """
     try:
-        value = orjson.loads(raw)
+        value = exact_json.loads(raw)
     except orjson.JSONDecodeError:
         raise ProviderBadResponse("The provider's answer is not JSON") from None
     answer = _Answer(answer_id, model, secrets, "answer")
@@ -331,7 +342,7 @@ class _Answer:
 
     def _build_arguments(self, args: object) -> str:
         try:
-            return orjson.dumps({} if args is None else self._object(args)).decode()
+            return exact_json.dumps({} if args is None else self._object(args)).decode()
         except orjson.JSONEncodeError:
             raise self._fault("The provider's answer has a tool call that is nested too deeply") from None
 

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import orjson
 
+from gateway.domain import exact_json
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats.chat import (
@@ -90,8 +91,8 @@ def _build_call(call: _Call) -> Json | None:
     """Return the part of a function call; None if its arguments are no JSON object."""
     text = "".join(call.arguments)
     try:
-        arguments = orjson.loads(text) if text.strip() else {}
-    except orjson.JSONDecodeError:
+        arguments = exact_json.load_arguments(text) if text.strip() else {}
+    except ValueError:
         return None
     if not isinstance(arguments, dict):
         return None
@@ -201,7 +202,7 @@ class GenerateContentSerializer:
         return self._build_chunk(candidates, more)
 
     def _build_chunk(self, candidates: list[Json], more: Json | None = None) -> bytes:
-        return b"data: %b\n\n" % orjson.dumps({"candidates": candidates, **(more or {}), **self._identity})
+        return b"data: %b\n\n" % exact_json.dumps({"candidates": candidates, **(more or {}), **self._identity})
 
 
 def _build_candidate(parts: list[Json], index: int) -> Json:
@@ -246,7 +247,7 @@ def build_answer(events: Iterable[Event], *, model: str, answer_id: str) -> byte
     answer: Json = {"candidates": written}
     if used is not None:
         answer["usageMetadata"] = build_usage_metadata(used.usage, used.reasoning_tokens)
-    return orjson.dumps({**answer, "modelVersion": model, "responseId": answer_id})
+    return exact_json.dumps({**answer, "modelVersion": model, "responseId": answer_id})
 
 
 def _append(parts: list[Json], part: Json) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import orjson
 
+from gateway.domain import exact_json
 from gateway.domain.batch import (
     ENDPOINTS,
     MESSAGES_ENDPOINT,
@@ -88,7 +89,7 @@ def _parse_metadata(value: object) -> dict[str, str] | None:
 def parse_line(raw: bytes, endpoint: str) -> BatchLine:
     """Parse one line of the input of a batch for ``endpoint``. Raises ``LineError``."""
     try:
-        line = parse_json_object(raw)
+        line = parse_json_object(raw, exact=True)
     except InvalidRequest:
         raise LineError("invalid_json_line", "This line is not parseable as a JSON object.") from None
     custom_id, body = line.get("custom_id"), line.get("body")
@@ -145,7 +146,7 @@ def build_unsent_line(batch_id: str, number: int, custom_id: str, code: str, mes
 
 def _build_line(batch_id: str, number: int, custom_id: str, response: Any, error: Any) -> bytes:
     made = f"batch_req_{find_digits(batch_id)}{number:06d}"
-    return orjson.dumps({"id": made, "custom_id": custom_id, "response": response, "error": error}) + b"\n"
+    return exact_json.dumps({"id": made, "custom_id": custom_id, "response": response, "error": error}) + b"\n"
 
 
 def parse_result(raw: bytes) -> tuple[str, BatchTally] | None:

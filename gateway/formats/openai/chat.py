@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import orjson
 
+from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import MAX_TOKENS, Usage, parse_usage
@@ -301,9 +302,14 @@ def parse_chat_answer(value: Mapping[str, Any], call: InferenceRequest) -> Usage
     return Usage(estimate_prompt(call), estimate_text(text), 0, "estimate")
 
 
-def parse_answer_object(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
-    """Parse a provider's JSON answer with status 200. Raises ``ProviderBadResponse`` for an error, or no object."""
+def parse_answer_object(raw: bytes, secrets: Secrets = (), *, exact: bool = False) -> dict[str, Any]:
+    """Parse a provider's JSON answer with status 200, ``exact``: with all digits of its numbers.
+
+    Raises ``ProviderError`` for an error, and ``ProviderBadResponse`` for what is no object.
+    """
     value = parse_any_object(raw)
+    if exact:
+        value = exact_json.load_exactly(raw, value)
     error = parse_error_value(value, secrets) if value.get("error") else None
     if error is not None:
         raise build_reported(error, "answer")
@@ -312,12 +318,19 @@ def parse_answer_object(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
     return value
 
 
+def _load_refused(raw: bytes, error: orjson.JSONDecodeError) -> Any:
+    try:
+        return exact_json.load_refused(raw, error)
+    except orjson.JSONDecodeError:
+        raise ProviderBadResponse("The provider's answer is not JSON") from None
+
+
 def parse_any_object(raw: bytes) -> dict[str, Any]:
     """Parse a provider's JSON object, with or without an error. Raises ``ProviderBadResponse``."""
     try:
         value = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        raise ProviderBadResponse("The provider's answer is not JSON") from None
+    except orjson.JSONDecodeError as error:
+        value = _load_refused(raw, error)
     if not isinstance(value, dict):
         raise ProviderBadResponse("The provider's answer is not a JSON object")
     return value

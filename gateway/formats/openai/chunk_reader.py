@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from gateway.domain import exact_json
 from gateway.domain.usage import parse_count, parse_usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats.chat import (
@@ -339,6 +340,6 @@ def _parse_arguments(value: object) -> str:
     if not isinstance(value, dict):
         return ""
     try:
-        return orjson.dumps(value).decode()
+        return exact_json.dumps(value).decode()
     except orjson.JSONEncodeError:  # nested too deeply to be serialized
         return ""

@@ -6,8 +6,7 @@ Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionResponse``, ``CreateCha
 
 from typing import Any
 
-import orjson
-
+from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
@@ -24,7 +23,7 @@ def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tu
     Each choice becomes one chunk with all its content and one with its finish reason; the usage frame follows if the
     client requested it. Raises ``ProviderBadResponse``.
     """
-    value = parse_answer_object(raw, secrets)
+    value = parse_answer_object(raw, secrets, exact=True)
     used = parse_chat_answer(value, call)
     head = {name: field for name, field in value.items() if name not in _OUTER}
     if call.operation == "chat":
@@ -34,7 +33,7 @@ def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tu
         frames = [frame | {"usage": None} for frame in frames]
         if isinstance(value.get("usage"), dict):
             frames.append(head | {"choices": [], "usage": value["usage"]})
-    return b"".join(b"data: " + orjson.dumps(frame) + b"\n\n" for frame in frames) + DONE_EVENT, used
+    return b"".join(b"data: " + exact_json.dumps(frame) + b"\n\n" for frame in frames) + DONE_EVENT, used
 
 
 def _list_parts(choices: list[Any], *, chat: bool) -> list[dict[str, Any]]:

@@ -10,8 +10,7 @@ import math
 import sys
 from typing import Any
 
-import orjson
-
+from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import CHARS_PER_TOKEN, Usage, parse_usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
@@ -102,7 +101,7 @@ def parse_embeddings_answer(raw: bytes, call: InferenceRequest, secrets: Secrets
         return raw, usage
     for item in items:
         item["embedding"] = _convert(item.get("embedding"), call.encoding)
-    return orjson.dumps(value), usage
+    return exact_json.dumps(value), usage
 
 
 def _parse_usage(reported: object, call: InferenceRequest) -> Usage:

@@ -112,7 +112,7 @@ def parse_number(body: Body, name: str, low: float, high: float) -> float | None
         return float(value)
     if value is None:
         return None
-    if type(value) not in {int, float}:
+    if not isinstance(value, int | float) or isinstance(value, bool):
         raise InvalidRequest(f"'{name}' must be a number, not {kind_of(value)}", param=name)
     raise InvalidRequest(f"'{name}' must be between {low:g} and {high:g}", param=name)
 

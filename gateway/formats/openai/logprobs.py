@@ -1,10 +1,14 @@
 """Log probabilities in the OpenAI API format: ``ChatCompletionTokenLogprob`` of OpenAI's OpenAPI document."""
 
 from collections.abc import Iterable
+from math import isfinite
 from typing import Any
 
 from gateway.formats.chat import TokenLogprob
 from gateway.formats.json_values import as_object, list_objects
+
+_UNLIKELY = -9999.0
+"""What OpenAI writes for a very unlikely token."""
 
 
 def parse_logprobs(value: object) -> tuple[TokenLogprob, ...]:
@@ -20,6 +24,8 @@ def parse_logprobs(value: object) -> tuple[TokenLogprob, ...]:
 
 def _parse_token(value: dict[str, Any], top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob | None:
     token, logprob = value.get("token"), value.get("logprob")
+    if isinstance(logprob, float) and not isfinite(logprob):  # JSON has no number for it
+        logprob = _UNLIKELY
     return TokenLogprob(token, logprob, top) if isinstance(token, str) and isinstance(logprob, int | float) else None
 
 

@@ -23,7 +23,7 @@ def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list
 
     The ids of tool calls are made of ``answer_id`` if the provider gives none.
     """
-    value = parse_answer_object(raw, secrets)
+    value = parse_answer_object(raw, secrets, exact=True)
     listed = value.get("choices")
     if not isinstance(listed, list) or not listed:
         raise ProviderBadResponse(NO_CHOICES)

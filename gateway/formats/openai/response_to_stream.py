@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import orjson
-
+from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.formats.openai.errors import Secrets
@@ -27,7 +26,8 @@ def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tu
     """
     value = parse_response(raw, secrets)
     events = [
-        b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, "sequence_number": number} | fields))
+        b"event: %b\ndata: %b\n\n"
+        % (kind.encode(), exact_json.dumps({"type": kind, "sequence_number": number} | fields))
         for number, (kind, fields) in enumerate(_list_events(value))
     ]
     return b"".join(events), parse_response_usage(value, call)

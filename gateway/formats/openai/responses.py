@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import orjson
 
+from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import MAX_TOKENS, Usage, estimate_tokens, parse_count, share_prompt
@@ -371,7 +372,7 @@ def _mask_failure(event: bytes, value: dict[str, Any], secrets: Secrets) -> byte
     if error["message"] == message:
         return event
     try:
-        return b"event: response.failed\ndata: " + orjson.dumps(value) + b"\n\n"
+        return b"event: response.failed\ndata: " + exact_json.dumps(value) + b"\n\n"
     except orjson.JSONEncodeError:  # nested too deeply to be serialized
         return b'event: response.failed\ndata: {"type":"response.failed"}\n\n'
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import orjson
 
+from gateway.domain import exact_json
 from gateway.errors import InvalidRequest
 from gateway.formats.openai.fields import Body
 
@@ -43,7 +44,7 @@ def build_echo(body: Body, continues: str = "") -> bytes:
         "tools": [_build_tool(tool) for tool in body.get("tools") or ()],
     }
     try:
-        return orjson.dumps(settings)
+        return exact_json.dumps(settings)
     except orjson.JSONEncodeError:
         raise InvalidRequest("The tools are nested too deeply", param="tools") from None
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from gateway.domain import exact_json
 from gateway.errors import ProviderBadResponse
 from gateway.formats import sse
 from gateway.formats.chat import (
@@ -35,6 +36,7 @@ from gateway.formats.openai.logprobs import build_logprobs
 from gateway.formats.openai.stream_tail import DONE
 
 _ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")
+_ARGUMENTS_KEY = b'"arguments"'
 _LAST = frozenset({StreamEnd, StreamError})
 
 
@@ -93,12 +95,19 @@ class ChatStreamParser:
             return self._end()
         try:
             value = orjson.loads(payload)
-        except orjson.JSONDecodeError:
-            return (fail("The provider sent an event that is not JSON"),)
+        except orjson.JSONDecodeError as error:
+            try:
+                value = exact_json.load_refused(payload, error)
+            except orjson.JSONDecodeError:
+                return (fail("The provider sent an event that is not JSON"),)
         if not piece.startswith(b"data:"):
             return self._chunks.read(value, named_error=_ERROR_NAME.search(piece) is not None)
         event = self._chunks.read_usual(value)
-        return self._chunks.read(value) if event is None else (event,)
+        if event is not None:
+            return (event,)
+        if _ARGUMENTS_KEY in payload:  # some vendors send an object instead of its text
+            value = exact_json.load_exactly(payload, value)
+        return self._chunks.read(value)
 
     def _end(self) -> Iterator[Event]:
         if self._chunks.begun:

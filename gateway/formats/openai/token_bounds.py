@@ -6,8 +6,7 @@ has no such bound: an image or a recording counts as a large one, and what it co
 
 from typing import Any
 
-import orjson
-
+from gateway.domain import exact_json
 from gateway.formats.openai.fields import Body
 
 MAX_RESERVED_OUTPUT = 4_096
@@ -31,4 +30,4 @@ def bound_text(text: str) -> int:
 
 def bound_json(value: Any) -> int:
     """Return the bytes of a value as JSON."""
-    return bound_text(value) if isinstance(value, str) else len(orjson.dumps(value))
+    return bound_text(value) if isinstance(value, str) else len(exact_json.dumps(value))

@@ -32,7 +32,7 @@ def add_message_batch_routes(app: web.Application) -> None:
 async def post_message_batch(request: web.Request) -> web.Response:
     """``POST /v1/messages/batches``: send the requests of a list."""
     headers = parse_anthropic_headers(request.headers)
-    requests = parse_requests(await read_json(request))
+    requests = parse_requests(await read_json(request, exact=True))
     batch = await request.app[SERVICES].batches.create_messages(requests, headers, request[CALLER])
     return _answer(request, batch)
 

@@ -6,9 +6,9 @@ A response that its provider keeps is asked for there; a translated one is kept 
 from typing import Any, Literal
 from urllib.parse import urlencode
 
-import orjson
 from aiohttp import web
 
+from gateway.domain import exact_json
 from gateway.domain.channel import Channel
 from gateway.domain.kept_response import KeptResponse
 from gateway.errors import InvalidRequest
@@ -80,7 +80,7 @@ async def get_input_items(request: web.Request) -> web.Response:
         "last_id": page[-1]["id"] if page else None,
         "has_more": len(items) > len(page),
     }
-    return LargeResponse(request, orjson.dumps(body), _JSON)
+    return LargeResponse(request, exact_json.dumps(body), _JSON)
 
 
 async def delete_response(request: web.Request) -> web.Response:
@@ -92,7 +92,7 @@ async def delete_response(request: web.Request) -> web.Response:
         return LargeResponse(request, raw, _JSON)
     await services.routing.kept_responses.delete(kept)
     body = {"id": kept.id, "object": "response", "deleted": True}
-    return LargeResponse(request, orjson.dumps(body), _JSON)
+    return LargeResponse(request, exact_json.dumps(body), _JSON)
 
 
 async def cancel_response(request: web.Request) -> web.Response:
@@ -128,7 +128,7 @@ def _list_items(kept: KeptResponse) -> list[Item]:
     """Return the input items, each with an id, and a text as the part that it stands for."""
     digits = kept.id.removeprefix("resp_")
     items: list[Item] = []
-    for index, item in enumerate(orjson.loads(kept.items)):
+    for index, item in enumerate(exact_json.loads(kept.items)):
         listed = {"type": "message", "id": f"in_{digits}_{index}", **item}
         if listed["type"] == "message" and isinstance(text := item.get("content"), str):
             kind = "output_text" if item.get("role") == "assistant" else "input_text"

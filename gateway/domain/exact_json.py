@@ -1,0 +1,133 @@
+"""Reads and writes JSON without changing a number, and reads what orjson refuses although it is common.
+
+orjson turns integers of more than 64 bits into floats and ``-0`` into 0. It refuses half a surrogate pair, ``NaN``,
+``Infinity`` and numbers beyond the range of a double. The fast reader is used first, the careful one only where the
+fast one refuses, or where the text has a number that it may change.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Self
+
+import orjson
+
+_DIGITS = bytes(ord("0") if chr(code).isdecimal() and code < 128 else ord(" ") for code in range(256))  # noqa: PLR2004
+_LONG = b"0" * 19
+"""The digits of the smallest number that orjson changes, in a text all of whose digits are made zeros."""
+_SMALLEST, _LARGEST = -(2**63), 2**64 - 1
+"""Integers that orjson keeps."""
+_ESCAPE = re.compile(
+    r"\\(?:(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+
+
+class ExactNumber(float):
+    """A number that orjson would change, with its text; orjson writes it only by ``default``, see ``dumps``."""
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        """Read a number of JSON."""
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    def __reduce__(self) -> tuple[type["ExactNumber"], tuple[str]]:
+        """Copy the text, not the float."""
+        return ExactNumber, (self.text,)
+
+
+def loads(raw: bytes) -> Any:
+    """Parse JSON with all its digits; half a surrogate pair becomes U+FFFD. Raises ``orjson.JSONDecodeError``."""
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        return load_refused(raw, error)
+    return _load(raw) if may_change(raw) else value
+
+
+def load_arguments(text: str) -> Any:
+    """Parse the arguments that a model wrote, as ``loads`` but without ``NaN`` and ``Infinity``.
+
+    Raises ``ValueError``.
+    """
+    raw = text.encode(errors="replace")
+    try:
+        return load_exactly(raw, orjson.loads(raw))
+    except orjson.JSONDecodeError as error:
+        try:
+            return _load(raw, parse_constant=_refuse)
+        except RecursionError:
+            raise error from None
+
+
+def load_refused(raw: bytes, error: orjson.JSONDecodeError) -> Any:
+    """Parse JSON that orjson has refused with ``error``, which is raised if the JSON is invalid."""
+    try:
+        return _load(raw)
+    except (ValueError, RecursionError):
+        raise error from None
+
+
+def load_exactly(raw: bytes, value: Any) -> Any:
+    """Return ``value``, which orjson has read from ``raw``; read again if a number may have changed."""
+    return _load(raw) if may_change(raw) else value
+
+
+def may_change(raw: bytes) -> bool:
+    """Return whether orjson may change a number of ``raw``. Searches at the speed of memory."""
+    return (
+        _LONG in raw.translate(_DIGITS)
+        or b":-0" in raw
+        or b": -0" in raw
+        or b"[-0" in raw
+        or b",-0" in raw
+        or b", -0" in raw
+    )
+
+
+def dumps(value: Any) -> bytes:
+    """Write JSON, an ``ExactNumber`` with its own digits. Raises ``orjson.JSONEncodeError``."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return orjson.dumps(value, default=write_number)
+
+
+def write_number(value: object) -> orjson.Fragment:
+    """Write what orjson does not know; the ``default`` of ``orjson.dumps``. Raises ``TypeError``."""
+    if isinstance(value, ExactNumber):
+        return orjson.Fragment(value.text)
+    raise TypeError
+
+
+def _load(raw: bytes, parse_constant: Callable[[str], Any] | None = None) -> Any:
+    text = raw.decode()
+    if b"\\ud" in raw or b"\\uD" in raw:
+        text = _ESCAPE.sub(_replace_half, text)
+    return json.loads(text, parse_int=_read_integer, parse_float=_read_decimal, parse_constant=parse_constant)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def _replace_half(escape: re.Match[str]) -> str:
+    return "\\ufffd" if escape["half"] else escape[0]
+
+
+def _read_integer(text: str) -> int | ExactNumber:
+    if text == "-0":
+        return ExactNumber(text)
+    if len(text) < len(_LONG):
+        return int(text)
+    number = int(text) if len(text) <= len(_LONG) + 2 else _LARGEST + 1
+    return number if _SMALLEST <= number <= _LARGEST else ExactNumber(text)
+
+
+def _read_decimal(text: str) -> float:
+    number = float(text)
+    return number if number - number == 0 else ExactNumber(text)  # the range of a double is exceeded
