@@ -6,7 +6,7 @@ are converted: an integer where a float or an amount is expected, and text from 
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
@@ -53,6 +53,7 @@ class Constraint:
         low: the smallest valid number; None without one.
         high: the largest.
         above: a number that it must exceed.
+        names: the names of which it must be one; the message for a misspelt one has the nearest.
     """
 
     test: Callable[[Any], bool]
@@ -60,11 +61,17 @@ class Constraint:
     low: int | None = None
     high: int | None = None
     above: int | None = None
+    names: Collection[str] = ()
+
+    def describe(self, value: Any) -> str:
+        """Return what is expected instead of ``value``."""
+        hint = did_you_mean(value, self.names) if isinstance(value, str) and self.names else ""
+        return f"expected {self.expected}{hint}"
 
 
-def must(expected: str, test: Callable[[Any], bool]) -> Mapping[str, Constraint]:
-    """Return field metadata: the value must pass ``test``."""
-    return MappingProxyType({_CHECK: Constraint(test, expected)})
+def must(expected: str, test: Callable[[Any], bool], names: Collection[str] = ()) -> Mapping[str, Constraint]:
+    """Return field metadata: the value must pass ``test``. ``names``: it must be one of these."""
+    return MappingProxyType({_CHECK: Constraint(test, expected, names=names)})
 
 
 def between(low: int, high: int = _MAX_COUNT) -> Mapping[str, Constraint]:
@@ -153,7 +160,7 @@ def _parse_field(value: Any, field: "attrs.Attribute[Any]", made: dict[str, Any]
         return
     check = find_check(field)
     if check is not None and made[field.name] is not None and not check.test(made[field.name]):
-        yield field.name, f"expected {check.expected}{_show(value, field)}"
+        yield field.name, f"{check.describe(value)}{_show(value, field)}"
 
 
 def _show(value: Any, field: "attrs.Attribute[Any]") -> str:

@@ -90,8 +90,8 @@ def keys() -> None:
     \b
     Examples:
       gateway keys
-      KEY=$(gateway keys create --name laptop)
-      gateway keys create --account team --models 'gpt-*,demo-*' --expires-at 30d
+      KEY=$(gateway keys add laptop)
+      gateway keys add --account team --models 'gpt-*,demo-*' --expires-at 30d
       gateway keys edit laptop --quota-usd 5 --quota-period daily --models none
       gateway keys set-balance 3 2.50
       gateway keys edit 3 --webhook-url https://app.example.com/videos
@@ -108,14 +108,17 @@ def list_keys(context: CliContext) -> None:
     print_answer(context, call(context, "GET", "keys"), print_keys)
 
 
-@keys.command("create")
+@keys.command("add")
+@click.argument("name", required=False)
 @click.option("--account", help="Its account.  [default: the only one]")
-@click.option("--name", help="Its name.  [default: key-2, or the next free one]")
+@click.option("--name", "named", metavar="NAME", help="The same as the argument.")
 @key_options
 @client_command
-def create_api_key(context: CliContext, account: str | None, **options: Any) -> None:
-    """Create an API key and print it. It cannot be shown again."""
-    fields = new_fields(options)
+def add_key(context: CliContext, name: str | None, named: str | None, account: str | None, **options: Any) -> None:
+    """Create the API key NAME and print it. It cannot be shown again. NAME is by default key-2 or the next."""
+    if name is not None and named not in {None, name}:
+        raise click.UsageError("Give one name")
+    fields = new_fields({"name": name or named, **options})
     print_answer(context, run(context, lambda admin: create_key(admin, account, fields)), print_new_key)
     _warn_of_unpriced(context, fields)
 

@@ -202,7 +202,7 @@ def _read_answer(url: str, status: int, raw: bytes) -> Json:
     message, param = error.get("message") or f"HTTP {status}", error.get("param")
     if status < 500:  # noqa: PLR2004 - the operator's mistake: there is nothing to look up in the log
         message = _REQUEST_ID.sub("", message)
-    raise CliError(f"{message} [{param}]" if param and param not in message else message)
+    raise CliError(f"{message} [{param}]" if param and param != "value" and param not in message else message)
 
 
 def _note_missing_nodes(answer: Json) -> None:

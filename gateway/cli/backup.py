@@ -3,6 +3,7 @@
 # ruff: noqa: PLC0415 - SQLAlchemy and the cipher are imported where they are used: help is printed faster without them.
 
 import logging
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -156,9 +157,16 @@ def _find_server(config: "Config") -> str:
 
 
 def _ask_passphrase(environ: Mapping[str, str], *, new: bool) -> str:
-    given = environ.get(PASSPHRASE)
-    passphrase = given or click.prompt("Passphrase of the backup", hide_input=True, confirmation_prompt=new, err=True)
-    return str(passphrase)
+    if given := environ.get(PASSPHRASE):
+        return given
+    hides = sys.stdin.isatty()  # without a terminal there is no echo to hide
+    try:
+        asked: str = click.prompt("Passphrase of the backup", hide_input=hides, confirmation_prompt=new, err=True)
+    except click.Abort:
+        if hides:
+            raise
+        raise CliError(f"No terminal to ask for the passphrase of the backup: set {PASSPHRASE}") from None
+    return asked
 
 
 def _print_downgraded(report: Mapping[str, str]) -> None:

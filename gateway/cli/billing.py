@@ -14,7 +14,7 @@ from gateway.cli.options import Amount, Command, Day, client_command, limit_opti
 from gateway.cli.output import print_answer
 from gateway.cli.output_billing import print_audit, print_credit, print_credits, print_usage
 
-_AXES = ("day", "model", "key", "account")
+_AXES = ("day", "hour", "model", "key", "account", "channel", "provider")
 _MAX_DAYS = 3660
 _AUDIT_TIMEOUT_S = 600.0
 """The audit reads every ledger entry."""
@@ -71,13 +71,15 @@ def add_credit_commands(group: click.Group, path: str, which: Callable[[Command]
 def usage(context: CliContext, *, since: date | None, until: date | None, days: int | None, **query: Any) -> None:
     """Show requests, tokens and cost, with a bar for each row's cost relative to the highest.
 
-    Days are UTC; a request counts on the day on which it ended. If all costs are 0, the bars show requests. Refused
-    requests are counted and cost nothing. A narrow terminal shows fewer columns; --json has them all.
+    Days and hours are UTC; by hour, the default is the last 24 hours. A request counts on the day on which it ended. If
+    all costs are 0, the bars show requests. Refused requests are counted and cost nothing. A narrow terminal shows
+    fewer columns; --json has them all.
 
     \b
     Examples:
       gateway usage
       gateway usage --by model --since 7d
+      gateway usage --by provider --days 30
       gateway usage --by key --since 2027-01-01 --until 2027-01-31 --account team
       gateway usage --json
     """
@@ -86,6 +88,8 @@ def usage(context: CliContext, *, since: date | None, until: date | None, days: 
             raise click.UsageError("Give either --days or --since")
         end = until or datetime.now(UTC).date()
         since = end - timedelta(days=min(days - 1, (end - date.min).days))
+    if since and since > datetime.now(UTC).date():
+        raise click.UsageError(f"--since is in the future: {since}")
     if since and until and since > until:
         raise click.UsageError("--since is after --until")
     wanted = {**query, "since": since, "until": until}

@@ -26,6 +26,7 @@ from gateway.cli.options import (
 )
 from gateway.cli.output import print_answer
 from gateway.cli.output_channels import (
+    print_added,
     print_channel,
     print_channels,
     print_replaced,
@@ -120,7 +121,7 @@ def add_channel(context: CliContext, name: str, *, force: bool, request: bool, *
         return before, await admin.call("POST", "channels", body=body, query=query, timeout_s=PROVIDER_TIMEOUT_S)
 
     before, made = run(context, add)
-    print_answer(context, made, print_channel)
+    print_answer(context, made, lambda _: print_added(made))
     print_replaced(before, made)
 
 

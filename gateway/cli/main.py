@@ -44,8 +44,8 @@ from gateway.cli.members import members
 from gateway.cli.nodes import nodes
 from gateway.cli.objects import get_with_models
 from gateway.cli.options import (
-    GlobalOptions,
     ListByDefault,
+    MainGroup,
     channel_command,
     config_option,
     data_option,
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 _CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
 
 
-@click.group(cls=GlobalOptions, context_settings=_CONTEXT, invoke_without_command=True)
+@click.group(cls=MainGroup, context_settings=_CONTEXT, invoke_without_command=True)
 @click.version_option(__version__, prog_name="gateway")
 @click.pass_context
 def main(ctx: click.Context) -> None:
@@ -87,7 +87,7 @@ def main(ctx: click.Context) -> None:
 
     \b
       gateway serve                      start the gateway; the first start prints a key
-      gateway keys create --name laptop  create an API key
+      gateway keys add laptop            create an API key
       gateway channels add openai        connect to a provider; asks for its API key
       gateway models                     list models
       gateway chat                       chat with a model here
@@ -269,18 +269,25 @@ def models() -> None:
     \b
     Examples:
       gateway models
+      gateway models list gpt
       gateway models --json
     """
 
 
 @models.command("list")
+@click.argument("search", metavar="[TEXT]", required=False)
 @click.option("--unpriced", is_flag=True, help="Only models without a price.")
 @channel_command
-def list_models(context: CliContext, *, unpriced: bool) -> None:
-    """List models, each with its channels, best first."""
+def list_models(context: CliContext, search: str | None, *, unpriced: bool) -> None:
+    """List models, each with its channels, best first. TEXT: only models whose names contain it.
+
+    PRICE: dollars per million tokens of input and output; 'other' if the model is billed by another unit.
+    """
     listing = get_with_models(context, "models")
     if unpriced:
         listing["data"] = [model for model in listing["data"] if model["price"] is None]
+    if search:
+        listing["data"] = [model for model in listing["data"] if search.lower() in model["id"].lower()]
     print_answer(context, listing, print_models)
 
 

@@ -11,6 +11,7 @@ import click
 
 from gateway.cli.admin_client import TOKEN_VARIABLE, URL_VARIABLE, CliContext
 from gateway.cli.times import future, parse_day
+from gateway.cli.verbs import find_verb, replace_command
 
 Command = Callable[..., None]
 Json = dict[str, Any]
@@ -111,6 +112,17 @@ class GlobalOptions(click.Group):
     def add_command_name(self, ctx: click.Context, args: list[str]) -> list[str]:  # noqa: ARG002 - for subclasses
         """Return ``args`` with a command at the beginning, if the group has a default."""
         return args
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of this name, or of a verb that means the same."""
+        return super().get_command(ctx, find_verb(self, cmd_name) or cmd_name)
+
+
+class MainGroup(GlobalOptions):
+    """The ``gateway`` command itself, which also understands names of commands of other tools."""
+
+    def add_command_name(self, ctx: click.Context, args: list[str]) -> list[str]:  # noqa: ARG002
+        return replace_command(self, args)
 
 
 class ListByDefault(GlobalOptions):

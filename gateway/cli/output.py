@@ -40,8 +40,18 @@ MODELS = (
     Column("MODEL", "id", shrinks=True, width=24),
     Column("OWNED BY", "owned_by", shrinks=True, width=12),
     Column("CHANNELS", "channels", shrinks=True, width=16),
-    Column("PRICE", lambda model: "no price" if model["price"] is None else "", usual=""),
+    Column("PRICE", lambda model: _format_price(model["price"]), right=True),
 )
+
+
+def _format_price(price: Json | None) -> str:
+    """Format ``$0.25/$2.00``: per million tokens of input and output."""
+    if price is None:
+        return "no price"
+    rates = price["input_usd_per_million"], price["output_usd_per_million"]
+    if any(rates):
+        return "/".join(map(format_usd, rates))
+    return "other" if any(isinstance(rate, float) and rate for rate in price.values()) else "free"
 
 
 def print_json(value: Any, *, lines: bool = False) -> None:
@@ -73,7 +83,7 @@ def print_accounts(accounts: Sequence[Json]) -> None:
 
 def print_keys(keys: Sequence[Json]) -> None:
     """Print a table of keys."""
-    print_table(KEYS, keys, "No keys. Create one: gateway keys create")
+    print_table(KEYS, keys, "No keys. Create one: gateway keys add NAME")
 
 
 def print_models(models: Sequence[Json]) -> None:

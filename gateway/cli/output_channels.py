@@ -146,6 +146,13 @@ def print_channel(channel: Json) -> None:
     )
 
 
+def print_added(channel: Json) -> None:
+    """Print a channel that was just added, on one line: ``lab is healthy: 12 models``."""
+    count = _format_count(channel)
+    health = _format_reason(format_health(channel), channel["health_reason"])
+    click.echo(clean(f"{channel['name']} is {health}: {count} model{'' if count == '1' else 's'}"))
+
+
 def print_replaced(before: Sequence[Json], made: Json) -> None:
     """Name, on standard error, the discovered channels that are no longer used since ``made`` was added."""
     replaced = [

@@ -93,6 +93,7 @@ def requests() -> None:
 @click.option("--channel", metavar="NAME", help="Only requests that this channel served.")
 @click.option("--status", metavar="HTTP", help="Only this HTTP status, such as 200 or 429; 'error', or 'ok'.")
 @click.option("--outcome", metavar="WORD", help="Only this outcome: completed, failed, refused, blocked, ...")
+@click.option("--failed", "outcome", flag_value="failed", help="The same as --outcome failed.")
 @click.option("--since", metavar="TIME", callback=past, help="From then on: 24h, yesterday, 2027-01-31T12:00 (UTC).")
 @click.option("--until", metavar="TIME", callback=past, help="Up to this time; a date includes the whole day.")
 @click.option("--text", help="Only errors with this text or code; or the request with this ID.")

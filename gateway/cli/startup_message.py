@@ -29,7 +29,7 @@ def print_startup_message(address: str, info: "StartupInfo") -> None:
     for line in format_console(address, info.setup_token):
         click.echo(line)
     if info.secret is None:
-        click.echo(f"  base_url  {address}/v1\n  keys      create a key: {find_command()} keys create\n")
+        click.echo(f"  base_url  {address}/v1\n  keys      create a key: {find_command()} keys add\n")
         return
     click.echo(f"  key       {click.style(info.secret, fg='green', bold=True)}")
     click.echo("            copy it now: it is not shown again, only its hash is stored\n")

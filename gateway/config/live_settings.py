@@ -194,7 +194,7 @@ class SettingsService:
         before = self._live.effective.ignored
         wrong = [where for where in effective.ignored if where == path or where not in before]
         if wrong:
-            problems = "; ".join(f"console: {where}: {effective.ignored[where]}" for where in wrong)
+            problems = "; ".join(f"{where}: {effective.ignored[where]}" for where in wrong)
             raise InvalidRequest(problems, param="value")
         return effective
 

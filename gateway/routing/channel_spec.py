@@ -71,7 +71,7 @@ _HEADERS = must(
     ),
 )
 _OFFERED = ", ".join(slug for slug in PROVIDERS if slug != "demo")
-_PROVIDER = must(f"one of {_OFFERED}", lambda value: value in PROVIDERS)
+_PROVIDER = must(f"one of {_OFFERED}", lambda value: value in PROVIDERS, PROVIDERS)
 _API_KEY = must("a key without spaces", lambda value: not value or _KEY.match(value) is not None)
 _API_KEYS = must("keys without spaces", lambda value: all(map(_KEY.match, value)))
 _PRIORITY = between(-1_000_000, 1_000_000)

@@ -282,7 +282,8 @@ def test_usage_that_cannot_be_is_told_apart_from_none(server: Server) -> None:
         (("--days", "0"), 2, "--days"),
         (("--days", "3", "--since", "2026-01-01"), 2, "either --days or --since"),
         (("--since", "2026-01-02", "--until", "2026-01-01"), 2, "--since is after --until"),
-        (("--by", "hour"), 2, "--by"),
+        (("--by", "week"), 2, "--by"),
+        (("--since", "tomorrow"), 2, "--since is in the future"),
         (("--account", "nobody"), 1, "No account is called 'nobody'"),
         (("--until", "2025-01-01"), 0, "No usage from 2024-12-03 to 2025-01-01 (UTC)."),
     ):

@@ -111,6 +111,55 @@ def test_an_old_name_does_the_same_and_is_not_in_the_help(old: str, new: str, da
     assert f"\n  {old} " not in listed
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("keys", "create", "--help"), ("keys", "add", "--help")),
+        (("accounts", "create", "--help"), ("accounts", "add", "--help")),
+        (("channels", "new", "--help"), ("channels", "add", "--help")),
+        (("channels", "remove", "--help"), ("channels", "delete", "--help")),
+        (("keys", "revoke", "--help"), ("keys", "disable", "--help")),
+        (("accounts", "rm", "--help"), ("accounts", "delete", "--help")),
+        (("members", "add", "--help"), ("members", "invite", "--help")),
+        (("keys", "ls", "--help"), ("keys", "list", "--help")),
+        (("channels", "get", "--help"), ("channels", "show", "--help")),
+        (("keys", "update", "--help"), ("keys", "edit", "--help")),
+        (("status", "--help"), ("health", "--help")),
+        (("config", "--help"), ("check", "--help")),
+        (("start", "--help"), ("serve", "--help")),
+        (("logs", "--help"), ("requests", "list", "--help")),
+        (("version",), ("--version",)),
+        (("help",), ("--help",)),
+        (("help", "keys", "add"), ("keys", "add", "--help")),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, tuple) else None,
+)
+def test_the_words_of_other_tools_are_understood(typed: tuple[str, ...], meant: tuple[str, ...]) -> None:
+    printed, expected = (CliRunner().invoke(main, words) for words in (typed, meant))
+    assert (printed.exit_code, expected.exit_code) == (0, 0)
+    # The usage line has the name as it was typed.
+    assert printed.stdout.splitlines()[1:] == expected.stdout.splitlines()[1:]
+
+
+def test_a_verb_keeps_its_own_meaning_if_the_group_has_it() -> None:
+    for group, verb in (("prices", "set"), ("settings", "set"), ("members", "invite")):
+        usage = CliRunner().invoke(main, [group, verb, "--help"]).stdout.splitlines()[0]
+        assert f" {group} {verb} " in usage
+
+
+def test_nothing_stops_a_gateway_but_a_signal_and_that_is_said() -> None:
+    result = CliRunner().invoke(main, ["stop"])
+    assert (result.exit_code, "SIGTERM" in result.stderr) == (2, True)
+
+
+def test_the_name_of_a_new_key_is_an_argument(data: Path) -> None:
+    for words, name in ((["laptop"], "laptop"), (["--name", "phone"], "phone"), ([], "key-4")):
+        printed = CliRunner().invoke(main, ["keys", "add", *words, "--json", "--data", str(data)])
+        assert (printed.exit_code, f'"name": "{name}"' in printed.stdout) == (0, True), printed.output
+    twice = CliRunner().invoke(main, ["keys", "add", "one", "--name", "other", "--data", str(data)])
+    assert (twice.exit_code, "Give one name" in twice.stderr) == (2, True)
+
+
 def test_a_completion_script_is_printed_for_each_shell() -> None:
     for shell in ("bash", "zsh", "fish"):
         script = CliRunner().invoke(main, ["completion", shell])

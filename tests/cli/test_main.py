@@ -165,6 +165,7 @@ def test_channels_and_models_are_listed_shown_and_tested(server: Server) -> None
     assert server.ask("channels", "test")["data"][0]["ok"] is True
     assert [model["id"] for model in server.ask("models")["data"]] == list(DEMO_MODELS)
     assert server.ask("models", "list") == server.ask("models")
+    assert [model["id"] for model in server.ask("models", "list", "EMBED")["data"]] == ["demo-embedding"]
     for words in (["channels"], ["channels", "show", "demo"], ["channels", "test"], ["models"]):
         result = server.invoke(*words)
         assert result.exit_code == 0
@@ -418,7 +419,7 @@ def test_ctrl_c_ends_a_gateway_and_its_later_starts_show_no_key(data: Path, tmp_
     with serving(data, signal.SIGINT) as later:
         assert later.url in later.greeting
         assert f"base_url  {later.url}/v1" in later.greeting
-        assert "gateway keys create" in later.greeting
+        assert "gateway keys add" in later.greeting
         assert "sk-" not in later.greeting
     assert "Traceback" not in (tmp_path / "data.log").read_text()
     assert find_holder(data) is None

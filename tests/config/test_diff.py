@@ -79,6 +79,7 @@ CHANGES: dict[str, Any] = {
     "owned_by": "us",
     "allow_fields": ("service_tier",),
     "held": True,
+    "held_reason": "It did not answer",
 }
 
 

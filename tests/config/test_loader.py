@@ -80,6 +80,7 @@ def test_every_problem_is_reported_at_once_with_the_file_and_the_path(path: Path
     told = "\n".join(problems)
     assert "did you mean 'server'?" in told
     assert "did you mean 'port'?" in told
+    assert "did you mean 'openai'?" in told
     assert "NOT_SET" in told
     assert "environment variable GATEWAY_SERVER__MAX_BODY_MB: server.max_body_mb" in told
 

@@ -119,7 +119,7 @@ def test_every_command_in_running_text_exists() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["keys", "make"], "No such command"),
+        (["keys", "forge"], "No such command"),
         (["keys", "create", "--quota", "5"], "No such option"),
         (["requests", "--limit", "0"], "0 is not in the range"),
         (["keys", "show"], "Missing"),

@@ -128,7 +128,7 @@ def read_greeting(process: Forked, out: Path) -> str:
     until = time.monotonic() + WAIT_LIMIT_S
     while time.monotonic() < until and process.poll() is None:
         output = out.read_text()
-        if "client = " in output or "gateway keys create" in output:
+        if "client = " in output or "gateway keys add" in output:
             return output
         time.sleep(0.005)
     raise AssertionError(f"the gateway did not greet: {out.with_suffix('.log').read_text()}")

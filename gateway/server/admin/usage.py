@@ -1,6 +1,6 @@
 """Admin API: sums of requests and costs, and the values to filter requests by."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from types import MappingProxyType
 from typing import Any, get_args
@@ -9,6 +9,7 @@ import attrs
 from aiohttp import web
 
 from gateway.domain.account_spec import build_time
+from gateway.domain.channel import Channel
 from gateway.domain.member import Forbidden
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import Verdict
@@ -23,9 +24,13 @@ from gateway.server.query import day_of_number, parse_moment, parse_number
 
 Fields = dict[str, Any]
 Names = Mapping[str, str]
+_PROVIDER = "provider"
 _AXES: tuple[TrafficAxis, ...] = get_args(TrafficAxis)
+_ALL_AXES = (*_AXES, _PROVIDER)
 _VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-_OF_OPERATORS = ("account", "channel")
+_OF_OPERATORS = ("account", "channel", _PROVIDER)
+_UNKNOWN = "unknown"
+_NO_TRAFFIC = TrafficLine("total", 0, 0, 0, 0, 0, 0, 0)
 _DAYS_SHOWN = 30
 _HOURS_SHOWN, _MOST_HOURS = 24, 31 * 24
 
@@ -50,7 +55,7 @@ _LABELS: Mapping[TrafficAxis, s.Shape] = MappingProxyType(
         "channel": s.record(channel=s.TEXT),
     },
 )
-_LINES = tuple(s.extend(_SUMS, **label["properties"]) for label in _LABELS.values())
+_LINES = tuple(s.extend(_SUMS, **label["properties"]) for label in (*_LABELS.values(), s.record(provider=s.TEXT)))
 _FACET = s.record(value=s.TEXT, requests=s.COUNT)
 _FACETS = s.record(
     since=s.MOMENT,
@@ -63,28 +68,31 @@ _FACETS = s.record(
 
 
 async def get_usage(request: web.Request) -> web.Response:
-    """Sum all requests `by` day, hour, model, key, account, status or channel.
+    """Sum all requests `by` day, hour, model, key, account, status, channel or provider.
 
     `failed` counts the `requests` that were refused or failed. `total_ms` is the sum of their durations. Times are
-    whole
-    hours; without any, the last 30 days, or by hour the last 24 hours. By hour at most 31 days are possible. Requests
-    without a known model, or without a channel, are in the `total` alone. By account and by channel is for
-    administrators.
+    whole hours; without any, the last 30 days, or by hour the last 24 hours. By hour at most 31 days are possible.
+    Requests without a known model, or without a channel, are in the `total` alone. By account, channel and provider is
+    for administrators. A channel that is gone has the provider `unknown`.
     """
-    axis = _parse_axis(request)
+    by = _parse_by(request)
+    default: TrafficAxis = "channel"  # by provider, the channels are added up
+    axis = next((axis for axis in _AXES if axis == by), default)
     wanted = await _parse_filter(request, by_hour=axis == "hour")
     wanted = attrs.evolve(wanted, status=parse_number(request.query, "status"))
     lines = await request.app[SERVICES].admin.history.traffic.list_traffic(axis, wanted)
+    if by == _PROVIDER:
+        lines = _sum_by_provider(lines, request.app[SERVICES].routing.catalog.channels)
     names = await _list_names(request, axis)
     since, until = _format_times(wanted, axis)
     return respond_json(
         {
             "object": "list",
-            "by": axis,
+            "by": by,
             "since": since,
             "until": until,
-            "data": [{**_label(line.label, axis, names), **_build_sums(line)} for line in lines if line.label],
-            "total": _build_sums(reduce(_add, lines, TrafficLine("total", 0, 0, 0, 0, 0, 0, 0))),
+            "data": [{**_label(line.label, by, names), **_build_sums(line)} for line in lines if line.label],
+            "total": _build_sums(reduce(_add, lines, _NO_TRAFFIC)),
         },
     )
 
@@ -135,11 +143,11 @@ USAGE_OPERATIONS: tuple[AdminOperation, ...] = (
         get_usage,
         "viewer",
         query=(
-            Query("by", "The axis, by default day.", s.one_of(*_AXES)),
+            Query("by", "The axis, by default day.", s.one_of(*_ALL_AXES)),
             *_FILTERS,
             Query("status", "Only this status (429).", s.COUNT),
         ),
-        answer=s.listing(s.either(*_LINES), by=s.one_of(*_AXES), since=s.TEXT, until=s.TEXT, total=_SUMS),
+        answer=s.listing(s.either(*_LINES), by=s.one_of(*_ALL_AXES), since=s.TEXT, until=s.TEXT, total=_SUMS),
     ),
     AdminOperation(
         "GET",
@@ -155,14 +163,23 @@ USAGE_OPERATIONS: tuple[AdminOperation, ...] = (
 )
 
 
-def _parse_axis(request: web.Request) -> TrafficAxis:
+def _parse_by(request: web.Request) -> str:
     by = request.query.get("by", "day")
-    axis = next((axis for axis in _AXES if axis == by), None)
-    if axis is None:
-        raise InvalidRequest(f"'by' must be one of {', '.join(_AXES)}", param="by")
-    if axis in _OF_OPERATORS and request[ACTOR].scope is not None:
-        raise Forbidden(f"Only administrators see usage by {axis}", param="by", should_retry=False)
-    return axis
+    if by not in _ALL_AXES:
+        raise InvalidRequest(f"'by' must be one of {', '.join(_ALL_AXES)}", param="by")
+    if by in _OF_OPERATORS and request[ACTOR].scope is not None:
+        raise Forbidden(f"Only administrators see usage by {by}", param="by", should_retry=False)
+    return by
+
+
+def _sum_by_provider(lines: Sequence[TrafficLine], channels: Iterable[Channel]) -> list[TrafficLine]:
+    """Add up the lines of channels by provider, the highest cost first. The line without a channel stays."""
+    providers = {channel.name: channel.provider for channel in channels}
+    sums: dict[str, TrafficLine] = {}
+    for line in lines:
+        label = line.label and providers.get(line.label, _UNKNOWN)
+        sums[label] = _add(sums.get(label, attrs.evolve(_NO_TRAFFIC, label=label)), line)
+    return sorted(sums.values(), key=lambda line: (-line.cost_nanos, -line.requests, line.label))
 
 
 async def _parse_filter(request: web.Request, *, by_hour: bool = False) -> TrafficFilter:
@@ -211,7 +228,7 @@ def _name(label: str, names: Names) -> str:
     return names.get(label, f"{label} (deleted)")
 
 
-def _label(label: str, axis: TrafficAxis, names: Names) -> Fields:
+def _label(label: str, axis: str, names: Names) -> Fields:
     if axis == "day":
         return {"day": day_of_number(int(label)).isoformat()}
     if axis == "hour":

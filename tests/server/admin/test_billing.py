@@ -261,6 +261,8 @@ SUMS: Mapping[str, list[tuple[str, int, int]]] = {
     "by=day": [("TODAY", 5, 121_000)],
     "by=model": [("dear", 1, 64_000), ("m", 3, 57_000)],
     "by=key": [("acme/test", 4, 102_000), ("free/other", 1, 19_000)],
+    "by=channel": [("up", 4, 121_000)],
+    "by=provider": [("custom", 4, 121_000)],
     "by=account": [("acme", 4, 102_000), ("free", 1, 19_000)],
     "by=model&account=free": [("m", 1, 19_000)],
     "by=model&key=1": [("dear", 1, 64_000), ("m", 2, 38_000)],
