@@ -23,6 +23,9 @@ from gateway.domain.rate_limit import RateLimiter
 from gateway.domain.request_log import RequestStart
 from gateway.domain.usage import estimate_tokens
 from gateway.errors import GatewayError, QuotaExceeded, StoreUnavailable
+from gateway.formats.provider_reads import NO_READS, TEXT_OPERATIONS, ProviderReads, find_reads, searches
+from gateway.formats.usage_bounds import bound_answer, bound_prompt
+from gateway.large_work import work_aside
 from gateway.request_context import RequestContext
 from gateway.routing.target import Target
 from gateway.storage.journal import RequestJournal
@@ -109,29 +112,27 @@ class QuotaService:
     async def admit(self, ctx: RequestContext, options: Sequence[Target], *, journaled: bool = True) -> None:
         """Reserve money, take a permit, note the start. Raises ``QuotaExceeded, RateLimited, StoreUnavailable``.
 
-        The reservation covers the dearest target and, with a quota, the longest allowed answer, as far as is left.
-
-        Args:
-            ctx: the request; its reservation, permit and rate limits are set.
-            options: every target that may serve it, the likeliest first.
-            journaled: False for a video job, which the database has before a provider does.
+        The reservation covers the dearest of ``options`` and, with a quota, as far as that is left, the longest answer
+        and all that the provider may read: so only a request that takes all that is left may cost more. A video job is
+        not ``journaled``: the database has it before a provider does.
         """
         call, caller = ctx.call, ctx.caller
         assert call is not None  # noqa: S101 - it is parsed before
         if self._write_queue.crowded:
             await self._wait_for_room()
         reserve, need, varies = 0, call.need, call.choices > 1 or call.image is not None or call.video is not None
-        may_be_longer = not MAY_LIMIT.isdisjoint(call.body)
+        reads = NO_READS if call.plain else await _find_reads(caller, call)
+        may_be_longer = reads is not NO_READS or not MAY_LIMIT.isdisjoint(call.body)
         for target in options:
             bound = target.bound(call) if varies else need  # media and several choices take what the channel decides
             cost = target.find_most(bound) if target.named else cost_nanos(target.price, bound, target.multiplier_ppm)
             reserve = max(reserve, cost)
-            may_be_longer = may_be_longer or find_longest_answer(target.model) > 0
+            may_be_longer = may_be_longer or find_longest_answer(target.model) > 0 or searches(target.model)
         admitted = False
         try:
             ctx.reservation = self._balances.hold_now(caller, reserve) or await self._hold(ctx, reserve)
-            if may_be_longer and ctx.reservation.left_nanos is not None and call.max_output_tokens:
-                await self._extend(ctx, ctx.reservation, options)
+            if may_be_longer and ctx.reservation.left_nanos is not None:
+                await self._extend(ctx, ctx.reservation, options, reads)
             if subjects := caller.subjects:
                 tokens = _count_tokens(call)
                 permit = self._counters.take_now(subjects, tokens) or await self._counters.take(subjects, tokens)
@@ -176,13 +177,18 @@ class QuotaService:
         with suppress(StoreUnavailable):  # the provider works on it nevertheless
             self._journal.start_soon(build_start(ctx, channel, 0))
 
-    async def _extend(self, ctx: RequestContext, reservation: Reservation, options: Sequence[Target]) -> None:
-        """Reserve the cost of the longest answers that the request allows, as far as it is left."""
+    async def _extend(
+        self, ctx: RequestContext, reservation: Reservation, options: Sequence[Target], reads: ProviderReads
+    ) -> None:
+        """Reserve the cost of the longest prompts and answers that the request allows, as far as it is left."""
         assert ctx.call is not None  # noqa: S101 - ``admit`` has looked
-        most = _find_longest(ctx.call, options)
+        most = max((_find_highest(ctx.call, target, reads) for target in options), default=0)
         reservation.extend(most)
-        if reservation.nanos < most and await self._balances.extend(reservation, most):
-            self._check_again(ctx)
+        if reservation.nanos < most:
+            waited = await self._balances.extend(reservation, most)
+            reservation.cover(most, self._balances.today)
+            if waited:
+                self._check_again(ctx)
 
     async def _hold(self, ctx: RequestContext, nanos: int) -> Reservation:
         """Reserve ``nanos`` as soon as the database has granted them; ``ctx`` has the reservation whatever follows."""
@@ -275,16 +281,31 @@ def _find_fitting(call: InferenceRequest, options: Sequence[Target], room_nanos:
     return low
 
 
-def _find_longest(call: InferenceRequest, options: Sequence[Target]) -> int:
-    """Return the cost of the longest answers that ``call`` allows.
+async def _find_reads(caller: Caller, call: InferenceRequest) -> ProviderReads:
+    """Return what a provider reads beside the text of a request; ``NO_READS`` if no limit depends on it."""
+    if call.operation not in TEXT_OPERATIONS or not (caller.key.quota.capped or caller.account.quota.capped):
+        return NO_READS
+    return await work_aside(find_reads, call) if call.large else find_reads(call)
 
-    If it names no limit, they are as long as the model can make them, as far as that is known.
+
+def _find_highest(call: InferenceRequest, target: Target, reads: ProviderReads) -> int:
+    """Return the highest cost of ``call``: of the longest prompt that the provider can read, and the longest answers.
+
+    An answer without a limit is as long as the model can make it, as far as that is known.
     """
-    allowed = 0 if MAY_LIMIT.isdisjoint(call.body) else call.allowed_output
-    most = 0
-    for target in options:
-        tokens = allowed or (find_longest_answer(target.model) if call.operation in _LIMIT_FIELDS else 0)
-        if tokens > call.max_output_tokens:
-            longest = attrs.evolve(call, max_output_tokens=tokens)
-            most = max(most, target.find_most(target.bound(longest)))
-    return most
+    models = (target.model, *target.named)
+    longest = 0 if MAY_LIMIT.isdisjoint(call.body) else call.allowed_output
+    if not longest and call.operation in _LIMIT_FIELDS:
+        far = reads is not NO_READS or searches(target.model)
+        longest = max(bound_answer(reads, model) if far else find_longest_answer(model) for model in models)
+    prompt = max(bound_prompt(call, reads, model) for model in models)
+    highest = attrs.evolve(
+        call,
+        max_prompt_tokens=prompt,
+        max_output_tokens=max(longest, call.max_output_tokens),
+        max_cache_write_tokens=prompt if call.max_cache_write_tokens else 0,
+    )
+    cost = target.find_most(target.bound(highest))
+    if reads is NO_READS:
+        return cost
+    return max(cost, target.find_most(target.bound(attrs.evolve(highest, sounds=True))))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Protocol
 
 from gateway.billing.balances import Balances
@@ -169,8 +170,8 @@ def _check_reservations(balances: Balances) -> list[str]:
     """Check that every balance holds what its reservations do."""
     reserved: dict[int, int] = {}
     for reservation in balances.holds:
-        for balance in reservation.balances:
-            reserved[id(balance)] = reserved.get(id(balance), 0) + reservation.nanos
+        for balance, more in zip_longest(reservation.balances, reservation.beyond, fillvalue=0):
+            reserved[id(balance)] = reserved.get(id(balance), 0) + reservation.nanos + more
     return [
         f"{owner} {owner_id}: {balance.held_nanos} held, its holds say {expected} (nano-USD)"
         for owner in _OWNERS

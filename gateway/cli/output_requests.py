@@ -9,11 +9,11 @@ from gateway.cli.text import ABSENT, Json, format_outcome, format_usd
 _HIDDEN = frozenset(
     {
         "sequence", "account_id", "started_ms", "settled_ms", "tried", "cost_nanos", "reserved_nanos", "overrun_nanos",
-        "attempts_made", "lines", "timing", "attempts",
+        "attempts_made", "lines", "timing", "attempts", "usage_implausible",
     }
 )  # fmt: skip
 """Fields that another field, or a table below, shows in a better form."""
-_OPTIONAL = frozenset({"images", "duration_ms", "characters", "usage_implausible", "error", "error_code", "adapted"})
+_OPTIONAL = frozenset({"images", "duration_ms", "characters", "usage_capped", "error", "error_code", "adapted"})
 """Fields that are left out if they have no value."""
 
 

@@ -245,6 +245,7 @@ class Reservation:
     Attributes:
         left_nanos: what the tightest balance had left beside it when it was made; None if no balance has a quota.
         extra_nanos: the part of ``nanos`` that was added by ``extend`` beyond what the request needed.
+        beyond: what each balance has set aside beyond ``nanos``, because another balance has no more.
     """
 
     balances: Sequence[Balance]
@@ -252,6 +253,7 @@ class Reservation:
     charge: Charge | None = None
     left_nanos: int | None = None
     extra_nanos: int = 0
+    beyond: tuple[int, ...] = ()
 
     def extend(self, nanos: int) -> None:
         """Reserve up to ``nanos`` in all, as far as every balance has it.
@@ -265,10 +267,20 @@ class Reservation:
             self.nanos += more
             self.extra_nanos += more
 
+    def cover(self, nanos: int, day: UtcDay) -> None:
+        """Set aside up to ``nanos`` in each balance by itself: many keys of an account may exceed their own limits."""
+        missing = max(0, nanos - self.nanos)
+        left = [balance.find_room(day) for balance in self.balances]
+        self.beyond = tuple([0 if room is None else min(missing, max(0, room)) for room in left])
+        for balance, more in zip(self.balances, self.beyond, strict=True):
+            balance.held_nanos += more
+
     def settle(self, cost_nanos: int, day: UtcDay) -> Charge:
         """Charge ``cost_nanos``. A second call changes nothing and returns the first result."""
         if self.charge is None:
             overrun = 0
+            for balance, more in zip(self.balances, self.beyond, strict=False):
+                balance.held_nanos -= more
             for balance in self.balances:
                 overrun = max(overrun, balance.settle(self.nanos, cost_nanos, day))
             self.charge = Charge(cost_nanos, overrun)

@@ -108,6 +108,7 @@ class InferenceRequest:
         large: the body is so long that no step over all of it runs on the event loop.
         continues: the id of the response whose conversation the body has been given; empty: none.
         sounds: its tokens may be audio, in the prompt and in the answer.
+        plain: its prompt is the texts of its messages, and nothing in the body is read by the provider beside them.
         keep: takes the whole response if the gateway writes it, and keeps it; None: it is not kept.
     """
 
@@ -135,6 +136,7 @@ class InferenceRequest:
     large: bool = False
     continues: str = ""
     sounds: bool = False
+    plain: bool = False
     keep: Callable[[bytes], None] | None = attrs.field(default=None, repr=False, eq=False)
 
     @property

@@ -236,6 +236,22 @@ def test_a_hold_is_extended_as_far_as_the_smaller_balance_has_it(wanted: int, he
     assert [balance.held_nanos for balance in (roomy, tight, open_)] == [0] * 3
 
 
+def test_a_key_that_has_too_little_does_not_let_its_account_run_over() -> None:
+    """Twenty keys with a limit of 10 would spend 20 times the cost of a request that 10 do not cover."""
+    account, keys = balance_of(90, owner="account"), [balance_of(10) for _ in range(20)]
+    made = []
+    for key in keys:
+        if account.find_room(TODAY):
+            made.append(hold([key, account], 2))
+            made[-1].extend(40)
+            made[-1].cover(40, TODAY)
+    assert [each.nanos for each in made] == [10, 10, 10]
+    assert [key.held_nanos for key in keys[:4]] == [10, 10, 10, 0]
+    assert account.held_nanos == 90
+    assert [each.settle(40, TODAY).overrun_nanos for each in made] == [30, 30, 30]
+    assert (account.held_nanos, account.tally(TODAY).spent_nanos, account.tally(TODAY).overrun_nanos) == (0, 120, 30)
+
+
 def test_without_a_cap_nothing_more_is_held() -> None:
     made = hold([balance_of(), balance_of(owner="account")], 10)
     assert made.left_nanos is None

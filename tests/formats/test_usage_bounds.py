@@ -33,6 +33,7 @@ def said(prompt: int, completion: int = 0, **more: Any) -> Usage:
 
 
 IMAGE = {"type": "image_url", "image_url": {"url": "https://up/x.png"}}
+INLINE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 FILE = {"type": "file", "file": {"file_id": "file-1"}}
 FAR_PDF = {"type": "file", "file": {"file_data": "HTTPS://up/x.pdf"}}
 FAR_VIDEO = {"type": "video_url", "video_url": {"url": "https://up/x.mp4"}}
@@ -107,7 +108,7 @@ def test_what_an_honest_provider_may_say_is_charged_as_it_says(name: str) -> Non
         (chat(max_completion_tokens=7, n=3), said(5, 50_000), 5, 21),
         (chat(max_tokens=7), said(5, MAX_TOKENS, reasoning_tokens=MAX_TOKENS), 5, MAX_ANSWER_TOKENS + 7),
         (chat(FAR_PDF), said(MAX_TOKENS, 5), MAX_CONTEXT_TOKENS, 5),
-        (messages(by_address("image")), said(MAX_TOKENS, 5), messages(by_address("image")).max_prompt_tokens, 5),
+        (messages(by_address("image")), said(MAX_TOKENS, 5), MAX_CONTEXT_TOKENS, 5),
         (
             messages(CALLED, role="assistant"),
             said(MAX_TOKENS, 5),
@@ -122,7 +123,8 @@ def test_what_an_honest_provider_may_say_is_charged_as_it_says(name: str) -> Non
         ),
         (chat(FILE), said(MAX_TOKENS, 5), MAX_CONTEXT_TOKENS, 5),
         (responses(previous_response_id="r"), said(MAX_TOKENS, 5), MAX_CONTEXT_TOKENS, 5),
-        (chat(IMAGE), said(MAX_TOKENS, 5), chat(IMAGE).max_prompt_tokens, 5),
+        (chat(IMAGE), said(MAX_TOKENS, 5), MAX_CONTEXT_TOKENS, 5),
+        (chat(INLINE), said(MAX_TOKENS, 5), chat(INLINE).max_prompt_tokens, 5),
         (parse_embeddings_call({"model": "m", "input": "hi"}), said(MAX_TOKENS), 3, 0),
         (parse_messages_call({"model": "m", "max_tokens": 0, "messages": [USER]}), said(5, 99_999), 5, 0),
     ],
@@ -132,6 +134,26 @@ def test_what_cannot_be_is_charged_as_the_bound(
 ) -> None:
     limited = limit_usage(usage, call, call.model)
     assert (limited.prompt_tokens, limited.completion_tokens, limited.source) == (prompt, completion, "bound")
+
+
+@pytest.mark.parametrize(
+    ("model", "call", "prompt", "completion"),
+    [
+        ("gpt-5.1-codex", responses(), 400_000, 128_000),
+        ("gpt-5.1-codex", responses(input=[{"type": "item_reference", "id": "msg_1"}, USER]), 400_000, 128_000),
+        ("gpt-4o-mini", chat(n=3), 3 * 128_000, 3 * 16_384),
+        ("openai/gpt-4o-2024-08-06", chat(IMAGE), 128_000, 16_384),
+        ("o4-mini-deep-research", responses(tools=[SEARCH]), 10 * 200_000, 4 * 100_000),
+    ],
+)  # fmt: skip
+def test_a_known_model_is_believed_up_to_its_context_window(
+    model: str, call: InferenceRequest, prompt: int, completion: int
+) -> None:
+    """An item of 60,000 tokens that a provider keeps was charged as the 125 bytes of its id: 480 times too little."""
+    possible = said(prompt, completion)
+    assert limit_usage(possible, call, model) is possible
+    limited = limit_usage(said(MAX_TOKENS, MAX_TOKENS), call, model)
+    assert (limited.prompt_tokens, limited.completion_tokens) == (prompt, completion)
 
 
 def test_a_type_that_is_a_list_is_a_schema() -> None:

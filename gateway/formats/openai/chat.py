@@ -83,7 +83,7 @@ def parse_chat_call(body: Body) -> InferenceRequest:
     Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged.
     """
     model = parse_model(body)
-    prompt_chars, max_prompt_tokens = measure_prompt(body)
+    prompt_chars, max_prompt_tokens, plain = measure_prompt(body)
     stream, include_usage = parse_stream(body) if "stream" in body or "stream_options" in body else (False, False)
     for name, read, low, high in _NUMBERS:
         if name in body:
@@ -104,6 +104,7 @@ def parse_chat_call(body: Body) -> InferenceRequest:
         max_prompt_tokens,
         bound_output(body),
         None if _ANY_AFFINITY_FIELD.isdisjoint(body) else find_affinity_key(body),
+        plain=plain,
     )
     return attrs.evolve(call, sounds=True) if "modalities" in body and "audio" in body else call
 

@@ -30,8 +30,11 @@ Size = tuple[int, int]
 """Characters of text, and an upper bound of their tokens."""
 
 
-def measure_prompt(body: Body) -> Size:
-    """Check the messages and return the size of the prompt. Raises ``InvalidRequest`` naming the message."""
+def measure_prompt(body: Body) -> tuple[int, int, bool]:
+    """Check the messages and return the size of the prompt, and whether the body has nothing except texts and settings.
+
+    Raises ``InvalidRequest`` naming the message.
+    """
     messages = body.get("messages")
     if not messages or not isinstance(messages, list):
         parse_list(body, "messages")
@@ -39,11 +42,12 @@ def measure_prompt(body: Body) -> Size:
     text = _join_texts(messages)
     chars, tokens = _measure_messages(messages) if text is None else (len(text), bound_text(text))
     tokens += MESSAGE_TOKENS * (1 + len(messages))
-    if not _BESIDE_PROMPT.issuperset(body):
+    known = _BESIDE_PROMPT.issuperset(body)
+    if not known:
         for name, value in body.items():
             if value and isinstance(value, _CONTAINERS) and name not in _NO_PROMPT:
                 tokens += bound_json(value)
-    return chars, tokens
+    return chars, tokens, known and text is not None
 
 
 def _join_texts(messages: list[Any]) -> str | None:

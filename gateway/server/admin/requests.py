@@ -60,6 +60,7 @@ ROW = s.record(
     completion_tokens=s.COUNT,
     cached_tokens=s.COUNT,
     usage_source=s.one_of(*get_args(UsageSource)),
+    usage_capped=s.FLAG,
     usage_implausible=s.FLAG,
     images=s.COUNT,
     duration_ms=s.COUNT,
@@ -211,7 +212,8 @@ def build_row(stored: StoredRequest, actor: Actor) -> Fields:
         **attrs.asdict(row, recurse=False),
         "started_at": build_time(row.started_ms // 1000),
         "settled_at": build_time(row.settled_ms // 1000),
-        "usage_implausible": row.usage_source == "bound",
+        "usage_capped": row.usage_source == "bound",
+        "usage_implausible": row.usage_source == "bound",  # its name before
         "cost_usd": row.cost_nanos / NANOS_PER_USD,
     }
     return fields if actor.scope is None else fields | {"channel": None, "tried": ""}

@@ -395,7 +395,8 @@ async def test_an_export_breaks_off_with_its_session_and_with_the_gateway(gatewa
 @pytest.mark.parametrize(("source", "implausible"), [("bound", True), ("upstream", False), ("estimate", False)])
 def test_a_row_says_whether_its_provider_said_what_cannot_be(source: UsageSource, implausible: bool) -> None:
     row = make_row(1, usage_source=source)
-    assert build_row(StoredRequest(1, row), OPERATOR)["usage_implausible"] is implausible
+    fields = build_row(StoredRequest(1, row), OPERATOR)
+    assert (fields["usage_capped"], fields["usage_implausible"]) == (implausible, implausible)
 
 
 @given(st.integers(0, 10**18))

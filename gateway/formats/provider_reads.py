@@ -1,0 +1,199 @@
+"""Finds what a provider reads beside the text of a body: files, addresses, things that it keeps, results of its tools.
+
+The rule is open: whatever is not known to be text, a setting or an image in the body counts as unbounded. A list of
+what providers read would miss what they add next, and such a prompt would be reserved and charged as a few bytes.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import attrs
+
+from gateway.domain.inference_request import InferenceRequest, Operation
+
+Body = Mapping[str, Any]
+TEXT_OPERATIONS: frozenset[Operation] = frozenset(
+    {"chat", "messages", "generate_content", "responses", "completions", "embeddings", "embed_contents", "rerank"}
+)
+"""Operations of whose bodies every field of the prompt and every setting is known."""
+_PROMPT = frozenset(
+    {"messages", "system", "contents", "content", "systemInstruction", "input", "instructions", "prompt", "documents",
+     "query", "prediction", "requests", "suffix", "tools", "functions"}
+)  # fmt: skip
+"""Fields with the prompt, which is looked through."""
+_SETTINGS = frozenset(
+    {"model", "metadata", "tool_choice", "function_call", "response_format", "text", "reasoning", "thinking",
+     "stream_options", "stop", "stop_sequences", "logit_bias", "modalities", "audio", "output_config", "cache_control",
+     "context_management", "generationConfig", "safetySettings", "toolConfig", "labels", "include", "user",
+     "reasoning_effort", "service_tier", "serviceTier", "verbosity", "truncation", "prompt_cache_key",
+     "prompt_cache_retention", "prompt_cache_options", "safety_identifier", "encoding_format", "inference_geo", "speed",
+     "provider", "models", "route", "transforms", "usage", "fallbacks", "taskType", "title", "input_type",
+     "chat_template", "chat_template_kwargs", "structured_outputs", "guided_json", "guided_choice", "guided_regex",
+     "guided_grammar", "stop_token_ids", "bad_words", "response_modalities", "output_format", "rank_fields",
+     "embedding_types", "truncate", "task", "prompt_name", "prompt_mode", "reasoning_format", "output_dtype",
+     "client_metadata"}
+)  # fmt: skip
+"""Other fields whose value, if it is a text, an array or an object, adds nothing from elsewhere to the prompt."""
+_SEARCHES = re.compile(r"search|web_|grounding|retriev|brows|knowledge", re.IGNORECASE)
+"""Fields with which a provider searches before it answers: Perplexity, Alibaba's ``enable_search``, xAI."""
+_OFF: tuple[Any, ...] = (None, False, {"mode": "off"})
+_SEARCHING_MODELS = re.compile(r"search|sonar|compound|research|agent|:online", re.IGNORECASE)
+"""Models that search by themselves: Perplexity's, Groq's compound, OpenRouter's ``:online``."""
+_TEXTS = frozenset(
+    {"text", "content", "thinking", "refusal", "arguments", "output", "input", "prompt", "query", "suffix", "documents",
+     "instructions", "reasoning", "reasoning_content", "reasoning_details", "signature", "thoughtSignature",
+     "encrypted_content", "description", "context", "role", "type", "status", "detail", "phase", "code", "name",
+     "title", "mime_type", "mimeType", "media_type", "format", "ttl", "filename", "language", "outcome", "system"}
+)  # fmt: skip
+"""Fields with a text that a provider reads as a text."""
+_OWN_IDS = frozenset({"tool_call_id", "call_id", "tool_use_id", "id", "approval_request_id"})
+"""Ids of what is in the body; ``id`` itself depends on what is beside it."""
+_POINTER = re.compile(r"(?:ids?|ur[il]s?|files?)\Z", re.IGNORECASE)
+_ADDRESS = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_INLINE = re.compile(r"data:([^;,]*)[;,]", re.IGNORECASE)
+_DATA = frozenset({"data", "file_data", "image", "video", "bytes", "result", "b64_json", "audio"})
+"""Fields with an image, a recording or a file in base64."""
+_BESIDE_ID = ("content", "function", "arguments", "input", "output", "encrypted_content", "args", "response", "result",
+              "text", "call_id", "tools", "name")  # fmt: skip
+"""One of them has the content of an object with an ``id``; without any the provider reads what it keeps under it."""
+_GATEWAY_ID = re.compile(r"[a-z]{1,8}_[0-9a-f]{24}_[0-9]{1,6}", re.ASCII)
+"""The id of an item that the gateway has written: no provider keeps anything under it."""
+_NOT_READ = frozenset({"annotations", "citations", "logprobs", "cache_control", "metadata", "input_schema"})
+_TOOL_FIELDS = frozenset(
+    {"type", "name", "description", "parameters", "strict", "function", "input_schema", "cache_control",
+     "defer_loading", "format", "custom", "functionDeclarations", "eager_input_streaming", "allowed_callers",
+     "input_examples", "tools", "execution"}
+)  # fmt: skip
+_CLIENT_TOOL = re.compile(
+    r"function|custom|namespace|local_shell|apply_patch|computer.*|bash_.*|text_editor_.*|memory_.*|tool_search.*"
+)
+"""Types of tools that the client runs. A provider runs every other one, and reads what it returns."""
+
+
+@attrs.frozen
+class ProviderReads:
+    """What a provider reads beside the text of a body.
+
+    Attributes:
+        unbounded: something of a length that only the provider knows.
+        tools: tools that it runs, whose results it reads in further rounds.
+        images: number of images in the body.
+    """
+
+    unbounded: bool = False
+    tools: bool = False
+    images: int = 0
+
+
+NO_READS = ProviderReads()
+
+
+@lru_cache(1_024)
+def searches(model: str) -> bool:
+    """Return whether a model searches by itself."""
+    return _SEARCHING_MODELS.search(model) is not None
+
+
+def find_reads(call: InferenceRequest) -> ProviderReads:
+    """Return what a provider reads beside the text of a checked request; ``NO_READS`` if that is nothing."""
+    if call.plain:
+        return NO_READS
+    body, texts = call.body, call.operation in TEXT_OPERATIONS
+    unknown = texts and any(_is_unknown(name, value) for name, value in body.items())
+    fields = _PROMPT.intersection(body) if texts else body.keys() - _SETTINGS
+    walk = _Walk({name: body[name] for name in fields}, images_by_address=not texts)
+    tools = walk.tools or any(value not in _OFF and _SEARCHES.search(name) for name, value in body.items())
+    unbounded, images = unknown or walk.unbounded, walk.images + len(call.files)
+    return ProviderReads(unbounded, tools, images) if unbounded or tools or images else NO_READS
+
+
+def _is_unknown(name: str, value: Any) -> bool:
+    """Return whether a field of a body may name something to read: no number, and none of the known fields."""
+    if name in _PROMPT or name in _SETTINGS:
+        return False
+    return bool(value) and isinstance(value, str | list | dict) and value not in _OFF
+
+
+class _Walk:
+    """Looks through the prompt of a body, without recursion: a client decides how deeply it is nested.
+
+    ``images_by_address``: such an image is a single one, for a model that takes nothing else.
+    """
+
+    def __init__(self, prompt: Body, *, images_by_address: bool) -> None:
+        self.unbounded = self.tools = False
+        self.images = 0
+        self._images_by_address = images_by_address
+        rest: list[tuple[str, Any, bool]] = [("", prompt, False)]
+        while rest and not (self.unbounded and self.tools):
+            name, value, image = rest.pop()
+            if isinstance(value, dict):
+                rest.extend(self._open(value, image=image or "image" in name))
+            elif isinstance(value, list):
+                if name in {"tools", "functions"}:
+                    self.tools = self.tools or not all(map(_is_clients, value))
+                else:
+                    rest.extend((name, item, image) for item in value if isinstance(item, str | list | dict))
+            elif isinstance(value, str) and value and name not in _TEXTS:
+                self._judge(name, value, image=image or "image" in name)
+
+    def _open(self, item: dict[str, Any], *, image: bool) -> Iterator[tuple[str, Any, bool]]:
+        """Yield the parts of an object that are to be looked at."""
+        kind = item.get("type")
+        kind = kind if isinstance(kind, str) else ""
+        kept = item.get("id")
+        if isinstance(kept, str) and kept and _is_reference(item, kind) and _GATEWAY_ID.fullmatch(kept) is None:
+            self.unbounded = True
+        media = item.get("media_type") or item.get("mime_type") or item.get("mimeType")
+        image = str(media).startswith("image/") if media else image or "image" in kind
+        result, call = kind.endswith(("_result", "_citation")), kind.endswith("_call")
+        named = isinstance(item.get("name"), str)
+        for name, value in item.items():
+            if name in _NOT_READ or (call and name == "action") or (result and isinstance(value, str)):
+                continue  # what a search has found is not fetched again
+            if isinstance(value, dict) and named and name in {"input", "args", "response", "arguments"}:
+                continue  # the client's own data
+            if kind != "text" or name != "data":
+                yield name, value, image
+
+    def _judge(self, name: str, value: str, *, image: bool) -> None:
+        inline, address = _INLINE.match(value), _ADDRESS.match(value)
+        if inline is not None or (name in _DATA and address is None):
+            kind = inline[1].lower() if inline else ""
+            if kind.startswith("image/") or (not kind and image):
+                self.images += 1
+            elif not kind.startswith("text/"):
+                self.unbounded = True  # a page takes a few bytes of a PDF, an hour of silence those of a recording
+        elif address is not None or (name not in _OWN_IDS and _POINTER.search(name) is not None):
+            if image and address is not None and self._images_by_address:
+                self.images += 1
+            else:
+                self.unbounded = True
+
+
+def _is_reference(item: dict[str, Any], kind: str) -> bool:
+    """Return whether an object with an ``id`` stands for what a provider keeps under that id.
+
+    OpenAI's OpenAPI document, ``ItemReferenceParam``, whose ``type`` is optional. OpenAI finds the reasoning of a kept
+    reasoning item in the same way, and the speech of an earlier answer by ``audio.id``.
+    """
+    if kind == "item_reference" or (not kind and not any(item.get(name) for name in ("role", "function", "name"))):
+        return True
+    if kind == "reasoning":
+        return not item.get("encrypted_content")
+    return not any(item.get(name) for name in _BESIDE_ID)
+
+
+def _is_clients(tool: object) -> bool:
+    """Return whether the client runs a tool: its type is one of the client's, and so is every field."""
+    if not isinstance(tool, dict):
+        return False
+    kind = tool.get("type", "function")
+    if not isinstance(kind, str) or _CLIENT_TOOL.fullmatch(kind) is None:
+        return False
+    inner = tool.get("tools")
+    return all(
+        name in _TOOL_FIELDS or value is None or isinstance(value, bool | int | float) for name, value in tool.items()
+    ) and (inner is None or (isinstance(inner, list) and all(map(_is_clients, inner))))
