@@ -12,6 +12,7 @@ from gateway.domain.price import ONE_PPM
 from gateway.domain.rate_limit import RateLimitPermit, RateLimitStatus
 from gateway.domain.request_log import ID_PREFIX, RequestRecord
 from gateway.domain.usage import NO_USAGE, Usage
+from gateway.memory_budget import Loan
 from gateway.routing.route import Route
 from gateway.routing.target import Attempt
 
@@ -54,6 +55,7 @@ class RequestContext:
     ``headers``            ``CrossOrigin``, then ``warn``
     ``batch_id``           ``LineRequest``
     ``batch_ppm``          ``LineRequest``
+    ``loan``               ``MemoryBudget``
     =====================  ===================================================================================
 
     Attributes:
@@ -76,6 +78,7 @@ class RequestContext:
         headers: further headers of the response.
         batch_id: of the batch that it is a line of; None if it is of none.
         batch_ppm: what its price is multiplied with as a line of a batch, in parts per million.
+        loan: the memory that it has borrowed for what is loaded on its behalf; None if none.
     """
 
     id: str
@@ -98,6 +101,7 @@ class RequestContext:
     headers: dict[str, str] | None = None
     batch_id: str | None = None
     batch_ppm: int = ONE_PPM
+    loan: Loan | None = None
 
     def warn(self, warning: str) -> None:
         """Add a warning header: a field or header that has no effect, then why. ASCII without commas."""

@@ -11,6 +11,7 @@ from gateway.domain.batch import MAX_ERRORS, MAX_LINES, BatchError, BatchLine
 from gateway.errors import GatewayError
 from gateway.formats.openai.batches import LineError, parse_line
 from gateway.large_work import work_aside
+from gateway.memory_budget import Loan, MemoryBudget, estimate_memory
 
 PIECE_LINES = 64
 PIECE_BYTES = 1024 * 1024
@@ -31,19 +32,27 @@ class CheckedInput:
     errors: tuple[BatchError, ...]
 
 
-async def read_lines(path: Path, endpoint: str, max_line_bytes: int) -> AsyncGenerator[Parsed, None]:
-    """Yield the lines of an input file except blank ones. Raises ``OSError``."""
+async def read_lines(
+    path: Path, endpoint: str, max_line_bytes: int, memory: MemoryBudget
+) -> AsyncGenerator[Parsed, None]:
+    """Yield the lines of an input file except blank ones. Raises ``OSError``.
+
+    The lines are read some at a time, for which ``memory`` lends what they need.
+    """
     file = await asyncio.to_thread(path.open, "rb")
-    number = 0
+    number, loan = 0, Loan(memory)
     try:
         while True:
             raw = await asyncio.to_thread(_read_piece, file, max_line_bytes)
             if not raw:
                 return
+            await memory.take_spare(loan, sum(map(estimate_memory, raw)))
             for line in await work_aside(_parse_piece, raw, number, endpoint, max_line_bytes):
                 yield line
+            loan.close()
             number += len(raw)
     finally:
+        loan.close()
         file.close()
 
 

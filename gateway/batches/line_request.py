@@ -24,6 +24,7 @@ from gateway.errors import (
     InvalidApiKey,
     InvalidRequest,
     NoHealthyChannel,
+    Overloaded,
     ProviderRateLimited,
     QuotaExceeded,
     RateLimited,
@@ -40,6 +41,7 @@ from gateway.formats.openai.responses import parse_responses_call
 from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.media.client_files import ClientFiles
 from gateway.media.prompt_files import MENTION, put_files
+from gateway.memory_budget import RETRY_S, MemoryBudget, close_loan, estimate_memory
 from gateway.proxy import forward
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.proxy.failover import Proxy
@@ -93,6 +95,7 @@ class LineServices:
     files: ClientFiles
     max_body_bytes: int
     clock: Callable[[], float]
+    memory: MemoryBudget
 
     def find_caller(self, key_id: int) -> Caller:
         """Return the caller with that key as it is now. Raises the error of a key that cannot be used."""
@@ -163,7 +166,7 @@ class LineRequest:
         services.active_requests.calls[context.id] = self
         services.gate.inside += 1
         try:
-            await self._parse()
+            await self._parse_when_possible(wait)
             await self._reserve(wait, others_run)
         except GatewayError as fault:
             self._settle(find_outcome(fault), fault)
@@ -176,18 +179,28 @@ class LineRequest:
             return self._fail()
         return None
 
+    async def _parse_when_possible(self, wait: Wait) -> None:
+        """Parse the request once there is memory for what it loads."""
+        while True:
+            try:
+                return await self._parse()
+            except Overloaded:
+                close_loan(self.context)
+                await wait(RETRY_S)
+
     async def _parse(self) -> None:
         context, body, parse = self.context, self._line.body, _PARSERS[self._batch.operation]
         raw, services = exact_json.dumps(body), self._services
-        size = len(raw)
+        size, loan = len(raw), services.memory.lend(context)
+        loan.take(min(estimate_memory(raw), loan.room), "The line")
         if MENTION in raw:
             account_id, limit = context.caller.account.id, services.max_body_bytes
-            size = await put_files(services.files, account_id, body, size=size, limit=limit)
+            size = await put_files(services.files, account_id, body, loan, size=size, limit=limit)
         call = attrs.evolve(await work_aside(parse, body), large=True) if size > MAX_ON_LOOP else parse(body)
         if headers := self._line.headers:
             call = attrs.evolve(call, features=headers.get("anthropic-beta"), version=headers.get("anthropic-version"))
         if context.operation == "responses":
-            call = await services.response_owners.prepare(call, context.caller.account.id, context.id)
+            call = await services.response_owners.prepare(call, context.caller.account.id, context.id, context)
         context.call = call
 
     async def _reserve(self, wait: Wait, others_run: Callable[[], bool]) -> None:
@@ -294,3 +307,4 @@ class LineRequest:
     def _unregister(self) -> None:
         self._services.active_requests.calls.pop(self.context.id, None)
         self._services.gate.inside -= 1
+        close_loan(self.context)

@@ -181,7 +181,7 @@ class BatchRun:
         batch, services = self.batch, self._services
         async with (
             services.files.folder.open_local(batch.input_file_id) as path,
-            aclosing(read_lines(path, batch.endpoint, services.max_line_bytes)) as lines,
+            aclosing(read_lines(path, batch.endpoint, services.max_line_bytes, services.lines.memory)) as lines,
         ):
             async for parsed in lines:
                 yield parsed

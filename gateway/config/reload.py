@@ -24,6 +24,7 @@ from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
 from gateway.domain.client_file import FileRules
 from gateway.domain.ip_address import Networks, parse_networks
+from gateway.domain.kept_response import KeptRules
 from gateway.domain.media import MediaRules
 from gateway.domain.price import ONE_PPM
 from gateway.domain.video import VideoRules
@@ -90,6 +91,9 @@ class LiveConfig:
 
     def find_file_rules(self) -> FileRules:
         return self.config.files.rules()
+
+    def find_kept_rules(self) -> KeptRules:
+        return self.config.responses.rules()
 
     def find_batch_slots(self) -> int:
         return self.config.batches.max_active

@@ -21,6 +21,7 @@ from gateway.domain.account_spec import NETWORKS, AccountSpec, KeySpec
 from gateway.domain.capability import Capability
 from gateway.domain.circuit_breaker import DEFAULT_RULES, BreakerSettings
 from gateway.domain.image import MAX_IMAGES, ImageForm
+from gateway.domain.kept_response import KeptRules
 from gateway.domain.ledger import OnCrash
 from gateway.domain.media import MediaRules
 from gateway.domain.video import MAX_SECONDS, VideoRules
@@ -183,6 +184,16 @@ class ResponsesSection:
         default=30.0,
         metadata=about("how long such a response can be retrieved and continued; 0 keeps none", between(0, 3_650)),
     )
+    max_total_mb_per_account: int = attrs.field(
+        default=1_024,
+        metadata=about(
+            "all responses of an account together, compressed; the oldest are deleted first (0 = no limit)",
+            between(0, 1_000_000_000),
+        ),
+    )
+
+    def rules(self) -> KeptRules:
+        return KeptRules(self.keep_days, self.max_total_mb_per_account * 1024**2)
 
 
 @attrs.frozen

@@ -119,6 +119,14 @@ class ServerSection:
             between(1, 1024),
         ),
     )
+    max_loaded_mb: int = attrs.field(
+        default=0,
+        metadata=about(
+            "memory for what requests name and the gateway loads: kept responses, files in prompts, lines of batches. "
+            "One request may use half of it. 0: four times max_body_mb, at least 64",
+            between(0, 1_000_000),
+        ),
+    )
     max_upload_mb: int = attrs.field(
         default=128,
         metadata=about(
@@ -161,6 +169,10 @@ class ServerSection:
         if bool(self.tls_certificate) != bool(self.tls_key):
             missing, given = sorted(("tls_certificate", "tls_key"), key=lambda name: bool(getattr(self, name)))
             yield missing, f"expected a file, together with {given}"
+
+    @property
+    def max_loaded_bytes(self) -> int:
+        return (self.max_loaded_mb or max(4 * self.max_body_mb, 64)) * 1024**2
 
     @property
     def keepalive_s(self) -> float:

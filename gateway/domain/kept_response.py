@@ -4,19 +4,35 @@ import attrs
 
 
 @attrs.frozen
+class KeptRules:
+    """``keep_days``: how long a response is kept, 0: not at all. ``max_total_bytes``: of an account, 0: no limit."""
+
+    keep_days: float
+    max_total_bytes: int
+
+
+@attrs.frozen
 class KeptResponse:
     """A response and what it answers.
 
     Attributes:
         id: ``resp_`` and the digits of the request's id.
         expires_ms: when it is deleted, in Unix milliseconds.
-        body: the response as JSON.
-        items: the input items of the whole conversation up to this response, as a JSON array.
+        body: the response as JSON; empty while it is not loaded.
+        items: its own input items as a JSON array, without those of the response before it; empty while not loaded.
+        before_id: the response that it continues; None: ``items`` are the input of the whole conversation.
+        body_memory, items_memory: bytes of memory that they take once they are parsed, at most. None: unknown, for a
+            response that an earlier version has stored.
+        stored_bytes: what the database stores of it.
     """
 
     id: str
     account_id: int
     created_ms: int
     expires_ms: int
-    body: bytes = attrs.field(repr=False)
-    items: bytes = attrs.field(repr=False)
+    body: bytes = attrs.field(default=b"", repr=False)
+    items: bytes = attrs.field(default=b"", repr=False)
+    before_id: str | None = None
+    body_memory: int | None = None
+    items_memory: int | None = None
+    stored_bytes: int = 0

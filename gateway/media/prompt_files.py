@@ -8,32 +8,37 @@ from gateway.formats.prompt_files import NamedFile, find_type, list_files, put_f
 from gateway.formats.request_body import Body
 from gateway.large_work import work_aside
 from gateway.media.client_files import ClientFiles
+from gateway.memory_budget import Loan
 from gateway.storage.media_reading import read_whole
 
 MENTION = b'"file_id"'
 """A body without these bytes names no file."""
 
 
-async def put_files(files: ClientFiles, account_id: int, body: Body, *, size: int, limit: int) -> int:
+async def put_files(files: ClientFiles, account_id: int, body: Body, loan: Loan, *, size: int, limit: int) -> int:
     """Replace the ids in ``body``, which has ``size`` bytes, by files of the account, and return its new size.
+
+    ``loan`` is taken for each before it is read.
 
     Raises:
         NotFound: the account has no such file; the part is named.
-        RequestTooLarge: the body would have more than ``limit`` bytes.
+        RequestTooLarge: the body would have more than ``limit`` bytes, or would need too much memory.
+        Overloaded: other requests use the memory.
         StoreUnavailable: the database or the disk does not answer.
     """
     for named in list_files(body):
-        size += await _put_file(files, account_id, named, limit - size)
+        size += await _put_file(files, account_id, named, loan, room=limit - size)
     return size
 
 
-async def _put_file(files: ClientFiles, account_id: int, named: NamedFile, room: int) -> int:
+async def _put_file(files: ClientFiles, account_id: int, named: NamedFile, loan: Loan, *, room: int) -> int:
     """Put in a file that has at most ``room`` bytes in base64, and return how many it has."""
     try:
         file = await files.get(named.id, account_id)
         size = -(-file.bytes // 3) * 4
         if size > room:
             raise RequestTooLarge("The request with its files is larger than a request may be", param=named.where)
+        loan.take(size, "The request with its files", named.where)
         media = await files.open(file)
     except NotFound as error:
         error.param = named.where

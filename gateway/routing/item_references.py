@@ -5,11 +5,11 @@ place. Every other id is its provider's, and the reference passes.
 """
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.domain import exact_json
-from gateway.domain.kept_response import KeptResponse
 from gateway.errors import NotFound
 
 Body = dict[str, Any]
@@ -22,9 +22,19 @@ def find_responses(items: object) -> frozenset[str]:
     return frozenset([f"resp_{own[1]}" for own in found if own is not None])
 
 
-def replace_references(items: list[Any], kept: Iterable[KeptResponse]) -> list[Any]:
-    """Return the items with kept ones in place of references. Raises ``NotFound`` naming a reference to no item."""
-    known = {item["id"]: item for response in kept for item in exact_json.loads(response.body)["output"]}
+def read_output(body: bytes) -> dict[str, Body]:
+    """Return the output items of a response by their ids."""
+    return {item["id"]: item for item in exact_json.loads(body)["output"]}
+
+
+def measure_references(items: Any, known: Mapping[str, Body]) -> int:
+    """Return the bytes of the items that ``items`` refers to, each as often as it is named."""
+    named = Counter(item_id for item in items if (item_id := _read_reference(item)) in known)
+    return sum(len(exact_json.dumps(known[item_id])) * times for item_id, times in named.items() if item_id is not None)
+
+
+def replace_references(items: list[Any], known: Mapping[str, Body]) -> list[Any]:
+    """Return the items with ``known`` ones in place of references. Raises ``NotFound`` naming one to no item."""
     replaced = []
     for at, item in enumerate(items):
         item_id = _read_reference(item)

@@ -1,10 +1,11 @@
 """Keeps responses of the Responses API for clients if their providers do not: those that were translated.
 
-A conversation that goes on is sent as a whole, so that any channel can serve it.
+A conversation that goes on is sent as a whole, so that any channel can serve it. What a request loads of it is counted
+in the database and borrowed from the gateway's memory budget first.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -12,27 +13,48 @@ import structlog
 
 from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.kept_response import KeptResponse
+from gateway.domain.kept_response import KeptResponse, KeptRules
 from gateway.domain.response_owner import LONGEST_ID
-from gateway.errors import InvalidRequest, NotFound, StoreUnavailable
+from gateway.errors import GatewayError, InvalidRequest, NotFound, RequestTooLarge
 from gateway.formats.openai.responses import parse_responses_call
 from gateway.large_work import MAX_ON_LOOP, work_aside
-from gateway.routing.item_references import find_responses, replace_references
+from gateway.memory_budget import Borrower, Loan, MemoryBudget, estimate_memory
+from gateway.routing.item_references import find_responses, measure_references, read_output, replace_references
 from gateway.storage.encryption import DecryptionFailed
-from gateway.storage.kept_responses import KeptResponseRepository
+from gateway.storage.kept_responses import KeptResponseRepository, TooLarge
 
 MOST_PENDING = 256
 """Responses on their way into the database."""
-MAX_BYTES = 32 * 1024 * 1024
-"""The longest conversation that is kept."""
+MOST_PENDING_BYTES = 64 * 1024 * 1024
+"""Their bytes, with those of the prompts that they answer."""
 MOST_REFERRED = 1_000
 """Responses whose items one request may refer to: each is read from the database."""
+MOST_TURNS = 100
+"""Responses that are read to continue one: the next one is stored with the input of the whole conversation."""
+MOST_ACCOUNTS = 10_000
+"""Accounts whose stored bytes are in memory."""
+_GROUP = 4 * MAX_ON_LOOP
+"""Memory of the responses that are read together."""
+_MOST_UNKNOWN = 32 * 1024 * 1024
+"""What a response had at most while its size was not stored."""
+_PACKED = 1_032
+"""How many bytes zlib packs into one at most (zlib's technical details, "Maximum Compression Factor")."""
 _DAY_MS = 24 * 3_600 * 1000
-_TOO_LONG = "The conversation has become too long to be continued"
+_CONVERSATION = "The conversation has become too long to be continued: it"
+_ITEMS = "What 'input' refers to"
 
 Body = dict[str, Any]
 
 log = structlog.stdlib.get_logger(__name__)
+
+
+@attrs.frozen
+class Turn:
+    """What a request adds to a conversation: its own ``input`` after the response ``before_id``, the ``number``-th."""
+
+    before_id: str
+    number: int
+    input: object = attrs.field(repr=False)
 
 
 class KeptResponses:
@@ -41,71 +63,120 @@ class KeptResponses:
     Args:
         store: the kept responses.
         clock: Unix seconds.
-        find_days: returns ``responses.keep_days``; 0 keeps nothing.
+        find_rules: returns the current rules.
+        budget: lends the memory for what is loaded.
     """
 
     def __init__(
-        self, store: KeptResponseRepository, clock: Callable[[], float], find_days: Callable[[], float]
+        self,
+        store: KeptResponseRepository,
+        clock: Callable[[], float],
+        find_rules: Callable[[], KeptRules],
+        budget: MemoryBudget,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._find_days = find_days
+        self._find_rules = find_rules
+        self._budget = budget
         self._writing: dict[str, asyncio.Task[None]] = {}
+        self._writing_bytes = 0
+        self._stored: dict[int, int] = {}
+        """Bytes by account, at least; the database has fewer if responses were deleted since."""
+        self._loading = asyncio.Lock()
 
     def wants(self, call: InferenceRequest) -> bool:
         """Return whether the response to ``call`` is kept if the provider does not keep it."""
-        return self._find_days() > 0 and call.body.get("store") is not False
+        return self._find_rules().keep_days > 0 and call.body.get("store") is not False
 
-    def note(self, response_id: str, account_id: int, call: InferenceRequest, body: bytes) -> None:
-        """Keep a response, or what it has become. It is stored in the background."""
-        if len(self._writing) >= MOST_PENDING:
+    def note(
+        self, response_id: str, account_id: int, call: InferenceRequest, body: bytes, turn: Turn | None = None
+    ) -> None:
+        """Keep a response, or what it has become. It is stored in the background.
+
+        ``turn``: what ``call`` has added to the conversation before; None if it begins one.
+        """
+        size = len(body) + call.max_prompt_tokens
+        if len(self._writing) >= MOST_PENDING or (self._writing and self._writing_bytes + size > MOST_PENDING_BYTES):
             log.warning("response_not_kept", response_id=response_id, reason="too many responses wait for the database")
             return
         now_ms = int(self._clock() * 1000)
-        expires_ms = now_ms + int(self._find_days() * _DAY_MS)
-        response = KeptResponse(response_id, account_id, now_ms, expires_ms, body, b"")
-        keeping = self._keep(response, call, self._writing.get(response_id))
-        self._writing[response_id] = asyncio.get_running_loop().create_task(keeping)
+        expires_ms = now_ms + int(self._find_rules().keep_days * _DAY_MS)
+        response = KeptResponse(response_id, account_id, now_ms, expires_ms, body)
+        keeping = self._keep(response, call, turn, self._writing.get(response_id))
+        self._writing[response_id] = task = asyncio.get_running_loop().create_task(keeping)
+        self._writing_bytes += size
+        task.add_done_callback(lambda _: self._note_written(size))
+
+    def _note_written(self, size: int) -> None:
+        self._writing_bytes -= size
 
     async def find(self, response_id: str, account_id: int) -> KeptResponse | None:
-        """Return a response of the account; None if the gateway keeps none. Raises ``StoreUnavailable``."""
+        """Return a response of the account, not loaded; None if the gateway keeps none. Raises ``StoreUnavailable``."""
         if len(response_id) > LONGEST_ID:
             return None
-        if (pending := self._writing.get(response_id)) is not None:
-            await asyncio.shield(pending)
-        try:
-            found = await self._store.find_response(response_id)
-        except DecryptionFailed as error:
-            log.warning("response_unreadable", response_id=response_id, error=str(error))
-            return None
-        if found is None or found.account_id != account_id or found.expires_ms <= self._clock() * 1000:
-            return None
-        return found
+        await self._await_written([response_id])
+        return self._check_found(await self._store.find_response(response_id), account_id)
+
+    async def load(self, response: KeptResponse, loan: Loan) -> KeptResponse | None:
+        """Return a response with its body, for which ``loan`` is taken; None if it is gone or cannot be read."""
+        async with self._loading:
+            loaded = await self._load([response], loan, items=False)
+        return loaded[0] if loaded else None
+
+    async def load_items(self, response: KeptResponse, loan: Loan) -> list[Body]:
+        """Return the input items of the conversation up to ``response``; ``loan`` is taken for them."""
+        items, _ = await self._load_conversation(response, loan, "id", whole=False)
+        return items
 
     async def delete(self, response: KeptResponse) -> None:
         """Delete a response. Raises ``StoreUnavailable``."""
         await self.close()
-        await self._store.delete_response(response.id)
+        await self._store.delete_response(response.id, int(self._clock() * 1000))
 
-    async def extend(self, call: InferenceRequest, before: KeptResponse) -> InferenceRequest:
-        """Return the request with the conversation up to ``before`` in front of its own input."""
-        if len(before.items) + len(before.body) > MAX_ON_LOOP or call.large:
-            return attrs.evolve(await work_aside(_extend, call, before), large=True)
-        return _extend(call, before)
+    async def extend(
+        self, call: InferenceRequest, before: KeptResponse, borrower: Borrower
+    ) -> tuple[InferenceRequest, Turn]:
+        """Return the request with the conversation up to ``before`` in front of its own input, and what it adds.
 
-    async def inline(self, call: InferenceRequest, account_id: int) -> InferenceRequest:
-        """Return the request with kept items in place of references to them. Raises ``NotFound`` naming one."""
-        wanted = find_responses(call.body.get("input"))
+        Raises ``RequestTooLarge``, ``Overloaded``, ``NotFound``, ``StoreUnavailable``.
+        """
+        loan = self._budget.lend(borrower)
+        items, number = await self._load_conversation(before, loan, "previous_response_id", whole=True)
+        turn = Turn(before.id, number, call.body.get("input"))
+        if loan.held > MAX_ON_LOOP or call.large:
+            return attrs.evolve(await work_aside(_extend, call, before.id, items), large=True), turn
+        return _extend(call, before.id, items), turn
+
+    async def inline(self, call: InferenceRequest, account_id: int, borrower: Borrower) -> InferenceRequest:
+        """Return the request with kept items in place of references to them. Raises ``NotFound`` naming one.
+
+        Raises ``RequestTooLarge``, ``Overloaded``, ``StoreUnavailable``.
+        """
+        references = call.body.get("input")
+        wanted = find_responses(references)
         if not wanted:
             return call
         if len(wanted) > MOST_REFERRED:
             message = f"'input' must not refer to items of more than {MOST_REFERRED} responses"
             raise InvalidRequest(message, param="input")
-        found = [await self.find(response_id, account_id) for response_id in wanted]
-        kept = [response for response in found if response is not None]
-        if sum(len(response.body) for response in kept) > MAX_ON_LOOP or call.large:
-            return attrs.evolve(await work_aside(_inline, call, kept), large=True)
-        return _inline(call, kept)
+        await self._await_written(wanted)
+        kept = [one for one in await self._store.find_responses(wanted) if self._check_found(one, account_id)]
+        loan = self._budget.lend(borrower)
+        known: dict[str, Body] = {}
+        async with self._loading:
+            _take(loan, kept, _ITEMS, "input", items=False)
+            for group in _group(kept):
+                for loaded in await self._load(group, loan, items=False, taken=True):
+                    known |= (
+                        await work_aside(read_output, loaded.body)
+                        if len(loaded.body) > MAX_ON_LOOP
+                        else (read_output(loaded.body))
+                    )
+            # An item that is named often is in memory once, and in the provider's request as often as it is named.
+            loan.take(await work_aside(measure_references, references, known), _ITEMS, "input")
+        if loan.held > MAX_ON_LOOP or call.large:
+            return attrs.evolve(await work_aside(_inline, call, known), large=True)
+        return _inline(call, known)
 
     async def sweep(self, now_ms: int) -> int:
         """Delete the responses that have expired; how many. Raises ``StoreUnavailable``."""
@@ -115,21 +186,104 @@ class KeptResponses:
         """Wait for what is being stored."""
         await asyncio.gather(*self._writing.values())
 
-    async def _keep(self, response: KeptResponse, call: InferenceRequest, before: asyncio.Task[None] | None) -> None:
+    async def _await_written(self, ids: Sequence[str] | frozenset[str]) -> None:
+        if self._writing:
+            pending = [task for response_id in ids if (task := self._writing.get(response_id)) is not None]
+            for task in pending:
+                await asyncio.shield(task)
+
+    def _check_found(self, found: KeptResponse | None, account_id: int) -> KeptResponse | None:
+        if found is None or found.account_id != account_id or found.expires_ms <= self._clock() * 1000:
+            return None
+        return found
+
+    async def _load_conversation(
+        self, last: KeptResponse, loan: Loan, param: str, *, whole: bool
+    ) -> tuple[list[Body], int]:
+        """Return the items up to ``last``, with its output if ``whole``, and the number of responses that have them."""
+        chain = await self._store.list_chain(last.id, MOST_TURNS + 1)
+        if not chain or chain[-1].before_id is not None or any(one.account_id != last.account_id for one in chain):
+            message = f"A response before {last.id!r} is missing: send the whole conversation as 'input'"
+            raise NotFound(message, param=param, should_retry=False)
+        conversation: list[Body] = []
+        async with self._loading:
+            _take(loan, chain, _CONVERSATION, param, items=True)
+            for group in _group(chain[::-1]):
+                loaded = await self._load(group, loan, items=True, taken=True)
+                if len(loaded) < len(group):
+                    raise make_missing(last.id, param)
+                conversation += await work_aside(_read_turns, loaded, None if whole else last.id)
+        return conversation, len(chain)
+
+    async def _load(
+        self, responses: Sequence[KeptResponse], loan: Loan, *, items: bool, taken: bool = False
+    ) -> list[KeptResponse]:
+        """Return ``responses`` as the repository loads them; the sizes of old rows are borrowed as soon as known."""
+        if not taken:
+            _take(loan, responses, "The response", "id", items=items)
+        room = max(_measure(one, items=True) or 0 for one in responses)
+        unknown = [one for one in responses if one.body_memory is None]
+        if unknown:
+            room = min(_MOST_UNKNOWN, loan.room, _PACKED * max(one.stored_bytes for one in unknown))
+            loan.take(room, _CONVERSATION)
+        try:
+            loaded = await self._store.load(responses, room, items=items)
+        except DecryptionFailed as error:
+            log.warning("response_unreadable", response_id=responses[0].id, error=str(error))
+            return []
+        except TooLarge:
+            raise RequestTooLarge("The conversation has become too long to be continued") from None
+        if unknown:
+            loan.give_back(room)
+            own = {one.id for one in unknown}
+            sizes = [estimate_memory(one.body) + estimate_memory(one.items) for one in loaded if one.id in own]
+            loan.take(sum(sizes), _CONVERSATION)
+        return loaded
+
+    async def _keep(
+        self, response: KeptResponse, call: InferenceRequest, turn: Turn | None, before: asyncio.Task[None] | None
+    ) -> None:
         """Store a response with its items, after its state before."""
         if before is not None:
             await before
         try:
-            items = await work_aside(_write_items, call) if call.large else _write_items(call)
-            if len(items) + len(response.body) > MAX_BYTES:
-                log.warning("response_not_kept", response_id=response.id, reason="the conversation is too long")
-            else:
-                await self._store.put_response(attrs.evolve(response, items=items))
-        except StoreUnavailable as error:
+            await self._put(response, call, turn)
+        except GatewayError as error:
             log.warning("response_not_kept", response_id=response.id, reason=error.message)
         finally:
             if self._writing.get(response.id) is asyncio.current_task():  # no newer state is on its way
                 del self._writing[response.id]
+
+    async def _put(self, response: KeptResponse, call: InferenceRequest, turn: Turn | None) -> None:
+        if turn is not None:
+            await self._await_written([turn.before_id])
+            if turn.number >= MOST_TURNS:
+                turn = None
+        stored = None
+        while stored is None:
+            own = call.body.get("input") if turn is None else turn.input
+            sized = await work_aside(_add_items, response, own) if call.large else _add_items(response, own)
+            needed = (sized.body_memory or 0) + (sized.items_memory or 0)
+            if needed > self._budget.most_each:
+                raise RequestTooLarge("the conversation is too long")
+            before_id = None if turn is None else turn.before_id
+            stored = await self._store.put_response(attrs.evolve(sized, before_id=before_id))
+            turn = None  # if the response before is gone, the next state has the whole conversation
+        await self._make_room(stored)
+
+    async def _make_room(self, stored: KeptResponse) -> None:
+        """Delete the account's oldest responses if they are too many."""
+        account_id, most = stored.account_id, self._find_rules().max_total_bytes
+        if not most:
+            return
+        held = self._stored.get(account_id)
+        held = await self._store.sum_account(account_id) if held is None else held + stored.stored_bytes
+        if held > most:
+            held = await self._store.make_room(account_id, int(self._clock() * 1000), most)
+            log.info("responses_evicted", account=str(account_id), bytes=held)
+        if len(self._stored) >= MOST_ACCOUNTS:
+            self._stored.clear()
+        self._stored[account_id] = held
 
 
 def make_missing(response_id: str, param: str | None = None) -> NotFound:
@@ -138,26 +292,56 @@ def make_missing(response_id: str, param: str | None = None) -> NotFound:
     return NotFound(f"{before} with id {response_id[:LONGEST_ID]!r} not found", param=param, should_retry=False)
 
 
-def _extend(call: InferenceRequest, before: KeptResponse) -> InferenceRequest:
-    output = exact_json.loads(before.body)["output"]
-    items = [*exact_json.loads(before.items), *output, *_list_items(call.body.get("input"))]
-    body = {name: value for name, value in call.body.items() if name != "previous_response_id"} | {"input": items}
-    longer = attrs.evolve(parse_responses_call(body), continues=before.id)
-    if longer.max_prompt_tokens > MAX_BYTES:
-        raise InvalidRequest(_TOO_LONG, param="previous_response_id")
-    return longer
+def _measure(response: KeptResponse, *, items: bool) -> int | None:
+    """Return the memory that a response needs; None if it is unknown."""
+    if response.body_memory is None:
+        return None
+    return response.body_memory + ((response.items_memory or 0) if items else 0)
 
 
-def _inline(call: InferenceRequest, kept: list[KeptResponse]) -> InferenceRequest:
-    items = replace_references(call.body["input"], kept)
-    longer = parse_responses_call(call.body | {"input": items})
-    if longer.max_prompt_tokens > MAX_BYTES:
-        raise InvalidRequest(_TOO_LONG, param="input")
-    return longer
+def _take(loan: Loan, responses: Sequence[KeptResponse], what: str, param: str, *, items: bool) -> None:
+    """Borrow what ``responses`` need, as far as that is known."""
+    loan.take(sum(_measure(one, items=items) or 0 for one in responses), what, param)
 
 
-def _write_items(call: InferenceRequest) -> bytes:
-    return exact_json.dumps(_list_items(call.body.get("input")))
+def _group(responses: Sequence[KeptResponse]) -> list[list[KeptResponse]]:
+    """Return ``responses`` in groups that are read together; one of unknown size is alone."""
+    groups: list[list[KeptResponse]] = []
+    left = 0
+    for one in responses:
+        size = _measure(one, items=True)
+        if size is None or size > left:
+            groups.append([])
+            left = _GROUP
+        groups[-1].append(one)
+        left = 0 if size is None else left - size
+    return groups
+
+
+def _read_turns(loaded: Sequence[KeptResponse], last_id: str | None) -> list[Body]:
+    """Return the items of responses and their outputs, except the output of ``last_id``."""
+    items: list[Body] = []
+    for one in loaded:
+        items += exact_json.loads(one.items)
+        if one.id != last_id:
+            items += exact_json.loads(one.body)["output"]
+    return items
+
+
+def _extend(call: InferenceRequest, before_id: str, items: list[Body]) -> InferenceRequest:
+    longer = [*items, *_list_items(call.body.get("input"))]
+    body = {name: value for name, value in call.body.items() if name != "previous_response_id"} | {"input": longer}
+    return attrs.evolve(parse_responses_call(body), continues=before_id)
+
+
+def _inline(call: InferenceRequest, known: dict[str, Body]) -> InferenceRequest:
+    return parse_responses_call(call.body | {"input": replace_references(call.body["input"], known)})
+
+
+def _add_items(response: KeptResponse, value: object) -> KeptResponse:
+    items = exact_json.dumps(_list_items(value))
+    memory = estimate_memory(response.body), estimate_memory(items)
+    return attrs.evolve(response, items=items, body_memory=memory[0], items_memory=memory[1])
 
 
 def _list_items(value: object) -> list[Body]:

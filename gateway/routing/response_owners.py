@@ -11,7 +11,8 @@ from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import ID_PREFIX
 from gateway.domain.response_owner import KEPT_MS, LONGEST_ID, ResponseOwner
 from gateway.errors import NotFound, StoreUnavailable
-from gateway.routing.kept_responses import KeptResponses, make_missing
+from gateway.memory_budget import Borrower
+from gateway.routing.kept_responses import KeptResponses, Turn, make_missing
 from gateway.storage.response_owners import ResponseOwnerRepository
 
 MOST_RECENT = 10_000
@@ -65,24 +66,31 @@ class ResponseOwners:
         self._recent.pop(response_id, None)
         await self._store.delete_owner(response_id)
 
-    async def prepare(self, call: InferenceRequest, account_id: int, request_id: str) -> InferenceRequest:
+    async def prepare(
+        self, call: InferenceRequest, account_id: int, request_id: str, borrower: Borrower
+    ) -> InferenceRequest:
         """Return the request with the conversation that it continues, and with what keeps the response.
 
-        Raises ``NotFound`` if the response before it, or an item that it refers to, is unknown or of another account.
+        ``borrower`` is lent the memory for what is loaded. Raises ``NotFound`` if the response before it, or an item
+        that it refers to, is unknown or of another account; ``RequestTooLarge``, ``Overloaded``.
         """
-        call = await self._check(await self._kept.inline(call, account_id), account_id)
+        call, turn = await self._check(await self._kept.inline(call, account_id, borrower), account_id, borrower)
         if not self._kept.wants(call):
             return call
         response_id = f"resp_{request_id.removeprefix(ID_PREFIX)}"
         kept = call  # without `keep`, which would refer to itself
 
         def keep(body: bytes) -> None:
-            self._kept.note(response_id, account_id, kept, body)
+            self._kept.note(response_id, account_id, kept, body, turn)
 
         return attrs.evolve(call, keep=keep)
 
-    async def _check(self, call: InferenceRequest, account_id: int) -> InferenceRequest:
+    async def _check(
+        self, call: InferenceRequest, account_id: int, borrower: Borrower
+    ) -> tuple[InferenceRequest, Turn | None]:
         """Return the request with the conversation that it continues, or bound to the channel that has that.
+
+        With it, what the request adds to a conversation that the gateway keeps; None: it continues none.
 
         Raises ``NotFound`` if the response is unknown or of another account, or if the request names a conversation.
         """
@@ -91,13 +99,13 @@ class ResponseOwners:
             raise NotFound("Conversation not found", param="conversation", should_retry=False)
         previous = call.body.get("previous_response_id")
         if previous is None:
-            return call
+            return call, None
         found = await self.locate(previous, account_id)
         if found is None:
             raise make_missing(previous, "previous_response_id")
         if isinstance(found, KeptResponse):
-            return await self._kept.extend(call, found)
-        return attrs.evolve(call, channel=found.channel)
+            return await self._kept.extend(call, found, borrower)
+        return attrs.evolve(call, channel=found.channel), None
 
     def note(self, response_id: str, account_id: int, channel: str) -> None:
         """Record the owner of a new response. It is stored in the background."""

@@ -22,6 +22,7 @@ from gateway.errors import GatewayError, InternalError, InvalidRequest, Shutting
 from gateway.formats.openai.responses import UNFINISHED
 from gateway.formats.openai.responses_writer import ResponseStreamSerializer
 from gateway.formats.translator import ResponseIdentity
+from gateway.memory_budget import Loan
 from gateway.proxy import forward
 from gateway.server.active_inference import INFERENCE, ActiveInference
 from gateway.server.context import SERVICES, Services
@@ -72,12 +73,15 @@ def _start(services: Services, active: ActiveInference, call: InferenceRequest) 
     raw = orjson.dumps(queued)
     node = services.storage.node
     call.keep(raw if node is None else orjson.dumps(queued | {_MAKER: node.owner}))
-    services.background.start(_run(services, active, call, queued))
+    loan, ctx.loan = ctx.loan, None  # the request of the client ends before this one
+    services.background.start(_run(services, active, call, queued, loan))
     return raw
 
 
-async def _run(services: Services, active: ActiveInference, call: InferenceRequest, queued: Body) -> None:
-    """Make the response, settle the request, and keep what has become of it."""
+async def _run(
+    services: Services, active: ActiveInference, call: InferenceRequest, queued: Body, loan: Loan | None
+) -> None:
+    """Make the response, settle the request, and keep what has become of it; ``loan`` is given back."""
     ctx, keep = active.context, call.keep
     assert keep is not None  # noqa: S101 - it was checked
     services.drain.inside += 1
@@ -100,23 +104,35 @@ async def _run(services: Services, active: ActiveInference, call: InferenceReque
         keep(orjson.dumps(queued | {"status": "failed", "error": _build_error(bug)}))
     finally:
         services.drain.inside -= 1
+        if loan is not None:
+            loan.close()
 
 
-async def find_kept(services: Services, response_id: str, account_id: int) -> KeptResponse | None:
-    """Return a response of the account; None if the gateway keeps none. Raises ``StoreUnavailable``.
+async def find_kept(
+    services: Services, response_id: str, account_id: int, loan: Loan | None = None
+) -> KeptResponse | None:
+    """Return a response of the account; None if the gateway keeps none. ``loan`` is taken to load it; None: it is not.
 
-    If its request ends while the response is read, what was read may be the state before: it is read again.
+    If its request ends while the response is read, what was read may be the state before: it is read again. Raises
+    ``StoreUnavailable``, ``Overloaded``.
     """
-    kept_responses = services.routing.kept_responses
     running = _is_active(services, response_id)
-    owners = services.routing.response_owners
+    owners, kept = services.routing.response_owners, services.routing.kept_responses
     if owners.pauses_s and not running:
-        found = await owners.locate(response_id, account_id)
-        return found if isinstance(found, KeptResponse) else None
-    kept = await kept_responses.find(response_id, account_id)
-    if running and not _is_active(services, response_id):
-        return await kept_responses.find(response_id, account_id)
-    return kept
+        located = await owners.locate(response_id, account_id)
+        found = located if isinstance(located, KeptResponse) else None
+    else:
+        found = await kept.find(response_id, account_id)
+        if running and not _is_active(services, response_id):
+            found = await kept.find(response_id, account_id)
+    if found is None or loan is None:
+        return found
+    loaded = await kept.load(found, loan)
+    if running and not _is_active(services, response_id) and loaded is not None:
+        await kept.close()
+        loan.close()
+        loaded = await kept.load(found, loan)
+    return loaded
 
 
 def read_kept(services: Services, kept: KeptResponse) -> bytes:

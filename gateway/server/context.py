@@ -35,6 +35,7 @@ from gateway.media.client_files import ClientFiles
 from gateway.media.client_uploads import ClientUploads
 from gateway.media.images import ImageService
 from gateway.media.signed_links import SignedLinks
+from gateway.memory_budget import MemoryBudget
 from gateway.observability.process_monitor import ProcessMonitor
 from gateway.observability.request_metrics import RequestMetrics
 from gateway.observability.trace_context import CurrentTrace
@@ -296,6 +297,7 @@ class Services:
         options: what the process was started with; at startup, the stored settings are merged into its configuration.
         live_config: the configuration in force.
         clock: Unix seconds.
+        memory: lends memory for what is loaded on behalf of requests.
         background: requests that go on after their response.
         client: sends requests to providers.
         websockets: opens sessions with providers.
@@ -310,6 +312,7 @@ class Services:
     storage: StorageServices = attrs.field(init=False)
     live_config: LiveConfig = attrs.field(init=False)
     http: HttpSettings = attrs.field(init=False)
+    memory: MemoryBudget = attrs.field(init=False)
     billing: BillingServices = attrs.field(init=False)
     client: HttpClient = attrs.field(init=False)
     websockets: WebSocketClient = attrs.field(init=False)

@@ -32,6 +32,7 @@ from gateway.formats.form import ReceivedForm
 from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.media.audio_duration import measure_audio
 from gateway.media.prompt_files import MENTION, put_files
+from gateway.memory_budget import close_loan
 from gateway.proxy.failover import make_cancelled
 from gateway.request_context import RequestContext, make_request_id
 from gateway.server.active_inference import INFERENCE, ActiveInference
@@ -284,6 +285,8 @@ async def settle_request(
     finally:
         if active.idempotency_key.is_named:
             active.idempotency_key.close()
+        if active.context.loan is not None:
+            close_loan(active.context)
         services.drain.inside -= 1
         active.task = None  # a task references the exception that it ended with
 
@@ -304,8 +307,9 @@ async def parse_request(
     if active.idempotency_key.is_named:
         await active.idempotency_key.note_body(body)
     if may_name_files:
-        files, limit = request.app[SERVICES].files.files, request.client_max_size
-        size = await put_files(files, ctx.caller.account.id, body, size=size, limit=limit)
+        services, limit = request.app[SERVICES], request.client_max_size
+        loan = services.memory.lend(ctx)
+        size = await put_files(services.files.files, ctx.caller.account.id, body, loan, size=size, limit=limit)
     if "store" in body and body["store"] is True and ctx.operation == "chat":
         ctx.warn(_NOT_STORED)
     if size > MAX_ON_LOOP:
@@ -376,7 +380,7 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
         ctx.call = call = attrs.evolve(call, origin=services.http.base_url or find_origin(request))
     if ctx.operation == "responses":
         owners = services.routing.response_owners
-        ctx.call = call = await owners.prepare(call, caller.account.id, ctx.id)
+        ctx.call = call = await owners.prepare(call, caller.account.id, ctx.id, ctx)
     ctx.route = route = services.routing.router.route(caller, call)
     await services.billing.quota.admit(ctx, route.rank())
     return await handler(request)

@@ -14,6 +14,7 @@ from aiohttp import HttpVersion11, web
 from aiohttp.web_protocol import RequestHandler
 
 from gateway.errors import ClientDisconnected
+from gateway.memory_budget import Loan
 from gateway.server.responses import SMALL, BufferedResponse, RawResponse, await_reader, send, watch
 
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -165,15 +166,26 @@ def write_answer(request: web.Request, body: bytes, headers: dict[str, str]) -> 
 
 
 class LargeResponse(web.Response):
-    """A whole response that may be large: a client that stops reading must not keep it in memory for ever."""
+    """A whole response that may be large: a client that stops reading must not keep it in memory for ever.
 
-    def __init__(self, request: web.Request, body: bytes, headers: Mapping[str, str]) -> None:
+    ``loan``: the memory that was borrowed for it; given back once it has been sent.
+    """
+
+    def __init__(self, request: web.Request, body: bytes, headers: Mapping[str, str], loan: Loan | None = None) -> None:
         super().__init__(body=body, headers=headers)
         self._whole = body
         self._transport = request.transport
+        self._loan = loan
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Send the body. Raises ``ConnectionError`` if the client has disconnected or stops reading."""
+        try:
+            await self._write_eof(data)
+        finally:
+            if self._loan is not None:
+                self._loan.close()
+
+    async def _write_eof(self, data: bytes) -> None:
         transport, view = self._transport, memoryview(self._whole)
         if transport is None or len(view) <= SMALL:
             return await super().write_eof(data)

@@ -13,6 +13,7 @@ from gateway.config.loader import read_words_file
 from gateway.domain.ip_address import parse_networks
 from gateway.errors import StoreUnavailable
 from gateway.media.cleanup_worker import MediaCleanup
+from gateway.memory_budget import MemoryBudget
 from gateway.observability.process_monitor import LoopLagMeter
 from gateway.observability.trace_context import TracedHttpClient
 from gateway.options import AppOptions, StartupInfo
@@ -63,7 +64,7 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
             services.storage = await open_storage(services, stack, starting)
             services.live_config = await open_live_config(services)
             services.options = attrs.evolve(services.options, config=services.live_config.config)
-            services.http = _build_http_settings(services.options)
+            services.http, services.memory = _build_http_settings(services.options)
             services.billing = await open_billing(services, stack, services.storage.node)
             accounts, first_secret = await open_accounts(services)
         await starting.aclose()
@@ -114,9 +115,9 @@ def _explain_store_errors(options: AppOptions) -> Iterator[None]:
         raise DatabaseStartupError(f"The data folder {options.folder.path} cannot be used: {error}") from error
 
 
-def _build_http_settings(options: AppOptions) -> HttpSettings:
+def _build_http_settings(options: AppOptions) -> tuple[HttpSettings, MemoryBudget]:
     server = options.config.server
-    return HttpSettings(
+    settings = HttpSettings(
         max_body_mb=server.max_body_mb,
         form_limits=FormLimits(
             max_body_bytes=server.max_upload_mb * MIB,
@@ -125,6 +126,7 @@ def _build_http_settings(options: AppOptions) -> HttpSettings:
         base_url=server.base_url.rstrip("/"),
         trusted_proxies=parse_networks(server.trusted_proxies),
     )
+    return settings, MemoryBudget(server.max_loaded_bytes)
 
 
 def _describe_startup(first_secret: str | None, catalog: ModelCatalog) -> StartupInfo:

@@ -48,6 +48,7 @@ async def open_batches(services: Services, stack: AsyncExitStack) -> Batches:
         services.files.files,
         services.http.max_body_mb * MIB,
         services.clock,
+        services.memory,
     )
     batches = Batches(
         BatchServices(

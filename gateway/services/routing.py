@@ -63,10 +63,8 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
         raise DatabaseStartupError(str(error)) from None
     router = Router(catalog, load_balancer, build_tariff(services.live_config.effective))
     router.models = build_models(options.config)
-    live_config = services.live_config
-    kept = KeptResponses(
-        KeptResponseRepository(database, secret_box), options.clock, lambda: live_config.config.responses.keep_days
-    )
+    find_rules, kept_store = services.live_config.find_kept_rules, KeptResponseRepository(database, secret_box)
+    kept = KeptResponses(kept_store, options.clock, find_rules, services.memory)
     owners = ResponseOwners(ResponseOwnerRepository(database), kept, options.clock)
     if services.storage.node is not None:
         owners.pauses_s = _PAUSES_S

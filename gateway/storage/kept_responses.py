@@ -1,10 +1,17 @@
-"""Responses in the database that the gateway keeps for clients: compressed, and encrypted like provider keys."""
+"""Responses in the database that the gateway keeps for clients: compressed, and encrypted like provider keys.
+
+A response is stored with its own input and a pointer to the response before it. A response that is deleted or has
+expired stays in the database, where no client sees it, until none continues it.
+"""
 
 import asyncio
 import zlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import delete, select
+import attrs
+from sqlalchemy import Row, delete, exists, func, literal, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.kept_response import KeptResponse
 from gateway.storage.database import Database
@@ -16,6 +23,19 @@ _PURPOSE = "responses"
 _LEVEL = 3
 _LENGTH = 4
 """Bytes of the length of the body, before body and items."""
+ROW_BYTES = 512
+"""What a row counts at least: a limit of bytes bounds the number of rows, too."""
+_EVICTED = 50
+"""Responses that are deleted at a time to make room."""
+
+_table = kept_responses
+_FACTS = tuple(_table.c[name] for name in (
+    "id", "account_id", "created_ms", "expires_ms", "before_id", "body_memory", "inputs_memory", "stored_bytes",
+))  # fmt: skip
+
+
+class TooLarge(Exception):
+    """A response has more bytes than its reader has room for."""
 
 
 class KeptResponseRepository:
@@ -25,40 +45,149 @@ class KeptResponseRepository:
         self._database = database
         self._seal = seal.derive(_PURPOSE)
 
-    async def put_response(self, response: KeptResponse) -> None:
-        """Store a response; it replaces an earlier state of itself."""
-        row = {
+    async def put_response(self, response: KeptResponse) -> KeptResponse | None:
+        """Store a response, which replaces an earlier state of itself, and return it with its size.
+
+        None: the response that it continues is not there any more.
+        """
+        row = await asyncio.to_thread(self._pack, response)
+        new = {name: value for name, value in row.items() if name != "id"}
+        statement = insert_for(self._database.kind, _table).values(row)
+        statement = statement.on_conflict_do_update(index_elements=["id"], set_=new)
+
+        async def put(connection: AsyncConnection) -> bool:
+            if response.before_id is not None:
+                before = await connection.execute(select(_table.c.id).where(_table.c.id == response.before_id))
+                if before.first() is None:
+                    return False
+            await connection.execute(statement)
+            return True
+
+        stored = await self._database.write_shared(put)
+        return attrs.evolve(response, stored_bytes=row["stored_bytes"]) if stored else None
+
+    async def find_response(self, response_id: str) -> KeptResponse | None:
+        """Return a response without body and items."""
+        found = await self.find_responses([response_id])
+        return found[0] if found else None
+
+    async def find_responses(self, ids: Iterable[str]) -> list[KeptResponse]:
+        """Return responses without bodies and items."""
+        found = await self._database.read(select(*_FACTS).where(_table.c.id.in_(sorted(ids))))
+        return [_parse(row) for row in found]
+
+    async def list_chain(self, response_id: str, most: int) -> list[KeptResponse]:
+        """Return a response and those that it continues, at most ``most``, oldest last, without bodies and items."""
+        first = select(_table.c.id, _table.c.before_id, literal(0).label("depth")).where(_table.c.id == response_id)
+        chain = first.cte("chain", recursive=True)
+        following = select(_table.c.id, _table.c.before_id, chain.c.depth + 1).where(
+            _table.c.id == chain.c.before_id, chain.c.depth < most - 1
+        )
+        chain = chain.union_all(following)
+        statement = select(*_FACTS).join(chain, chain.c.id == _table.c.id).order_by(chain.c.depth)
+        return [_parse(row) for row in await self._database.read(statement)]
+
+    async def load(self, responses: Sequence[KeptResponse], room: int, *, items: bool) -> list[KeptResponse]:
+        """Return ``responses`` with their bodies, and with their ``items``, in the same order.
+
+        A response that is not there any more is left out, and so are the items of its row if the row is old. ``room``
+        bounds the bytes of a response whose size is unknown.
+
+        Raises:
+            DecryptionFailed: one was encrypted with another secret.
+            TooLarge: one is larger than ``room``.
+        """
+        columns = (_table.c.id, _table.c.sealed, *((_table.c.inputs,) if items else ()))
+        wanted = select(*columns).where(_table.c.id.in_([response.id for response in responses]))
+        rows = {row.id: row for row in await self._database.read(wanted)}
+
+        def unpack() -> list[KeptResponse]:
+            return [self._unpack(one, rows[one.id], room, items=items) for one in responses if one.id in rows]
+
+        return await asyncio.to_thread(unpack)
+
+    async def delete_response(self, response_id: str, now_ms: int) -> None:
+        """Delete a response; its row stays without being found while other responses continue it."""
+        await self._database.change(update(_table).where(_table.c.id == response_id).values(expires_ms=now_ms))
+        await self._database.change(_delete_ended(now_ms).where(_table.c.id == response_id))
+
+    async def sweep_responses(self, now_ms: int) -> int:
+        """Delete the responses that have expired and that no other one continues; return how many."""
+        return await self._sweep(_delete_ended(now_ms))
+
+    async def sum_account(self, account_id: int) -> int:
+        """Return the bytes that the responses of an account take in the database."""
+        total = func.coalesce(func.sum(_table.c.stored_bytes), 0)
+        return int((await self._database.read(select(total).where(_table.c.account_id == account_id)))[0][0])
+
+    async def make_room(self, account_id: int, now_ms: int, most_bytes: int) -> int:
+        """Delete the oldest responses of an account until it has ``most_bytes`` at most; return what it has."""
+        living = _table.c.account_id == account_id, _table.c.expires_ms > now_ms
+        oldest = select(_table.c.id).where(*living).order_by(_table.c.created_ms).limit(_EVICTED)
+        while (held := await self.sum_account(account_id)) > most_bytes:
+            ended = update(_table).where(_table.c.id.in_(oldest)).values(expires_ms=now_ms)
+            expired = await self._database.change(ended)
+            gone = await self._sweep(_delete_ended(now_ms).where(_table.c.account_id == account_id))
+            if not expired and not gone:
+                break
+        return held
+
+    async def _sweep(self, statement: Any) -> int:
+        swept = gone = await self._database.change(statement)
+        while gone:  # those before them
+            swept += (gone := await self._database.change(statement))
+        return swept
+
+    def _pack(self, response: KeptResponse) -> dict[str, Any]:
+        about, plain = _write_about(response.id), len(response.body).to_bytes(_LENGTH, "big") + response.body
+        sealed = self._seal.seal(zlib.compress(plain, _LEVEL), about=about)
+        inputs = self._seal.seal(zlib.compress(response.items, _LEVEL), about=f"{about}:inputs")
+        return {
             "id": response.id,
             "account_id": response.account_id,
             "created_ms": response.created_ms,
             "expires_ms": response.expires_ms,
-            "sealed": await asyncio.to_thread(self._pack, response),
+            "sealed": sealed,
+            "inputs": inputs,
+            "before_id": response.before_id,
+            "body_memory": response.body_memory,
+            "inputs_memory": response.items_memory,
+            "stored_bytes": max(ROW_BYTES, len(sealed) + len(inputs)),
         }
-        new = {name: value for name, value in row.items() if name != "id"}
-        statement = insert_for(self._database.kind, kept_responses).values(row)
-        await self._database.change(statement.on_conflict_do_update(index_elements=["id"], set_=new))
 
-    async def find_response(self, response_id: str) -> KeptResponse | None:
-        """Return a response. Raises ``DecryptionFailed`` if it was encrypted with another secret."""
-        found = await self._database.read(select(kept_responses).where(kept_responses.c.id == response_id))
-        return await asyncio.to_thread(self._unpack, found[0]) if found else None
-
-    async def delete_response(self, response_id: str) -> None:
-        """Delete a response."""
-        await self._database.change(delete(kept_responses).where(kept_responses.c.id == response_id))
-
-    async def sweep_responses(self, now_ms: int) -> int:
-        """Delete the responses that have expired; return how many."""
-        return await self._database.change(delete(kept_responses).where(kept_responses.c.expires_ms <= now_ms))
-
-    def _pack(self, response: KeptResponse) -> bytes:
-        plain = len(response.body).to_bytes(_LENGTH, "big") + response.body + response.items
-        return self._seal.seal(zlib.compress(plain, _LEVEL), about=_write_about(response.id))
-
-    def _unpack(self, row: Any) -> KeptResponse:
-        plain = zlib.decompress(self._seal.open(row.sealed, about=_write_about(row.id)))
+    def _unpack(self, response: KeptResponse, row: Row[Any], room: int, *, items: bool) -> KeptResponse:
+        about = _write_about(row.id)
+        plain = self._open(row.sealed, about, room)
         end = _LENGTH + int.from_bytes(plain[:_LENGTH], "big")
-        return KeptResponse(row.id, row.account_id, row.created_ms, row.expires_ms, plain[_LENGTH:end], plain[end:])
+        inputs = plain[end:]  # of an old row
+        if items and row.inputs is not None:
+            inputs = self._open(row.inputs, f"{about}:inputs", room)
+        return attrs.evolve(response, body=plain[_LENGTH:end], items=inputs)
+
+    def _open(self, sealed: bytes, about: str, room: int) -> bytes:
+        inflation = zlib.decompressobj()
+        plain = inflation.decompress(self._seal.open(sealed, about=about), room + _LENGTH + 1)
+        if not inflation.eof:
+            raise TooLarge
+        return plain
+
+
+def _delete_ended(now_ms: int) -> Any:
+    later = _table.alias()
+    return delete(_table).where(_table.c.expires_ms <= now_ms, ~exists().where(later.c.before_id == _table.c.id))
+
+
+def _parse(row: Row[Any]) -> KeptResponse:
+    return KeptResponse(
+        row.id,
+        row.account_id,
+        row.created_ms,
+        row.expires_ms,
+        before_id=row.before_id,
+        body_memory=row.body_memory,
+        items_memory=row.inputs_memory,
+        stored_bytes=row.stored_bytes,
+    )
 
 
 def _write_about(response_id: str) -> str:

@@ -1,6 +1,6 @@
 """Tables that guard: a database's secret files, the owners of responses, kept responses, and the alerts sent."""
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, String, Table
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, String, Table, text
 
 from gateway.storage.schema_base import BIG, metadata
 
@@ -30,10 +30,20 @@ kept_responses = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=False),
     Column("sealed", LargeBinary, nullable=False),
-    Index("kept_responses_by_account", "account_id"),
+    Column("before_id", String(256)),
+    Column("inputs", LargeBinary),
+    Column("body_memory", BigInteger),
+    Column("inputs_memory", BigInteger),
+    Column("stored_bytes", BigInteger, nullable=False, server_default=text("0")),
+    Index("kept_responses_by_account", "account_id", "stored_bytes"),
     Index("kept_responses_by_expiry", "expires_ms"),
+    Index("kept_responses_by_before", "before_id"),
 )
-"""Responses that their providers do not keep: ``sealed`` has the response and the input of its conversation."""
+"""Responses that their providers do not keep.
+
+``sealed`` has the response, ``inputs`` what it answers after the response ``before_id``. The memory is that of the
+parsed JSON, in bytes. A row of an earlier version has no ``inputs``: ``sealed`` has all input of its conversation.
+"""
 
 alerts = Table(
     "alerts",

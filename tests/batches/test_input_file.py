@@ -14,9 +14,11 @@ from gateway.batches.input_file import CheckedInput, check_input, read_lines
 from gateway.domain.batch import MAX_ERRORS, MAX_LINES, BatchLine
 from gateway.errors import ModelNotFound
 from gateway.formats.openai.batches import LineError, parse_line
+from gateway.memory_budget import MemoryBudget
 
 CHAT = "/v1/chat/completions"
 LONGEST = 4096
+MEMORY = 1024 * 1024
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
@@ -40,7 +42,7 @@ def read(path: Path, lines: list[bytes], longest: int = LONGEST) -> list[tuple[i
     path.write_bytes(b"\n".join(lines))
 
     async def collect() -> list[tuple[int, Any]]:
-        return [parsed async for parsed in read_lines(path, CHAT, longest)]
+        return [parsed async for parsed in read_lines(path, CHAT, longest, MemoryBudget(MEMORY))]
 
     return asyncio.run(collect())
 
@@ -52,7 +54,7 @@ def check(path: Path, lines: list[bytes]) -> CheckedInput:
         return None if line.model == "m" else ModelNotFound("no")
 
     async def run() -> CheckedInput:
-        return await check_input(read_lines(path, CHAT, LONGEST), find_error)
+        return await check_input(read_lines(path, CHAT, LONGEST, MemoryBudget(MEMORY)), find_error)
 
     return asyncio.run(run())
 

@@ -160,6 +160,7 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "SERVER__MAX_CONNECTIONS": ("100", 100),
     "SERVER__MAX_CONNECTIONS_PER_ADDRESS": ("50", 50),
     "SERVER__MAX_BODY_MB": ("64", 64),
+    "SERVER__MAX_LOADED_MB": ("512", 512),
     "SERVER__MAX_UPLOAD_MB": ("256", 256),
     "SERVER__MAX_FILE_MB": ("50", 50),
     "SERVER__LOCAL_SIGN_IN": ("true", True),

@@ -14,6 +14,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
 from gateway.formats.openai.responses import parse_responses_call
+from gateway.memory_budget import Loan
 from gateway.server.context import SERVICES
 from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.gateway import RunningGateway, channels
@@ -489,8 +490,9 @@ async def test_what_was_in_the_background_when_the_process_ended_has_failed(
     made = await sdk(gateway).responses.create(model="demo-chat", input="x")
     routing = gateway.app[SERVICES].routing
     kept = await routing.kept_responses.find(made.id, 1)
-    assert kept is not None
-    body = orjson.loads(kept.body) | {"status": "queued", "background": True, "output": []}
+    loaded = kept and await routing.kept_responses.load(kept, Loan(gateway.app[SERVICES].memory))
+    assert loaded is not None
+    body = orjson.loads(loaded.body) | {"status": "queued", "background": True, "output": []}
     routing.kept_responses.note(made.id, 1, parse_responses_call({"model": "m", "input": "x"}), orjson.dumps(body))
     for now in (await sdk(gateway).responses.retrieve(made.id), await sdk(gateway).responses.cancel(made.id)):
         assert (now.status, now.error and now.error.code) == ("failed", "server_error")

@@ -14,6 +14,7 @@ from gateway.domain.kept_response import KeptResponse
 from gateway.errors import InvalidRequest
 from gateway.formats.openai.response_to_stream import build_whole
 from gateway.formats.openai.responses import parse_responses_call
+from gateway.memory_budget import Loan
 from gateway.routing.kept_responses import make_missing
 from gateway.routing.provider_response import ask_provider
 from gateway.server.background_responses import cancel_kept, find_kept, read_kept
@@ -44,12 +45,13 @@ async def get_response(request: web.Request) -> web.Response:
     streamed = _FLAGS.get(request.query.get("stream", "false"))
     if streamed is None:
         raise InvalidRequest("'stream' must be true or false", param="stream")
-    kept = await _find_kept(request)
+    loan = Loan(request.app[SERVICES].memory)
+    kept = await _find_kept(request, loan)
     raw = await _ask(request) if kept is None else read_kept(request.app[SERVICES], kept)
     if not streamed:
-        return LargeResponse(request, raw, _JSON)
+        return LargeResponse(request, raw, _JSON, loan)
     events, _ = build_whole(raw, parse_responses_call({"model": "none", "input": ""}))
-    return LargeResponse(request, events, _EVENTS)
+    return LargeResponse(request, events, _EVENTS, loan)
 
 
 async def get_input_items(request: web.Request) -> web.Response:
@@ -63,7 +65,9 @@ async def get_input_items(request: web.Request) -> web.Response:
     if kept is None:
         query = urlencode([(name, request.query[name]) for name in _PASSED if name in request.query])
         return LargeResponse(request, await _ask(request, below=f"/input_items?{query}"), _JSON)
-    items = _list_items(kept)
+    services = request.app[SERVICES]
+    loan = Loan(services.memory)
+    items = _list_items(kept, await services.routing.kept_responses.load_items(kept, loan))
     if order == "desc":
         items.reverse()
     after = request.query.get("after")
@@ -80,7 +84,7 @@ async def get_input_items(request: web.Request) -> web.Response:
         "last_id": page[-1]["id"] if page else None,
         "has_more": len(items) > len(page),
     }
-    return LargeResponse(request, exact_json.dumps(body), _JSON)
+    return LargeResponse(request, exact_json.dumps(body), _JSON, loan)
 
 
 async def delete_response(request: web.Request) -> web.Response:
@@ -97,14 +101,15 @@ async def delete_response(request: web.Request) -> web.Response:
 
 async def cancel_response(request: web.Request) -> web.Response:
     """``POST /v1/responses/{id}/cancel``: cancel a response that is made in the background."""
-    kept = await _find_kept(request)
+    loan = Loan(request.app[SERVICES].memory)
+    kept = await _find_kept(request, loan)
     if kept is not None:
-        return LargeResponse(request, cancel_kept(request.app[SERVICES], kept), _JSON)
+        return LargeResponse(request, cancel_kept(request.app[SERVICES], kept), _JSON, loan)
     return LargeResponse(request, await _ask(request, "POST", below="/cancel"), _JSON)
 
 
-async def _find_kept(request: web.Request) -> KeptResponse | None:
-    return await find_kept(request.app[SERVICES], request.match_info["id"], request[CALLER].account.id)
+async def _find_kept(request: web.Request, loan: Loan | None = None) -> KeptResponse | None:
+    return await find_kept(request.app[SERVICES], request.match_info["id"], request[CALLER].account.id, loan)
 
 
 async def _ask(request: web.Request, method: Literal["GET", "POST", "DELETE"] = "GET", below: str = "") -> bytes:
@@ -124,11 +129,11 @@ def _find_channel(request: web.Request, name: str) -> Channel | None:
     return None if state is None else state.channel
 
 
-def _list_items(kept: KeptResponse) -> list[Item]:
+def _list_items(kept: KeptResponse, conversation: list[Item]) -> list[Item]:
     """Return the input items, each with an id, and a text as the part that it stands for."""
     digits = kept.id.removeprefix("resp_")
     items: list[Item] = []
-    for index, item in enumerate(exact_json.loads(kept.items)):
+    for index, item in enumerate(conversation):
         listed = {"type": "message", "id": f"in_{digits}_{index}", **item}
         if listed["type"] == "message" and isinstance(text := item.get("content"), str):
             kind = "output_text" if item.get("role") == "assistant" else "input_text"

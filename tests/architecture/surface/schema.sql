@@ -121,7 +121,7 @@ CREATE TABLE kept_responses (
 	account_id INTEGER NOT NULL, 
 	created_ms BIGINT NOT NULL, 
 	expires_ms BIGINT NOT NULL, 
-	sealed BLOB NOT NULL, 
+	sealed BLOB NOT NULL, before_id VARCHAR(256), inputs BLOB, body_memory BIGINT, inputs_memory BIGINT, stored_bytes BIGINT DEFAULT 0 NOT NULL, 
 	PRIMARY KEY (id), 
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE
 );
@@ -387,7 +387,8 @@ CREATE INDEX entries_of_credit ON entries (account_id, key_id, sequence) WHERE k
 CREATE INDEX files_by_account ON files (account_id, sequence);
 CREATE INDEX files_by_expiry ON files (expires_ms) WHERE expires_ms IS NOT NULL;
 CREATE INDEX identities_by_member ON identities (member_id);
-CREATE INDEX kept_responses_by_account ON kept_responses (account_id);
+CREATE INDEX kept_responses_by_account ON kept_responses (account_id, stored_bytes);
+CREATE INDEX kept_responses_by_before ON kept_responses (before_id);
 CREATE INDEX kept_responses_by_expiry ON kept_responses (expires_ms);
 CREATE INDEX passkeys_by_member ON passkeys (member_id);
 CREATE INDEX replays_by_age ON replays (created_ms);

@@ -1,0 +1,117 @@
+"""One budget of memory for what the gateway loads on behalf of requests: conversations, clients' files, batches' lines.
+
+A client names such data with a few bytes. A request borrows the memory before anything is loaded.
+"""
+
+import asyncio
+from typing import Protocol
+
+from gateway.errors import Overloaded, RequestTooLarge
+
+RETRY_S = 2
+_MIB = 1024 * 1024
+_OBJECT, _ARRAY, _VALUE = 232, 88, 64
+"""Bytes that CPython uses for an empty dict with its first keys, an empty list, and a value in one of them, at most."""
+
+
+class Loan:
+    """The memory that one request has borrowed. ``close`` gives it back once; so does the end of this object."""
+
+    __slots__ = ("_budget", "held")
+
+    def __init__(self, budget: "MemoryBudget") -> None:
+        self._budget = budget
+        self.held = 0
+
+    @property
+    def room(self) -> int:
+        """The bytes that this request may still borrow."""
+        return self._budget.most_each - self.held
+
+    def take(self, size: int, what: str, param: str | None = None) -> None:
+        """Borrow ``size`` bytes.
+
+        Raises:
+            RequestTooLarge: one request may not borrow so much; the message begins with ``what``.
+            Overloaded: other requests have borrowed the rest.
+        """
+        budget = self._budget
+        if size > self.room:
+            needed, most = -(-(self.held + size) // _MIB), budget.most_each // _MIB
+            message = f"{what} needs {needed} MB of memory, and one request may need {most} MB"
+            raise RequestTooLarge(message, param=param)
+        if budget.held + size > budget.most:
+            message = "The conversations and files of other requests use the memory for them: send this request later"
+            raise Overloaded(message, param=param, retry_after_s=RETRY_S)
+        self.held += size
+        budget.held += size
+
+    def give_back(self, size: int) -> None:
+        """Give back ``size`` of the borrowed bytes."""
+        size = min(size, self.held)
+        self.held -= size
+        self._budget.held -= size
+
+    def close(self) -> None:
+        """Give back everything."""
+        self.give_back(self.held)
+
+    __del__ = close
+
+
+class Borrower(Protocol):
+    """What has a loan while it lives; None until it borrows."""
+
+    loan: Loan | None
+
+
+class MemoryBudget:
+    """Counts the memory that requests have borrowed.
+
+    Args:
+        most: bytes of all requests together. One request may have half of them.
+
+    Attributes:
+        held: bytes that are borrowed.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.most_each = most // 2
+        self.held = 0
+
+    async def take_spare(self, loan: Loan, size: int) -> None:
+        """Let ``loan`` borrow ``size`` bytes, or all it may, once half of the memory is left for requests."""
+        size = min(size, loan.room)
+        while self.held and self.held + size > self.most_each:  # noqa: ASYNC110 - a batch has a day, and need not hurry
+            await asyncio.sleep(RETRY_S)
+        loan.take(size, "A line")
+
+    def lend(self, borrower: Borrower) -> Loan:
+        """Return the loan of ``borrower``, a new one if it has none."""
+        if borrower.loan is None:
+            borrower.loan = Loan(self)
+        return borrower.loan
+
+
+def close_loan(borrower: Borrower) -> None:
+    """Give back what ``borrower`` has borrowed."""
+    loan, borrower.loan = borrower.loan, None
+    if loan is not None:
+        loan.close()
+
+
+def estimate_memory(raw: bytes) -> int:
+    """Return the bytes that ``raw`` takes at most once it is parsed as JSON.
+
+    CPython stores a text with 1, 2 or 4 bytes a character, by its widest one (PEP 393).
+    """
+    values = raw.count(b",") + raw.count(b":")
+    parts = raw.count(b"{") * _OBJECT + raw.count(b"[") * _ARRAY + values * _VALUE
+    return len(raw) * _find_width(raw) + parts + _OBJECT
+
+
+def _find_width(raw: bytes) -> int:
+    if raw.isascii():
+        return 4 if b"\\ud" in raw else 2 if b"\\u" in raw else 1
+    return 4 if any(raw.find(first) >= 0 for first in range(0xF0, 0xF5)) else 2
