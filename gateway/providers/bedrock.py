@@ -11,6 +11,7 @@ supported, nor is the Converse API, so models that only that serves are missing.
 
 from gateway.providers.base import CHAT, MESSAGES, RESPONSES, Endpoint, Provider, sign_bearer
 from gateway.providers.priced_fields import BETA, EVERYWHERE
+from gateway.providers.quirks import leave_out_billing_line
 
 _CLAUDE = "anthropic.*"
 _OTHERS = ("[!a]*", "a[!n]*")
@@ -27,7 +28,13 @@ BEDROCK = Provider(
     env_key="AWS_BEARER_TOKEN_BEDROCK",
     endpoints=(
         Endpoint("openai_chat", CHAT.path, models=_OTHERS),
-        Endpoint("anthropic_messages", f"/anthropic/v1{MESSAGES.path}", rooted=True, models=(_CLAUDE,)),
+        Endpoint(
+            "anthropic_messages",
+            f"/anthropic/v1{MESSAGES.path}",
+            rooted=True,
+            models=(_CLAUDE,),
+            quirks=(leave_out_billing_line,),
+        ),
         Endpoint("openai_responses", RESPONSES.path, models=_OTHERS),
     ),
     sign=_sign,

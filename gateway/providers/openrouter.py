@@ -26,7 +26,7 @@ from gateway.providers import base
 from gateway.providers.anthropic import hash_metadata_user
 from gateway.providers.gemini import IMAGE_MODELS, IMAGES
 from gateway.providers.priced_fields import EVERYWHERE, ROUTING
-from gateway.providers.quirks import hash_user
+from gateway.providers.quirks import hash_user, leave_out_billing_line
 
 _HASH_USER = hash_user(128, "user", "safety_identifier")
 """ujisati/claude-code-provider-proxy, pull request 11: at most 128 characters."""
@@ -64,7 +64,7 @@ OPENROUTER = base.Provider(
     env_key="OPENROUTER_API_KEY",
     endpoints=(
         attrs.evolve(base.CHAT, quirks=(_HASH_USER,)),
-        attrs.evolve(base.MESSAGES, quirks=(hash_metadata_user,)),
+        attrs.evolve(base.MESSAGES, quirks=(hash_metadata_user, leave_out_billing_line)),
         *(attrs.evolve(one, quirks=(_HASH_USER,)) for one in (base.EMBEDDINGS, base.COMPLETIONS, base.RESPONSES)),
         base.RERANK,
         base.Endpoint("openai_images", "/images", quirks=(_HASH_USER,), models=(*_TALKING, *_SEVERAL, *_IMAGE_ONLY)),

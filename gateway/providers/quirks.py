@@ -10,7 +10,13 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
+from gateway.formats.anthropic.passthrough_body import drop_billing_line
 from gateway.providers.base import Body, Quirk
+
+
+def leave_out_billing_line(body: Body, _model: str) -> None:
+    """Leave out Claude Code's billing line, which only Anthropic itself removes from the prompt."""
+    drop_billing_line(body)
 
 
 def drop(*fields: str) -> Quirk:

@@ -19,6 +19,8 @@ from gateway.routing.model_catalog import ModelCatalog, model_not_found
 from gateway.routing.pricing_policy import PricingPolicy, pays_for
 from gateway.routing.target import Target
 
+_THREADS = "message-threads-"
+"""Begins the name of the feature that keeps a conversation at Anthropic; its client goes on without (``thread``)."""
 _BUILT = frozenset({"gemini", "chat", "dashscope", "replicate", "kling", "minimax", "runway", "volcengine", "luma"})
 """API formats, by prefix, whose bodies are built by the gateway: unknown fields are not sent."""
 
@@ -93,6 +95,10 @@ def _check_betas(channel: Channel, features: str, model: str) -> None:
     """Raise ``InvalidRequest`` for a feature of Anthropic's header that is neither harmless nor allowed."""
     for name in list_betas(features):
         if not allows(channel, f"{BETA}.{name}"):
+            if name.startswith(_THREADS):
+                raise InvalidRequest(
+                    f"No channel of the model {model!r} keeps threads: send all messages", param="thread"
+                )
             raise InvalidRequest(
                 f"The feature {name!r} of the header '{BETA}' may change the price or use what the provider keeps for "
                 f"others, and no channel of the model {model!r} allows it (allow_fields = ['{BETA}.{name}'])",

@@ -46,6 +46,7 @@ CLAUDE_TOOL = {"name": "f", "input_schema": PLAIN}
 GEMINI_TOOL = {"functionDeclarations": [{"name": "f", "parametersJsonSchema": PLAIN}]}
 TUNES = "it only tunes an answer"
 CACHES = "providers of the other formats cache by themselves, or by marks in the messages"
+HOSTED = "it serves tools that run at Anthropic, which are left out"
 REFUSED = Refused()
 STRUCTURE = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}}
 TOOLS: Mapping[str, Any] = {"tools": [FUNCTION]}
@@ -188,7 +189,7 @@ MESSAGES: Mapping[str, Row] = {
     ),
     "max_tokens": Row(77, PASSED, PASSED, config(maxOutputTokens=77)),
     "cache_control": Row({"type": "ephemeral"}, Dropped(CACHES), PASSED, Dropped(CACHES)),
-    "container": Row("c_1", REFUSED, PASSED, REFUSED),
+    "container": Row("c_1", Dropped(HOSTED), PASSED, Dropped(HOSTED)),
     "context_management": Row({"edits": []}, Dropped("it only shortens the prompt"), PASSED, Dropped("the same")),
     "compaction": Row({"type": "summary"}, REFUSED, PASSED, REFUSED),
     "diagnostics": Row({"previous_message_id": "m"}, Dropped("it is about Claude's cache"), PASSED, Dropped("same")),
@@ -196,7 +197,7 @@ MESSAGES: Mapping[str, Row] = {
     "fallback_credit_token": Row("t", Dropped("it lowers Claude's price"), PASSED, Dropped("the same")),
     "billing_policy": Row({"type": "billing_policy", "bill_to": "user_profile"}, REFUSED, PASSED, REFUSED),
     "inference_geo": Row("us", REFUSED, PASSED, REFUSED),
-    "mcp_servers": Row([{"type": "url", "url": "https://x", "name": "x"}], REFUSED, PASSED, REFUSED),
+    "mcp_servers": Row([{"type": "url", "url": "https://x", "name": "x"}], Dropped(HOSTED), PASSED, Dropped(HOSTED)),
     "metadata": Row({"user_id": "me"}, Sent({"user": "me"}), PASSED, Dropped("Gemini knows no end users")),
     "output_config": Row({"effort": "medium"}, Sent(GPT_REASONED), PASSED, Dropped("this model has no thinking")),
     "service_tier": Row("auto", Dropped("it is the standard"), PASSED, Dropped("it is the standard")),

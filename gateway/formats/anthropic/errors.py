@@ -29,6 +29,10 @@ _TYPES: Mapping[int, str] = MappingProxyType(
     },
 )
 _FORBIDDEN = 403
+_INVALID = 400
+_NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": []}
+"""Tells Anthropic's tool runner to send the whole conversation instead of a thread; see the type
+``ThreadUnsupportedRequestErrorDetails`` of its Python library."""
 
 
 def find_error_type(error: GatewayError) -> str:
@@ -50,6 +54,7 @@ def build_messages_error(error: GatewayError, request_id: str) -> bytes:
                 "message": f"{message} (request id: {request_id})",
                 "param": error.param,
                 "code": error.public_code,
+                **({"details": _NO_THREADS} if error.param == "thread" and error.status == _INVALID else {}),
             },
             "request_id": request_id,
         },

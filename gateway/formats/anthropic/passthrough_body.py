@@ -3,7 +3,7 @@
 Several providers may have answered one chat in turn, and the client sends back all their answers. Claude rejects
 reasoning that is unsigned or signed by another provider (anthropics/anthropic-sdk-python, issue 1598: a block that
 differs from what was returned, or that a different model made), and ids of tool calls with other characters than its
-own.
+own. A server other than Anthropic's also gets no billing line of Claude Code.
 """
 
 from collections.abc import Iterable
@@ -11,6 +11,7 @@ from typing import Any
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.formats.anthropic.model_features import parse_claude_features
+from gateway.formats.anthropic.request_tools import BILLING_LINE
 from gateway.formats.anthropic.request_writer import build_call_id, misses_thought
 from gateway.formats.chat import GEMINI_PREFIX
 
@@ -30,9 +31,23 @@ def build_passed_body(call: InferenceRequest, model: str) -> Body:
     passed = [_build_message(message, claude=claude) for message in messages]
     if any(after is not before for after, before in zip(passed, messages, strict=True)):
         body["messages"] = passed = [message for message in passed if message["content"]]
+    if not claude:
+        drop_billing_line(body)
     if (body.get("thinking") or {}).get("type") == "enabled" and misses_thought(passed):
         del body["thinking"]
     return body
+
+
+def drop_billing_line(body: Body) -> None:
+    """Leave out the system text that Claude Code writes for Anthropic alone (see ``BILLING_LINE``)."""
+    system = body.get("system")
+    if isinstance(system, list) and any(map(_is_billing_line, system)):
+        body["system"] = [block for block in system if not _is_billing_line(block)]
+
+
+def _is_billing_line(block: Any) -> bool:
+    text = block.get("text") if isinstance(block, dict) else None
+    return isinstance(text, str) and text.startswith(BILLING_LINE)
 
 
 def _build_message(message: Body, *, claude: bool) -> Body:

@@ -1,0 +1,93 @@
+"""What a reader changes of a client's request because the provider's format lacks it, and history written as text.
+
+No part of a history is a reason to refuse a request: a part is translated, else written as text, else left out. The
+names of such parts are kept for the record of the request (``ChatRequest.adapted``).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from gateway.domain import exact_json
+from gateway.errors import InvalidRequest
+from gateway.formats.chat import ForcedTool, TextPart, Tool, ToolChoice
+
+LEFT_OUT = "tools."
+"""Begins the name of a tool that was left out."""
+
+_OPAQUE = frozenset({"type", "id", "status", "caller", "cache_control", "annotations", "signature", "data", "logprobs"})
+"""Fields that no other model can use: marks, and the contents of files."""
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
+_MOST_LEVELS = 32
+
+
+@attrs.define
+class Adaptations:
+    """The names of what was adapted, in the order of their first use.
+
+    Attributes:
+        is_past: what is read now belongs to an earlier turn, so that a file which cannot be read is left out too.
+    """
+
+    names: dict[str, None] = attrs.Factory(dict)
+    is_past: bool = False
+
+    def note(self, name: str) -> None:
+        """Note that ``name`` was written as text, left out or changed."""
+        self.names[name] = None
+
+    def write(self, kind: str, part: Mapping[str, Any]) -> list[TextPart]:
+        """Note ``kind`` and return the part as text; nothing if it has nothing to read."""
+        self.note(kind)
+        text = write_text(kind, part)
+        return [TextPart(text)] if text else []
+
+    def replace_file(self, kind: str) -> TextPart:
+        """Note ``kind`` and return a text in the place of a file that only its provider can read."""
+        self.note(kind)
+        return TextPart(f"[{kind}: a file that is not available any more]")
+
+
+def write_text(kind: str, part: Mapping[str, Any]) -> str:
+    """Write a part of a history as ``[kind] {...}``, without what no other model can use; empty if nothing is left."""
+    rest = _keep_readable(part, _MOST_LEVELS)
+    if rest in _EMPTY:
+        return ""
+    inner = next(iter(rest.values())) if len(rest) == 1 else rest
+    return f"[{kind}] {inner if isinstance(inner, str) else exact_json.dumps(inner).decode()}"
+
+
+def _keep_readable(value: Any, levels: int) -> Any:
+    if isinstance(value, Mapping) and levels:
+        kept = {name: _keep_readable(inner, levels - 1) for name, inner in value.items() if not _is_opaque(name, inner)}
+        return {name: inner for name, inner in kept.items() if inner not in _EMPTY}
+    if isinstance(value, list) and levels:
+        return [kept for inner in value if (kept := _keep_readable(inner, levels - 1)) not in _EMPTY]
+    return None if isinstance(value, Mapping | list) else value
+
+
+def _is_opaque(name: str, value: Any) -> bool:
+    stands_for_data = isinstance(value, str) and value.startswith("data:")
+    return stands_for_data or name in _OPAQUE or name.endswith("_id") or name.startswith("encrypted")
+
+
+def check_choice(choice: ToolChoice | None, tools: Sequence[Tool], adaptations: Adaptations) -> ToolChoice | None:
+    """Return the tool choice, None if no tool is left to choose.
+
+    Raises ``InvalidRequest`` if the model must call a tool and the one, or all, were left out.
+    """
+    if choice in {None, "none"} or not adaptations.names:
+        return choice
+    left_out = [name for name in adaptations.names if name.startswith(LEFT_OUT)]
+    if not left_out or (tools and not isinstance(choice, ForcedTool)):
+        return choice
+    if isinstance(choice, ForcedTool) and any(tool.name == choice.name for tool in tools):
+        return choice
+    if choice == "auto":
+        return None
+    what = ", ".join(left_out)
+    raise InvalidRequest(
+        f"'tool_choice' requires a tool that no channel of this model runs ({what}): choose another tool, or 'auto'",
+        param="tool_choice",
+    )

@@ -1,0 +1,145 @@
+"""Parses the tools of a Messages body for a channel with another format.
+
+Anthropic defines some tools by their type alone. Those that the client runs become functions with the arguments that
+Anthropic documents (platform.claude.com/docs/en/agents-and-tools/tool-use/bash-tool, .../text-editor-tool,
+.../memory-tool, .../computer-use-tool); a call of one is a ``tool_use`` block in any case. Those that Anthropic runs
+are left out, and so are sets of tools (``computer_toolset_20260801``), whose members Anthropic alone knows.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from gateway.formats import chat
+from gateway.formats.adaptations import Adaptations
+from gateway.formats.openai.fields import Body, kind_of
+
+BILLING_LINE = "x-anthropic-billing-header:"
+"""The beginning of a system text that Claude Code writes for Anthropic alone: it differs between sessions, and so keeps
+every other provider from caching the prompt."""
+_TEXT: Body = {"type": "string"}
+_NUMBERS: Body = {"type": "array", "items": {"type": "integer"}}
+_VERSION = re.compile(r"_\d{8}\Z")
+
+
+def _build_schema(commands: str, required: str, **fields: Body) -> Body:
+    action = required.split(maxsplit=1)[0]
+    command: Body = {"type": "string", "enum": commands.split()} if commands else _TEXT
+    return {"type": "object", "properties": {action: command, **fields}, "required": required.split()}
+
+
+_EDITED: Mapping[str, Body] = MappingProxyType(
+    {
+        "path": _TEXT, "file_text": _TEXT, "old_str": _TEXT, "new_str": _TEXT, "insert_line": {"type": "integer"},
+        "insert_text": _TEXT, "view_range": _NUMBERS,
+    }
+)  # fmt: skip
+_CLIENT_TOOLS: Mapping[str, tuple[str, Body]] = MappingProxyType(
+    {
+        "bash": (
+            "Runs a command in a shell that is kept between calls; restart: true starts a new one.",
+            {"type": "object", "properties": {"command": _TEXT, "restart": {"type": "boolean"}}},
+        ),
+        "text_editor": (
+            "Views, creates and edits files.",
+            _build_schema("view create str_replace insert undo_edit", "command path", **_EDITED),
+        ),
+        "memory": (
+            "Keeps notes between conversations as files below /memories.",
+            _build_schema(
+                "view create str_replace insert delete rename", "command", **_EDITED, old_path=_TEXT, new_path=_TEXT
+            ),
+        ),
+        "computer": (
+            "Operates the mouse and the keyboard of a computer, and takes screenshots.",
+            _build_schema(
+                "key type mouse_move left_click left_click_drag right_click middle_click double_click triple_click "
+                "left_mouse_down left_mouse_up scroll hold_key wait screenshot cursor_position zoom",
+                "action",
+                coordinate=_NUMBERS,
+                start_coordinate=_NUMBERS,
+                region=_NUMBERS,
+                text=_TEXT,
+                duration={"type": "number"},
+                scroll_amount={"type": "integer"},
+                scroll_direction={"type": "string", "enum": ["up", "down", "left", "right"]},
+            ),
+        ),
+    }
+)
+"""By the type without its version: what the tool does, and its arguments."""
+
+
+def parse_tools(body: Body, adaptations: Adaptations) -> tuple[chat.Tool, ...]:
+    """Return the tools, also those that a message adds. Raises ``InvalidRequest`` naming the field."""
+    tools = {}
+    for where, tool in _list_declared(body):
+        kind = tool.get("type")
+        parsed = _parse_tool(tool, where) if kind in {None, "custom"} else _parse_typed(tool, where)
+        if parsed is None:
+            adaptations.note(f"tools.{kind}")
+        else:
+            tools[where if where.startswith("tools") else parsed.name] = parsed
+    return tuple(tools.values())
+
+
+def _list_declared(body: Body) -> Iterator[tuple[str, Body]]:
+    for index, tool in enumerate(body.get("tools") or ()):
+        yield f"tools[{index}]", tool
+    for at, message in enumerate(body["messages"]):
+        content = message["content"]
+        for index, block in enumerate(content if message["role"] == "system" and isinstance(content, list) else ()):
+            added = block.get("tool") if isinstance(block, dict) and block.get("type") == "tool_addition" else None
+            defined = added.get("definition") if isinstance(added, dict) else None
+            if isinstance(defined, dict):
+                yield f"messages[{at}].content[{index}].tool.definition", defined
+
+
+def _parse_tool(tool: Body, where: str) -> chat.Tool:
+    schema, strict = tool.get("input_schema"), tool.get("strict")
+    if schema is not None and not isinstance(schema, dict):
+        here = f"{where}.input_schema"
+        raise InvalidRequest(f"'{here}' must be an object, not {kind_of(schema)}", param=here)
+    return chat.Tool(
+        name=get_text(tool, "name", where),
+        description=find_text(tool, "description"),
+        schema=schema,
+        strict=strict if isinstance(strict, bool) else None,
+        cache=find_cache(tool),
+    )
+
+
+def _parse_typed(tool: Body, where: str) -> chat.Tool | None:
+    """Return a tool that Anthropic defines by its type; None if the client does not run it."""
+    known = _CLIENT_TOOLS.get(_VERSION.sub("", get_text(tool, "type", where)))
+    if known is None:
+        return None
+    description, schema = known
+    width, height = tool.get("display_width_px"), tool.get("display_height_px")
+    if type(width) is int and type(height) is int:
+        description += f" The screen has {width} x {height} pixels."
+    return chat.Tool(get_text(tool, "name", where), description, schema, cache=find_cache(tool))
+
+
+def get_text(holder: Any, name: str, where: str) -> str:
+    """Return the required text ``name`` of a block. Raises ``InvalidRequest``."""
+    if not isinstance(holder, dict):
+        raise InvalidRequest(f"'{where}' must be an object, not {kind_of(holder)}", param=where)
+    value = holder.get(name)
+    if not isinstance(value, str):
+        raise InvalidRequest(f"'{where}.{name}' must be a string, not {kind_of(value)}", param=f"{where}.{name}")
+    return value
+
+
+def find_text(holder: Body, name: str) -> str | None:
+    """Return the text ``name``; None if there is none or an empty one."""
+    value = holder.get(name)
+    return value if isinstance(value, str) and value else None
+
+
+def find_cache(block: Body) -> chat.Json | None:
+    """Return the cache control of a block or a tool."""
+    mark = block.get("cache_control")
+    return mark if isinstance(mark, dict) else None
