@@ -35,6 +35,7 @@ from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.image_stream import ImagesPassthrough
 from gateway.formats.openai.image_stream import build_whole as write_whole_images
 from gateway.formats.openai.images import build_edits_form, build_images_body
+from gateway.formats.openai.odd_answers import mend_answer
 from gateway.formats.passthrough_format import BuildWhole, ParseAnswer, Parsed, PassthroughFormat
 from gateway.formats.translator import PLAIN, ResponseIdentity, ResponseMode
 from gateway.formats.vendors import (
@@ -61,8 +62,12 @@ def _uncounted(convert: Callable[[bytes, Secrets], bytes]) -> ParseAnswer:
     return lambda raw, _call, _naming, secrets: (convert(raw, secrets), NO_USAGE)
 
 
-def _parse_chat(raw: bytes, call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> Parsed:
-    return raw, parse_chat_answer(parse_answer_object(raw, secrets), call)  # hot: not through ``_untouched``
+def _parse_chat(raw: bytes, call: InferenceRequest, naming: ResponseIdentity, secrets: Secrets) -> Parsed:
+    value = parse_answer_object(raw, secrets)  # hot: not through ``_untouched``
+    usage = parse_chat_answer(value, call)
+    if call.operation == "chat" and (b'"tool_calls"' in raw or (call.choices == 1 and len(value["choices"]) > 1)):
+        return mend_answer(raw, call.choices, naming.id), usage
+    return raw, usage
 
 
 def _parse_count(raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> Parsed:

@@ -30,6 +30,7 @@ from gateway.formats.gemini import response as gemini_response
 from gateway.formats.one_call import OneCallParser, keep_first_call, takes_one_call
 from gateway.formats.openai import request_writer as openai_writer
 from gateway.formats.openai import response as openai_response
+from gateway.formats.openai.chat import ChatPassthrough
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.stream import ChatStreamParser
 from gateway.formats.passthrough_format import PassthroughFormat
@@ -70,7 +71,14 @@ class _Passthrough:
         return body
 
     def open_gate(self, secrets: Secrets) -> StreamTransform:
-        return self.direct.transform(self.call, secrets)
+        transform = self.direct.transform(self.call, secrets)
+        if type(transform) is ChatPassthrough:
+            transform.note_mended = self._note_mended
+        return transform
+
+    def _note_mended(self) -> None:
+        """Note that the answer was changed, because every client library would read it wrongly."""
+        self.adapted = tuple(dict.fromkeys((*self.adapted, "answer.tool_calls")))
 
     def build_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         try:
@@ -80,9 +88,12 @@ class _Passthrough:
 
     def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         try:
-            return self.direct.read(raw, self.call, self.naming, secrets)
+            parsed = self.direct.read(raw, self.call, self.naming, secrets)
         except orjson.JSONEncodeError:
             raise ProviderBadResponse(_TOO_DEEP) from None
+        if parsed[0] is not raw and self.call.operation == "chat":
+            self._note_mended()
+        return parsed
 
 
 @attrs.frozen
@@ -94,7 +105,7 @@ class _ProviderFormat:
 
     write_body: Callable[[ChatRequest, InferenceRequest, str], Body]
     open_reader: Callable[[InferenceRequest, ResponseIdentity, Secrets], StreamParser]
-    parse_answer: Callable[[bytes, ResponseIdentity, Secrets], list[Event]]
+    parse_answer: Callable[[bytes, ResponseIdentity, Secrets, int], list[Event]]
     manner: ResponseMode = PLAIN
     several_calls: bool = False
 
@@ -128,7 +139,7 @@ class _ChatTranslation:
         return self.provider.several_calls and takes_one_call(self.call.body)
 
     def _parse_events(self, raw: bytes, secrets: Secrets) -> list[Event]:
-        events = self.provider.parse_answer(raw, self.naming, secrets)
+        events = self.provider.parse_answer(raw, self.naming, secrets, self.call.choices)
         return keep_first_call(events) if self._must_choose else events
 
     def open_gate(self, secrets: Secrets) -> StreamTransform:
@@ -162,17 +173,19 @@ _PROVIDER_FORMATS: Mapping[Wire, _ProviderFormat] = MappingProxyType(
         "openai_chat": _ProviderFormat(
             lambda request, call, model: openai_writer.build_body(request, model, stream=call.stream),
             lambda call, naming, secrets: ChatStreamParser(call.choices, secrets, naming.id),
-            lambda raw, naming, secrets: openai_response.parse_answer(raw, secrets, naming.id),
+            lambda raw, naming, secrets, choices: openai_response.parse_answer(
+                raw, secrets, naming.id, choices=choices
+            ),
         ),
         "anthropic_messages": _ProviderFormat(
             lambda request, call, model: anthropic_writer.build_body(request, model, stream=call.stream),
             lambda _call, naming, secrets: MessagesStreamParser(secrets, naming.id),
-            lambda raw, naming, secrets: anthropic_response.parse_answer(raw, secrets, naming.id),
+            lambda raw, naming, secrets, _choices: anthropic_response.parse_answer(raw, secrets, naming.id),
         ),
         "gemini_generate": _ProviderFormat(
             lambda request, _call, model: gemini_writer.build_body(request, model),
             lambda _call, naming, secrets: gemini_response.GenerateContentParser(naming.id, naming.model, secrets),
-            lambda raw, naming, secrets: gemini_response.parse_answer(
+            lambda raw, naming, secrets, _choices: gemini_response.parse_answer(
                 raw, answer_id=naming.id, model=naming.model, secrets=secrets
             ),
             several_calls=True,
@@ -180,7 +193,7 @@ _PROVIDER_FORMATS: Mapping[Wire, _ProviderFormat] = MappingProxyType(
         "bedrock_converse": _ProviderFormat(
             lambda request, _call, model: bedrock_writer.build_body(request, model),
             lambda _call, naming, secrets: ConverseStreamParser(naming.id, naming.model, secrets),
-            lambda raw, naming, secrets: bedrock_response.parse_answer(raw, naming.id, naming.model, secrets),
+            lambda raw, naming, secrets, _choices: bedrock_response.parse_answer(raw, naming.id, naming.model, secrets),
             ResponseMode(stream_type=AWS_EVENT_STREAM),
             several_calls=True,
         ),

@@ -30,6 +30,7 @@ from gateway.formats.openai.fields import (
     parse_object,
     read_text,
 )
+from gateway.formats.openai.odd_answers import CallMender
 from gateway.formats.openai.prompt import measure_prompt
 from gateway.formats.openai.stream_tail import (
     DONE,
@@ -74,7 +75,12 @@ _UNKNOWN = b"\n\n\n"
 _ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")
 # Some servers write "error": null or "choices": [] into every chunk: only real errors and usage frames are parsed.
 _ERROR_KEY = re.compile(rb'"error"\s*:\s*(?!null\b|\s)')
+_CALLS, _SPACED_CALLS = b'"tool_calls":[{', b'"tool_calls": [{'
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+
+
+def _ignore() -> None:
+    pass
 
 
 def parse_chat_call(body: Body) -> InferenceRequest:
@@ -153,14 +159,17 @@ class ChatPassthrough(PassthroughStream):
 
     Attributes:
         events: complete events with data so far, from the first choice on and without the end mark.
+        note_mended: called when an event was changed because every client library would read it wrongly.
     """
 
-    __slots__ = ("_beginning", "_buffer", "_call", "_hollow", "_strip")
+    __slots__ = ("_beginning", "_buffer", "_call", "_hollow", "_mender", "_strip", "note_mended")
 
     def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._call = call
         self._strip = not call.include_usage
+        self._mender: CallMender | None = None
+        self.note_mended: Callable[[], None] = _ignore
         self._hollow = False  # there was a chunk without a choice, which alone is no answer
         self._beginning = _UNKNOWN  # of the last chunk, up to its first choice, without an error
         self._buffer = HeadTailBuffer()
@@ -183,6 +192,8 @@ class ChatPassthrough(PassthroughStream):
                 and data.endswith(_CHUNK_END)
                 and _CR not in data
                 and data.find(b'"error"', len(beginning)) < 0
+                and data.find(_CALLS, len(beginning)) < 0
+                and data.find(_SPACED_CALLS, len(beginning)) < 0
                 and (data.isascii() or data.decode())
             ):
                 self.events += 1
@@ -201,6 +212,8 @@ class ChatPassthrough(PassthroughStream):
             and b'"error"' not in data
             and b'"choices"' in data
             and b'"base_resp"' not in data
+            and _CALLS not in data
+            and _SPACED_CALLS not in data
             and _NAMED not in data
             and b"\n:" not in data  # a comment or a blank line is no event
             and b"\n\n\n" not in data
@@ -235,7 +248,16 @@ class ChatPassthrough(PassthroughStream):
             self._hollow = True
         if no_choice and self._strip and b'"usage"' in payload and _is_usage_frame(payload):
             return b""
-        return event
+        called = _CALLS in payload or _SPACED_CALLS in payload
+        return self._mend(event, payload) if called and self._call.operation == "chat" else event
+
+    def _mend(self, event: bytes, payload: bytes) -> bytes:
+        if self._mender is None:
+            self._mender = CallMender(self._call.choices)
+        written = self._mender.mend(event, payload)
+        if written is not event:
+            self.note_mended()
+        return written
 
     @property
     def empty(self) -> bool:

@@ -84,8 +84,8 @@ class _ToolCall:
         return bool(self.id and identity != self.id) if identity else bool(self.name and name != self.name)
 
 
-class _Choice:
-    """The state of one answer."""
+class ChoiceCalls:
+    """The state of one answer: its tool calls, and whether it has finished."""
 
     __slots__ = ("calls", "finished", "keys", "prefix")
 
@@ -128,17 +128,19 @@ class ChunkParser:
     Args:
         secrets: masked in error messages.
         answer_id: part of the ids of tool calls if the provider gives none, nor an id of the answer.
+        single: one answer was requested: whatever its index, a choice is a part of it.
 
     Attributes:
         begun: a part of an answer has arrived.
         finished: number of finished choices.
     """
 
-    __slots__ = ("_choices", "_late", "_prefix", "_secrets", "_used", "begun", "finished")
+    __slots__ = ("_choices", "_late", "_prefix", "_secrets", "_single", "_used", "begun", "finished")
 
-    def __init__(self, secrets: Secrets = (), answer_id: str = "") -> None:
+    def __init__(self, secrets: Secrets = (), answer_id: str = "", *, single: bool = False) -> None:
+        self._single = single
         self._secrets = secrets
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, ChoiceCalls] = {}
         self._prefix = _make_prefix(answer_id)
         self._used: UsageReport | None = None
         self._late = False  # a choice has finished since the last usage
@@ -208,10 +210,10 @@ class ChunkParser:
 
     def _parse_choice(self, value: dict[str, Any]) -> Iterator[Event]:
         at = value.get("index")
-        index = at if type(at) is int and 0 <= at < MAX_CHOICES else 0
+        index = at if type(at) is int and 0 <= at < MAX_CHOICES and not self._single else 0
         choice = self._choices.get(index)
         if choice is None:
-            choice = self._choices[index] = _Choice(self._prefix)
+            choice = self._choices[index] = ChoiceCalls(self._prefix)
         if choice.finished:
             return
         if value.get("logprobs") and (tokens := parse_logprobs(value["logprobs"])):
@@ -226,7 +228,7 @@ class ChunkParser:
             else:
                 yield self._finish(index, choice, _REASONS.get(reason, "stop"))
 
-    def _parse_delta(self, delta: dict[str, Any], index: int, choice: _Choice) -> Iterator[Event]:
+    def _parse_delta(self, delta: dict[str, Any], index: int, choice: ChoiceCalls) -> Iterator[Event]:
         for name in _REASONING_FIELDS:
             thought = delta.get(name)
             if isinstance(thought, str) and thought:
@@ -248,7 +250,7 @@ class ChunkParser:
         if delta.get("function_call"):
             yield from _parse_fragments([{"index": 0, "function": delta["function_call"]}], index, choice)
 
-    def _finish(self, index: int, choice: _Choice, reason: Reason) -> ChoiceFinished:
+    def _finish(self, index: int, choice: ChoiceCalls, reason: Reason) -> ChoiceFinished:
         choice.finished = self._late = True
         self.finished += 1
         # A forced tool ends with a plain "stop" in the OpenAI API format, and with some vendors any call does.
@@ -275,7 +277,7 @@ def fail(message: str) -> StreamError:
     return StreamError(ProviderBadResponse(message, phase="stream"))
 
 
-def _read_only_part(name: str, value: object, index: int, choice: _Choice) -> Event | None:
+def _read_only_part(name: str, value: object, index: int, choice: ChoiceCalls) -> Event | None:
     """Return the event of a delta's only field; None if it is not the continuation of a text."""
     if type(value) is str:
         if name == "content":
@@ -310,7 +312,7 @@ def _parse_images(images: object, index: int) -> Iterator[ImageOutput]:
             yield ImageOutput(found[0], found[1], index)
 
 
-def _parse_fragments(fragments: object, index: int, choice: _Choice) -> Iterator[Event]:
+def _parse_fragments(fragments: object, index: int, choice: ChoiceCalls) -> Iterator[Event]:
     for fragment in fragments if isinstance(fragments, list) else ():
         function = fragment.get("function") if isinstance(fragment, dict) else None
         if not isinstance(function, dict):

@@ -15,22 +15,25 @@ from gateway.formats.openai.chat import NO_CHOICES, parse_answer_object
 from gateway.formats.openai.chunk_reader import ChunkParser
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.logprobs import build_logprobs
+from gateway.formats.openai.odd_answers import join_choices
 from gateway.formats.openai.stream import build_call, build_image, build_usage
 
 
-def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[chat.Event]:
+def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "", *, choices: int = 0) -> list[chat.Event]:
     """Parse a provider's answer, ``MessageStart`` first and ``StreamEnd`` last. Raises ``ProviderBadResponse``.
 
-    The ids of tool calls are made of ``answer_id`` if the provider gives none.
+    The ids of tool calls are made of ``answer_id`` if the provider gives none. ``choices``: the number of requested
+    answers; 0 if it is unknown.
     """
     value = parse_answer_object(raw, secrets, exact=True)
     listed = value.get("choices")
     if not isinstance(listed, list) or not listed:
         raise ProviderBadResponse(NO_CHOICES)
     # A message is parsed as one delta with all the content.
-    choices = [_parse_choice(choice, index) for index, choice in enumerate(listed)]
+    messages = join_choices(listed) if choices == 1 else listed
+    deltas = [_parse_choice(choice, index) for index, choice in enumerate(messages)]
     reader = ChunkParser(secrets, answer_id)
-    events = [*reader.read(value | {"choices": choices}), *reader.end()]
+    events = [*reader.read(value | {"choices": deltas}), *reader.end()]
     for event in events:
         if isinstance(event, chat.StreamError):
             raise ProviderBadResponse(event.error.message)

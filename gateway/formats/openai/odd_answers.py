@@ -1,0 +1,120 @@
+"""Puts right what every client library reads wrongly in a chat answer that is otherwise forwarded unchanged.
+
+The openai library reads only the first choice, joins the fragments of one index and the ids and names that they repeat,
+and expects arguments as text. Some servers write several calls with one index (vLLM, lmdeploy), repeat the id (SGLang),
+leave out index or id, send arguments as an object, or split one message into several choices (GitHub Copilot).
+"""
+
+from typing import Any
+
+import orjson
+
+from gateway.domain import exact_json
+from gateway.formats.json_values import as_object, as_text, list_objects
+from gateway.formats.openai.chunk_reader import ChoiceCalls
+
+Json = dict[str, Any]
+_JOINED = ("content", "reasoning_content", "reasoning", "refusal")
+
+
+def join_choices(choices: list[Any]) -> list[Any]:
+    """Return the choices of an answer to a request for one as one choice; unchanged if one of them has no message."""
+    found = [choice.get("message") for choice in list_objects(choices)]
+    messages = list_objects(found)
+    if not 1 < len(choices) == len(messages):
+        return choices
+    joined: Json = dict(messages[0])
+    for name in _JOINED:
+        texts = [text for message in messages if isinstance(text := message.get(name), str)]
+        if texts:
+            joined[name] = "".join(texts)
+    calls = [call for message in messages for call in list_objects(message.get("tool_calls"))]
+    if calls:
+        joined["tool_calls"] = calls
+    images = [image for message in messages for image in list_objects(message.get("images"))]
+    if images:
+        joined["images"] = images
+    reason = "tool_calls" if calls else choices[0].get("finish_reason")
+    return [{**choices[0], "index": 0, "message": joined, "finish_reason": reason}]
+
+
+def mend_answer(raw: bytes, choices: int, answer_id: str) -> bytes:
+    """Return the bytes of a whole answer to a request for so many choices; the same ones if nothing breaks clients."""
+    value = exact_json.loads(raw)
+    listed = join_choices(value["choices"]) if choices == 1 else value["choices"]
+    changed = listed is not value["choices"]
+    for choice in list_objects(listed):
+        known: set[str] = set()
+        for at, call in enumerate(list_objects(as_object(choice.get("message")).get("tool_calls"))):
+            changed |= _mend_arguments(call)
+            name = as_text(call.get("id"))
+            if not name or name in known:
+                name, changed = f"call_{answer_id}_{choice.get('index', 0)}_{at}", True
+                call["id"] = name
+            known.add(name)
+    return exact_json.dumps(value | {"choices": listed}) if changed else raw
+
+
+class CallMender:
+    """Puts right the fragments of the tool calls of one stream.
+
+    Args:
+        choices: number of requested answers.
+    """
+
+    __slots__ = ("_calls", "_ids", "_single")
+
+    def __init__(self, choices: int) -> None:
+        self._single = choices == 1
+        self._calls: dict[int, ChoiceCalls] = {}
+        self._ids: set[str] = set()
+
+    def mend(self, event: bytes, payload: bytes) -> bytes:
+        """Return an event with tool calls; the same bytes if nothing in it breaks clients."""
+        try:
+            value = exact_json.loads(payload)
+        except orjson.JSONDecodeError:
+            return event
+        if not isinstance(value, dict):
+            return event
+        made = as_text(value.get("id")) or "made"
+        changed = [self._mend_choice(choice, made) for choice in list_objects(value.get("choices"))]
+        return b"data: " + exact_json.dumps(value) + b"\n\n" if any(changed) else event
+
+    def _mend_choice(self, choice: Json, made: str) -> bool:
+        index = choice.get("index")
+        changed = self._single and type(index) is int and index > 0
+        if changed:
+            choice["index"] = index = 0
+        calls = self._calls.setdefault(index if type(index) is int else 0, ChoiceCalls(f"{made}_"))
+        for fragment in list_objects(as_object(choice.get("delta")).get("tool_calls")):
+            changed |= self._mend_fragment(fragment, calls)
+        return changed
+
+    def _mend_fragment(self, fragment: Json, calls: ChoiceCalls) -> bool:
+        function = fragment.get("function")
+        if not isinstance(function, dict):
+            return False
+        name, before = as_text(function.get("name")), fragment.copy()
+        call = calls.find_call(fragment, name)
+        fragment["index"] = call.index
+        changed = _mend_arguments(fragment)
+        if call.started:  # the library would append both to what it has
+            changed |= bool(name)
+            function.pop("name", None)
+            fragment.pop("id", None)
+        elif name:
+            call.name = name
+            if not call.id or call.id in self._ids:
+                call.id = fragment["id"] = f"call_{calls.prefix}{call.index}"
+            self._ids.add(call.id)
+        return changed or any(fragment.get(key) != before.get(key) for key in ("index", "id"))
+
+
+def _mend_arguments(call: Json) -> bool:
+    """Write the arguments of a call as text if they are an object; return whether they were."""
+    function = call.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), dict):
+        return False
+    function["arguments"] = exact_json.dumps(function["arguments"]).decode()
+    return True

@@ -1,0 +1,152 @@
+"""Answers that every client library reads wrongly are put right; others are forwarded byte for byte."""
+
+from typing import Any
+
+import orjson
+import pytest
+from openai.lib.streaming._deltas import accumulate_delta
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.formats import sse
+from gateway.formats.anthropic.request import parse_messages_call
+from gateway.formats.gemini.request import parse_generate_call
+from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.responses import parse_responses_call
+from gateway.formats.registry import make_exchange
+from gateway.formats.translator import ResponseIdentity
+
+NAMING = ResponseIdentity("1", "m", 1)
+MESSAGES = [{"role": "user", "content": "Hi"}]
+TEXT = {"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "content": "I will look."}}
+
+
+def call(name: str, call_id: str | None = "call_a", arguments: Any = "{}", **more: Any) -> dict[str, Any]:
+    given = {} if call_id is None else {"id": call_id}
+    return {**more, **given, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def choice(index: int, *calls: dict[str, Any]) -> dict[str, Any]:
+    return {"index": index, "finish_reason": "tool_calls", "message": {"role": "assistant", "tool_calls": list(calls)}}
+
+
+def ask(operation: str, *, stream: bool = False, **more: Any) -> InferenceRequest:
+    if operation == "generate_content":
+        return parse_generate_call({"contents": [{"parts": [{"text": "Hi"}]}]}, model="m", stream=stream)
+    if operation == "responses":
+        return parse_responses_call({"model": "m", "input": "Hi", "stream": stream})
+    body = {"model": "m", "messages": MESSAGES, "stream": stream, **more}
+    return parse_chat_call(body) if operation == "chat" else parse_messages_call(body | {"max_tokens": 9})
+
+
+def read_whole(operation: str, choices: list[Any], **more: Any) -> tuple[bytes, bytes, tuple[str, ...]]:
+    raw = orjson.dumps({"id": "x", "choices": choices})
+    exchange = make_exchange(ask(operation, **more), "openai_chat", NAMING)
+    return raw, exchange.parse_answer(raw, ())[0], exchange.adapted
+
+
+@pytest.mark.parametrize("indexes", [(0, 0, 0), (0, 1, 2)])
+@pytest.mark.parametrize("operation", ["chat", "messages", "responses", "generate_content"])
+def test_split_choices_are_one_message(operation: str, indexes: tuple[int, ...]) -> None:
+    parts = [TEXT, choice(0, call("read_file")), choice(0, call("list_files", "call_b"))]
+    split = [part | {"index": index} for part, index in zip(parts, indexes, strict=True)]
+    _, written, _ = read_whole(operation, split)
+    for word in (b"I will look.", b"read_file", b"list_files"):
+        assert written.count(word) == 1
+    if operation == "chat":
+        (only,) = orjson.loads(written)["choices"]
+        assert (only["index"], only["finish_reason"], len(only["message"]["tool_calls"])) == (0, "tool_calls", 2)
+
+
+def test_choices_that_were_requested_stay_apart() -> None:
+    raw, written, adapted = read_whole("chat", [choice(0, call("f")), choice(1, call("f"))], n=2)
+    assert (written, adapted) == (raw, ())
+
+
+@pytest.mark.parametrize(
+    ("calls", "ids", "arguments"),
+    [
+        ([call("f", None), call("g")], ["call_1_0_0", "call_a"], ["{}", "{}"]),
+        ([call("f"), call("g")], ["call_a", "call_1_0_1"], ["{}", "{}"]),
+        ([call("f", "a", {"x": 1}), call("g", "b")], ["a", "b"], ['{"x":1}', "{}"]),
+    ],
+)
+def test_whole_calls_have_ids_of_their_own_and_arguments_as_text(calls: Any, ids: Any, arguments: Any) -> None:
+    _, written, adapted = read_whole("chat", [choice(0, *calls)])
+    found = orjson.loads(written)["choices"][0]["message"]["tool_calls"]
+    assert [one["id"] for one in found] == ids
+    assert [one["function"]["arguments"] for one in found] == arguments
+    assert adapted == ("answer.tool_calls",)
+
+
+def event(*fragments: dict[str, Any], index: int = 0) -> bytes:
+    delta = {"tool_calls": list(fragments)}
+    return b"data: %b\n\n" % orjson.dumps(
+        {"id": "x", "choices": [{"index": index, "delta": delta, "finish_reason": None}]}
+    )
+
+
+def piece(text: str, **more: Any) -> dict[str, Any]:
+    return {"index": 0, **more, "function": {"arguments": text}}
+
+
+FIRST = call("read_file", "a", "", index=0)
+STREAMS = {
+    "one index, empty ids": [
+        FIRST,
+        piece('{"p":1}', id=""),
+        call("list_files", "b", "", index=0),
+        piece('{"q":2}', id=""),
+    ],
+    "one index, repeated ids": [
+        FIRST,
+        call("read_file", "a", '{"p":1}', index=0),
+        call("list_files", "b", "", index=0),
+        call("list_files", "b", '{"q":2}', index=0),
+    ],
+    "no index": [
+        call("read_file", "a", ""),
+        {"id": "a", "function": {"arguments": '{"p":1}'}},
+        call("list_files", "b", '{"q":2}'),
+    ],
+    "no id": [call("read_file", None, '{"p":1}', index=0), call("list_files", None, '{"q":2}', index=1)],
+    "one id": [call("read_file", "a", '{"p":1}', index=0), call("list_files", "a", '{"q":2}', index=1)],
+    "objects": [call("read_file", "a", {"p": 1}, index=0), call("list_files", "b", {"q": 2}, index=1)],
+}
+
+
+@pytest.mark.parametrize("cut", [1, 7, 10_000])
+@pytest.mark.parametrize("name", STREAMS)
+def test_the_openai_library_reads_two_calls(name: str, cut: int) -> None:
+    exchange = make_exchange(ask("chat", stream=True), "openai_chat", NAMING)
+    transform = exchange.open_gate(())
+    raw = b"".join(map(event, STREAMS[name])) + b"data: [DONE]\n\n"
+    out = b"".join([transform.feed(raw[at : at + cut]) for at in range(0, len(raw), cut)])
+    read: dict[object, object] = {}
+    for one in sse.SseSplitter().split(out.removesuffix(b"data: [DONE]\n\n")):
+        read = accumulate_delta(read, orjson.loads(sse.parse_data(one) or b"")["choices"][0]["delta"])
+    first, second = read["tool_calls"]  # type: ignore[misc]
+    assert [one["function"] for one in (first, second)] == [  # type: ignore[has-type]
+        {"name": "read_file", "arguments": '{"p":1}'},
+        {"name": "list_files", "arguments": '{"q":2}'},
+    ]
+    assert first["id"] != second["id"]  # type: ignore[has-type]
+    assert exchange.adapted == ("answer.tool_calls",)
+
+
+def test_usual_calls_leave_byte_for_byte() -> None:
+    exchange = make_exchange(ask("chat", stream=True), "openai_chat", NAMING)
+    raw = event(FIRST) + event(piece('{"p"')) + event(piece(":1}")) + event(call("g", "b", "{}", index=1))
+    assert exchange.open_gate(()).feed(raw) == raw
+    assert exchange.adapted == ()
+
+
+@pytest.mark.parametrize("operation", ["messages", "responses", "generate_content"])
+def test_streamed_choices_of_one_answer_are_one_message(operation: str) -> None:
+    transform = make_exchange(ask(operation, stream=True), "openai_chat", NAMING).open_gate(())
+    text = b'data: {"choices":[{"index":0,"delta":{"content":"I will look."},"finish_reason":null}]}\n\n'
+    out = transform.feed(
+        text + event(call("f", "a", "{}", index=0), index=1) + event(call("g", "b", "{}", index=0), index=2)
+    )
+    out += transform.feed(b"data: [DONE]\n\n")
+    for word in (b"I will look.", b'"f"', b'"g"'):
+        assert word in out
