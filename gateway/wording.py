@@ -3,8 +3,10 @@
 import difflib
 import heapq
 import re
+import unicodedata
 from collections.abc import Iterable
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 _LONGEST_NAME = 128
@@ -33,6 +35,20 @@ def find_nearest(word: str, words: Iterable[str], *, least: float = _NEAR) -> st
     folded = {known.casefold(): known for known in compared}
     near = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=least)
     return folded[near[0]] if near else None
+
+
+def fold_name(name: str) -> str:
+    """Return a field's name as a tolerant server may compare it: without case, separators and wide characters.
+
+    Servers written in Go and C# compare names without case (Go's also takes the long s), those of Google with and
+    without ``_``.
+    """
+    return _fold(name[:_LONGEST_NAME])
+
+
+@lru_cache(maxsize=4_096)
+def _fold(name: str) -> str:
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", name).casefold()))
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:

@@ -199,9 +199,7 @@ class LineRequest:
         call = attrs.evolve(await work_aside(parse, body), large=True) if size > MAX_ON_LOOP else parse(body)
         if headers := self._line.headers:
             call = attrs.evolve(call, features=headers.get("anthropic-beta"), version=headers.get("anthropic-version"))
-        if context.operation == "responses":
-            call = await services.response_owners.prepare(call, context.caller.account.id, context.id, context)
-        context.call = call
+        context.call = await services.response_owners.prepare(call, context.caller.account.id, context.id, context)
 
     async def _reserve(self, wait: Wait, others_run: Callable[[], bool]) -> None:
         """Reserve the money. Other requests go first: a line leaves the last places of channels and limits free."""
@@ -300,9 +298,12 @@ class LineRequest:
         self._unregister()
         now, now_ms = self._loop.time(), int(services.clock() * 1000)
         services.settlement.settle(context, outcome, fault, now=now, now_ms=now_ms)
-        if context.attempts and (response_id := context.attempts[-1].response_id):
-            channel = context.attempts[-1].channel.name
-            services.response_owners.note(response_id, context.caller.account.id, channel)
+        if context.attempts and context.call is not None:
+            attempt, made = context.attempts[-1], context.call.made
+            if attempt.response_id or made:
+                services.response_owners.note(
+                    attempt.response_id, context.caller.account.id, attempt.channel.name, made
+                )
 
     def _unregister(self) -> None:
         self._services.active_requests.calls.pop(self.context.id, None)

@@ -109,6 +109,8 @@ class InferenceRequest:
         continues: the id of the response whose conversation the body has been given; empty: none.
         sounds: its tokens may be audio, in the prompt and in the answer.
         plain: its prompt is the texts of its messages, and nothing in the body is read by the provider beside them.
+        foreign: what it names at a provider and the gateway has not seen made: what a channel must allow, and where.
+        made: takes the ids in the answer that the client may name in a later request.
         keep: takes the whole response if the gateway writes it, and keeps it; None: it is not kept.
     """
 
@@ -137,6 +139,8 @@ class InferenceRequest:
     continues: str = ""
     sounds: bool = False
     plain: bool = False
+    foreign: tuple[tuple[str, str], ...] = ()
+    made: list[str] = attrs.field(factory=list, repr=False, eq=False)
     keep: Callable[[bytes], None] | None = attrs.field(default=None, repr=False, eq=False)
 
     @property

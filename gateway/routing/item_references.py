@@ -1,7 +1,7 @@
 """Puts kept items in place of references to them in the input of a Responses request.
 
 An item that the gateway has written has the digits of its response in its id: ``msg_`` or the like, the digits, its
-place. Every other id is its provider's, and the reference passes.
+place. Every other id is its provider's: ``response_owners.py`` knows whose it is.
 """
 
 import re
@@ -14,6 +14,11 @@ from gateway.errors import NotFound
 
 Body = dict[str, Any]
 _OWN = re.compile(r"[a-z]{1,8}_([0-9a-f]{24})_[0-9]{1,6}", re.ASCII)
+
+
+def is_own(item_id: str) -> bool:
+    """Return whether the gateway itself may have written the item."""
+    return _OWN.fullmatch(item_id) is not None
 
 
 def find_responses(items: object) -> frozenset[str]:

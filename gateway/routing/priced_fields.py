@@ -1,8 +1,9 @@
 """Lets through what changes what is bought, if the channel allows it and the caller may have it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
+from types import MappingProxyType
 
 import attrs
 
@@ -17,6 +18,7 @@ from gateway.providers.priced_fields import BETA, list_betas, list_named_models,
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.model_catalog import ModelCatalog, model_not_found
 from gateway.routing.pricing_policy import PricingPolicy, pays_for
+from gateway.routing.response_owners import make_unknown
 from gateway.routing.target import Target
 
 _THREADS = "message-threads-"
@@ -24,10 +26,33 @@ _THREADS = "message-threads-"
 _BUILT = frozenset({"gemini", "chat", "dashscope", "replicate", "kling", "minimax", "runway", "volcengine", "luma"})
 """API formats, by prefix, whose bodies are built by the gateway: unknown fields are not sent."""
 
+_IMPLIED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "file_id": (f"{BETA}.files-api-2025-04-14",),
+        "skill_id": (f"{BETA}.skills-2025-10-02",),
+        "vector_store_ids": ("tools.file_search",),
+    },
+)
+"""Ids that a channel takes if it allows another field, which is of no use without them."""
+
 
 def allows(channel: Channel, name: str) -> bool:
     """Whether the channel lets callers send the field ``name``."""
     return any(fnmatchcase(name, glob) for glob in channel.allow_fields)
+
+
+def keep_trusting(options: list[Target], foreign: Iterable[tuple[str, str]]) -> list[Target]:
+    """Keep the channels that take ids of things that were not made through the gateway.
+
+    ``foreign``: what a channel must allow for each id, and the place of the id. Raises ``NotFound`` naming a place.
+    """
+    for field, where in foreign:
+        names = (field, *_IMPLIED_BY.get(field, ()))
+        kept = [target for target in options if any(allows(target.channel, name) for name in names)]
+        if options and not kept:
+            raise make_unknown(where, field)
+        options = kept
+    return options
 
 
 def find_refused_variant(channel: Channel, provider: Provider, theirs: str) -> str | None:

@@ -1,7 +1,7 @@
 """Keeps what one account continues apart from what others have made, and at the channel that has made it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import attrs
 import structlog
@@ -10,19 +10,26 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import ID_PREFIX
 from gateway.domain.response_owner import KEPT_MS, LONGEST_ID, ResponseOwner
-from gateway.errors import NotFound, StoreUnavailable
+from gateway.errors import InvalidRequest, NotFound, StoreUnavailable
+from gateway.formats.kept_names import KeptName, list_kept_names
 from gateway.memory_budget import Borrower
-from gateway.routing.kept_responses import KeptResponses, Turn, make_missing
+from gateway.routing.item_references import is_own
+from gateway.routing.kept_responses import MOST_REFERRED, KeptResponses, Turn, make_missing
 from gateway.storage.response_owners import ResponseOwnerRepository
 
 MOST_RECENT = 10_000
 """Owners in memory: of responses that are on their way into the store, and of those that are likely to go on."""
+_MOST_MADE = 500
+"""Ids of one answer that are recorded."""
+_RESPONSES = "responses"
+_PART = "part:"
+"""Before the ids of what a response has made: none of them is the id of a response."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class ResponseOwners:
-    """Knows whose each stored response is.
+    """Knows whose each stored response is, and each item, container or recording that a provider has made.
 
     Args:
         store: where that is kept.
@@ -43,8 +50,16 @@ class ResponseOwners:
 
     async def find(self, response_id: str, account_id: int) -> ResponseOwner | None:
         """Return the owner of a response if that is the account. Raises ``StoreUnavailable``."""
-        owner = self._recent.get(response_id) or await self._store.find_owner(response_id)
+        owner = (await self._find_all([response_id])).get(response_id)
         return owner if owner is not None and owner.account_id == account_id else None
+
+    async def _find_all(self, ids: Iterable[str]) -> dict[str, ResponseOwner]:
+        """Return the owners of those ``ids`` that have one."""
+        wanted = {one for one in ids if len(one) <= LONGEST_ID}
+        found = {one: owner for one in wanted if (owner := self._recent.get(one)) is not None}
+        if len(found) < len(wanted):
+            found |= await self._store.find_owners(wanted - found.keys())
+        return found
 
     async def locate(self, response_id: str, account_id: int) -> KeptResponse | ResponseOwner | None:
         """Return a response that the gateway keeps, or the owner of another one; None if the account has neither.
@@ -71,19 +86,52 @@ class ResponseOwners:
     ) -> InferenceRequest:
         """Return the request with the conversation that it continues, and with what keeps the response.
 
-        ``borrower`` is lent the memory for what is loaded. Raises ``NotFound`` if the response before it, or an item
-        that it refers to, is unknown or of another account; ``RequestTooLarge``, ``Overloaded``.
+        ``borrower`` is lent the memory for what is loaded. Raises ``NotFound`` if the response before it, or anything else
+        that it names at a provider, is another account's, or unknown; ``RequestTooLarge``, ``Overloaded``.
         """
-        call, turn = await self._check(await self._kept.inline(call, account_id, borrower), account_id, borrower)
+        responds = call.operation == _RESPONSES
+        if responds:
+            call = await self._kept.inline(call, account_id, borrower)
+        if kept := list_kept_names(call.body, items=responds):
+            call = await self._check_names(call, kept, account_id)
+        if not responds:
+            return call
+        call, turn = await self._check(call, account_id, borrower)
         if not self._kept.wants(call):
             return call
         response_id = f"resp_{request_id.removeprefix(ID_PREFIX)}"
-        kept = call  # without `keep`, which would refer to itself
+        kept_call = call  # without `keep`, which would refer to itself
 
         def keep(body: bytes) -> None:
-            self._kept.note(response_id, account_id, kept, body, turn)
+            self._kept.note(response_id, account_id, kept_call, body, turn)
 
         return attrs.evolve(call, keep=keep)
+
+    async def _check_names(self, call: InferenceRequest, names: list[KeptName], account_id: int) -> InferenceRequest:
+        """Return the request bound to the channel that has what it names, and with what no channel is known to have.
+
+        Raises ``NotFound`` for what is of another account, or at another channel than the rest.
+        """
+        names = [name for name in names if not is_own(name.id)]
+        ids = {f"{_PART}{name.id}" for name in names}
+        if len(ids) > MOST_REFERRED:
+            raise InvalidRequest(f"The request names more than {MOST_REFERRED} ids", param=names[0].where)
+        owners = await self._find_all(ids)
+        for pause_s in self.pauses_s:
+            if len(owners) == len(ids):
+                break
+            await asyncio.sleep(pause_s)  # another node may be storing it
+            owners = await self._find_all(ids)
+        channel, foreign = call.channel, []
+        for name in names:
+            owner = owners.get(f"{_PART}{name.id}")
+            if owner is None:
+                foreign += [] if name.given else [(name.field, name.where)]
+            elif owner.account_id != account_id or (channel and owner.channel != channel):
+                raise make_unknown(name.where)
+            else:
+                channel = owner.channel
+        return attrs.evolve(call, channel=channel, foreign=tuple(foreign))
 
     async def _check(
         self, call: InferenceRequest, account_id: int, borrower: Borrower
@@ -92,11 +140,8 @@ class ResponseOwners:
 
         With it, what the request adds to a conversation that the gateway keeps; None: it continues none.
 
-        Raises ``NotFound`` if the response is unknown or of another account, or if the request names a conversation.
+        Raises ``NotFound`` if the response is unknown or of another account.
         """
-        conversation = call.body.get("conversation")
-        if conversation is not None:
-            raise NotFound("Conversation not found", param="conversation", should_retry=False)
         previous = call.body.get("previous_response_id")
         if previous is None:
             return call, None
@@ -105,16 +150,21 @@ class ResponseOwners:
             raise make_missing(previous, "previous_response_id")
         if isinstance(found, KeptResponse):
             return await self._kept.extend(call, found, borrower)
+        if call.channel and call.channel != found.channel:
+            raise make_missing(previous, "previous_response_id")
         return attrs.evolve(call, channel=found.channel), None
 
-    def note(self, response_id: str, account_id: int, channel: str) -> None:
-        """Record the owner of a new response. It is stored in the background."""
-        if response_id in self._recent or len(response_id) > LONGEST_ID:
+    def note(self, response_id: str, account_id: int, channel: str, made: Iterable[str] = ()) -> None:
+        """Record the owner of a new response and of what it has ``made``. It is stored in the background."""
+        ids = dict.fromkeys((response_id, *(f"{_PART}{one}" for one in made)))
+        new = [one for one in ids if one not in self._recent and 0 < len(one) <= LONGEST_ID][:_MOST_MADE]
+        if not new:
             return
-        owner = self._recent[response_id] = ResponseOwner(account_id, channel)
-        if len(self._recent) > MOST_RECENT:
+        owner = ResponseOwner(account_id, channel)
+        self._recent |= dict.fromkeys(new, owner)
+        while len(self._recent) > MOST_RECENT:
             del self._recent[next(iter(self._recent))]
-        task = asyncio.get_running_loop().create_task(self._keep(response_id, owner))
+        task = asyncio.get_running_loop().create_task(self._keep(new, owner))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
@@ -126,8 +176,15 @@ class ResponseOwners:
         """Wait for what is being stored."""
         await asyncio.gather(*self._writing)
 
-    async def _keep(self, response_id: str, owner: ResponseOwner) -> None:
+    async def _keep(self, ids: list[str], owner: ResponseOwner) -> None:
         try:
-            await self._store.add_owner(response_id, owner, int(self._clock() * 1000))
+            await self._store.add_owners(ids, owner, int(self._clock() * 1000))
         except StoreUnavailable as error:
             log.warning("response_owner_not_stored", channel=owner.channel, error=error.message)
+
+
+def make_unknown(where: str, allow: str = "") -> NotFound:
+    """Return the error for an id that the account has not been given; ``allow`` lets a channel take it."""
+    hint = f" (a channel takes ids that were made elsewhere with allow_fields = ['{allow}'])" if allow else ""
+    message = f"'{where}' names nothing that this account has made through the gateway{hint}"
+    return NotFound(message, param=where, should_retry=False)

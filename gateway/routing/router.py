@@ -20,7 +20,7 @@ from gateway.providers.base import Endpoint, Provider
 from gateway.providers.registry import PRICED_FIELDS, PROVIDERS
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog, model_not_found
-from gateway.routing.priced_fields import find_refused_variant, keep_allowed, refuse_variant
+from gateway.routing.priced_fields import find_refused_variant, keep_allowed, keep_trusting, refuse_variant
 from gateway.routing.pricing_policy import PricingPolicy, pays_for
 from gateway.routing.route import Route
 from gateway.routing.target import Target
@@ -62,6 +62,7 @@ class Router:
             ModelNotFound: no channel serves the model.
             UnsupportedOperation: no channel serves it at this endpoint.
             InvalidRequest: no channel can do what the request asks for.
+            NotFound: it names what is kept at a provider, and no channel takes such names of everybody.
         """
         options = self._find_options(caller, call.model, call.operation)
         if not options:
@@ -72,6 +73,8 @@ class Router:
             options = _keep_original(options, call.video.remix_of)
         if call.channel:
             options = _keep_channel(options, call.channel)
+        if call.foreign:
+            options = keep_trusting(options, call.foreign)
         if call.image is not None or call.video is not None:
             options = _keep_able(options, call)
         if call.operation in COUNTS:  # without an available channel the gateway estimates

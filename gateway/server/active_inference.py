@@ -99,9 +99,12 @@ class ActiveInference:
             context.first_byte_at = drain.first_byte_at  # the client received nothing that came later
         now, now_ms, left = self.loop.time(), int(services.clock() * 1000), drain is not None
         services.billing.settlement.settle(context, outcome, fault, now=now, now_ms=now_ms, left=left)
-        if context.attempts and (response_id := context.attempts[-1].response_id):
-            channel = context.attempts[-1].channel.name
-            services.routing.response_owners.note(response_id, context.caller.account.id, channel)
+        if context.attempts and context.call is not None:
+            attempt, made = context.attempts[-1], context.call.made
+            if attempt.response_id or made:
+                services.routing.response_owners.note(
+                    attempt.response_id, context.caller.account.id, attempt.channel.name, made
+                )
 
 
 INFERENCE = web.RequestKey("inference", ActiveInference)

@@ -29,6 +29,7 @@ from gateway.errors import (
     RateLimited,
 )
 from gateway.formats.form import ReceivedForm
+from gateway.formats.openai.fields import has_unusual_names
 from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.media.audio_duration import measure_audio
 from gateway.media.prompt_files import MENTION, put_files
@@ -378,7 +379,7 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
     if call.image is not None:
         services.media.images.check(call)
         ctx.call = call = attrs.evolve(call, origin=services.http.base_url or find_origin(request))
-    if ctx.operation == "responses":
+    if ctx.operation == "responses" or has_unusual_names(call.body):
         owners = services.routing.response_owners
         ctx.call = call = await owners.prepare(call, caller.account.id, ctx.id, ctx)
     ctx.route = route = services.routing.router.route(caller, call)

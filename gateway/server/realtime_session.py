@@ -16,6 +16,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.request_log import Outcome
 from gateway.errors import (
     GatewayError,
+    NotFound,
     Overloaded,
     ProviderBadResponse,
     ProviderTimeout,
@@ -23,8 +24,11 @@ from gateway.errors import (
     RequestCancelled,
     StoreUnavailable,
 )
+from gateway.formats.kept_names import list_kept_names
 from gateway.formats.openai import realtime as wire
 from gateway.formats.openai.errors import mask
+from gateway.routing.priced_fields import allows
+from gateway.routing.response_owners import make_unknown
 from gateway.routing.target import Attempt
 from gateway.server.active_inference import ActiveInference
 from gateway.server.context import Services
@@ -42,7 +46,7 @@ _MAX_REASON_BYTES = 123
 _SENDABLE = frozenset({1000, 1001, 1002, 1003, *range(1007, 1015), *range(3000, 5000)})
 """Close codes that an endpoint may send (RFC 6455, 7.4)."""
 _NO_CODE = 1005
-_RECOVERABLE = (RateLimited, StoreUnavailable)
+_RECOVERABLE = (NotFound, RateLimited, StoreUnavailable)
 """Errors after which a session goes on without the response that was asked for."""
 
 
@@ -69,6 +73,10 @@ class ActiveRealtime(ActiveInference):
 
     def leave(self) -> bool:
         return self.session is not None
+
+
+_KEPT = frozenset({"prompt", "voice", "file_id", "file_uri"})
+"""What a session may name that was made elsewhere; the items of its conversation are its own."""
 
 
 class RealtimeSession:
@@ -116,8 +124,7 @@ class RealtimeSession:
 
     async def run(self, settings: wire.Event) -> None:
         """Pass frames until the session has ended and everything is settled. ``settings``: what it begins with."""
-        if settings:
-            self._billing.conversation.note_client({"type": wire.SESSION_UPDATE, "session": settings})
+        if settings and await self._may_pass({"type": wire.SESSION_UPDATE, "session": settings}):
             await self._send_provider(wire.build_update_event(settings))
         tasks = [self._loop.create_task(work()) for work in (self._pass_client, self._pass_provider, self._watch)]
         try:
@@ -179,6 +186,9 @@ class RealtimeSession:
             self._billing.conversation.note_client(event)
             return True
         try:
+            for name in list_kept_names(event):
+                if name.field in _KEPT and not allows(self._attempt.channel, name.field):
+                    raise make_unknown(name.where, name.field)
             if event["type"] == wire.RESPONSE_CREATE:
                 if not self._active.services.drain.open:
                     raise Overloaded("The gateway is shutting down", retry_after_s=5)

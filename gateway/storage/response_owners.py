@@ -1,4 +1,6 @@
-"""Owners of responses in the database."""
+"""Owners of responses, and of what else providers have made for one account, in the database."""
+
+from collections.abc import Collection
 
 from sqlalchemy import delete, select
 
@@ -16,13 +18,18 @@ class ResponseOwnerRepository:
 
     async def add_owner(self, response_id: str, owner: ResponseOwner, now_ms: int) -> None:
         """Store the owner of a response; the first owner of an id stays."""
-        row = {"id": response_id, "account_id": owner.account_id, "channel": owner.channel, "created_ms": now_ms}
-        statement = insert_for(self._database.kind, response_owners).values(row)
+        await self.add_owners([response_id], owner, now_ms)
+
+    async def add_owners(self, ids: Collection[str], owner: ResponseOwner, now_ms: int) -> None:
+        """Store the owner of a response and of what is in it; the first owner of an id stays."""
+        own = {"account_id": owner.account_id, "channel": owner.channel, "created_ms": now_ms}
+        statement = insert_for(self._database.kind, response_owners).values([{"id": one, **own} for one in ids])
         await self._database.change(statement.on_conflict_do_nothing(index_elements=["id"]))
 
-    async def find_owner(self, response_id: str) -> ResponseOwner | None:
-        found = await self._database.read(select(response_owners).where(response_owners.c.id == response_id))
-        return ResponseOwner(found[0].account_id, found[0].channel) if found else None
+    async def find_owners(self, ids: Collection[str]) -> dict[str, ResponseOwner]:
+        """Return the owners of those ids that have one."""
+        found = await self._database.read(select(response_owners).where(response_owners.c.id.in_(ids)))
+        return {row.id: ResponseOwner(row.account_id, row.channel) for row in found}
 
     async def delete_owner(self, response_id: str) -> None:
         """Delete the owner of a response."""

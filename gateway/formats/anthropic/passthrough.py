@@ -12,7 +12,7 @@ from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats import sse
-from gateway.formats.anthropic.response import extract_text, parse_delta_usage, parse_start_usage
+from gateway.formats.anthropic.response import extract_text, note_container, parse_delta_usage, parse_start_usage
 from gateway.formats.anthropic.stream import STOP_EVENT, is_end, parse_error_event, parse_event
 from gateway.formats.head_tail_buffer import HeadTailBuffer
 from gateway.formats.openai.errors import Secrets
@@ -92,6 +92,8 @@ class MessagesPassthrough(PassthroughStream):
         elif kind == "message_delta":
             delta = value.get("delta")
             self._finished |= isinstance(delta, dict) and delta.get("stop_reason") is not None
+            if isinstance(delta, dict) and delta.get("container"):
+                note_container(delta, self._call)
             used = parse_delta_usage(self._begun_usage, value.get("usage"))
             self._usage = used.usage if used is not None else self._usage
         elif kind.startswith("content_block_"):

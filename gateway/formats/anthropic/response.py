@@ -223,7 +223,17 @@ def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list
 
 def parse_passed_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """Return the usage of a whole message that is sent on unchanged. Raises ``ProviderBadResponse``."""
-    return parse_message_usage(parse_message(raw, secrets, exact=False), call)
+    message = parse_message(raw, secrets, exact=False)
+    if message.get("container"):
+        note_container(message, call)
+    return parse_message_usage(message, call)
+
+
+def note_container(message: Mapping[str, Any], call: InferenceRequest) -> None:
+    """Note the container of an answer or of its last delta: the client may go on in it."""
+    container = message.get("container")
+    if isinstance(container, dict) and isinstance(container.get("id"), str):
+        call.made[:] = [container["id"]]
 
 
 def parse_message_usage(value: Mapping[str, Any], call: InferenceRequest) -> Usage:

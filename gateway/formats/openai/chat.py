@@ -78,6 +78,9 @@ _ERROR_KEY = re.compile(rb'"error"\s*:\s*(?!null\b|\s)')
 _CALLS, _SPACED_CALLS = b'"tool_calls":[{', b'"tool_calls": [{'
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 
+_AUDIO_ID = re.compile(rb'"audio":\s?\{[^{}]{0,200}?"id":\s?"([^"\\]{1,256})"')
+"""A recording that the model makes: a later turn may name it by its id."""
+
 
 def _ignore() -> None:
     pass
@@ -282,6 +285,8 @@ class ChatPassthrough(PassthroughStream):
     def parse_usage(self) -> Usage:
         """Return the provider's counts, else an estimate from a sample of the text."""
         buffer = self._buffer
+        if self._call.sounds and (named := _AUDIO_ID.findall(buffer.head)):
+            self._call.made[:] = [one.decode("utf-8", "replace") for one in dict.fromkeys(named)]
         # Providers report usage near the end: only events that mention it are parsed.
         reported = find_last_usage(buffer.tail)
         if reported is not None:
@@ -318,6 +323,9 @@ def parse_chat_answer(value: Mapping[str, Any], call: InferenceRequest) -> Usage
     listed = value.get("choices")
     if type(listed) is not list or not listed:
         raise ProviderBadResponse(NO_CHOICES)
+    if call.sounds:
+        spoken = [as_object(as_object(one.get("message")).get("audio")) for one in list_objects(listed)]
+        call.made[:] = [one["id"] for one in spoken if isinstance(one.get("id"), str)]
     usage = parse_usage(value.get("usage"), completes=True)
     if usage is not None:
         return usage

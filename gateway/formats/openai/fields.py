@@ -21,6 +21,27 @@ GOVERNED = frozenset(
 """Fields by which the gateway routes, bounds and charges a request. Servers written in Go accept them in any case, and
 the last one counts: an unchecked spelling would take effect.
 """
+PLAIN_NAMES = frozenset(
+    {"additionalProperties", "arguments", "budget_tokens", "cache_control", "call_id", "candidateCount",
+     "completion_window", "content", "contents", "data", "description", "detail", "dimensions", "documents",
+     "effort", "encoding_format", "encrypted_content", "frequency_penalty", "function", "functionCall",
+     "functionDeclarations", "functionResponse", "generationConfig", "id", "include", "include_usage",
+     "includeThoughts", "inlineData", "input", "input_audio", "input_schema", "instructions", "logit_bias",
+     "logprobs", "max_completion_tokens", "max_output_tokens", "max_tokens", "maxOutputTokens", "messages",
+     "metadata", "mimeType", "modalities", "model", "n", "name", "output", "parallel_tool_calls", "parameters",
+     "parts", "presence_penalty", "prompt_cache_key", "quality", "query", "reasoning", "reasoning_content",
+     "reasoning_effort", "refusal", "required", "response_format", "response_mime_type", "role", "safety_identifier",
+     "seed", "service_tier", "signature", "size", "status", "stop", "stop_sequences", "stopSequences", "store",
+     "stream", "stream_options", "strict", "summary", "system", "systemInstruction", "temperature", "text",
+     "thinking", "thinkingBudget", "thinkingConfig", "tool_call_id", "tool_calls", "tool_choice", "tool_use_id",
+     "tools", "top_k", "top_logprobs", "top_n", "top_p", "topK", "topP", "truncation", "type", "user", "verbosity"},
+)  # fmt: skip
+"""Names that most requests are made of. They name nothing kept; every other name is looked up."""
+DATA_NAMES = frozenset(
+    {"annotations", "args", "arguments", "input_schema", "json_schema", "metadata", "outputs", "parameters",
+     "parametersJsonSchema", "response", "responseJsonSchema", "responseSchema", "results", "schema"},
+)  # fmt: skip
+"""Data of the client, of a model or of an earlier answer, in which an id is only text."""
 _SAME = 0.9
 """How near a field is to a limit of tokens that it misspells. ``max_new_tokens`` and ``max_input_tokens`` are less."""
 
@@ -54,6 +75,24 @@ def _check_spelling(name: str) -> None:
         return
     if meant is not None:
         raise InvalidRequest(f"Unknown field {name!r}; did you mean '{meant}'?", param=name)
+
+
+def has_unusual_names(body: Body) -> bool:
+    """Return whether ``body`` has a name that is not one of the usual ones, which name nothing kept."""
+    rest: list[Any] = [body]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, list):
+            for item in value:
+                if isinstance(item, dict | list):
+                    rest.append(item)  # noqa: PERF401 - a comprehension is a call of its own
+        elif value.keys() <= PLAIN_NAMES:
+            for name, item in value.items():
+                if isinstance(item, dict | list) and name not in DATA_NAMES:
+                    rest.append(item)
+        else:
+            return True
+    return False
 
 
 def refuse_missing(body: Body, name: str, what: str = "") -> InvalidRequest:

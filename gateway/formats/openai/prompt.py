@@ -39,7 +39,16 @@ def measure_prompt(body: Body) -> tuple[int, int, bool]:
     if not messages or not isinstance(messages, list):
         parse_list(body, "messages")
         raise refuse_missing(body, "messages", "at least one message")
-    text = _join_texts(messages)
+    text, texts = None, []
+    try:  # most messages have only a role and a text; a call for each would cost more than the rest
+        for message in messages:
+            if len(message) != _PLAIN_FIELDS or message["role"] not in _ROLES:
+                break
+            texts.append(message["content"])
+        else:
+            text = "".join(texts)
+    except (KeyError, TypeError):
+        pass  # found and named below
     chars, tokens = _measure_messages(messages) if text is None else (len(text), bound_text(text))
     tokens += MESSAGE_TOKENS * (1 + len(messages))
     known = _BESIDE_PROMPT.issuperset(body)
@@ -48,19 +57,6 @@ def measure_prompt(body: Body) -> tuple[int, int, bool]:
             if value and isinstance(value, _CONTAINERS) and name not in _NO_PROMPT:
                 tokens += bound_json(value)
     return chars, tokens, known and text is not None
-
-
-def _join_texts(messages: list[Any]) -> str | None:
-    """Join the texts of messages with only a role and a text, which most have; None if there are others."""
-    texts = []
-    try:
-        for message in messages:
-            if len(message) != _PLAIN_FIELDS or message["role"] not in _ROLES:
-                return None
-            texts.append(message["content"])
-        return "".join(texts)
-    except (KeyError, TypeError):
-        return None
 
 
 def _measure_messages(messages: list[Any]) -> Size:

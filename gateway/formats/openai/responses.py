@@ -20,6 +20,7 @@ from gateway.errors import GatewayError, InvalidRequest, ProviderBadResponse, Pr
 from gateway.formats import sse
 from gateway.formats.head_tail_buffer import HeadTailBuffer
 from gateway.formats.json_values import as_object, loads_or_none
+from gateway.formats.kept_names import list_made
 from gateway.formats.openai.chat import (
     check_sampling,
     find_affinity_key,
@@ -186,7 +187,9 @@ def parse_responses_answer(raw: bytes, call: InferenceRequest, secrets: Secrets 
     Raises ``ProviderBadResponse`` if it is no response, and the error of a failed one: ``ProviderRejected`` if that
     blames the client's request.
     """
-    return parse_response_usage(parse_response(raw, secrets), call)
+    answer = parse_response(raw, secrets)
+    call.made[:] = list_made(answer, kept=call.body.get("store") is not False)
+    return parse_response_usage(answer, call)
 
 
 def parse_response(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
@@ -295,6 +298,7 @@ class ResponsesPassthrough(PassthroughStream):
             self.error = _parse_failure(answer.get("error"), self._secrets)
             return b""
         self.ended = True
+        self._call.made[:] = list_made(answer, kept=self._call.body.get("store") is not False)
         if answer.get("output") or parse_usage_object(answer.get("usage")) is not None:
             self._usage = parse_response_usage(answer, self._call)
         return _mask_failure(event, value, self._secrets) if kind == _FAILED else event

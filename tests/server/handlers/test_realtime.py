@@ -353,6 +353,19 @@ async def test_a_transcriber_without_a_price_is_refused_under_a_limit(
         assert await session.receive() == 1000
 
 
+async def test_a_prompt_that_is_kept_at_the_provider_needs_a_channel_that_allows_it(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    update = {"type": "session.update", "session": {"prompt": {"id": "pmpt_1"}}}
+    async with connect(await gateway_with(site(provider))) as client:
+        session = await provider.accept()
+        await ask(client, update)
+        refused = (await read(client, "error"))["error"]
+        assert (refused["code"], refused["param"]) == ("not_found", "session.prompt")
+        await ask(client, update | {"session": {"instructions": "x"}})
+        assert (await session.expect("session.update"))["session"] == {"instructions": "x"}, "the other was not sent"
+
+
 async def test_an_operator_can_cancel_a_session(gateway_with: StartGateway, provider: RealtimeProvider) -> None:
     gateway = await gateway_with(site(provider))
     async with connect(gateway) as client:
