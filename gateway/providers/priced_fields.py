@@ -16,7 +16,8 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.formats.usage_bounds import is_hosted_by_gemini
+from gateway.formats.openai.fields import find_governed
+from gateway.wording import fold_name
 
 TOOLS = "tools"
 EVERYWHERE = frozenset({"service_tier", "serviceTier", "web_search_options", TOOLS})
@@ -46,8 +47,22 @@ _CLIENT_TOOL = re.compile(
     r"function|custom|namespace|mcp|local_shell|apply_patch|computer.*|bash_.*|text_editor_.*|memory_.*|tool_search.*"
 )
 """Types of tools that the client runs, or that cost only their tokens. The vendor runs every other one."""
-_FREE_AT_GEMINI = frozenset({"functionDeclarations", "codeExecution", "urlContext", "computerUse", "mcpServers"})
-"""Fields of a tool in Gemini's format that cost only their tokens (ai.google.dev/gemini-api/docs/pricing)."""
+_CLIENT_FIELDS = frozenset(
+    {"_meta", "allowed_callers", "allowed_tools", "annotations", "authorization", "cache_control", "codeExecution",
+     "computerUse", "connector_id", "custom", "defer_loading", "description", "display_height", "display_height_px",
+     "display_number", "display_width", "display_width_px", "eager_input_streaming", "enable_zoom", "environment",
+     "execution", "format", "function", "functionDeclarations", "headers", "id", "inputSchema", "input_examples",
+     "input_schema", "max_characters", "mcpServers", "metadata", "name", "outputSchema", "output_schema", "parameters",
+     "require_approval", "server_description", "server_label", "server_url", "strict", "title", "tools", "type",
+     "urlContext"},
+)  # fmt: skip
+"""Fields of such tools in all formats (OpenAI's OpenAPI document; Anthropic's page "Define tools"; ``Tool`` of the
+Model Context Protocol), and those of Gemini's tools that cost only their tokens
+(ai.google.dev/gemini-api/docs/pricing). A vendor may read any other field as a tool of its own, as Gemini and Zhipu do.
+"""
+_ABSENT = (None, False)
+_EXTRA = "extrabody"
+"""The folded name of what client libraries for Python merge into the body; LiteLLM's proxy merges it, too."""
 _NAMING = ("models", "fallbacks")
 _DATE = r"-\d{4}-?\d{2}-?\d{2}"
 _HARMLESS_BETAS = re.compile(
@@ -66,7 +81,7 @@ that Anthropic runs need a field as well, which is checked; fast mode's header a
 
 def list_priced(body: Mapping[str, Any], fields: frozenset[str]) -> list[str]:
     """List the ``fields`` that ``body`` has with a priced value; a tool that the vendor runs is ``tools.TYPE``."""
-    found = []
+    found = _list_later(body.get("input")) if TOOLS in fields else []
     for name in fields.intersection(body):
         if name == TOOLS:
             found += _list_hosted(body[TOOLS])
@@ -81,20 +96,49 @@ def list_betas(features: str) -> list[str]:
     return [name for name in names if not _HARMLESS_BETAS.fullmatch(name)]
 
 
-def _list_hosted(tools: object) -> list[str]:
-    if not isinstance(tools, list):
-        return []
-    hosted = [
-        f"{TOOLS}.{name}"
-        for tool in tools
-        if isinstance(tool, dict) and is_hosted_by_gemini(tool)
-        for name in tool
-        if name not in _FREE_AT_GEMINI
-    ]
-    kinds = [tool["type"] for tool in tools if isinstance(tool, dict) and "type" in tool]
-    if kinds.count("function") == len(kinds):  # as usual
-        return hosted
-    return hosted + [f"{TOOLS}.{kind}" for kind in kinds if isinstance(kind, str) and not _CLIENT_TOOL.fullmatch(kind)]
+def check_spelling(body: Mapping[str, Any], priced: Mapping[str, str]) -> None:
+    """Raise ``InvalidRequest`` for a field that a tolerant server takes for a priced one.
+
+    ``priced``: the priced fields by their folded names. In ``extra_body``, which proxies put into the body, no priced
+    field is checked: so there it is refused in every spelling.
+    """
+    for name, value in body.items():
+        folded = fold_name(name)
+        if folded in priced and name not in priced.values():
+            raise InvalidRequest(f"Unknown field {name!r}; did you mean '{priced[folded]}'?", param=name)
+        if folded == _EXTRA and isinstance(value, dict):
+            for inner in value:
+                if fold_name(inner) in priced or find_governed(inner) is not None or fold_name(inner) == _EXTRA:
+                    place = f"{name}.{inner}"
+                    raise InvalidRequest(f"'{place}' must be a field of the body itself", param=place)
+
+
+def _list_hosted(tools: object, where: str = TOOLS) -> list[str]:
+    """List the tools that the vendor runs, as ``tools.TYPE``. Raises ``InvalidRequest`` for what is no tool."""
+    found: list[str] = []
+    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if not isinstance(tool, dict):
+            raise InvalidRequest(f"'{where}[{index}]' must be an object", param=f"{where}[{index}]")
+        kind = tool.get("type")
+        if kind is not None and not isinstance(kind, str):
+            raise InvalidRequest(f"'{where}[{index}].type' must be a string", param=f"{where}[{index}].type")
+        if kind and not _CLIENT_TOOL.fullmatch(kind):
+            found.append(f"{TOOLS}.{kind}")
+            continue
+        if not tool.keys() <= _CLIENT_FIELDS:
+            found += [f"{TOOLS}.{name}" for name in tool if name not in _CLIENT_FIELDS and tool[name] not in _ABSENT]
+        if TOOLS in tool:
+            found += _list_hosted(tool[TOOLS], f"{where}[{index}].{TOOLS}")
+    return found
+
+
+def _list_later(items: object) -> list[str]:
+    """List the hosted tools that items of the Responses API declare or have loaded."""
+    found: list[str] = []
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, dict) and TOOLS in item:
+            found += _list_hosted(item[TOOLS], f"input[{index}].{TOOLS}")
+    return found
 
 
 def list_named_models(body: Mapping[str, Any], fields: frozenset[str]) -> Iterator[tuple[str, str]]:

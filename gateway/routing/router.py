@@ -16,7 +16,9 @@ from gateway.errors import (
     ModelNotAllowed,
     NotFound,
 )
+from gateway.formats.openai.fields import PLAIN_NAMES
 from gateway.providers.base import Endpoint, Provider
+from gateway.providers.priced_fields import check_spelling
 from gateway.providers.registry import PRICED_FIELDS, PROVIDERS
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog, model_not_found
@@ -25,10 +27,11 @@ from gateway.routing.pricing_policy import PricingPolicy, pays_for
 from gateway.routing.route import Route
 from gateway.routing.target import Target
 from gateway.routing.unsupported_operation import refuse_operation
-from gateway.wording import did_you_mean
+from gateway.wording import did_you_mean, fold_name
 
 _DESCRIBED = frozenset({"images", "image_edits", "videos", "video_remixes"})
 """Operations in which models differ: their capabilities are looked up."""
+_FOLDED = {fold_name(name): name for name in sorted(PRICED_FIELDS)}
 _MOST_REMEMBERED = 4_096
 
 
@@ -67,7 +70,9 @@ class Router:
         options = self._find_options(caller, call.model, call.operation)
         if not options:
             self._check_served(caller, call)
-        if call.features or not PRICED_FIELDS.isdisjoint(call.body):
+        if not call.body.keys() <= PLAIN_NAMES:
+            check_spelling(call.body, _FOLDED)
+        if call.features or call.operation == "responses" or not PRICED_FIELDS.isdisjoint(call.body):
             options = keep_allowed(options, caller, call, catalog=self.catalog, tariff=self.tariff)
         if call.video is not None and call.video.remix_of is not None:
             options = _keep_original(options, call.video.remix_of)

@@ -9,6 +9,7 @@ import pytest
 from gateway.domain.account import Caller
 from gateway.domain.balance import Quota
 from gateway.domain.channel import Channel
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.price import Price
 from gateway.domain.usage import Usage
@@ -220,3 +221,82 @@ def test_a_feature_that_is_not_known_to_be_harmless_needs_the_channel(provider: 
     with pytest.raises(InvalidRequest, match=rf"allow_fields = \['anthropic-beta\.{BETA}'\]") as caught:
         strict.options(call)
     assert caught.value.param == "anthropic-beta"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("Service_Tier", "service_tier"), ("MODELS", "models"), ("\u017fervice_tier", "service_tier"),
+        ("\uff53ervice_tier", "service_tier"), ("ServiceTier", "service"), ("service-tier", "service"),
+        ("Max_Tokens", "max_tokens"), ("maxTokens", "max_tokens"), ("Stream", "stream"),
+        ("anthropic_beta", "anthropic-beta"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("allowed", ["*", "nothing"])
+def test_a_field_that_a_tolerant_server_takes_for_another_is_refused_by_name(
+    name: str, meant: str, allowed: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=f"did you mean '{meant}") as caught:
+        ask(Floor(router("router", allowed), prices=PRICES), **{name: "priority"})
+    assert caught.value.param == name
+
+
+def test_no_priced_field_hides_in_extra_body() -> None:
+    for inner in ("service_tier", "Models", "max_tokens", "extra_body"):
+        with pytest.raises(InvalidRequest) as caught:
+            ask(Floor(router("router", "*"), prices=PRICES), extra_body={inner: {}})
+        assert caught.value.param == f"extra_body.{inner}"
+    assert ask(Floor(router(), prices=PRICES), extra_body={"google": {"thinking_config": {}}})
+
+
+FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+TOOLS = [
+    ({"name": "x", "google_search": {}}, "tools.google_search"),
+    ({"google_search": {}}, "tools.google_search"),
+    (FUNCTION | {"web_search": {}}, "tools.web_search"),
+    (FUNCTION | {"web_search": {"enable": True}, "strict": True}, "tools.web_search"),
+    ({"type": "custom", "name": "c", "Google_Search": {}}, "tools.Google_Search"),
+    ({"type": "Web_Search"}, "tools.Web_Search"),
+    ({"type": "namespace", "name": "n", "tools": [FUNCTION, {"type": "web_search"}]}, "tools.web_search"),
+    ({"type": ["web_search"]}, "tools[0].type"),
+    ({"type": {"web_search": {}}}, "tools[0].type"),
+    ("web_search", "tools[0]"),
+]
+
+
+@pytest.mark.parametrize(("tool", "param"), TOOLS)
+@pytest.mark.parametrize("operation", ["chat", "messages", "responses", "generate_content"])
+def test_a_tool_is_the_clients_own_only_if_all_its_fields_are_known(tool: Any, param: str, operation: Any) -> None:
+    provider = {"chat": "openai", "messages": "anthropic", "responses": "openai", "generate_content": "gemini"}
+    floor = Floor(channel("a", "m", provider=provider[operation]))
+    with pytest.raises(InvalidRequest) as caught:
+        floor.options(InferenceRequest(operation, "m", {"model": "m", "tools": [tool]}))
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        FUNCTION, FUNCTION | {"strict": True, "cache_control": {"type": "ephemeral"}, "web_search": None},
+        {"name": "f", "description": "d", "input_schema": {}, "cache_control": None, "eager_input_streaming": True},
+        {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}}, {"type": "local_shell"},
+        {"type": "computer_20250124", "name": "computer", "display_width_px": 1, "display_height_px": 1},
+        {"type": "mcp", "server_label": "s", "server_url": "https://a.example", "require_approval": "never"},
+        {"functionDeclarations": [{"name": "f"}], "urlContext": {}, "codeExecution": {}},
+        {"type": "namespace", "name": "n", "tools": [FUNCTION]},
+    ],
+)  # fmt: skip
+def test_tools_of_clients_pass(tool: Any) -> None:
+    for operation, provider in (("chat", "openai"), ("messages", "anthropic"), ("generate_content", "gemini")):
+        floor = Floor(channel("a", "m", provider=provider))
+        assert floor.options(InferenceRequest(operation, "m", {"model": "m", "tools": [tool]}))
+
+
+def test_items_of_the_responses_api_bring_tools_too() -> None:
+    item = {"type": "additional_tools", "tools": [FUNCTION, {"type": "web_search"}]}
+    floor = Floor(channel("a", "m", provider="openai"))
+    with pytest.raises(InvalidRequest) as caught:
+        floor.options(InferenceRequest("responses", "m", {"model": "m", "input": [{"role": "user"}, item]}))
+    assert caught.value.param == "tools.web_search"
+    item["tools"] = [FUNCTION]
+    assert floor.options(InferenceRequest("responses", "m", {"model": "m", "input": [item]}))

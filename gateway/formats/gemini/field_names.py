@@ -8,7 +8,8 @@ each from here on, and only the client's own data keep theirs (arguments, result
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.formats.openai.fields import Body
+from gateway.formats.openai.fields import PLAIN_NAMES, Body
+from gateway.wording import fold_name
 
 _OWN_DATA = frozenset(
     {"args", "response", "parametersJsonSchema", "responseJsonSchema", "default", "example", "enum", "labels",
@@ -23,7 +24,7 @@ _GOVERNED = frozenset(
      "maxOutputTokens", "model", "requests", "responseModalities", "serviceTier", "systemInstruction", "tools"},
 )  # fmt: skip
 """Fields by which the gateway routes, bounds and charges a request."""
-_FOLDED = {name.casefold(): name for name in _GOVERNED}
+_FOLDED = {fold_name(name): name for name in _GOVERNED}
 
 
 def unify_names(body: Body) -> Body:
@@ -41,7 +42,7 @@ def _unify(value: Body, where: str) -> Body:
         name = _build_camel(given) if "_" in given else given
         if name in unified:
             raise InvalidRequest(f"'{where}{name}' is given in two spellings", param=f"{where}{name}")
-        if name not in _GOVERNED:
+        if name not in _GOVERNED and name not in PLAIN_NAMES:
             _check_spelling(given, where)
         unified[name] = _unify_value(name, item, f"{where}{name}")
     return unified
@@ -66,6 +67,6 @@ def _build_camel(name: str) -> str:
 
 
 def _check_spelling(name: str, where: str) -> None:
-    meant = _FOLDED.get(name.replace("_", "").casefold())
+    meant = _FOLDED.get(fold_name(name))
     if meant is not None:
         raise InvalidRequest(f"Unknown field '{where}{name}'; did you mean '{meant}'?", param=f"{where}{name}")

@@ -3,6 +3,7 @@
 Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionRequest`` and ``CreateChatCompletionStreamResponse``.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -60,6 +61,7 @@ _NUMBERS: tuple[tuple[str, Callable[..., object], float, float], ...] = (
     ("max_tokens", parse_integer, 1, MAX_TOKENS),
     ("max_completion_tokens", parse_integer, 1, MAX_TOKENS),
     *((name, parse_number, low, high) for name, low, high in _BOUNDS),
+    ("seed", parse_integer, -math.inf, math.inf),
 )
 """In the order in which they are checked: the parser and the range of each."""
 _CHUNK_BEGINS = (b"data: {", b"data:{")

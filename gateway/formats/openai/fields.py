@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway.domain.inference_request import OUTPUT_LIMITS
 from gateway.errors import InvalidRequest
-from gateway.wording import find_nearest
+from gateway.wording import find_nearest, fold_name
 
 Body = dict[str, Any]
 
@@ -42,6 +42,8 @@ DATA_NAMES = frozenset(
      "parametersJsonSchema", "response", "responseJsonSchema", "responseSchema", "results", "schema"},
 )  # fmt: skip
 """Data of the client, of a model or of an earlier answer, in which an id is only text."""
+_FOLDED = {fold_name(name): name for name in GOVERNED}
+_USUAL = PLAIN_NAMES - OUTPUT_LIMITS
 _SAME = 0.9
 """How near a field is to a limit of tokens that it misspells. ``max_new_tokens`` and ``max_input_tokens`` are less."""
 
@@ -49,11 +51,11 @@ _SAME = 0.9
 def parse_model(body: Body) -> str:
     """Return the required ``model``: a string of 1 to 256 characters without control characters.
 
-    Raises ``InvalidRequest`` for it, and for a field of ``GOVERNED`` in other case or a misspelt limit of tokens: the
-    answer would have no limit.
+    Raises ``InvalidRequest`` for it, and for a field of ``GOVERNED`` in another spelling or a misspelt limit of tokens:
+    the answer would have no limit.
     """
     for name in body:
-        if name not in GOVERNED:
+        if name not in GOVERNED and name not in _USUAL:
             _check_spelling(name)
     model = body.get("model")
     if isinstance(model, str) and 0 < len(model) <= MAX_MODEL_LENGTH and model.isprintable():
@@ -65,12 +67,17 @@ def parse_model(body: Body) -> str:
     raise InvalidRequest(f"'model' must be at most {MAX_MODEL_LENGTH} printable characters", param="model")
 
 
+def find_governed(name: str) -> str | None:
+    """Return the field of ``GOVERNED`` that a tolerant server takes ``name`` for; None if there is none."""
+    return _FOLDED.get(fold_name(name))
+
+
 def _check_spelling(name: str) -> None:
-    folded = name.casefold()
-    if folded in GOVERNED:
-        meant: str | None = folded
-    elif folded.startswith("max"):
-        meant = find_nearest(folded, OUTPUT_LIMITS, least=_SAME)
+    meant = find_governed(name)
+    if meant is not None:
+        pass
+    elif name[:3].casefold() == "max":
+        meant = find_nearest(name.casefold(), OUTPUT_LIMITS, least=_SAME)
     else:
         return
     if meant is not None:
