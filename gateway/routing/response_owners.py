@@ -86,8 +86,8 @@ class ResponseOwners:
     ) -> InferenceRequest:
         """Return the request with the conversation that it continues, and with what keeps the response.
 
-        ``borrower`` is lent the memory for what is loaded. Raises ``NotFound`` if the response before it, or anything else
-        that it names at a provider, is another account's, or unknown; ``RequestTooLarge``, ``Overloaded``.
+        ``borrower`` is lent the memory for what is loaded. Raises ``NotFound`` if the response before it, or anything
+        else that it names at a provider, is another account's, or unknown; ``RequestTooLarge``, ``Overloaded``.
         """
         responds = call.operation == _RESPONSES
         if responds:
