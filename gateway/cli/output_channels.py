@@ -71,6 +71,13 @@ def _format_request(result: Json) -> str:
     return ABSENT if sent is None or sent["ms"] is None else f"{sent['ms']} ms"
 
 
+def _format_result(result: Json) -> str:
+    """Return the word for a test; a provider without a list of models tells nothing about its channel."""
+    if not result["ok"]:
+        return "failed"
+    return "untested" if result["error"] else "ok"
+
+
 CHANNELS = (
     Column("NAME", "name", shrinks=True, width=12),
     Column("PROVIDER", "provider"),
@@ -88,7 +95,7 @@ CHANNELS = (
 TESTS = (
     Column("CHANNEL", "name", shrinks=True, width=12),
     Column("KEY", "key", usual=ABSENT),
-    Column("RESULT", lambda row: "ok" if row["ok"] else "failed", status=True),
+    Column("RESULT", _format_result, status=True),
     Column("MODELS", "models", right=True),
     Column("TIME", _format_request, usual=ABSENT, right=True),
     Column("ERROR", "error", usual=ABSENT, shrinks=True, width=24),

@@ -22,7 +22,7 @@ from gateway.formats.bedrock import request_writer as bedrock_writer
 from gateway.formats.bedrock import response as bedrock_response
 from gateway.formats.bedrock.event_stream import MEDIA_TYPE as AWS_EVENT_STREAM
 from gateway.formats.bedrock.stream import ConverseStreamParser
-from gateway.formats.chat import ChatRequest, Event
+from gateway.formats.chat import ChatRequest, Event, UsageReport
 from gateway.formats.client_formats import CLIENT_FORMATS, ClientFormat
 from gateway.formats.direct_formats import DIRECT_FORMATS, GOOGLE_FORMATS, IMAGE_BACKEND_FORMAT
 from gateway.formats.gemini import request_writer as gemini_writer
@@ -161,11 +161,13 @@ class _ChatTranslation:
 
     def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         events = self._parse_events(raw, secrets)
+        usage = parse_events_usage(events, self.call)
+        if self.call.operation == "messages" and usage.source == "estimate":  # its clients require counts
+            events = [*events, UsageReport(usage)]
         try:
-            written = self.client.write_answer(events, self.call, self.naming)
+            return self.client.write_answer(events, self.call, self.naming), usage
         except orjson.JSONEncodeError:
             raise ProviderBadResponse(_TOO_DEEP) from None
-        return written, parse_events_usage(events, self.call)
 
 
 _PROVIDER_FORMATS: Mapping[Wire, _ProviderFormat] = MappingProxyType(

@@ -292,6 +292,11 @@ class UsageCounter:
             case _:
                 self.events += 1
 
+    @property
+    def reported(self) -> bool:
+        """Whether the provider has reported the final counts."""
+        return self._usage is not None
+
     def parse_usage(self, call: InferenceRequest) -> Usage:
         """Return the provider's counts, else an estimate from a sample of the texts."""
         if self._usage is not None:
@@ -376,6 +381,11 @@ class TranslatingStream(StreamState):
             self._meter.note(report)  # the stream was cut off before its last chunk
         return self._meter.parse_usage(self._call)
 
+    @property
+    def _lacks_usage(self) -> bool:
+        """Whether the client's format requires counts of tokens that the provider has not reported."""
+        return self._call.operation == "messages" and not self._meter.reported
+
     def _pass(self, events: list[Event]) -> bytes:
         written = []
         for event in events:
@@ -383,6 +393,8 @@ class TranslatingStream(StreamState):
                 self.error = event.error
                 break
             try:
+                if type(event) is StreamEnd and self._lacks_usage:
+                    written.append(self._writer.write(UsageReport(self._meter.parse_usage(self._call))))
                 written.append(self._writer.write(event))
             except ProviderBadResponse as error:
                 self.error = error

@@ -8,9 +8,9 @@ import attrs
 
 from gateway.domain.api_format import OPTIONAL_WIRES
 from gateway.domain.frozen import frozen
-from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.inference_request import COUNTS, InferenceRequest
 from gateway.domain.usage import Usage, estimate_tokens
-from gateway.errors import EndpointMissing, ProviderBadResponse, ProviderError
+from gateway.errors import EndpointMissing, ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats.anthropic.response import build_count_answer
 from gateway.formats.content_filter import parse_image_fault
 from gateway.formats.fan_out import MergedStream
@@ -36,6 +36,8 @@ from gateway.upstream.interface import HttpResponse
 MAX_ERROR_BYTES = 64 * 1024
 OK = range(200, 300)
 _NOT_FOUND, _NOT_ALLOWED = 404, 405
+_NO_COUNT = frozenset({404, 405, 501})
+"""Statuses of a server that cannot count tokens."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 LARGE_ANSWER_BYTES = 1024 * 1024
 MAX_CONTAINERS = 200_000
@@ -118,7 +120,18 @@ def fetch(proxy: Proxy, ctx: RequestContext) -> Coroutine[Any, Any, ProviderAnsw
     """Return a whole answer. Raises as ``Proxy.with_failover`` does."""
     if ctx.call is not None and ctx.route is not None and not ctx.route.options:
         return _estimate(ctx.call)  # a request to count tokens, for a model that no channel can count for
-    return proxy.with_failover(ctx, partial(_read, proxy, ctx))
+    answer = proxy.with_failover(ctx, partial(_read, proxy, ctx))
+    return answer if ctx.call is None or ctx.call.operation not in COUNTS else _count(answer, ctx.call)
+
+
+async def _count(answer: Awaitable[ProviderAnswer], call: InferenceRequest) -> ProviderAnswer:
+    """Return a provider's count of tokens; the gateway's estimate if the provider's server cannot count."""
+    try:
+        return await answer
+    except ProviderRejected as error:
+        if error.status not in _NO_COUNT:
+            raise
+    return await _estimate(call)
 
 
 async def _read(proxy: Proxy, ctx: RequestContext, attempt: Attempt) -> ProviderAnswer:

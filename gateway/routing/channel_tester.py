@@ -151,7 +151,7 @@ class ChannelTester:
 
 def _describe(answer: Answer) -> dict[str, Any]:
     return {
-        "ok": answer.error is None,
+        "ok": answer.passes,
         "error": _read_error(answer),
         "models": None if answer.listing is None else len(answer.listing),
     }

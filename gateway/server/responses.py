@@ -121,7 +121,8 @@ async def add_common_headers(request: web.Request, response: web.StreamResponse)
         headers["X-Content-Type-Options"] = "nosniff"
     common = build_common_headers(request)
     if "Vary" in common and "Vary" in headers:
-        common["Vary"] = f"{headers['Vary']}, {common['Vary']}"
+        names = f"{headers['Vary']}, {common['Vary']}".split(", ")
+        common["Vary"] = ", ".join(dict.fromkeys(names))
     headers.update(common)
 
 

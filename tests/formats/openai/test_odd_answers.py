@@ -150,3 +150,22 @@ def test_streamed_choices_of_one_answer_are_one_message(operation: str) -> None:
     out += transform.feed(b"data: [DONE]\n\n")
     for word in (b"I will look.", b'"f"', b'"g"'):
         assert word in out
+
+
+@pytest.mark.parametrize("usage", [None, {"prompt_tokens": 7, "completion_tokens": 5}])
+def test_a_client_of_messages_reads_an_estimate_where_the_provider_counts_nothing(usage: Any) -> None:
+    """As the charge is: an answer of no tokens would be a lie."""
+    exchange = make_exchange(ask("messages"), "openai_chat", NAMING)
+    message = {"index": 0, "message": {"content": "one two three four"}, "finish_reason": "stop"}
+    written, charged = exchange.parse_answer(orjson.dumps({"choices": [message], "usage": usage}), ())
+    assert orjson.loads(written)["usage"]["output_tokens"] == charged.completion_tokens > 0
+    streaming = make_exchange(ask("messages", stream=True), "openai_chat", NAMING).open_gate(())
+    chunk = {
+        "choices": [{"index": 0, "delta": {"content": "one two three four"}, "finish_reason": "stop"}],
+        "usage": usage,
+    }
+    out = streaming.feed(b"data: %b\n\ndata: [DONE]\n\n" % orjson.dumps(chunk))
+    deltas = [orjson.loads(sse.parse_data(one) or b"") for one in sse.SseSplitter().split(out)]
+    used = next(delta["usage"] for delta in deltas if delta["type"] == "message_delta")
+    assert used["output_tokens"] == streaming.parse_usage().completion_tokens > 0
+    assert streaming.parse_usage().source == ("estimate" if usage is None else "upstream")

@@ -629,6 +629,16 @@ async def test_counting_is_asked_of_a_provider_that_counts_and_costs_nothing(sta
         ]
 
 
+@pytest.mark.parametrize("status", [404, 405, 501])
+async def test_a_provider_that_cannot_count_is_estimated(standing_with: StartGateway, status: int) -> None:
+    async with ScriptedUpstream([answer({"detail": "Not Found"}, status)]) as up:
+        gateway = await standing_with({"channel": [claude(up)]})
+        ask = {"model": "m", "messages": [{"role": "user", "content": "x" * 400}]}
+        heard = await call(gateway, ask, COUNT)
+        assert (heard.status, heard.json) == (200, {"input_tokens": 100})
+        assert len(up.received) == 1
+
+
 @pytest.mark.parametrize(
     ("script", "status", "kind"),
     [
