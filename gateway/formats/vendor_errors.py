@@ -38,6 +38,7 @@ _CONTAINERS = ("base_resp", "detail", "header", "fault", "Error", "Response", "R
 _CONTENT = frozenset({"choices", "content", "candidates", "output", "data", "embeddings", "results"})
 _FIRST_ERROR_STATUS = 400
 _LAST_ERROR_STATUS = 599
+_FIRST_FAILURE = 500
 _MINIMAX_STATUSES: Mapping[str, int] = MappingProxyType(
     {"1002": 429, "1004": 401, "1008": 402, "1039": 429, "2013": 400, "2049": 401}
 )
@@ -178,6 +179,8 @@ def _wrap_text(raw: bytes, status: int) -> bytes | None:
     if text.startswith("<"):
         found = _MARKUP.search(text)
         text = found[1].strip() if found else ""
+    elif status >= _FIRST_FAILURE:  # the status says more than the word of a proxy
+        return None
     return _build(None, _HOST.sub("[address]", text), status) if text else None
 
 

@@ -5,7 +5,8 @@ from typing import Any
 import httpx2 as httpx
 import orjson
 import pytest
-from openai import OpenAI
+from openai import APIError, OpenAI
+from openai.types.responses import ResponseErrorEvent
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ContextExceeded, GatewayError, ProviderBadResponse
@@ -69,6 +70,7 @@ def test_a_failure_continues_the_sequence(begin: Any, error: GatewayError, code:
     first, second = read(transform.write_error(error, "req_1"))
     number = read(before)[-1]["sequence_number"] + 1
     message = f"{error.message} (request id: req_1)"
+    assert first.pop("error")["message"] == message
     assert first == {"type": "error", "code": code, "message": message, "param": None, "sequence_number": number}
     assert (second["type"], second["sequence_number"]) == ("response.failed", number + 1)
     response = second["response"]
@@ -95,18 +97,17 @@ def test_a_failure_before_the_response_began_is_told_too() -> None:
 
 
 @pytest.mark.parametrize("begin", [pass_events, translate_events])
-def test_openais_library_reads_both_events(begin: Any) -> None:
+def test_openais_library_raises_an_error(begin: Any) -> None:
     transform, before = begin()
     raw = before + transform.write_error(BROKE, "req_1")
     head = {"Content-Type": "text/event-stream"}
     transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=head, content=raw))
     client = OpenAI(api_key="x", base_url="http://test/v1", http_client=httpx.Client(transport=transport))
-    *_, first, second = client.responses.create(model="m", input="hi", stream=True)
-    assert first.type == "error"
-    assert (first.code, first.message) == ("upstream_error", "It broke (request id: req_1)")
-    assert second.type == "response.failed"
-    assert second.response.error is not None
-    assert second.response.error.code == "server_error"
+    with pytest.raises(APIError, match="It broke"):
+        list(client.responses.create(model="m", input="hi", stream=True))
+    first, second = read(transform.write_error(BROKE, "req_1"))
+    assert ResponseErrorEvent.model_validate(first).code == "upstream_error"
+    assert second["response"]["error"]["code"] == "server_error"
 
 
 def test_other_formats_end_with_their_own_event() -> None:

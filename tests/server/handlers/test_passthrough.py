@@ -347,8 +347,9 @@ async def test_a_stream_that_fails_after_its_first_byte_ends_in_an_error_and_is_
         status, body = await post(gateway, path, stream=True)
         assert status == 200
         whole = b"".join(begun)
-        assert body.startswith(whole + b"data: ")
-        error = error_of(body[len(whole) + 6 :])
+        head = whole + (b"event: error\ndata: " if path.operation == "responses" else b"data: ")
+        assert body.startswith(head)
+        error = orjson.loads(body[len(head) :].partition(b"\n\n")[0])["error"]
         assert error["code"] == ("upstream_timeout" if end is STALL else "upstream_error")
         assert b"[DONE]" not in body
         assert b"response.completed" not in body
