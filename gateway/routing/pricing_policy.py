@@ -48,8 +48,11 @@ class PricingPolicy:
     unpriced: Unpriced = "refuse_limited"
 
     def find_price(self, model: str, theirs: str, provider: str) -> Price | None:
-        """The price of ``model`` at a provider that knows it as ``theirs``: that of the callers' name goes first."""
-        return self.prices.find(model, provider) or self.prices.find(theirs, provider)
+        """Return the price of ``theirs``, the provider's name of ``model``: what answers is what is paid.
+
+        A name without a price, such as that of a deployment, costs what the client's name does.
+        """
+        return self.prices.find(theirs, provider) or self.prices.find(model, provider)
 
     def find_multiplier(self, group: str | None) -> int:
         """What a group (None: no group) pays of it, in parts per million."""

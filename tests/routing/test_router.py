@@ -684,8 +684,9 @@ def test_a_channel_that_has_just_come_up_gets_few_calls() -> None:
         ([], None),
         ([priced("ours", 1)], 1),
         ([priced("theirs", 2)], 2),
-        ([priced("ours", 1), priced("theirs", 2)], 1),
-        ([priced("o*", 1), priced("theirs", 2)], 1),
+        ([priced("ours", 1), priced("theirs", 8)], 8),
+        ([priced("ours", 1), priced("t*", 8)], 8),
+        ([priced("ours", 1, "custom"), priced("theirs", 8)], 8),
         ([priced("ours", 1), priced("ours", 3, "custom")], 3),
         ([priced("ours", 1, "openai"), priced("theirs", 2)], 2),
         ([priced("ours", 1, "openai"), priced("theirs", 2, "custom")], 2),
@@ -693,7 +694,7 @@ def test_a_channel_that_has_just_come_up_gets_few_calls() -> None:
         ([priced("other", 1)], None),
     ],
 )
-def test_a_price_is_found_by_the_callers_name_and_else_by_the_providers(prices: list[Price], nanos: int | None) -> None:
+def test_the_price_is_that_of_the_model_that_answers(prices: list[Price], nanos: int | None) -> None:
     floor = Floor(channel("a", model_map=(("ours", "theirs"),)), prices=prices)
     (target,) = floor.options(call_of("ours"))
     assert target.price == (None if nanos is None else next(price for price in prices if cost(price) == nanos))
