@@ -192,10 +192,16 @@ def _structure_items(value: Any, kind: Any) -> tuple[Any, ...]:
     return tuple(items)
 
 
-def _structure_text_map(value: Any, _kind: Any) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
-        raise ValueError("expected a table of strings")
-    return dict(value)
+def _structure_map(value: Any, kind: Any) -> dict[str, Any]:
+    """Parse a table of strings or of numbers."""
+    item_type = get_args(kind)[1]
+    what = "strings" if item_type is str else "numbers"
+    if not isinstance(value, dict):
+        raise ValueError(f"expected a table of {what}")  # noqa: TRY004
+    try:
+        return {name: _CONVERTER.structure(item, item_type) for name, item in value.items()}
+    except ValueError:
+        raise ValueError(f"expected a table of {what}") from None
 
 
 def _structure_text(value: Any, _kind: Any) -> str:
@@ -279,7 +285,7 @@ def _make_converter() -> cattrs.Converter:
     }
     for kind, hook in hooks.items():
         converter.register_structure_hook(kind, hook)
-    for origin, hook in ((Literal, _structure_choice), (tuple, _structure_items), (dict, _structure_text_map)):
+    for origin, hook in ((Literal, _structure_choice), (tuple, _structure_items), (dict, _structure_map)):
         converter.register_structure_hook_func(_has_origin(origin), hook)
     converter.register_structure_hook_func(attrs.has, _structure_class)
     return converter

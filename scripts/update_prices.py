@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from gateway.billing.price_spec import PriceSpec, SizeSpec, TierSpec
 from gateway.domain.price import NANOS_PER_USD, Price, PriceList, cost_nanos
-from gateway.domain.usage import AudioTokens, Usage
+from gateway.domain.usage import RareUnits, Usage
 from gateway.parsing import parse_table
 
 FILE = Path(__file__).resolve().parent.parent / "config" / "prices.toml"
@@ -44,9 +44,9 @@ HEADER = """\
 #
 # A model may be a glob; an exact name wins over it, and the longest glob over others. A price with a provider is for
 # channels of that provider, one without for every channel. Tiers are for the whole of a request whose prompt is longer.
-# Not told apart here: pictures in a prompt, and sound except of models that report its tokens (as text; to a model that
-# transcribes it is all sound), searches, batch and priority service. Answers in pictures, sound or video have their
-# own, higher price. Where a price changes with the hour it is the highest of the day. Changes already known: {changes}.
+# Tokens of text, images, audio and video have rates of their own where the maker has them, and so have searches, calls
+# and the service tiers that an answer names. Where a price changes with the hour it is the highest of the day. Changes
+# already known: {changes}.
 # Bedrock's names stand for every region, except those that begin with "global."; a global one that is not here costs as
 # in a region. Videos are from the vendors' own pages, which the script names: a second of what is made where no size is
 # named, and then of sizes; where one costs more or less in a longer video or with a picture to start from, it is the
@@ -206,6 +206,54 @@ GALLERIES = (
 
 
 @attrs.frozen
+class Shop:
+    """What one vendor sells that the package lacks, or knows less of."""
+
+    title: str
+    sections: tuple[PriceSpec, ...]
+
+
+def _speak(name: str, text: tuple[str, str], audio: tuple[str, str]) -> PriceSpec:
+    """The price of a chat model that hears and speaks, in dollars per million tokens in and out."""
+    rates = (*map(Decimal, text), *map(Decimal, audio))
+    return PriceSpec(
+        name,
+        input_usd_per_million=rates[0],
+        output_usd_per_million=rates[1],
+        audio_input_usd_per_million=rates[2],
+        audio_output_usd_per_million=rates[3],
+    )
+
+
+SHOPS = (
+    # platform.openai.com/docs/pricing, "Audio tokens"; the package has their text only.
+    Shop(
+        "OpenAI's first chat models with audio",
+        (
+            _speak("gpt-4o-audio-preview*", ("2.5", "10"), ("40", "80")),
+            _speak("gpt-4o-mini-audio*", ("0.15", "0.6"), ("10", "20")),
+        ),
+    ),
+    # platform.openai.com/docs/guides/moderation: "free to use".
+    Shop(
+        "OpenAI's moderation, which costs nothing",
+        tuple(PriceSpec(name, "openai", free=True) for name in ("omni-moderation-*", "text-moderation-*")),
+    ),
+    # cohere.com/pricing, "Rerank": two dollars a thousand searches, of up to 100 documents each.
+    Shop(
+        "Cohere's rerank, by the search",
+        (
+            PriceSpec("rerank-v4.0-pro", usd_per_search=Decimal("0.0025")),
+            *(
+                PriceSpec(name, usd_per_search=Decimal("0.002"))
+                for name in ("rerank-v4.0-fast", "rerank-v3.5", "rerank-english-v3.0", "rerank-multilingual-v3.0")
+            ),
+        ),
+    ),
+)
+
+
+@attrs.frozen
 class Source:
     """One vendor's list.
 
@@ -214,7 +262,6 @@ class Source:
         slug: this gateway's.
         title: the heading in the file.
         resells: it sells the models of others, or at another price than the vendor: only for its own channels.
-        sounds: it reports the tokens of sound, which have a price of their own.
         skip: names that are not the vendor's own spelling, that it shut down, or that this gateway cannot speak to.
         cloud: its names are parts of longer ones, with a region before and a version behind them.
     """
@@ -224,7 +271,6 @@ class Source:
     title: str
     resells: bool = False
     skip: str = ""
-    sounds: bool = False
     cloud: bool = False
 
 
@@ -237,8 +283,8 @@ SOURCES = (
         "OpenAI",
         skip=r"gpt-\d-\d(-.*)?|gpt-35.*|gpt-3\.5(-turbo)?-(0301|0613|16k.*)|gpt-3\.5-0301|gpt-4-32k.*"
         r"|gpt-4-(1106-)?vision-preview|gpt-4\.5-preview.*|o1-(preview|mini).*|o\d-mini-high|gpt-4o:extended|gpt-oss.*"
-        r"|(text-)?(ada|babbage|curie|davinci)(-\d+)?|moderation|gpt-live.*",
-        sounds=True,
+        r"|(text-)?(ada|babbage|curie|davinci)(-\d+)?|moderation|.*-moderation-.*|gpt-live.*"
+        r"|gpt-4o(-mini)?-audio.*",
     ),
     # Versions written with dots, before the family's name, or as clouds write them.
     Source("anthropic", "anthropic", "Anthropic", skip=r".*[.@].*|claude-[245].*|claude-v.*|claude-sonnet-3.*"),
@@ -304,13 +350,45 @@ EXAMPLES = ("20260102", "2026-01-02", "1", "latest", "-latest", "-20260102", "-p
 TOKENS = {"input_mtok", "output_mtok"}
 HOURS = ("audio_hours", "input_audio_hours")
 CHARACTERS = "input_mchars"
-SOUND, KEPT_SOUND, SPEECH = "input_audio_mtok", "cache_audio_read_mtok", "output_audio_mtok"
-ANSWERS = {  # what an answer is made of, and how the package counts it
-    "output_mtok": "output_tokens",
-    "output_image_mtok": "output_image_tokens",
-    "output_audio_mtok": "output_audio_tokens",
-    "output_video_mtok": "output_video_tokens",
+MODAL = {  # the package's keys of tokens that are no text: our rates, and how the package counts them
+    "input_audio_mtok": ("audio_input_usd_per_million", "input_audio_tokens", "audio_input"),
+    "cache_audio_read_mtok": ("cached_audio_input_usd_per_million", "cache_audio_read_tokens", "cached_audio"),
+    "output_audio_mtok": ("audio_output_usd_per_million", "output_audio_tokens", "audio_output"),
+    "input_image_mtok": ("image_input_usd_per_million", "input_image_tokens", "image_input"),
+    "cache_image_read_mtok": ("cached_image_input_usd_per_million", "cache_image_read_tokens", "cached_image"),
+    "output_image_mtok": ("image_output_usd_per_million", "output_image_tokens", "image_output"),
+    "input_video_mtok": ("video_input_usd_per_million", "input_video_tokens", "video_input"),
+    "output_video_mtok": ("video_output_usd_per_million", "output_video_tokens", "video_output"),
 }
+BESIDE = {  # tokens that are in neither the prompt nor the completion
+    "output_reasoning_mtok": "reasoning_usd_per_million",
+    "output_citation_mtok": "citation_usd_per_million",
+}
+COUNTED = {  # sold by the thousand
+    "web_searches_kcount": "usd_per_search",
+    "storage_searches_kcount": "usd_per_file_search",
+    "requests_kcount": "usd_per_call",
+}
+KEPT = {
+    *TOKENS,
+    *HOURS,
+    CHARACTERS,
+    "cache_read_mtok",
+    "cache_write_mtok",
+    "cache_write_1h_mtok",
+    *MODAL,
+    *BESIDE,
+    *COUNTED,
+}
+"""The package's keys that the list keeps."""
+NOT_SERVED = {
+    "input_document_kpages": "pages of documents: no endpoint here reads them",
+    "input_annotated_document_kpages": "pages of documents: no endpoint here reads them",
+    "input_text_messages_kcount": "messages of xAI's voice agents: no endpoint here takes them",
+}
+"""The package's keys that the list lacks, and why: what has one of them and nothing else is left out."""
+TIER_WORDS = ("service_tier", "speed")
+ANSWERS = ("output_mtok", "output_image_mtok", "output_audio_mtok", "output_video_mtok")
 SAMPLES = (
     *(
         Usage(prompt, 777, prompt // 3, written_tokens=prompt // 4, written_long_tokens=prompt // 9)
@@ -319,7 +397,8 @@ SAMPLES = (
     Usage(1_000, 777, 300),
     Usage(1_000),
     Usage(characters=4_096),
-    Usage(1_000, 777, 300, audio=AudioTokens(500, 100, 400)),
+    Usage(1_000, 777, 300, rare=RareUnits(500, 100, 300, 200, 50, 400, 20, 30)),
+    Usage(1_000, 777, rare=RareUnits(searches=3, file_searches=2)),
 )
 
 
@@ -381,53 +460,62 @@ def _base(price: Decimal | types.TieredPrices | None) -> Decimal:
     return price.base if isinstance(price, types.TieredPrices) else price or Decimal(0)
 
 
-def find_answer(prices: types.ModelPrice, *, sounds: bool) -> str:
-    """The dearest thing an answer is made of: a model that draws or speaks is asked for that.
-
-    ``sounds``: not of sound, whose tokens are reported.
-    """
-    made = [key for key in ANSWERS if not (sounds and key == SPEECH)]
-    return max(made, key=lambda key: _base(getattr(prices, key)))
+def find_answer(prices: types.ModelPrice) -> str:
+    """The rate of an answer's tokens: of text, else the dearest of what the answer is made of."""
+    if prices.output_mtok is not None:
+        return "output_mtok"
+    return max(ANSWERS, key=lambda key: _base(getattr(prices, key)))
 
 
-def find_question(name: str, prices: types.ModelPrice) -> str:
-    """What a prompt is made of: of sound, to a model that is there to transcribe it."""
-    return SOUND if "transcribe" in name and getattr(prices, SOUND) is not None else "input_mtok"
-
-
-def read_sound(name: str, prices: types.ModelPrice) -> tuple[Decimal | None, ...]:
-    """The prices of sound beside those of text: heard, from a cache, and spoken."""
-    if find_question(name, prices) == SOUND:
-        return (None, None, None)
-    found = (getattr(prices, key) for key in (SOUND, KEPT_SOUND, SPEECH))
-    return tuple(None if price is None else _base(price) for price in found)
-
-
-def read_section(name: str, prices: types.ModelPrice, *, sounds: bool = False) -> PriceSpec:
+def read_section(name: str, prices: types.ModelPrice, factors: Mapping[str, Decimal] | None = None) -> PriceSpec:
     """The package's prices as a ``[[price]]``."""
     hour = next((_base(getattr(prices, key)) for key in HOURS if getattr(prices, key)), Decimal(0))
-    fresh, cached = getattr(prices, find_question(name, prices)), prices.cache_read_mtok
-    answer = getattr(prices, find_answer(prices, sounds=sounds))
-    heard, kept, spoken = read_sound(name, prices) if sounds else (None, None, None)
+    fresh, cached = prices.input_mtok, prices.cache_read_mtok
+    if fresh is None:  # what only hears has no rate of text
+        fresh = prices.input_audio_mtok
+    answer = getattr(prices, find_answer(prices))
     written, written_long = prices.cache_write_mtok, prices.cache_write_1h_mtok
     rates = (fresh, cached, answer, written, written_long)
+    rare = {
+        ours: _base(getattr(prices, key)) for key, (ours, _, _) in MODAL.items() if getattr(prices, key) is not None
+    }
+    beside = {ours: _base(getattr(prices, key)) or None for key, ours in BESIDE.items()}
+    counted = {ours: _base(getattr(prices, key)) / 1000 or None for key, ours in COUNTED.items()}
     return PriceSpec(
         name,
-        input_usd_per_million=_base(fresh),
+        input_usd_per_million=_base(fresh) or None,
         cached_input_usd_per_million=None if cached is None else _base(cached),
-        output_usd_per_million=_base(answer),
-        usd_per_second=(hour / 3600).quantize(Decimal("1e-9"), ROUND_CEILING),
-        usd_per_million_characters=_base(getattr(prices, CHARACTERS)),
+        output_usd_per_million=_base(answer) or None,
+        usd_per_second=(hour / 3600).quantize(Decimal("1e-9"), ROUND_CEILING) or None,
+        usd_per_million_characters=_base(getattr(prices, CHARACTERS)) or None,
         cache_write_usd_per_million=None if written is None else _base(written),
         cache_write_long_usd_per_million=None if written_long is None else _base(written_long),
-        audio_input_usd_per_million=heard,
-        cached_audio_input_usd_per_million=kept,
-        audio_output_usd_per_million=spoken,
         tiers=tuple(
             TierSpec(start, *(_tier(price, start) for price in rates))
             for start in sorted({tier.start for price in rates for tier in _tiers(price)})
         ),
+        tiers_served=dict(factors or {}),
+        free=not any(_base(value) for value in vars(prices).values()),
+        **rare,
+        **beside,
+        **counted,
     )
+
+
+def find_factors(model: types.ModelInfo, prices: types.ModelPrice, day: date) -> dict[str, Decimal]:
+    """By which factor tokens cost more or less that a service tier has served; the highest where rates differ."""
+    factors: dict[str, Decimal] = {}
+    for variant in model.price_variants or ():
+        names = [name.lower() for word, name in variant.when.items() if word in TIER_WORDS]
+        begins = getattr(variant.constraint, "start_date", day)
+        shares = [
+            _base(getattr(variant.prices, key)) / _base(getattr(prices, key))
+            for key in ("input_mtok", "output_mtok")
+            if _base(getattr(variant.prices, key)) and _base(getattr(prices, key))
+        ]
+        if names and shares and begins <= day:
+            factors[names[0]] = max(shares).quantize(Decimal("1e-6"), ROUND_CEILING)
+    return factors
 
 
 def _tiers(price: Decimal | types.TieredPrices | None) -> list[types.Tier]:
@@ -452,9 +540,8 @@ def collect(source: Source, day: date, left_out: collections.Counter[str]) -> It
         stems = tuple(name[:-1] for name in good if name.endswith("*"))
         for name in good:
             if not any(name.startswith(stem) and name != f"{stem}*" for stem in stems):
-                free = not _find_told_keys(prices)  # and what is free here need not be elsewhere
-                section = read_section(name, prices, sounds=source.sounds)
-                found[name] = attrs.evolve(section, provider=source.slug if source.resells or free else None)
+                section = read_section(name, prices, find_factors(model, prices, day))
+                found[name] = attrs.evolve(section, provider=source.slug if source.resells or section.free else None)
     for name in sorted(found):
         yield found[name]
 
@@ -473,7 +560,7 @@ def find_reason(model: types.ModelInfo, prices: types.ModelPrice) -> str | None:
     told = _find_told_keys(prices)
     if model.deprecated:
         return "deprecated"
-    return "sold by the page or the message" if told and not told & {*TOKENS, *HOURS, CHARACTERS} else None
+    return "sold by the page or the message" if told and not told & KEPT else None
 
 
 def _find_told_keys(prices: types.ModelPrice) -> set[str]:
@@ -508,6 +595,9 @@ def build(day: date, left_out: collections.Counter[str]) -> Mapping[str, list[Pr
         pieces = gallery.pieces.items()
         tables[gallery.title] = [PriceSpec(name, gallery.slug, usd_per_image=Decimal(usd)) for name, usd in pieces]
         own += tables[gallery.title]
+    for shop in SHOPS:
+        tables[shop.title] = list(shop.sections)
+        own += shop.sections
     names = collections.Counter((section.model, section.provider) for section in own)
     if twice := [name for (name, _), count in names.items() if count > 1]:
         raise SystemExit(f"Sold by several vendors; one of them resells: {', '.join(twice)}")
@@ -530,15 +620,17 @@ def write_file(tables: Mapping[str, Iterable[PriceSpec]], day: date) -> str:
 
 def _write_table(section: PriceSpec | TierSpec | SizeSpec) -> str:
     fields = attrs.fields(type(section))
-    told = {field.name: value for field in fields if (value := getattr(section, field.name)) != field.default}
-    if told.keys() <= {"model", "provider"}:
-        told["input_usd_per_million"] = Decimal(0)  # free, not forgotten
+    told = {field.name: value for field in fields if (value := getattr(section, field.name)) not in (field.default, {})}
     return f"{{ {', '.join(f'{key} = {_write_value(value)}' for key, value in told.items())} }}"
 
 
 def _write_value(value: object) -> str:
     if isinstance(value, tuple):
         return "[{}]".format(", ".join(map(_write_table, value)))
+    if isinstance(value, dict):
+        return "{{ {} }}".format(", ".join(f"{name} = {_write_value(factor)}" for name, factor in value.items()))
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, Decimal):
         return f"{value.normalize():f}"
     return str(value) if isinstance(value, int) else f'"{value}"'
@@ -562,7 +654,7 @@ def find_disagreements(prices: PriceList, day: date) -> Iterator[str]:
                 skipped = re.fullmatch(source.skip, name) or re.fullmatch(source.skip, example)
                 if not skipped and not find_reason(model, theirs):
                     yield f"{source.vendor}: {example} has no price"
-            elif any(_differ(theirs, ours, sample, sounds=source.sounds) for sample in SAMPLES):
+            elif any(_differ(theirs, ours, sample) for sample in SAMPLES):
                 yield f"{source.vendor}: {example} is {theirs} there, {ours} here"
             else:
                 agreed.add((model.id, ours))
@@ -585,8 +677,7 @@ def _list_cloud_examples(vendor: types.Provider) -> Iterator[tuple[str, str]]:
             yield from ((name, example) for example in examples if vendor.find_model(example) is model)
 
 
-def _differ(theirs: types.ModelPrice, ours: Price, usage: Usage, *, sounds: bool) -> bool:
-    sounds = sounds and find_question(ours.model, theirs) != SOUND
+def _differ(theirs: types.ModelPrice, ours: Price, usage: Usage) -> bool:
     if theirs.cache_write_1h_mtok is None:  # who has no price for it does not sell it
         usage = attrs.evolve(usage, written_long_tokens=0)
     counts = {
@@ -595,23 +686,32 @@ def _differ(theirs: types.ModelPrice, ours: Price, usage: Usage, *, sounds: bool
         "cache_write_tokens": usage.written_tokens,
         "cache_write_1h_tokens": usage.written_long_tokens,
         "output_tokens": usage.completion_tokens,
-        ANSWERS[find_answer(theirs, sounds=sounds)]: usage.completion_tokens,
     }
-    if sounds and usage.audio is not None:
-        parts = (
-            (SOUND, "input_audio_tokens", usage.audio.prompt),
-            (KEPT_SOUND, "cache_audio_read_tokens", usage.audio.cached),
-            (SPEECH, "output_audio_tokens", usage.audio.completion),
-        )
-        counts |= {name: tokens for key, name, tokens in parts if getattr(theirs, key) is not None}
-    else:
-        usage = attrs.evolve(usage, audio=None)
-    seconds = 90 if _find_told_keys(theirs) & set(HOURS) else 0
+    told = _find_told_keys(theirs)
+    rare = usage.rare or RareUnits()
+    parts = {field: getattr(rare, field) if key in told else 0 for key, (_, _, field) in MODAL.items()}
+    # The cached part of a modality that has no such rate is fresh there, and as text here.
+    parts["cached_audio"] = min(parts["cached_audio"], parts["audio_input"])
+    parts["cached_image"] = min(parts["cached_image"], parts["image_input"])
+    for fresh, cached in (("audio_input", "cached_audio"), ("image_input", "cached_image")):
+        if parts[fresh] and not parts[cached]:
+            counts["cache_read_tokens"] = 0
+            usage = attrs.evolve(usage, cached_tokens=0)
+    if usage.cached_tokens == 0:
+        parts |= {"cached_audio": 0, "cached_image": 0}
+    if find_answer(theirs) != "output_mtok":
+        parts |= dict.fromkeys(("audio_output", "image_output", "video_output"), 0)
+        field = next(field for key, (_, _, field) in MODAL.items() if key == find_answer(theirs))
+        parts[field] = usage.completion_tokens
+    counts |= {name: parts[field] for key, (_, name, field) in MODAL.items() if key in told}
+    seconds = 90 if told & set(HOURS) else 0
     counts |= {"audio_seconds": seconds, "input_audio_seconds": seconds, "input_characters": usage.characters}
-    if find_question(ours.model, theirs) == SOUND:
-        counts["input_audio_tokens"] = usage.prompt_tokens
+    searches = rare.searches if "web_searches_kcount" in told else 0  # who has no price for them does not sell them
+    file_searches = rare.file_searches if "storage_searches_kcount" in told else 0
+    counts |= {"web_searches": searches, "storage_searches": file_searches}
     exact = theirs.calc_price(types.Usage(**counts))["total_price"] * NANOS_PER_USD
-    cost = cost_nanos(ours, attrs.evolve(usage, duration_ms=seconds * 1000))
+    rare = attrs.evolve(rare, searches=searches, file_searches=file_searches, **parts)
+    cost = cost_nanos(ours, attrs.evolve(usage, duration_ms=seconds * 1000, rare=rare))
     return not 0 <= cost - exact < 1 + seconds  # the price of a second is itself rounded up
 
 

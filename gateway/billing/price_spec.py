@@ -1,6 +1,6 @@
 """Prices and groups as users write them, in the configuration file and the admin API; prices as JSON."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -9,6 +9,7 @@ import attrs
 
 from gateway.domain.account_spec import NAME
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, Tier, nanos
+from gateway.domain.usage import MAX_TIER_CHARS
 from gateway.parsing import between, must
 
 MODEL = must("a model's name or a glob", lambda value: 0 < len(value) <= 256 and value.isprintable())  # noqa: PLR2004
@@ -18,6 +19,18 @@ _TOKEN_PRICE = between(0, 1_000)
 _IMAGE_PRICE = between(0, 100)
 _SECOND_PRICE = between(0, 10)
 _CHARACTER_PRICE = between(0, 1_000)
+_COUNTED_PRICE = between(0, 100)
+_MOST_TIERS = 16
+_MOST_FACTOR = 10
+
+
+def _are_factors(factors: Mapping[str, Decimal]) -> bool:
+    return len(factors) <= _MOST_TIERS and all(
+        0 < len(name) <= MAX_TIER_CHARS and 0 <= factor <= _MOST_FACTOR for name, factor in factors.items()
+    )
+
+
+_FACTORS = must("at most 16 names of service tiers with factors from 0 to 10, such as { flex = 0.5 }", _are_factors)
 
 
 @attrs.frozen
@@ -76,12 +89,12 @@ class PriceSpec:
 
     model: str = attrs.field(metadata=MODEL)
     provider: str | None = attrs.field(default=None, metadata=NAME)
-    input_usd_per_million: Decimal = attrs.field(default=Decimal(0), metadata=_TOKEN_PRICE)
+    input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
     cached_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
-    output_usd_per_million: Decimal = attrs.field(default=Decimal(0), metadata=_TOKEN_PRICE)
-    usd_per_image: Decimal = attrs.field(default=Decimal(0), metadata=_IMAGE_PRICE)
-    usd_per_second: Decimal = attrs.field(default=Decimal(0), metadata=_SECOND_PRICE)
-    usd_per_million_characters: Decimal = attrs.field(default=Decimal(0), metadata=_CHARACTER_PRICE)
+    output_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    usd_per_image: Decimal | None = attrs.field(default=None, metadata=_IMAGE_PRICE)
+    usd_per_second: Decimal | None = attrs.field(default=None, metadata=_SECOND_PRICE)
+    usd_per_million_characters: Decimal | None = attrs.field(default=None, metadata=_CHARACTER_PRICE)
     cache_write_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
     cache_write_long_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
     tiers: tuple[TierSpec, ...] = ()
@@ -89,29 +102,66 @@ class PriceSpec:
     audio_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
     cached_audio_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
     audio_output_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    image_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    cached_image_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    image_output_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    video_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    video_output_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    reasoning_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    citation_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    usd_per_search: Decimal | None = attrs.field(default=None, metadata=_COUNTED_PRICE)
+    usd_per_file_search: Decimal | None = attrs.field(default=None, metadata=_COUNTED_PRICE)
+    usd_per_call: Decimal | None = attrs.field(default=None, metadata=_COUNTED_PRICE)
+    tiers_served: dict[str, Decimal] = attrs.field(factory=dict, metadata=_FACTORS)
+    free: bool = False
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         """Yield the key and problem of rules that involve several keys."""
         if len({tier.above_tokens for tier in self.tiers}) < len(self.tiers):
             yield "tiers", "expected tiers with an above_tokens of their own"
+        rates = list(self.list_rates())
+        if not rates and not self.free:
+            yield (
+                "free",
+                f"expected a rate such as input_usd_per_million, or free = true if {self.model!r} costs nothing",
+            )
+        elif self.free and any(rates):
+            yield "free", "expected free = true or rates above 0, not both"
+
+    def list_rates(self) -> Iterator[Decimal]:
+        """Yield every rate that is given, those of tiers and sizes included."""
+        parts: tuple[attrs.AttrsInstance, ...] = (self, *self.tiers, *self.sizes)
+        for part in parts:
+            yield from (rate for rate in attrs.asdict(part, recurse=False).values() if isinstance(rate, Decimal))
 
     def price(self) -> Price:
         """Return the price in integers."""
         price = Price(
             model=self.model,
             provider=self.provider,
-            input_nanos_per_million=nanos(self.input_usd_per_million),
+            input_nanos_per_million=_find_nanos(self.input_usd_per_million) or 0,
             cached_input_nanos_per_million=_find_nanos(self.cached_input_usd_per_million),
-            output_nanos_per_million=nanos(self.output_usd_per_million),
-            image_nanos=nanos(self.usd_per_image),
-            second_nanos=nanos(self.usd_per_second),
+            output_nanos_per_million=_find_nanos(self.output_usd_per_million) or 0,
+            image_nanos=_find_nanos(self.usd_per_image) or 0,
+            second_nanos=_find_nanos(self.usd_per_second) or 0,
             sizes=tuple((one.size, nanos(one.usd_per_second)) for one in self.sizes),
-            character_nanos_per_million=nanos(self.usd_per_million_characters),
+            character_nanos_per_million=_find_nanos(self.usd_per_million_characters) or 0,
             cache_write_nanos_per_million=_find_nanos(self.cache_write_usd_per_million),
             cache_write_long_nanos_per_million=_find_nanos(self.cache_write_long_usd_per_million),
             audio_input_nanos_per_million=_find_nanos(self.audio_input_usd_per_million),
             cached_audio_input_nanos_per_million=_find_nanos(self.cached_audio_input_usd_per_million),
             audio_output_nanos_per_million=_find_nanos(self.audio_output_usd_per_million),
+            image_input_nanos_per_million=_find_nanos(self.image_input_usd_per_million),
+            cached_image_input_nanos_per_million=_find_nanos(self.cached_image_input_usd_per_million),
+            image_output_nanos_per_million=_find_nanos(self.image_output_usd_per_million),
+            video_input_nanos_per_million=_find_nanos(self.video_input_usd_per_million),
+            video_output_nanos_per_million=_find_nanos(self.video_output_usd_per_million),
+            reasoning_nanos_per_million=_find_nanos(self.reasoning_usd_per_million) or 0,
+            citation_nanos_per_million=_find_nanos(self.citation_usd_per_million) or 0,
+            search_nanos=_find_nanos(self.usd_per_search) or 0,
+            file_search_nanos=_find_nanos(self.usd_per_file_search) or 0,
+            call_nanos=_find_nanos(self.usd_per_call) or 0,
+            tiers_served=tuple((name.lower(), int(factor * ONE_PPM)) for name, factor in self.tiers_served.items()),
         )
         return attrs.evolve(price, tiers=tuple(tier.tier(price) for tier in self.tiers)) if self.tiers else price
 
@@ -126,9 +176,27 @@ def build_price(price: Price, multiplier_ppm: int = ONE_PPM) -> dict[str, Any]:
     Null means the price of the unit that it is a part of: of input for cached input, cache writes and audio.
     """
     usd = partial(_find_usd, multiplier_ppm)
+    rates = _build_amounts(price, usd)
+    tiers = [{"above_tokens": tier.above_tokens, **_build_rates(tier, usd)} for tier in price.tiers]
+    sizes = [{"size": size, "usd_per_second": usd(amount)} for size, amount in price.sizes]
+    paid = any(rates.values()) or any(any(each.values()) for each in (*map(_drop_key, tiers), *map(_drop_key, sizes)))
     return {
         "model": price.model,
         "provider": price.provider,
+        **rates,
+        "tiers_served": {name: ppm / ONE_PPM for name, ppm in price.tiers_served},
+        "free": not paid,
+        "tiers": tiers,
+        "sizes": sizes,
+    }
+
+
+def _drop_key(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in {"above_tokens", "size"}}
+
+
+def _build_amounts(price: Price, usd: Callable[[int | None], float | None]) -> dict[str, Any]:
+    return {
         **_build_rates(price, usd),
         "usd_per_image": usd(price.image_nanos),
         "usd_per_second": usd(price.second_nanos),
@@ -136,8 +204,16 @@ def build_price(price: Price, multiplier_ppm: int = ONE_PPM) -> dict[str, Any]:
         "audio_input_usd_per_million": usd(price.audio_input_nanos_per_million),
         "cached_audio_input_usd_per_million": usd(price.cached_audio_input_nanos_per_million),
         "audio_output_usd_per_million": usd(price.audio_output_nanos_per_million),
-        "tiers": [{"above_tokens": tier.above_tokens, **_build_rates(tier, usd)} for tier in price.tiers],
-        "sizes": [{"size": size, "usd_per_second": usd(amount)} for size, amount in price.sizes],
+        "image_input_usd_per_million": usd(price.image_input_nanos_per_million),
+        "cached_image_input_usd_per_million": usd(price.cached_image_input_nanos_per_million),
+        "image_output_usd_per_million": usd(price.image_output_nanos_per_million),
+        "video_input_usd_per_million": usd(price.video_input_nanos_per_million),
+        "video_output_usd_per_million": usd(price.video_output_nanos_per_million),
+        "reasoning_usd_per_million": usd(price.reasoning_nanos_per_million),
+        "citation_usd_per_million": usd(price.citation_nanos_per_million),
+        "usd_per_search": usd(price.search_nanos),
+        "usd_per_file_search": usd(price.file_search_nanos),
+        "usd_per_call": usd(price.call_nanos),
     }
 
 

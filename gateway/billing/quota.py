@@ -24,6 +24,7 @@ from gateway.domain.request_log import RequestStart
 from gateway.domain.usage import estimate_tokens
 from gateway.errors import GatewayError, QuotaExceeded, StoreUnavailable
 from gateway.formats.provider_reads import NO_READS, TEXT_OPERATIONS, ProviderReads, find_reads, searches
+from gateway.formats.rare_bounds import ASKED_FOR, OF_KNOWN_UNITS, bound_rare
 from gateway.formats.usage_bounds import bound_answer, bound_prompt
 from gateway.large_work import work_aside
 from gateway.request_context import RequestContext
@@ -112,9 +113,8 @@ class QuotaService:
     async def admit(self, ctx: RequestContext, options: Sequence[Target], *, journaled: bool = True) -> None:
         """Reserve money, take a permit, note the start. Raises ``QuotaExceeded, RateLimited, StoreUnavailable``.
 
-        The reservation covers the dearest of ``options`` and, with a quota, as far as that is left, the longest answer
-        and all that the provider may read: so only a request that takes all that is left may cost more. A video job is
-        not ``journaled``: the database has it before a provider does.
+        The reservation covers the dearest of ``options`` and, as far as a quota is left, the longest answer and all
+        that the provider may read. A video job is not ``journaled``: the database has it before a provider does.
         """
         call, caller = ctx.call, ctx.caller
         assert call is not None  # noqa: S101 - it is parsed before
@@ -123,8 +123,11 @@ class QuotaService:
         reserve, need, varies = 0, call.need, call.choices > 1 or call.image is not None or call.video is not None
         reads = NO_READS if call.plain else await _find_reads(caller, call)
         may_be_longer = reads is not NO_READS or not MAY_LIMIT.isdisjoint(call.body)
+        buys_more = call.operation in OF_KNOWN_UNITS or not ASKED_FOR.isdisjoint(call.body)
         for target in options:
             bound = target.bound(call) if varies else need  # media and several choices take what the channel decides
+            if buys_more or (target.price is not None and target.price.modal):
+                bound = bound_rare(bound, call, target.price)
             cost = target.find_most(bound) if target.named else cost_nanos(target.price, bound, target.multiplier_ppm)
             reserve = max(reserve, cost)
             may_be_longer = may_be_longer or find_longest_answer(target.model) > 0 or searches(target.model)
@@ -270,7 +273,7 @@ def _find_fitting(call: InferenceRequest, options: Sequence[Target], room_nanos:
 
     def fits(limit: int) -> bool:
         asked = attrs.evolve(call, max_output_tokens=-(-limit * tries // answers))
-        return all(target.find_most(target.bound(asked)) <= room_nanos for target in options)
+        return all(target.reserve(asked) <= room_nanos for target in options)
 
     answers = call.body.get("n") or 1
     tries = max(call.body.get("best_of") or 1, answers)
@@ -305,7 +308,7 @@ def _find_highest(call: InferenceRequest, target: Target, reads: ProviderReads) 
         max_output_tokens=max(longest, call.max_output_tokens),
         max_cache_write_tokens=prompt if call.max_cache_write_tokens else 0,
     )
-    cost = target.find_most(target.bound(highest))
+    cost = target.reserve(highest)
     if reads is NO_READS:
         return cost
     return max(cost, target.find_most(target.bound(attrs.evolve(highest, sounds=True))))

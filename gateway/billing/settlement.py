@@ -18,6 +18,7 @@ from gateway.domain.price import cost_nanos
 from gateway.domain.request_log import Outcome, RequestRecord
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError
+from gateway.formats.rare_bounds import OF_KNOWN_UNITS, fill_rare
 from gateway.formats.usage_bounds import limit_usage
 from gateway.request_context import RequestContext
 from gateway.routing.target import Attempt
@@ -58,8 +59,8 @@ class Settlement:
     ) -> RequestRecord:
         """Settle a request, once, and return its record, which is ``ctx.record`` from then on.
 
-        A request without a reservation is refused: no provider was asked, and nothing is charged. ``now`` is loop
-        time, ``now_ms`` Unix time. ``left``: its client had disconnected before, and ``outcome`` is that of its drain.
+        Without a reservation nothing is charged: no provider was asked. ``now`` is loop time, ``now_ms`` Unix time.
+        ``left``: its client had disconnected before, and ``outcome`` is that of its drain.
         """
         if ctx.record is not None:
             return ctx.record
@@ -69,15 +70,15 @@ class Settlement:
         paid = ctx.attempts[-1] if ctx.attempts else None
         if outcome != "completed" and self.find_abandoned() != "free":
             paid = _find_aborted(ctx, call, fault) or paid
-        usage, cost = ctx.usage, 0
+        usage, cost = ctx.usage if call.operation not in OF_KNOWN_UNITS else _fill(ctx, call), 0
         if usage.prompt_tokens > call.max_prompt_tokens or usage.completion_tokens > call.max_output_tokens:
             usage = _limit(ctx, call)
         if paid is not None:
             target = paid.target
-            if target.find_price is None:
+            if target.find_price is None and usage.rare is None:
                 cost = cost_nanos(target.price, usage, target.multiplier_ppm)
             else:
-                cost = target.cost_of(paid.answered, usage)
+                cost = target.charge(paid.answered, usage, call)
         charge = self._quota.end(ctx, cost, usage.prompt_tokens + usage.completion_tokens, now_ms / 1000)
         if left:
             outcome, fault = "client_closed", None
@@ -97,6 +98,13 @@ class Settlement:
         if not self._write_queue.crowded and not self._journal.failing:
             self._write_queue.put(record)
         return record
+
+
+def _fill(ctx: RequestContext, call: InferenceRequest) -> Usage:
+    """Return the usage of a request, with what follows from its operation where the provider gives no details."""
+    if ctx.usage.used:
+        ctx.usage = fill_rare(ctx.usage, call)
+    return ctx.usage
 
 
 def _limit(ctx: RequestContext, call: InferenceRequest) -> Usage:

@@ -150,7 +150,7 @@ class SettingsService:
             declared = PriceList([spec.price() for spec in self._live.config.price])
             if (first := _goes_first(declared, price)) is not None:
                 raise Conflict(f"The configuration file has a price for {first.model!r}, which takes precedence")
-            before = self._build_stored_price(model, spec.provider)
+            before = self._build_present_price(model, spec.provider)
             audit = self._audit(by, "price.changed", _name(model, spec.provider), before, build_price(price))
             await self._put(path, table, audit)
         return PriceView(price, "console", in_force=True)
@@ -162,8 +162,8 @@ class SettingsService:
             if path not in self._live.effective.stored:
                 known = any((spec.model, spec.provider) == (model, provider) for spec in self._live.config.price)
                 raise _build_not_stored_error(f"a price for {_name(model, provider)}", declared=known)
-            before, free = self._build_stored_price(model, provider), build_price(Price(model, provider=provider))
-            await self._delete(path, self._audit(by, "price.removed", _name(model, provider), before, free))
+            before, after = self._build_present_price(model, provider), _build_shipped_price(model, provider)
+            await self._delete(path, self._audit(by, "price.removed", _name(model, provider), before, after))
 
     async def _put(self, path: str, value: Any, audit: AuditRow) -> None:
         """Check, store and apply ``value``; the caller holds ``changing``."""
@@ -235,12 +235,12 @@ class SettingsService:
         value = stored.get(path)
         return value if isinstance(value, dict) else {} if path in stored else None
 
-    def _build_stored_price(self, model: str, provider: str | None) -> Fields:
-        """Return the fields of a stored price; those of a free model if none is stored."""
-        prices = (
-            spec.price() for spec in self._live.effective.prices if (spec.model, spec.provider) == (model, provider)
-        )
-        return build_price(next(prices, Price(model, provider=provider)))
+    def _build_present_price(self, model: str, provider: str | None) -> Fields:
+        """Return the fields of the stored price, else of the built-in one that applies; empty if there is neither."""
+        for spec in self._live.effective.prices:
+            if (spec.model, spec.provider) == (model, provider):
+                return build_price(spec.price())
+        return _build_shipped_price(model, provider)
 
     def _audit(self, by: Actor, action: str, subject: str, before: Fields, after: Fields) -> AuditRow:
         return by.did(action, subject, int(self._clock() * 1000), detail=build_change(before, after))
@@ -263,6 +263,12 @@ def _build_not_stored_error(what: str, *, declared: bool) -> NotFound | Conflict
     if declared:
         return Conflict(f"The configuration file declares {what}; change it there")
     return NotFound(f"{what[0].upper()}{what[1:]} is not set")
+
+
+def _build_shipped_price(model: str, provider: str | None) -> Fields:
+    """Return the fields of the built-in price that applies to ``model``; empty if there is none."""
+    price = read_shipped().find(model, provider)
+    return {} if price is None else build_price(attrs.evolve(price, model=model, provider=provider))
 
 
 def _parse_price(model: str, fields: Fields) -> PriceSpec:

@@ -121,7 +121,7 @@ def _read_shipped(path: Path) -> PriceList:
     """Parse the built-in prices, once per process: parsing takes too long to block streams during a reload."""
     with path.open("rb") as stream:
         shipped = tomllib.load(stream, parse_float=Decimal)
-    return PriceList([spec.price() for spec in parse_table(shipped, _PriceFile).price])
+    return PriceList([attrs.evolve(spec.price(), built_in=True) for spec in parse_table(shipped, _PriceFile).price])
 
 
 def read_words_file(config: Config) -> WordList | None:

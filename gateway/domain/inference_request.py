@@ -10,7 +10,7 @@ from gateway.domain import exact_json
 from gateway.domain.frozen import frozen
 from gateway.domain.image import ImageRequest
 from gateway.domain.upload import Upload
-from gateway.domain.usage import AudioTokens, Usage
+from gateway.domain.usage import RareUnits, Usage
 from gateway.domain.video import VideoRequest
 
 Operation = Literal[
@@ -111,6 +111,7 @@ class InferenceRequest:
         plain: its prompt is the texts of its messages, and nothing in the body is read by the provider beside them.
         foreign: what it names at a provider and the gateway has not seen made: what a channel must allow, and where.
         made: takes the ids in the answer that the client may name in a later request.
+        searches: those that a rerank is billed as at the most.
         keep: takes the whole response if the gateway writes it, and keeps it; None: it is not kept.
     """
 
@@ -141,6 +142,7 @@ class InferenceRequest:
     plain: bool = False
     foreign: tuple[tuple[str, str], ...] = ()
     made: list[str] = attrs.field(factory=list, repr=False, eq=False)
+    searches: int = 0
     keep: Callable[[bytes], None] | None = attrs.field(default=None, repr=False, eq=False)
 
     @property
@@ -191,7 +193,7 @@ class InferenceRequest:
         written = self.max_cache_write_tokens
         if self.sounds:
             prompt, answer = self.max_prompt_tokens, self.max_output_tokens * self.choices
-            return Usage(prompt, answer, duration_ms=self.sound_ms, audio=AudioTokens(prompt, 0, answer))
+            return Usage(prompt, answer, duration_ms=self.sound_ms, rare=RareUnits(prompt, 0, answer))
         return Usage(  # positional: keywords would cost more than the rest
             self.max_prompt_tokens,
             self.max_output_tokens * self.choices,

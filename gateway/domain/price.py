@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Decimal
 from fnmatch import fnmatchcase, translate
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import attrs
 
 from gateway.domain.model_name import normalize_name, split_release
-from gateway.domain.usage import AudioTokens, Usage
+from gateway.domain.usage import RareUnits, Usage
 
 NANOS_PER_USD = 1_000_000_000
 _PER_MILLION = 1_000_000
@@ -23,10 +23,10 @@ ONE_PPM = 1_000_000
 _PER_MILLION_PPM = _PER_MILLION * ONE_PPM
 
 _MOST_REMEMBERED = 4_096
-_MIXED = Usage(2_000, 2_000, images=1, duration_ms=1_000, characters=1_000, audio=AudioTokens(1_000, 0, 1_000))
+_MIXED = Usage(2_000, 2_000, images=1, duration_ms=1_000, characters=1_000, rare=RareUnits(1_000, 0, 1_000, searches=1))
 
 
-Unit = Literal["token", "image", "second", "character"]
+Unit = Literal["token", "image", "second", "character", "search", "call"]
 
 
 @attrs.frozen
@@ -49,6 +49,35 @@ def _order_tiers(tiers: Iterable[Tier]) -> tuple[Tier, ...]:
     return tuple(sorted(tiers, key=lambda tier: -tier.above_tokens))
 
 
+class _Rates(NamedTuple):
+    """The rates of a modality in a price, in nano-USD per million tokens. None: as text."""
+
+    fresh: int | None
+    cached: int | None
+    output: int | None
+
+
+@attrs.frozen
+class _Modality:
+    """A kind of tokens beside text: the fields of its counts in ``RareUnits`` and those of its rates in ``Price``."""
+
+    name: str
+    kept: bool = True
+
+    def find_rates(self, price: "Price") -> _Rates:
+        fresh = getattr(price, f"{self.name}_input_nanos_per_million")
+        cached = getattr(price, f"cached_{self.name}_input_nanos_per_million") if self.kept else None
+        return _Rates(fresh, cached, getattr(price, f"{self.name}_output_nanos_per_million"))
+
+    def find_counts(self, rare: RareUnits) -> tuple[int, int, int]:
+        """Return the tokens of the prompt, those of them that were cached, and the tokens of the completion."""
+        cached = getattr(rare, f"cached_{self.name}") if self.kept else 0
+        return getattr(rare, f"{self.name}_input"), cached, getattr(rare, f"{self.name}_output")
+
+
+_MODALITIES = (_Modality("audio"), _Modality("image"), _Modality("video", kept=False))
+
+
 @attrs.frozen
 class Price:
     """The price of a model or a glob of models: in nano-USD per million tokens, per image and per second.
@@ -64,6 +93,13 @@ class Price:
         cached_audio_input_nanos_per_million: of those that were read from a cache; None: as audio, or as other cached
             input if audio has no price of its own.
         audio_output_nanos_per_million: of the answer's tokens that are audio; None: as other output.
+        image_input_nanos_per_million: and the other rates of images and video: as those of audio.
+        reasoning_nanos_per_million: of reasoning that is reported beside the completion.
+        citation_nanos_per_million: of the tokens of quoted pages that are not in the prompt.
+        search_nanos: of a search of the web by the provider, or of a rerank; ``file_search_nanos`` of one of files.
+        call_nanos: of a request to the provider, whatever its length.
+        tiers_served: by which factor, in parts per million, tokens cost more or less that a service tier has served.
+        built_in: it is of the built-in list, so a provider's own figure of a cost goes first.
     """
 
     model: str
@@ -81,6 +117,24 @@ class Price:
     audio_input_nanos_per_million: int | None = None
     cached_audio_input_nanos_per_million: int | None = None
     audio_output_nanos_per_million: int | None = None
+    image_input_nanos_per_million: int | None = None
+    cached_image_input_nanos_per_million: int | None = None
+    image_output_nanos_per_million: int | None = None
+    video_input_nanos_per_million: int | None = None
+    video_output_nanos_per_million: int | None = None
+    reasoning_nanos_per_million: int = 0
+    citation_nanos_per_million: int = 0
+    search_nanos: int = 0
+    file_search_nanos: int = 0
+    call_nanos: int = 0
+    tiers_served: tuple[tuple[str, int], ...] = ()
+    built_in: bool = attrs.field(default=False, eq=False, repr=False)
+    modal: bool = attrs.field(init=False, eq=False, repr=False)
+    """Whether tokens of audio, images or video have a rate of their own."""
+
+    @modal.default
+    def _find_modal(self) -> bool:
+        return any(rate is not None for modality in _MODALITIES for rate in modality.find_rates(self))
 
     @property
     def units(self) -> frozenset[Unit]:
@@ -88,16 +142,22 @@ class Price:
         rates: tuple[tuple[Unit, int], ...] = (
             ("token", self.input_nanos_per_million or self.output_nanos_per_million),
             ("token", any(tier.input_nanos_per_million or tier.output_nanos_per_million for tier in self.tiers)),
-            ("token", self.audio_input_nanos_per_million or self.audio_output_nanos_per_million or 0),
+            ("token", max(rate or 0 for modality in _MODALITIES for rate in modality.find_rates(self))),
             ("image", self.image_nanos),
             ("second", self.second_nanos or any(nanos for _, nanos in self.sizes)),
             ("character", self.character_nanos_per_million),
+            ("search", self.search_nanos or self.file_search_nanos),
+            ("call", self.call_nanos),
         )
         return frozenset(unit for unit, amount in rates if amount)
 
     def find_tier(self, prompt_tokens: int) -> Tier | None:
         """Return the tier of a prompt of that many tokens, cached ones included. None if no tier applies."""
         return next((tier for tier in self.tiers if prompt_tokens > tier.above_tokens), None)
+
+    def find_factor(self, tier: str) -> int:
+        """Return the factor of tokens that a service tier has served, in parts per million."""
+        return next((ppm for name, ppm in self.tiers_served if name == tier), ONE_PPM)
 
     def find_second_nanos(self, size: str) -> int:
         """Return the price of a second of audio, or of video of that size (``1280x720``)."""
@@ -136,11 +196,26 @@ def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM)
     else:
         per_million = usage.prompt_tokens * rates.input_nanos_per_million
     per_million += usage.completion_tokens * rates.output_nanos_per_million
+    if (rare := usage.rare) is not None:
+        if price.modal:
+            per_million += _modal_nanos(price, rates, usage, rare)
+        if rare.tier and price.tiers_served:
+            per_million = multiply_ppm(per_million, price.find_factor(rare.tier))
+        per_million += _counted_nanos(price, rare)
     if usage.images or usage.characters or usage.duration_ms:
         per_million += _made_nanos(price, usage)
-    if usage.audio is not None:
-        per_million += _audio_nanos(price, rates, usage, usage.audio)
+    if price.call_nanos and usage.used:
+        per_million += price.call_nanos * (_PER_MILLION if rare is None else _PER_MILLION * rare.calls)
     return -(-per_million * multiplier_ppm // _PER_MILLION_PPM)
+
+
+def _counted_nanos(price: Price, rare: RareUnits) -> int:
+    """Return the cost of what is counted beside a request's tokens, times a million."""
+    return (
+        (rare.searches * price.search_nanos + rare.file_searches * price.file_search_nanos) * _PER_MILLION
+        + rare.reasoning * price.reasoning_nanos_per_million
+        + rare.citations * price.citation_nanos_per_million
+    )
 
 
 def _made_nanos(price: Price, usage: Usage) -> int:
@@ -169,26 +244,27 @@ def _prompt_nanos(rates: Price | Tier, usage: Usage) -> int:
     )
 
 
-def _audio_nanos(price: Price, rates: Price | Tier, usage: Usage, audio: AudioTokens) -> int:
-    """Return what audio costs more than as many tokens of text, times a million; negative if it costs less.
+def _modal_nanos(price: Price, rates: Price | Tier, usage: Usage, rare: RareUnits) -> int:
+    """Return what tokens of audio, images and video cost more than as many of text, times a million; it may be < 0.
 
-    The cached and written tokens of the prompt are counted as text, except those that are reported as cached audio.
+    The cached and written tokens of the prompt are counted as text, except those that are reported as cached otherwise.
     """
     rate, made_rate = rates.input_nanos_per_million, rates.output_nanos_per_million
     text_cached = _or(rates.cached_input_nanos_per_million, rate)
-    heard_rate = _or(price.audio_input_nanos_per_million, rate)
-    usual = text_cached if price.audio_input_nanos_per_million is None else heard_rate
-    cached_rate = _or(price.cached_audio_input_nanos_per_million, usual)
     read = min(usage.cached_tokens, usage.prompt_tokens)
-    written = min(usage.written_tokens, usage.prompt_tokens - read)
-    cached = min(audio.cached, read)
-    heard = max(0, min(audio.prompt - cached, usage.prompt_tokens - read - written))
-    spoken = min(audio.completion, usage.completion_tokens)
-    return (
-        heard * (heard_rate - rate)
-        + cached * (cached_rate - text_cached)
-        + spoken * (_or(price.audio_output_nanos_per_million, made_rate) - made_rate)
-    )
+    fresh = usage.prompt_tokens - read - min(usage.written_tokens, usage.prompt_tokens - read)
+    made, more = usage.completion_tokens, 0
+    for modality in _MODALITIES:
+        prompt, cached, completion = modality.find_counts(rare)
+        own = modality.find_rates(price)
+        cached = min(cached, read)
+        new, answered = max(0, min(prompt - cached, fresh)), min(completion, made)
+        own_rate = _or(own.fresh, rate)
+        own_cached = _or(own.cached, text_cached if own.fresh is None else own_rate)
+        more += new * (own_rate - rate) + cached * (own_cached - text_cached)
+        more += answered * (_or(own.output, made_rate) - made_rate)
+        read, fresh, made = read - cached, fresh - new, made - answered
+    return more
 
 
 def _or(rate: int | None, other: int) -> int:

@@ -1,6 +1,7 @@
 """The usage of one request: strictly parsed tokens, or an estimate that is marked as one; images and durations."""
 
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, Decimal
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -24,12 +25,36 @@ CHARS_PER_TOKEN = 4
 
 
 @frozen
-class AudioTokens:
-    """The audio among the tokens of a request: of the prompt, of the cached part of the prompt, of the completion."""
+class RareUnits:
+    """What few requests have: tokens that are no text, what is counted apart, and what the provider says of the price.
 
-    prompt: int = 0
-    cached: int = 0
-    completion: int = 0
+    Attributes:
+        audio_input: tokens of the prompt that are audio; ``cached_audio`` of them were read from a cache. So are
+            ``image_input`` and ``cached_image`` those of images; ``video_input`` has no cached part.
+        audio_output: tokens of the completion that are audio. So are ``image_output`` and ``video_output``.
+        reasoning: tokens that are reported beside the completion and not in it.
+        citations: tokens of quoted pages that are not in the prompt.
+        searches: of the web, or those that a rerank is billed as; ``file_searches`` of files that the provider keeps.
+        calls: requests to the provider.
+        tier: the service tier that has served the request, in lower case; empty if it is the usual one.
+        cost_nanos: what the provider says that the request costs; None if it says nothing.
+    """
+
+    audio_input: int = 0
+    cached_audio: int = 0
+    audio_output: int = 0
+    image_input: int = 0
+    cached_image: int = 0
+    image_output: int = 0
+    video_input: int = 0
+    video_output: int = 0
+    reasoning: int = 0
+    citations: int = 0
+    searches: int = 0
+    file_searches: int = 0
+    calls: int = 1
+    tier: str = ""
+    cost_nanos: int | None = None
 
 
 @frozen
@@ -44,7 +69,7 @@ class Usage:
         duration_ms: of audio or video, made or transcribed.
         characters: of text that was spoken.
         size: of a video.
-        audio: the tokens that are audio; None: none.
+        rare: None for a request that has text and nothing else.
     """
 
     prompt_tokens: int = 0
@@ -57,14 +82,53 @@ class Usage:
     written_long_tokens: int = 0
     characters: int = 0
     size: str = ""
-    audio: AudioTokens | None = None
+    rare: RareUnits | None = None
     reasoning_tokens: int = attrs.field(default=0, eq=False, repr=False)
+
+    @property
+    def used(self) -> bool:
+        """Whether anything is counted: a request that was not processed has nothing."""
+        return bool(
+            self.prompt_tokens
+            or self.completion_tokens
+            or self.images
+            or self.duration_ms
+            or self.characters
+            or (self.rare is not None and (self.rare.searches or self.rare.file_searches))
+        )
 
 
 NO_USAGE = Usage()
+NO_RARE = RareUnits()
+_USUAL_TIERS = frozenset({"", "default", "standard", "auto", "provisioned_throughput", "traffic_type_unspecified"})
+MAX_TIER_CHARS = 32
+MAX_COST_USD = 10_000
+"""No request costs more: a larger amount is a provider's mistake."""
 _PLAIN = 3
 """Fields of most usages: the tokens of the prompt, of the completion and in total, and nothing else."""
 _NO_DETAILS: Mapping[str, Any] = MappingProxyType({})
+_PROMPT_PARTS = (
+    ("audio_tokens", "audio_input", "cached_audio"),
+    ("image_tokens", "image_input", "cached_image"),
+    ("video_tokens", "video_input", ""),
+)
+_COMPLETION_PARTS = (
+    ("audio_tokens", "audio_output", ""),
+    ("image_tokens", "image_output", ""),
+    ("video_tokens", "video_output", ""),
+)
+"""The names of parts in objects of details, each with its field of ``RareUnits`` and that of its cached part."""
+_PARTS = (
+    *(("prompt_tokens", f) for _, f, _ in _PROMPT_PARTS),
+    *(("completion_tokens", f) for _, f, _ in _COMPLETION_PARTS),
+)
+_CACHED_PARTS = tuple((cached, field) for _, field, cached in _PROMPT_PARTS if cached)
+_COUNTED_BESIDE = (
+    ("num_search_queries", "searches"),
+    ("citation_tokens", "citations"),
+    ("reasoning_tokens", "reasoning"),
+)
+_BESIDE = frozenset({"cost", *(name for name, _ in _COUNTED_BESIDE)})
 
 
 def parse_count(value: object) -> int | None:
@@ -81,13 +145,14 @@ def parse_usage(raw: object, *, completes: bool = False) -> Usage | None:
     rounded from a float: any value that is not an integer in range invalidates the whole object. Cached tokens are in
     ``prompt_tokens_details`` (OpenAI's OpenAPI document, ``CompletionUsage``), in DeepSeek's
     ``prompt_cache_hit_tokens`` ("Context Caching" guide) or in Moonshot's ``cached_tokens``. xAI leaves reasoning out
-    of ``completion_tokens`` ("Reasoning" guide), as its total shows.
+    of ``completion_tokens`` ("Reasoning" guide), as its total shows. A chat has a prompt: servers that report 0 do not
+    count.
     """
     if not isinstance(raw, dict):
         return None
     prompt = parse_count(raw.get("prompt_tokens"))
     completion = parse_count(raw.get("completion_tokens", None if completes else 0))
-    if prompt is None or completion is None:
+    if prompt is None or completion is None or (completes and not prompt):
         return None
     if raw.get("total_tokens") == prompt + completion:
         if len(raw) == _PLAIN and "completion_tokens" in raw:
@@ -103,24 +168,91 @@ def parse_usage(raw: object, *, completes: bool = False) -> Usage | None:
     written = details.get("cache_write_tokens")
     answered = raw.get("completion_tokens_details")
     thought = answered.get("reasoning_tokens") if isinstance(answered, dict) else None
-    if details.get("audio_tokens") or (isinstance(answered, dict) and answered.get("audio_tokens")):
-        audio = find_audio(details, answered, prompt, completion)
-        shared = share_prompt(prompt, completion, cached=cached, written=written, thought=thought)
-        return attrs.evolve(shared, audio=audio)
-    if not (cached or written or thought):
-        return Usage(prompt, completion, 0, "upstream")
-    return share_prompt(prompt, completion, cached=cached, written=written, thought=thought)
+    usage = (
+        share_prompt(prompt, completion, cached=cached, written=written, thought=thought)
+        if cached or written or thought
+        else Usage(prompt, completion, 0, "upstream")
+    )
+    found = find_modalities(reported, answered) if reported or answered else {}
+    if not _BESIDE.isdisjoint(raw):
+        found |= _find_beside(raw)
+    return attach_rare(usage, found) if found else usage
 
 
-def find_audio(prompt_details: object, completion_details: object, prompt: int, completion: int) -> AudioTokens | None:
-    """Return the audio tokens of two objects of details, as far as they are plausible. None if there are none."""
-    read = prompt_details if isinstance(prompt_details, dict) else _NO_DETAILS
-    made = completion_details if isinstance(completion_details, dict) else _NO_DETAILS
-    kept = read.get("cached_tokens_details")
-    heard = min(parse_count(read.get("audio_tokens")) or 0, prompt)
-    cached = min(parse_count(kept.get("audio_tokens")) or 0, heard) if isinstance(kept, dict) else 0
-    spoken = min(parse_count(made.get("audio_tokens")) or 0, completion)
-    return AudioTokens(heard, cached, spoken) if heard or spoken else None
+def find_modalities(prompt_details: object, completion_details: object) -> dict[str, Any]:
+    """Return the tokens of audio and images in two objects of details in OpenAI's words, by fields of ``RareUnits``."""
+    found: dict[str, Any] = {}
+    if isinstance(prompt_details, dict):
+        kept = prompt_details.get("cached_tokens_details")
+        for name, field, cached in _PROMPT_PARTS:
+            if (value := prompt_details.get(name)) and (count := parse_count(value)):
+                found[field] = count
+                if cached and isinstance(kept, dict) and (part := parse_count(kept.get(name))):
+                    found[cached] = part
+    if isinstance(completion_details, dict):
+        for name, field, _ in _COMPLETION_PARTS:
+            if (value := completion_details.get(name)) and (count := parse_count(value)):
+                found[field] = count
+    return found
+
+
+def _find_beside(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a ``usage`` object says beside tokens, by fields of ``RareUnits``.
+
+    Searches, citations and reasoning are Perplexity's ("Sonar Deep Research").
+    """
+    found: dict[str, Any] = {field: count for name, field in _COUNTED_BESIDE if (count := parse_count(raw.get(name)))}
+    if (cost := find_cost(raw)) is not None:
+        found["cost_nanos"] = cost
+    return found
+
+
+def find_cost(raw: Mapping[str, Any]) -> int | None:
+    """Return the cost that a ``usage`` object names, in nano-USD. None if it names none that is plausible.
+
+    It is OpenRouter's ("Usage Accounting"): with a key of one's own at the maker, what the maker bills comes on top.
+    """
+    cost = parse_cost(raw.get("cost"))
+    details = raw.get("cost_details")
+    if cost is not None and raw.get("is_byok") is True and isinstance(details, dict):
+        cost += parse_cost(details.get("upstream_inference_cost")) or 0
+    return cost
+
+
+def parse_cost(value: object) -> int | None:
+    """Parse a provider's amount of dollars to nano-USD, rounded up. None: it is not plausible."""
+    if type(value) not in {int, float} or not isinstance(value, int | float) or not 0 <= value <= MAX_COST_USD:
+        return None
+    return int((Decimal(str(value)) * 10**9).to_integral_value(rounding=ROUND_CEILING))
+
+
+def find_tier(name: object) -> str:
+    """Return the name of a service tier for ``RareUnits``; empty for the usual one and for what is no name.
+
+    Vertex AI calls them ``ON_DEMAND_PRIORITY`` (``UsageMetadata.trafficType``), the others ``priority``.
+    """
+    tier = name.lower().removeprefix("on_demand").lstrip("_") if isinstance(name, str) else ""
+    return "" if tier in _USUAL_TIERS or len(tier) > MAX_TIER_CHARS else tier
+
+
+def attach_tier(usage: Usage, name: object) -> Usage:
+    """Return ``usage`` with the service tier that has served the request, as an answer names it."""
+    tier = find_tier(name)
+    return attach_rare(usage, {"tier": tier}) if tier else usage
+
+
+def attach_rare(usage: Usage, found: Mapping[str, Any]) -> Usage:
+    """Return ``usage`` with the rare units that were ``found``, as far as they are parts of its tokens."""
+    if not found:
+        return usage
+    parts = dict(found)
+    for most, name in _PARTS:
+        if name in parts:
+            parts[name] = min(parts[name], getattr(usage, most))
+    for cached, whole in _CACHED_PARTS:
+        if cached in parts:
+            parts[cached] = min(parts[cached], parts.get(whole, 0))
+    return attrs.evolve(usage, rare=attrs.evolve(usage.rare or NO_RARE, **parts))
 
 
 def _find_reasoning_beside(raw: Mapping[str, Any], counted: int) -> int:
@@ -140,6 +272,7 @@ def share_prompt(prompt: int, completion: int, *, cached: object, written: objec
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "images", "duration_ms", "written_tokens",
            "written_long_tokens", "characters", "reasoning_tokens")  # fmt: skip
+_RARE_COUNTS = tuple(field.name for field in attrs.fields(RareUnits) if field.type is int)
 _LEAST_CERTAIN: tuple[UsageSource, ...] = ("bound", "estimate", "upstream", "none")
 
 
@@ -147,7 +280,18 @@ def add_usages(usages: Sequence[Usage]) -> Usage:
     """Add the usages of several requests. The source is the least certain of theirs."""
     counts = {name: sum(getattr(usage, name) for usage in usages) for name in _COUNTS}
     sources = {usage.source for usage in usages}
-    return Usage(**counts, source=next((one for one in _LEAST_CERTAIN if one in sources), "none"))
+    rare = _add_rare([usage.rare or NO_RARE for usage in usages]) if any(usage.rare for usage in usages) else None
+    if rare is None and len(usages) > 1:
+        rare = RareUnits(calls=len(usages))
+    return Usage(**counts, source=next((one for one in _LEAST_CERTAIN if one in sources), "none"), rare=rare)
+
+
+def _add_rare(rares: Sequence[RareUnits]) -> RareUnits:
+    """Add rare units. A tier counts if all have it, a cost if all say one."""
+    counts = {name: sum(getattr(rare, name) for rare in rares) for name in _RARE_COUNTS}
+    tiers, costs = {rare.tier for rare in rares}, [rare.cost_nanos for rare in rares if rare.cost_nanos is not None]
+    cost = sum(costs) if len(costs) == len(rares) else None
+    return RareUnits(**counts, tier=rares[0].tier if len(tiers) == 1 else "", cost_nanos=cost)
 
 
 def estimate_tokens(chars: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.usage import MAX_TOKENS, Usage, parse_count
+from gateway.domain.usage import MAX_TOKENS, Usage, attach_rare, parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import Secrets
@@ -31,6 +31,12 @@ _COUNTS = (
     ("meta", "billed_units", "input_tokens"),
 )
 
+_SEARCHES = ("meta", "billed_units", "search_units")
+_DOCUMENTS_PER_SEARCH = 100
+_DOCUMENT_TOKENS = 500
+"""A search is a query with up to 100 documents, and a longer document counts once for every 500 tokens of it and the
+query (cohere.com/pricing, "Rerank")."""
+
 
 def parse_rerank_call(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
@@ -44,12 +50,15 @@ def parse_rerank_call(body: Body) -> InferenceRequest:
     counts = [_count_item(document, f"documents[{index}]") for index, document in enumerate(documents)]
     parse_integer(body, "top_n", 1, MAX_TOKENS)
     # The provider reads the query once per document.
+    pieces = sum(-(-max(query_bound + bound, 1) // _DOCUMENT_TOKENS) for _, bound in counts)
+    most = sum(MESSAGE_TOKENS + query_bound + bound for _, bound in counts)
     return InferenceRequest(
         operation="rerank",
         model=model,
         body=body,
         prompt_chars=sum(query_chars + chars for chars, _ in counts),
-        max_prompt_tokens=sum(MESSAGE_TOKENS + query_bound + bound for _, bound in counts),
+        max_prompt_tokens=most,
+        searches=-(-pieces // _DOCUMENTS_PER_SEARCH),
     )
 
 
@@ -109,11 +118,14 @@ def parse_data_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ())
 def _parse_usage(value: Body, call: InferenceRequest) -> Usage:
     if not isinstance(value.get("results"), list):
         raise ProviderBadResponse("The provider's answer has no results")
+    searches = parse_count(_find(value, _SEARCHES))
+    usage = Usage(estimate_prompt(call), source="upstream" if searches else "estimate")
     for path in _COUNTS:
         tokens = parse_count(_find(value, path))
         if tokens:  # a server that does not count reports 0
-            return Usage(tokens, source="upstream")
-    return Usage(estimate_prompt(call), source="estimate")
+            usage = Usage(tokens, source="upstream")
+            break
+    return attach_rare(usage, {"searches": searches}) if searches else usage
 
 
 def _find(value: Any, path: tuple[str, ...]) -> Any:

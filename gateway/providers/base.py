@@ -132,6 +132,7 @@ class Provider:
         priced_fields: request fields that change what is bought; see ``priced_fields.py``.
         priced_variant: a part of its model names with the same effect; None: there is none.
         substitutes: another model than the requested one may answer, and is billed.
+        reports_cost: its answers say what it charges (``usage.cost``).
     """
 
     slug: str
@@ -153,6 +154,7 @@ class Provider:
     priced_fields: frozenset[str] = EVERYWHERE
     priced_variant: re.Pattern[str] | None = None
     substitutes: bool = False
+    reports_cost: bool = False
 
     @property
     def signs_once(self) -> bool:

@@ -28,4 +28,5 @@ MODEL_GATEWAY = Provider(
         Endpoint("gemini_embeddings", f"{_GOOGLE}:batchEmbedContents", rooted=True),
     ),
     priced_fields=PRICED,
+    reports_cost=True,
 )

@@ -85,4 +85,5 @@ OPENROUTER = base.Provider(
     priced_fields=EVERYWHERE | ROUTING | {"speed"},
     priced_variant=re.compile(r":(?:online|nitro|floor|exacto)(?![^:@])|@preset(?=/)"),
     substitutes=True,
+    reports_cost=True,
 )

@@ -14,11 +14,12 @@ from gateway.errors import ModelNotPriced
 Unpriced = Literal["refuse_limited", "free", "refuse"]
 """What a model without a price is: refused to callers with a spending limit, free, or refused."""
 
-_TEXT: frozenset[Unit] = frozenset({"token", "image"})
-_IMAGE: frozenset[Unit] = frozenset({"image", "token"})
-_SOUND: frozenset[Unit] = frozenset({"second", "token"})
-_SPEECH: frozenset[Unit] = frozenset({"character", "token", "second"})
-_VIDEO: frozenset[Unit] = frozenset({"second"})
+_TEXT: frozenset[Unit] = frozenset({"token", "image", "call"})
+_IMAGE: frozenset[Unit] = frozenset({"image", "token", "call"})
+_SOUND: frozenset[Unit] = frozenset({"second", "token", "call"})
+_SPEECH: frozenset[Unit] = frozenset({"character", "token", "second", "call"})
+_VIDEO: frozenset[Unit] = frozenset({"second", "call"})
+_RERANK: frozenset[Unit] = frozenset({"token", "search", "call"})
 _BOUGHT: Mapping[Operation, frozenset[Unit]] = MappingProxyType(
     {
         "images": _IMAGE,
@@ -28,6 +29,7 @@ _BOUGHT: Mapping[Operation, frozenset[Unit]] = MappingProxyType(
         "speech": _SPEECH,
         "videos": _VIDEO,
         "video_remixes": _VIDEO,
+        "rerank": _RERANK,
     }
 )
 """The units that an operation is paid by; every other one by ``_TEXT``."""

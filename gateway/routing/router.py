@@ -153,7 +153,11 @@ class Router:
                 able = self._find_capability(model, theirs, provider) if operation in _DESCRIBED else UNKNOWN
                 other = partial(self.tariff.prices.find, provider=channel.provider) if provider.substitutes else None
                 unpriced = not pays_for(price, operation)
-                made = Target(lines[channel.name], endpoint, theirs, price, ppm, sure, able, unpriced, find_price=other)
+                made = Target(
+                    *(lines[channel.name], endpoint, theirs, price, ppm, sure, able, unpriced),
+                    find_price=other,
+                    reports_cost=provider.reports_cost,
+                )
                 options.append(made)
         return options
 

@@ -15,12 +15,13 @@ from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.circuits import Place
 from gateway.domain.http_request import HttpRequest, RequestTemplate
 from gateway.domain.inference_request import MAKES_MEDIA, InferenceRequest
-from gateway.domain.price import ONE_PPM, Price, cost_nanos
+from gateway.domain.price import ONE_PPM, Price, cost_nanos, multiply_ppm
 from gateway.domain.request_log import FailedAttempt
 from gateway.domain.upload import Content
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderError, ProviderTimeout, RequestCancelled, UnsupportedByProvider
 from gateway.formats.image_backend import ProviderCall
+from gateway.formats.rare_bounds import bound_rare
 from gateway.formats.request_body import JSON, Form, Payload, RawFile, build_payload
 from gateway.formats.translator import ResponseIdentity, Translator
 from gateway.large_work import work_aside
@@ -29,6 +30,7 @@ from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_state import ChannelState, Lease
 from gateway.upstream.interface import HttpResponse
 
+_MOST_TIMES = 4
 UNKNOWN_SECONDS = 10
 """Assumed length of a video if neither the request nor the configuration of the model names one."""
 Packed = tuple[bytes | Content, str]
@@ -51,6 +53,7 @@ class Target:
         unpriced: the model has no price, or none for what the request buys.
         named: prices of other models that the request allows, by the provider's names.
         find_price: finds the price of the model that the provider names in its answer; None if it is always ``model``.
+        reports_cost: what the provider says of the cost of an answer is charged; never if ``price`` is the operator's.
     """
 
     state: ChannelState
@@ -63,6 +66,7 @@ class Target:
     unpriced: bool = False
     named: Mapping[str, Price | None] = NONE_NAMED
     find_price: Callable[[str], Price | None] | None = None
+    reports_cost: bool = False
     place: Place = attrs.field(init=False, eq=False, repr=False)
     """The key of its circuit breakers."""
 
@@ -104,6 +108,22 @@ class Target:
     def cost(self, usage: Usage) -> int:
         """Return the cost of ``usage``, in nano-USD."""
         return cost_nanos(self.price, usage, self.multiplier_ppm)
+
+    def reserve(self, call: InferenceRequest) -> int:
+        """Return the highest cost of ``call`` on this channel, whatever its tokens are, in nano-USD."""
+        return self.find_most(bound_rare(self.bound(call), call, self.price))
+
+    def charge(self, answered: str, usage: Usage, call: InferenceRequest) -> int:
+        """Return what is charged for ``usage``, in nano-USD: as ``cost_of``, or what the provider says.
+
+        That is believed up to ``_MOST_TIMES`` what the request can cost at the listed price: other hosts of a model ask
+        for more than the cheapest, and a provider may add what it has read by itself.
+        """
+        reported = usage.rare.cost_nanos if usage.rare is not None and self.reports_cost else None
+        if reported is None or not (self.price is None or self.price.built_in):
+            return self.cost_of(answered, usage)
+        cost = multiply_ppm(reported, self.multiplier_ppm)
+        return cost if self.price is None else min(cost, _MOST_TIMES * self.reserve(call))
 
     def find_most(self, usage: Usage) -> int:
         """Return the highest cost of ``usage`` over the models that the request names, in nano-USD."""

@@ -18,7 +18,7 @@ from gateway.config.loader import ConfigError, find_data, read_config, read_pric
 from gateway.config.schema import Config
 from gateway.domain.capability import Capability, find_capability
 from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, nanos, usd
-from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, Usage
+from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, RareUnits, Usage
 from gateway.formats.gemini import videos as gemini_videos
 from gateway.formats.vendors import dashscope_videos, fal_videos, kling_videos, minimax_videos
 from gateway.parsing import ValidationErrors, parse_table
@@ -92,12 +92,14 @@ def test_a_tier_without_a_price_for_cached_tokens_takes_its_own_input_price() ->
 )
 def test_a_price_that_cannot_be_is_told_with_its_key(key: str, value: Any, where: str) -> None:
     with pytest.raises(ValidationErrors) as caught:
-        parse_table({"model": "m", key: value}, PriceSpec)
+        parse_table({"model": "m", "usd_per_call": 1, key: value}, PriceSpec)
     assert [problem[0] for problem in caught.value.problems] == [where]
 
 
 def test_a_model_may_have_a_price_of_its_own_at_each_provider(tmp_path: Path) -> None:
-    tables = '[[price]]\nmodel = "m"\n[[price]]\nmodel = "m"\nprovider = "a"\n[[price]]\nmodel = "m"\nprovider = "b"\n'
+    tables = "".join(
+        f'[[price]]\nmodel = "m"\nfree = true\n{where}' for where in ("", 'provider = "a"\n', 'provider = "b"\n')
+    )
     config = read(tmp_path / "gateway.toml", tables)
     assert [section.provider for section in config.price] == [None, "a", "b"]
 
@@ -105,7 +107,7 @@ def test_a_model_may_have_a_price_of_its_own_at_each_provider(tmp_path: Path) ->
 @pytest.mark.parametrize("provider", ["", 'provider = "a"\n'])
 def test_but_one_and_no_more(tmp_path: Path, provider: str) -> None:
     with pytest.raises(ConfigError, match=r"price\[1\]\.model: expected a model of its own; price\[0\] has it"):
-        read(tmp_path / "gateway.toml", f'[[price]]\nmodel = "m"\n{provider}' * 2)
+        read(tmp_path / "gateway.toml", f'[[price]]\nmodel = "m"\nfree = true\n{provider}' * 2)
 
 
 def test_a_price_without_a_model_is_told_once(tmp_path: Path) -> None:
@@ -171,8 +173,11 @@ def test_speech_is_sold_by_the_character(shipped: PriceList, model: str, dollars
     assert usd(cost_nanos(shipped.find(model, "openai"), Usage(5, 5, characters=1_000_000))) == dollars
 
 
+HEARD = RareUnits(audio_input=1_000_000)
+
+
 def test_who_transcribes_is_paid_for_sound(shipped: PriceList) -> None:
-    assert usd(cost_nanos(shipped.find("gpt-4o-transcribe", "openai"), Usage(1_000_000))) == "6"
+    assert usd(cost_nanos(shipped.find("gpt-4o-transcribe", "openai"), Usage(1_000_000, rare=HEARD))) == "6"
 
 
 @pytest.mark.parametrize(
@@ -508,8 +513,8 @@ def test_characters_and_sound_that_is_transcribed_become_a_price() -> None:
     spoken = update_prices.read_section("tts-1", types.ModelPrice(input_mchars=Decimal(15)))
     assert spoken.price() == Price("tts-1", character_nanos_per_million=nanos(Decimal(15)))
     heard = types.ModelPrice(input_mtok=Decimal("2.5"), input_audio_mtok=Decimal(6), output_mtok=Decimal(10))
-    for name, dollars in (("a-transcribe", "6"), ("a-chat", "2.5")):
-        assert update_prices.read_section(name, heard).input_usd_per_million == Decimal(dollars)
+    section = update_prices.read_section("a-transcribe", heard)
+    assert (section.input_usd_per_million, section.audio_input_usd_per_million) == (Decimal("2.5"), Decimal(6))
 
 
 def test_sound_has_its_own_price_where_its_tokens_are_reported() -> None:
@@ -520,8 +525,7 @@ def test_sound_has_its_own_price_where_its_tokens_are_reported() -> None:
         cache_audio_read_mtok=Decimal("0.4"),
         output_audio_mtok=Decimal(64),
     )
-    assert update_prices.read_section("m", prices).price() == Price("m", nanos(Decimal(4)), None, nanos(Decimal(64)))
-    assert update_prices.read_section("m", prices, sounds=True).price() == Price(
+    assert update_prices.read_section("m", prices).price() == Price(
         "m",
         nanos(Decimal(4)),
         None,
@@ -539,8 +543,8 @@ def test_tiers_hours_and_drawn_answers_become_a_price() -> None:
     prices = types.ModelPrice(
         input_mtok=tiered(1, 2),
         cache_read_mtok=Decimal("0.1"),
-        output_mtok=Decimal(5),
-        output_image_mtok=tiered(30, 60),
+        output_mtok=tiered(5, 6),
+        output_image_mtok=Decimal(30),
         audio_hours=Decimal(1),
         cache_write_mtok=tiered(4, 8),
         cache_write_1h_mtok=Decimal(9),
@@ -549,11 +553,12 @@ def test_tiers_hours_and_drawn_answers_become_a_price() -> None:
         "m",
         nanos(Decimal(1)),
         nanos(Decimal("0.1")),
-        nanos(Decimal(30)),
+        nanos(Decimal(5)),
         second_nanos=277_778,
         cache_write_nanos_per_million=nanos(Decimal(4)),
         cache_write_long_nanos_per_million=nanos(Decimal(9)),
-        tiers=(Tier(200_000, *(nanos(Decimal(rate)) for rate in ("2", "0.1", "60", "8", "9"))),),
+        tiers=(Tier(200_000, *(nanos(Decimal(rate)) for rate in ("2", "0.1", "6", "8", "9"))),),
+        image_output_nanos_per_million=nanos(Decimal(30)),
     )
 
 
@@ -585,3 +590,32 @@ def test_what_bedrock_asks_is_not_what_the_maker_asks(shipped: PriceList) -> Non
         price = shipped.find("claude-opus-5", provider)
         assert price is not None
         assert usd(cost_nanos(price, Usage(1_000_000))) == "5"
+
+
+def test_no_key_of_the_source_is_dropped() -> None:
+    """Every key of every entry is kept, or named with the reason why no request can be paid by it."""
+    read: dict[str, str] = {
+        **{key: ours for key, (ours, _, _) in update_prices.MODAL.items()},
+        **update_prices.BESIDE,
+        **update_prices.COUNTED,
+        "input_mtok": "input_usd_per_million",
+        "output_mtok": "output_usd_per_million",
+        "cache_read_mtok": "cached_input_usd_per_million",
+        "cache_write_mtok": "cache_write_usd_per_million",
+        "cache_write_1h_mtok": "cache_write_long_usd_per_million",
+        "input_mchars": "usd_per_million_characters",
+        **dict.fromkeys(update_prices.HOURS, "usd_per_second"),
+    }
+    entries = 0
+    for vendor in update_prices.providers:
+        for model in vendor.models:
+            prices = update_prices.find_prices(model, DAY)
+            told = {key: value for key, value in vars(prices).items() if value is not None}
+            assert told.keys() <= read.keys() | update_prices.NOT_SERVED.keys(), (vendor.id, model.id)
+            section = update_prices.read_section(model.id, prices)
+            for key in told.keys() & read.keys():
+                base = told[key].base if isinstance(told[key], types.TieredPrices) else told[key]
+                assert bool(getattr(section, read[key])) == bool(base), (vendor.id, model.id, key)
+            entries += 1
+    assert entries > 2_000
+    assert read.keys() == update_prices.KEPT

@@ -16,7 +16,7 @@ from gateway.domain.usage import (
     MAX_IMAGES,
     MAX_TOKENS,
     NO_USAGE,
-    AudioTokens,
+    RareUnits,
     Usage,
 )
 
@@ -36,6 +36,11 @@ PRICES = st.builds(
     audio_input_nanos_per_million=st.none() | RATES,
     cached_audio_input_nanos_per_million=st.none() | RATES,
     audio_output_nanos_per_million=st.none() | RATES,
+    image_input_nanos_per_million=st.none() | RATES,
+    cached_image_input_nanos_per_million=st.none() | RATES,
+    image_output_nanos_per_million=st.none() | RATES,
+    search_nanos=st.integers(0, 10**9),
+    call_nanos=st.integers(0, 10**9),
 )
 TIERS = st.lists(
     st.builds(Tier, TOKENS, RATES, st.none() | RATES, RATES, st.none() | RATES, st.none() | RATES), max_size=4
@@ -51,9 +56,21 @@ def draw_usage(draw: st.DrawFn) -> Usage:
     prompt, answer = fresh + cached + short + long, draw(TOKENS)
     characters = draw(st.integers(0, MAX_CHARACTERS))
     cached_audio = draw(st.integers(0, cached))
-    heard = AudioTokens(cached_audio + draw(st.integers(0, fresh)), cached_audio, draw(st.integers(0, answer)))
-    audio = draw(st.none() | st.just(heard))
-    return Usage(prompt, answer, cached, "upstream", images, duration_ms, short + long, long, characters, audio=audio)
+    heard, spoken = draw(st.integers(0, fresh)), draw(st.integers(0, answer))
+    cached_image, seen = draw(st.integers(0, cached - cached_audio)), draw(st.integers(0, fresh - heard))
+    drawn = draw(st.integers(0, answer - spoken))
+    units = RareUnits(
+        cached_audio + heard,
+        cached_audio,
+        spoken,
+        cached_image + seen,
+        cached_image,
+        drawn,
+        searches=draw(st.integers(0, 9)),
+        calls=draw(st.integers(1, 3)),
+    )
+    rare = draw(st.none() | st.just(units))
+    return Usage(prompt, answer, cached, "upstream", images, duration_ms, short + long, long, characters, rare=rare)
 
 
 USAGES = draw_usage()
@@ -73,22 +90,32 @@ def exact(price: Price, usage: Usage, multiplier_ppm: int) -> Fraction:
     cached_rate = rate if cached_rate is None else cached_rate
     write_rate = rate if write_rate is None else write_rate
     long_rate = write_rate if long_rate is None else long_rate
-    audio = usage.audio or AudioTokens()
-    fresh_audio, heard_rate = audio.prompt - audio.cached, price.audio_input_nanos_per_million
-    usual = cached_rate if heard_rate is None else heard_rate
-    kept_rate, spoken_rate = price.cached_audio_input_nanos_per_million, price.audio_output_nanos_per_million
-    tokens = (
-        (usage.prompt_tokens - usage.cached_tokens - usage.written_tokens - fresh_audio) * rate
-        + fresh_audio * (rate if heard_rate is None else heard_rate)
-        + (usage.cached_tokens - audio.cached) * cached_rate
-        + audio.cached * (usual if kept_rate is None else kept_rate)
+    rare = usage.rare or RareUnits()
+    parts = (
+        (rare.audio_input, rare.cached_audio, rare.audio_output, "audio"),
+        (rare.image_input, rare.cached_image, rare.image_output, "image"),
+    )
+    fresh = usage.prompt_tokens - usage.cached_tokens - usage.written_tokens
+    cached, made, tokens = usage.cached_tokens, usage.completion_tokens, 0
+    for prompt, kept, completion, name in parts:
+        new, own_rate = prompt - kept, getattr(price, f"{name}_input_nanos_per_million")
+        own_cached = getattr(price, f"cached_{name}_input_nanos_per_million")
+        own_made = getattr(price, f"{name}_output_nanos_per_million")
+        usual = cached_rate if own_rate is None else own_rate
+        tokens += new * (rate if own_rate is None else own_rate)
+        tokens += kept * (usual if own_cached is None else own_cached)
+        tokens += completion * (rates.output_nanos_per_million if own_made is None else own_made)
+        fresh, cached, made = fresh - new, cached - kept, made - completion
+    tokens += (
+        fresh * rate
+        + cached * cached_rate
         + (usage.written_tokens - usage.written_long_tokens) * write_rate
         + usage.written_long_tokens * long_rate
-        + (usage.completion_tokens - audio.completion) * rates.output_nanos_per_million
-        + audio.completion * (rates.output_nanos_per_million if spoken_rate is None else spoken_rate)
+        + made * rates.output_nanos_per_million
     )
     media = usage.images * price.image_nanos + Fraction(usage.duration_ms, 1000) * price.second_nanos
     media += Fraction(usage.characters * price.character_nanos_per_million, 10**6)
+    media += rare.searches * price.search_nanos + rare.calls * price.call_nanos * usage.used
     return (Fraction(tokens, 10**6) + media) * Fraction(multiplier_ppm, ONE_PPM)
 
 
@@ -153,8 +180,11 @@ def test_what_is_spoken_is_paid_by_the_character() -> None:
     assert cost_nanos(price, Usage(characters=1)) == 15_000
 
 
-def count_audio(usage: Usage) -> tuple[int, ...]:
-    return attrs.astuple(usage.audio or AudioTokens())
+def add_rare(usage: Usage, more: Usage) -> RareUnits:
+    counts = [
+        attrs.asdict(each.rare or RareUnits(), filter=lambda _, value: type(value) is int) for each in (usage, more)
+    ]
+    return RareUnits(**{name: counts[0][name] + counts[1][name] for name in counts[0]})
 
 
 @given(PRICES, USAGES, USAGES)
@@ -169,7 +199,7 @@ def test_more_of_anything_never_costs_less(price: Price, usage: Usage, more: Usa
         usage.written_tokens + more.written_tokens,
         usage.written_long_tokens + more.written_long_tokens,
         usage.characters + more.characters,
-        audio=AudioTokens(*map(sum, zip(*map(count_audio, (usage, more)), strict=True))),
+        rare=add_rare(usage, more),
     )
     whole, parts = cost_nanos(price, both), cost_nanos(price, usage) + cost_nanos(price, more)
     assert whole >= max(cost_nanos(price, usage), cost_nanos(price, more))
@@ -249,6 +279,7 @@ def test_every_token_of_a_prompt_is_paid_once_whatever_its_parts_add_up_to(
     price: Price, counts: tuple[int, int, int, int]
 ) -> None:
     prompt, cached, written, long = counts
+    price = attrs.evolve(price, call_nanos=0)
     cost = cost_nanos(price, Usage(prompt, 0, cached, written_tokens=written, written_long_tokens=long))
     rates = [
         price.input_nanos_per_million,

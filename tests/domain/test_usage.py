@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.usage import CHARS_PER_TOKEN, MAX_TOKENS, AudioTokens, Usage, estimate_tokens, parse_usage
+from gateway.domain.usage import CHARS_PER_TOKEN, MAX_TOKENS, RareUnits, Usage, estimate_tokens, parse_usage
 
 COUNTS = st.integers(0, MAX_TOKENS)
 BAD = [-1, -(2**63), MAX_TOKENS + 1, 2**70, 1.0, 1.5, float("nan"), float("inf"), "5", "", True, False, [], {}, [5]]
@@ -162,7 +162,7 @@ def test_audio_tokens_are_a_part_of_both_sides() -> None:
         "prompt_tokens_details": {"audio_tokens": 12, "cached_tokens": 4},
         "completion_tokens_details": {"audio_tokens": 7, "reasoning_tokens": 0},
     }
-    assert parse_usage(raw) == Usage(20, 9, 4, "upstream", audio=AudioTokens(12, 0, 7))
+    assert parse_usage(raw) == Usage(20, 9, 4, "upstream", rare=RareUnits(12, 0, 7))
 
 
 @pytest.mark.parametrize("bad", [99, -1, 1.5, "7", True])
@@ -170,4 +170,4 @@ def test_more_audio_than_tokens_counts_as_far_as_it_is_plausible(bad: object) ->
     raw = {"prompt_tokens": 5, "completion_tokens": 5, "prompt_tokens_details": {"audio_tokens": bad}}
     usage = parse_usage(raw)
     assert usage is not None
-    assert usage.audio == (AudioTokens(5, 0, 0) if bad == 99 else None)
+    assert usage.rare == (RareUnits(5) if bad == 99 else None)

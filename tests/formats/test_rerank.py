@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.usage import MAX_TOKENS, Usage
+from gateway.domain.usage import MAX_TOKENS, RareUnits, Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS
 from gateway.formats.prompt_tokens import estimate_prompt
@@ -114,7 +114,7 @@ def test_the_body_for_the_provider_is_the_callers_under_another_name_of_the_mode
         {"meta": {"tokens": {"input_tokens": 8, "output_tokens": 0}}},
         {"tokens": {"input_tokens": 8}},
         {"meta": {"billed_units": {"total_tokens": 8}}},
-        {"meta": {"billed_units": {"input_tokens": 8, "search_units": 1}}, "usage": None},
+        {"meta": {"billed_units": {"input_tokens": 8}}, "usage": None},
     ],
 )
 def test_tokens_are_read_wherever_a_provider_says_them(said: dict[str, Any]) -> None:
@@ -129,7 +129,7 @@ def test_tokens_are_read_wherever_a_provider_says_them(said: dict[str, Any]) -> 
         {"usage": {"total_tokens": MAX_TOKENS + 1}},
         {"usage": {"total_tokens": 8.0}},
         {"usage": [8]},
-        {"meta": {"billed_units": {"search_units": 1}}},
+        {"meta": {"billed_units": {"search_units": 0}}},
         {"meta": {"tokens": 8}},
     ],
 )
@@ -138,6 +138,25 @@ def test_usage_is_estimated_where_none_can_be_believed(said: dict[str, Any]) -> 
         estimate_prompt(CALL), source="estimate"
     )
     assert 5 <= estimate_prompt(CALL) <= 12
+
+
+@pytest.mark.parametrize(
+    ("units", "usage"),
+    [
+        ({"search_units": 3}, Usage(estimate_prompt(CALL), source="upstream", rare=RareUnits(searches=3))),
+        ({"search_units": 1, "input_tokens": 8}, Usage(8, source="upstream", rare=RareUnits(searches=1))),
+        ({"search_units": -1}, Usage(estimate_prompt(CALL), source="estimate")),
+    ],
+)
+def test_searches_are_read_where_a_rerank_is_sold_by_them(units: dict[str, Any], usage: Usage) -> None:
+    assert parse_rerank_answer(orjson.dumps({"results": RESULTS, "meta": {"billed_units": units}}), CALL) == usage
+
+
+@pytest.mark.parametrize(
+    ("documents", "searches"), [(["a"], 1), (["a"] * 100, 1), (["a"] * 101, 2), (["a" * 60_000], 2)]
+)
+def test_a_long_document_is_more_than_one_of_the_hundred_of_a_search(documents: list[str], searches: int) -> None:
+    assert parse_rerank_call({"model": "m", "query": "q", "documents": documents}).searches == searches
 
 
 @pytest.mark.parametrize(

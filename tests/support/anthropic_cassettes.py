@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.usage import Usage
+from gateway.domain.usage import RareUnits, Usage
 from gateway.formats.chat import (
     ENDED,
     ChoiceFinished,
@@ -302,7 +302,7 @@ ANSWERED: dict[str, tuple[bytes, list[Event]]] = {
             TextDelta("I'll check"),
             TextDelta("Sunny, 20 °C"),
             ChoiceFinished("stop"),
-            used(10682, 510),
+            UsageReport(Usage(10682, 510, 0, "upstream", rare=RareUnits(searches=1))),
             ENDED,
         ],
     ),

@@ -44,7 +44,7 @@ def answering(raw: bytes) -> Iterator[openai.OpenAI]:
 def _used() -> st.SearchStrategy[UsageReport]:
     return st.builds(
         lambda prompt, completion, cached, thought: UsageReport(
-            Usage(prompt, completion, min(cached, prompt), "upstream"), min(thought, completion)
+            Usage(prompt + 1, completion, min(cached, prompt), "upstream"), min(thought, completion)
         ),
         *[COUNTS] * 4,
     )

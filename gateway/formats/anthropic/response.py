@@ -13,7 +13,7 @@ import orjson
 from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_text
-from gateway.domain.usage import Usage, parse_count
+from gateway.domain.usage import Usage, attach_rare, find_cost, find_tier, parse_count
 from gateway.errors import ProviderBadResponse
 from gateway.formats.anthropic.content_blocks import ID_PREFIX, Block, ContentBlockBuilder
 from gateway.formats.chat import (
@@ -70,9 +70,27 @@ def parse_usage(raw: object) -> Usage | None:
         return None
     lasting = raw.get("cache_creation")
     long = parse_count(lasting.get("ephemeral_1h_input_tokens")) if isinstance(lasting, Mapping) else None
-    return Usage(
+    usage = Usage(
         prompt, completion, cached, "upstream", written_tokens=written, written_long_tokens=min(long or 0, written)
     )
+    return attach_rare(usage, _find_rare(raw))
+
+
+def _find_rare(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the searches, and what has served the request, by fields of ``RareUnits``.
+
+    Sources: docs.claude.com, "Web search tool" (``server_tool_use``), "Service tiers" and "Fast mode" (``speed``).
+    """
+    found: dict[str, Any] = {}
+    used = raw.get("server_tool_use")
+    if isinstance(used, Mapping) and (count := parse_count(used.get("web_search_requests"))):
+        found["searches"] = count
+    speed, tier = raw.get("speed"), raw.get("service_tier")
+    if (speed or (tier and tier != "standard")) and (served := find_tier(speed) or find_tier(tier)):
+        found["tier"] = served
+    if raw.get("cost") is not None and (cost := find_cost(raw)) is not None:
+        found["cost_nanos"] = cost
+    return found
 
 
 def parse_start_usage(raw: object) -> Usage | None:

@@ -15,7 +15,7 @@ from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats import sse
-from gateway.formats.gemini.usage_metadata import parse_usage_metadata
+from gateway.formats.gemini.usage_metadata import attach_searches, parse_usage_metadata
 from gateway.formats.head_tail_buffer import HeadTailBuffer
 from gateway.formats.json_values import as_object, as_text, list_objects, loads_or_none
 from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value
@@ -35,7 +35,7 @@ class GenerateContentPassthrough(PassthroughStream):
     So the request is settled before the client has the whole answer. Forwarded events are byte for byte the provider's.
     """
 
-    __slots__ = ("_buffer", "_call", "_finished", "_last", "_several", "_usage")
+    __slots__ = ("_buffer", "_call", "_finished", "_last", "_searched", "_several", "_usage")
 
     def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
@@ -45,6 +45,7 @@ class GenerateContentPassthrough(PassthroughStream):
         self._finished: dict[int, bool] = {}
         self._last = b""
         self._usage: Usage | None = None
+        self._searched: Mapping[str, Any] = {}
 
     def feed(self, data: bytes) -> bytes:
         # The usual piece consists of whole events in the middle of an answer: a few checks, and it is forwarded.
@@ -83,6 +84,8 @@ class GenerateContentPassthrough(PassthroughStream):
         self._buffer.feed(event)
         blocked = is_blocked(chunk)
         for candidate in list_objects(chunk.get("candidates")):
+            if "groundingMetadata" in candidate:
+                self._searched = chunk
             index = candidate.get("index")
             number = index if type(index) is int else 0
             reason = as_text(candidate.get("finishReason"))
@@ -128,6 +131,9 @@ class GenerateContentPassthrough(PassthroughStream):
 
         Each event counts all tokens so far, but the count of an answer that was cut may lag behind its text.
         """
+        return attach_searches(self._count(), self._searched) if self._searched else self._count()
+
+    def _count(self) -> Usage:
         if self._usage is not None:
             return self._usage
         if not self.events:
@@ -216,6 +222,6 @@ def _check_answer(value: object, secrets: Secrets) -> dict[str, Any]:
 
 def _parse_answer_usage(answer: Mapping[str, Any], call: InferenceRequest) -> Usage:
     usage = _parse_usage(answer)
-    if usage is not None:
-        return usage
-    return Usage(estimate_prompt(call), estimate_text("".join(_list_texts(answer))), source="estimate")
+    if usage is None:
+        usage = Usage(estimate_prompt(call), estimate_text("".join(_list_texts(answer))), source="estimate")
+    return attach_searches(usage, answer)

@@ -35,7 +35,7 @@ from gateway.formats.chat import (
     UsageReport,
 )
 from gateway.formats.gemini.logprobs import parse_logprobs
-from gateway.formats.gemini.usage_metadata import has_completion, parse_usage_metadata
+from gateway.formats.gemini.usage_metadata import attach_searches, has_completion, parse_usage_metadata
 from gateway.formats.openai.chunk_reader import MAX_CALLS
 from gateway.formats.openai.errors import Secrets, build_reported, mask, parse_error_value
 from gateway.formats.openai.fields import MAX_CHOICES
@@ -185,7 +185,7 @@ class _Candidate:
 class _Answer:
     """Converts chunks of one answer into events; ``phase`` is for the errors. Both methods raise ``ProviderError``."""
 
-    __slots__ = ("_begun", "_candidates", "_counted", "_id", "_model", "_phase", "_secrets", "_silent")
+    __slots__ = ("_begun", "_candidates", "_counted", "_id", "_model", "_phase", "_searched", "_secrets", "_silent")
 
     def __init__(self, answer_id: str, model: str, secrets: Secrets, phase: str) -> None:
         self._id = answer_id
@@ -195,6 +195,7 @@ class _Answer:
         self._candidates: dict[int, _Candidate] = {}
         self._begun = False
         self._silent = True  # no content so far, not even reasoning
+        self._searched: dict[str, Any] = {}  # the last chunk that names searches
         self._counted: object = None  # the usage metadata of the last chunk that has counted something, not parsed yet
 
     def read(self, value: object) -> Iterator[Event]:
@@ -215,7 +216,10 @@ class _Answer:
                 usage=used.usage if used else None,
             )
         for candidate in self._list(value.get("candidates")):
-            yield from self._parse_candidate(self._object(candidate))
+            found = self._object(candidate)
+            if "groundingMetadata" in found:
+                self._searched = value
+            yield from self._parse_candidate(found)
         if has_completion(metadata) or (metadata is not None and self._silent and self._stopped):
             self._counted = metadata
         if self._stopped and (report := self.take_usage()) is not None:
@@ -243,7 +247,10 @@ class _Answer:
     def take_usage(self) -> UsageReport | None:
         """Return the totals that no event has reported yet; None if there are none, or none that are believable."""
         counted, self._counted = self._counted, None
-        return parse_usage_metadata(counted)
+        report = parse_usage_metadata(counted)
+        if report is None or not self._searched:
+            return report
+        return attrs.evolve(report, usage=attach_searches(report.usage, self._searched))
 
     def finish(self) -> list[Event]:
         """Return the last events."""

@@ -1,12 +1,29 @@
 """The usage of Gemini's answers (ai.google.dev/api/generate-content, ``UsageMetadata``)."""
 
-from gateway.domain.usage import Usage, parse_count
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from gateway.domain.usage import Usage, attach_rare, find_tier, parse_count
 from gateway.formats.chat import UsageReport
+from gateway.formats.json_values import as_object, list_objects
+
+_MODALITIES: Mapping[str, str] = MappingProxyType(
+    {"AUDIO": "audio", "IMAGE": "image", "DOCUMENT": "image", "VIDEO": "video"}
+)
+_DETAILS = (
+    ("promptTokensDetails", "{}_input"),
+    ("toolUsePromptTokensDetails", "{}_input"),
+    ("cacheTokensDetails", "cached_{}"),
+    ("candidatesTokensDetails", "{}_output"),
+)
+_PAID_BY_THE_PROMPT = "gemini-2"
+"""Before Gemini 3 a prompt with searches is one search, and later each of its queries is one ("Gemini API pricing")."""
 
 
 def parse_usage_metadata(raw: object) -> UsageReport | None:
     """Return the totals so far; None if they are not believable. Gemini leaves a count of zero out of the JSON."""
-    if not isinstance(raw, dict) or raw.get("promptTokenCount") is None:
+    if not isinstance(raw, dict) or not raw.get("promptTokenCount"):
         return None
     names = ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
     counts = [parse_count(0 if raw.get(name) is None else raw[name]) for name in names]
@@ -16,7 +33,34 @@ def parse_usage_metadata(raw: object) -> UsageReport | None:
     cached = parse_count(raw.get("cachedContentTokenCount")) or 0
     prompt = asked + found
     usage = Usage(prompt, answered + thought, min(cached, prompt), "upstream", reasoning_tokens=thought)
-    return UsageReport(usage, thought)
+    return UsageReport(attach_rare(usage, _find_rare(raw)), thought)
+
+
+def _find_rare(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tokens that are no text, and the service tier, by fields of ``RareUnits``."""
+    rare: dict[str, Any] = {}
+    for name, field in _DETAILS:
+        for part in list_objects(raw.get(name)):
+            modality = _MODALITIES.get(str(part.get("modality")))
+            count = parse_count(part.get("tokenCount"))
+            if modality and count and (modality != "video" or name != "cacheTokensDetails"):
+                key = field.format(modality)
+                rare[key] = rare.get(key, 0) + count
+    if tier := find_tier(raw.get("serviceTier")) or find_tier(raw.get("trafficType")):
+        rare["tier"] = tier
+    return rare
+
+
+def attach_searches(usage: Usage, answer: Mapping[str, Any]) -> Usage:
+    """Return ``usage`` with the searches that an answer or the last chunk of one names."""
+    queries = 0
+    for candidate in list_objects(answer.get("candidates")):
+        asked = as_object(candidate.get("groundingMetadata")).get("webSearchQueries")
+        queries += len(asked) if isinstance(asked, list) else 0
+    if not queries:
+        return usage
+    by_prompt = str(answer.get("modelVersion")).startswith(_PAID_BY_THE_PROMPT)
+    return attach_rare(usage, {"searches": 1 if by_prompt else queries})
 
 
 def has_completion(raw: object) -> bool:

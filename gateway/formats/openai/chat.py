@@ -14,7 +14,7 @@ import orjson
 from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_sample, estimate_text
-from gateway.domain.usage import MAX_TOKENS, Usage, parse_usage
+from gateway.domain.usage import MAX_TOKENS, Usage, attach_tier, parse_usage
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats import sse
 from gateway.formats.head_tail_buffer import HeadTailBuffer
@@ -291,11 +291,13 @@ class ChatPassthrough(PassthroughStream):
             self._call.made[:] = [one.decode("utf-8", "replace") for one in dict.fromkeys(named)]
         # Providers report usage near the end: only events that mention it are parsed.
         reported = find_last_usage(buffer.tail)
-        if reported is not None:
+        if reported is not None and reported.completion_tokens:
             return reported
         if not self.events:
-            return Usage(source="estimate") if buffer.size else Usage()
+            return reported or (Usage(source="estimate") if buffer.size else Usage())
         tail = parse_tail(buffer.tail)
+        if reported is not None and not tail.sample:
+            return reported
         # An unfinished event may fill the tail, which then is a poor sample: the head is used too.
         head = parse_tail(buffer.head) if tail.sample_events < self.events and not buffer.whole else NOTHING
         sampled = tail.sample_events + head.sample_events
@@ -329,9 +331,12 @@ def parse_chat_answer(value: Mapping[str, Any], call: InferenceRequest) -> Usage
         spoken = [as_object(as_object(one.get("message")).get("audio")) for one in list_objects(listed)]
         call.made[:] = [one["id"] for one in spoken if isinstance(one.get("id"), str)]
     usage = parse_usage(value.get("usage"), completes=True)
-    if usage is not None:
-        return usage
+    if usage is not None and usage.completion_tokens:
+        tier = value.get("service_tier")
+        return attach_tier(usage, tier) if tier and tier != "default" else usage
     text = "".join(parse_choice(choice, "message") for choice in list_objects(value.get("choices")))
+    if usage is not None and not text:
+        return usage
     return Usage(estimate_prompt(call), estimate_text(text), 0, "estimate")
 
 

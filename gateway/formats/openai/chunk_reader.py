@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from gateway.domain import exact_json
-from gateway.domain.usage import parse_count, parse_usage
+from gateway.domain.usage import attach_tier, parse_count, parse_usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats.chat import (
     ENDED,
@@ -167,7 +167,7 @@ class ChunkParser:
             yield from self._parse_choice(choice)
         for usage in (value.get("usage"), *[choice.get("usage") for choice in choices]):
             if usage is not None:
-                yield from self._use(usage)
+                yield from self._use(usage, value.get("service_tier"))
 
     def read_usual(self, value: object) -> Event | None:
         """Return the event of a chunk that continues one text and has nothing else; None for every other chunk."""
@@ -257,10 +257,11 @@ class ChunkParser:
         called = any(call.started for call in choice.calls)
         return ChoiceFinished("tool_calls" if reason == "stop" and called else reason, index)
 
-    def _use(self, value: object) -> Iterator[UsageReport]:
+    def _use(self, value: object, tier: object) -> Iterator[UsageReport]:
         usage = parse_usage(value, completes=True)
         if usage is None:
             return
+        usage = attach_tier(usage, tier)
         reasoning = parse_count(as_object(as_object(value).get("completion_tokens_details")).get("reasoning_tokens"))
         used = UsageReport(usage, min(reasoning or 0, usage.completion_tokens))
         if used != self._used or self._late:

@@ -10,7 +10,7 @@ import attrs
 
 from gateway.domain.image import MAX_IMAGE_BYTES
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.usage import NO_USAGE, Usage
+from gateway.domain.usage import NO_USAGE, Usage, add_usages
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats import sse
 from gateway.formats.content_filter import find_block
@@ -93,7 +93,7 @@ class ImagesPassthrough(PassthroughStream):
         self._in_progress = [max(seen - 1, 0) for seen in self._in_progress]
         used = parse_images_usage(value.get("usage")) if isinstance(value, dict) else None
         if used is not None:
-            self._usage = _add(self._usage or Usage(source="upstream"), used)
+            self._usage = used if self._usage is None else _add(self._usage, used)
         return self._end(event) if self._completed >= self._call.choices else event
 
     def _end(self, event: bytes) -> bytes:
@@ -168,11 +168,9 @@ def _parse_failure(value: object, secrets: Secrets) -> ProviderError:
 
 
 def _add(one: Usage, other: Usage) -> Usage:
-    return attrs.evolve(
-        one,
-        prompt_tokens=one.prompt_tokens + other.prompt_tokens,
-        completion_tokens=one.completion_tokens + other.completion_tokens,
-    )
+    """Add the usage of another image of the same request."""
+    both = add_usages([one, other])
+    return attrs.evolve(both, rare=attrs.evolve(both.rare, calls=1) if both.rare and (one.rare or other.rare) else None)
 
 
 def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:

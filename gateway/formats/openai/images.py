@@ -12,7 +12,7 @@ from gateway.domain.image import AUTO, MAX_IMAGES, MAX_INPUT_IMAGES, Image, Imag
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.media import sniff_image
 from gateway.domain.upload import Upload
-from gateway.domain.usage import Usage, parse_count, parse_usage
+from gateway.domain.usage import Usage, attach_rare, find_modalities, parse_count, parse_usage, share_prompt
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.content_filter import find_block
 from gateway.formats.form import Kinds, ReceivedForm, check_files, parse_fields, parse_files
@@ -267,7 +267,12 @@ def parse_images_usage(raw: object) -> Usage | None:
     prompt, completion = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
     if prompt is None or completion is None:
         return parse_usage(raw, completes=True)
-    return Usage(prompt, completion, 0, "upstream")
+    if not prompt and not completion:
+        return None
+    details = raw.get("input_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    usage = share_prompt(prompt, completion, cached=cached, written=None)
+    return attach_rare(usage, find_modalities(details, raw.get("output_tokens_details")))
 
 
 def _parse_reported(value: Body) -> Body:

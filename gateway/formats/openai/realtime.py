@@ -12,7 +12,15 @@ import attrs
 import orjson
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.usage import Usage, estimate_tokens, find_audio, parse_count, share_prompt
+from gateway.domain.usage import (
+    RareUnits,
+    Usage,
+    attach_rare,
+    estimate_tokens,
+    find_modalities,
+    parse_count,
+    share_prompt,
+)
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.formats.json_values import as_object, loads_or_none
 
@@ -93,7 +101,7 @@ def parse_realtime_usage(raw: object) -> Usage | None:
     read, made = raw.get("input_token_details"), raw.get("output_token_details")
     cached = read.get("cached_tokens") if isinstance(read, dict) else None
     usage = share_prompt(prompt, completion, cached=cached, written=None)
-    return attrs.evolve(usage, audio=find_audio(read, made, prompt, completion))
+    return attach_rare(usage, find_modalities(read, made))
 
 
 @attrs.frozen
@@ -255,8 +263,8 @@ class Conversation:
 def estimate_output(meter: OutputMeter, prompt_tokens: int) -> Usage:
     """Return the usage of a response that was cut off: its estimated prompt, and the pieces that have come."""
     made = estimate_tokens(meter.chars) + meter.audio_tokens
-    audio = {"audio_tokens": meter.audio_tokens}
-    return Usage(prompt_tokens, made, 0, "estimate", audio=find_audio(None, audio, prompt_tokens, made))
+    rare = RareUnits(audio_output=meter.audio_tokens) if meter.audio_tokens else None
+    return Usage(prompt_tokens, made, 0, "estimate", rare=rare)
 
 
 def _find_limit(settings: Event) -> int | None:

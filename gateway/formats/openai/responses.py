@@ -15,11 +15,21 @@ import orjson
 from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_sample, estimate_text
-from gateway.domain.usage import MAX_TOKENS, Usage, estimate_tokens, parse_count, share_prompt
+from gateway.domain.usage import (
+    MAX_TOKENS,
+    Usage,
+    attach_rare,
+    estimate_tokens,
+    find_cost,
+    find_modalities,
+    find_tier,
+    parse_count,
+    share_prompt,
+)
 from gateway.errors import GatewayError, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats import sse
 from gateway.formats.head_tail_buffer import HeadTailBuffer
-from gateway.formats.json_values import as_object, loads_or_none
+from gateway.formats.json_values import as_object, list_objects, loads_or_none
 from gateway.formats.kept_names import list_made
 from gateway.formats.openai.chat import (
     check_sampling,
@@ -209,8 +219,8 @@ def parse_response_usage(answer: Mapping[str, Any], call: InferenceRequest) -> U
     A response that continues in the background counts with its reserved output: the gateway never sees its end.
     """
     usage = parse_usage_object(answer.get("usage"))
-    if usage is not None:
-        return usage
+    if usage is not None and (usage.prompt_tokens or not answer.get("output")):
+        return attach_rare(usage, _find_rare(answer))
     status = answer.get("status")
     running = isinstance(status, str) and status in UNFINISHED
     completion = call.max_output_tokens if running else estimate_text("\n".join(_list_texts(answer.get("output"))))
@@ -227,7 +237,29 @@ def parse_usage_object(raw: object) -> Usage | None:
     details = as_object(raw.get("input_tokens_details"))
     cached, written = details.get("cached_tokens"), details.get("cache_write_tokens")
     thought = as_object(raw.get("output_tokens_details")).get("reasoning_tokens")
-    return share_prompt(prompt, completion, cached=cached, written=written, thought=thought)
+    usage = share_prompt(prompt, completion, cached=cached, written=written, thought=thought)
+    return attach_rare(usage, find_modalities(raw.get("input_tokens_details"), raw.get("output_tokens_details")))
+
+
+def _find_rare(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the searches in a response, and the service tier that served it, by fields of ``RareUnits``.
+
+    A search is paid, and no page that is opened or searched (platform.openai.com/docs/pricing, "Built-in tools"). The
+    cost is OpenRouter's.
+    """
+    found: dict[str, Any] = {}
+    if tier := find_tier(answer.get("service_tier")):
+        found["tier"] = tier
+    if (cost := find_cost(as_object(answer.get("usage")))) is not None:
+        found["cost_nanos"] = cost
+    for item in list_objects(answer.get("output")):
+        field = _SEARCHES.get(str(item.get("type")))
+        if field and as_object(item.get("action")).get("type") in (None, "search"):
+            found[field] = found.get(field, 0) + 1
+    return found
+
+
+_SEARCHES = {"web_search_call": "searches", "file_search_call": "file_searches"}
 
 
 def _parse_failure(error: object, secrets: Secrets, *, phase: str = "stream") -> ProviderError:

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.usage import Usage, parse_usage
+from gateway.domain.usage import Usage, attach_tier, parse_usage
 from gateway.formats import sse
 from gateway.formats.json_values import list_objects, loads_or_none
 
@@ -44,7 +44,8 @@ def find_last_usage(raw: bytes) -> Usage | None:
         for value in reversed(list(_parse_chunks(raw[start : end + _LONGEST_EVENT_END]))):
             usage = parse_usage(value.get("usage"), completes=True)
             if usage is not None:
-                return usage
+                tier = value.get("service_tier")
+                return attach_tier(usage, tier) if tier and tier != "default" else usage
         end = start  # "usage": null, or an event that reports an error: the report is further back
     return None
 

@@ -384,10 +384,16 @@ def test_what_was_read_is_written_as_the_client_knows_it(name: str) -> None:
         assert getattr(ours.usage, count) == (getattr(theirs.usage, count) or 0)
 
 
+def _drop_searches(event: Any) -> Any:
+    """The usage that is written for a client has no searches."""
+    return attrs.evolve(event, usage=attrs.evolve(event.usage, rare=None)) if isinstance(event, UsageReport) else event
+
+
 @pytest.mark.parametrize("name", tape.ANSWERED)
 def test_what_was_written_is_read_again(name: str) -> None:
     begun, *rest = tape.ANSWERED[name][1]
     assert isinstance(begun, MessageStart)
+    rest = [_drop_searches(event) for event in rest]
     assert read(write([begun, *rest])) == [attrs.evolve(begun, model="m"), *rest]
 
 

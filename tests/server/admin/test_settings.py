@@ -36,8 +36,12 @@ FILE = {
     "channel": [channel(NOWHERE, models=["m", "n", "gpt-5"], groups=["vip", "lab"], price_multiplier=2)],
     "media": {"link_hours": 12},
     "group": [{"name": "vip", "price_multiplier": 0.5}],
-    "price": [{"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 2}, {"model": "filed-*"}],
+    "price": [
+        {"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 2},
+        {"model": "filed-*", "free": True},
+    ],
 }
+FREE = {"free": True}
 TELLING = "/settings/routing/max_attempts"
 
 
@@ -217,7 +221,7 @@ STORED = {
     "group/lab": {"price_multiplier": 3},
     "price/n": {"model": "n", "input_usd_per_million": 7},
 }
-HIDDEN = {"media.link_hours": 3, "group/vip": {"price_multiplier": 9}, "price/m": {"model": "m"}}
+HIDDEN = {"media.link_hours": 3, "group/vip": {"price_multiplier": 9}, "price/m": {"model": "m", "free": True}}
 UNKNOWN = {"media.keep_hours": 1, "routing.colour": "blue", "routing.retry_ratio": 7, "group/odd": 5, "group/x": None}
 
 
@@ -276,7 +280,7 @@ async def test_a_store_that_refuses_leaves_everything_as_it_was(desk: Desk) -> N
     for change in (
         full.put_setting("routing", "max_attempts", 5, OPERATOR),
         full.put_group("other", {}, OPERATOR),
-        full.put_price("other", {}, OPERATOR),
+        full.put_price("other", FREE, OPERATOR),
         full.delete_group("lab", OPERATOR),
     ):
         with pytest.raises(StoreUnavailable):
@@ -347,25 +351,43 @@ async def test_a_price_of_the_console_goes_before_those_that_ship_and_after_the_
         ("price.removed", "gpt-4o-mini at openai"),
         ("price.removed", "gpt-4o-mini"),
     ]
-    assert (await desk.list_trail("price"))[0][2]["input_usd_per_million"] == [0, 7]
+    trail = await desk.list_trail("price")
+    assert trail[0][2]["input_usd_per_million"] == [0.15, 7]
+    assert trail[0][2]["output_usd_per_million"] == [0.6, 0]
+    assert trail[-1][2]["output_usd_per_million"] == [0, 0.6]
+
+
+async def test_the_audit_log_says_that_a_price_was_made_free_and_what_it_was(desk: Desk) -> None:
+    answer = await desk("PUT", "/prices/gpt-5-mini", FREE)
+    assert answer["free"] is True
+    await desk("DELETE", "/prices/gpt-5-mini")
+    await desk("PUT", "/prices/a-model-of-ours", {"usd_per_call": 0.25})
+    made, reset, new = [row[2] for row in await desk.list_trail("price")]
+    assert (made["input_usd_per_million"], made["output_usd_per_million"]) == ([0.25, 0], [2, 0])
+    assert (made["free"], reset["free"], reset["output_usd_per_million"]) == ([False, True], [True, False], [0, 2])
+    assert new["usd_per_call"] == [None, 0.25]
 
 
 async def test_a_price_that_would_not_be_asked_for_or_that_is_none_is_refused(desk: Desk) -> None:
     for model, body, status in [
-        ("m", {}, 409),
-        ("m", {"provider": "openai"}, 409),
-        ("filed-one", {}, 409),
-        ("filed-*", {}, 409),
-        ("filed-o*", {}, 409),
-        ("x", {"model": "y"}, 400),
-        ("x", {"model": None}, 400),
-        ("x", {"provider": "nobody"}, 400),
+        ("m", FREE, 409),
+        ("m", {"provider": "openai", **FREE}, 409),
+        ("filed-one", FREE, 409),
+        ("filed-*", FREE, 409),
+        ("filed-o*", FREE, 409),
+        ("x", {"model": "y", **FREE}, 400),
+        ("x", {"model": None, **FREE}, 400),
+        ("x", {"provider": "nobody", **FREE}, 400),
         ("x", {"input_usd_per_million": -1}, 400),
         ("x", {"input_usd_per_million": "1"}, 400),
         ("x", {"tiers": [{"above_tokens": 0}]}, 400),
         ("x", {"colour": "blue"}, 400),
-        ("x" * 200, {}, 400),
-        (quote("a\x00b"), {}, 400),
+        ("gpt-5-mini", {}, 400),
+        ("gpt-5-mini", {"provider": "openai"}, 400),
+        ("gpt-5-mini", {"input_usd_per_million": None, "free": False}, 400),
+        ("gpt-5-mini", {"input_usd_per_million": 1, **FREE}, 400),
+        ("x" * 200, FREE, 400),
+        (quote("a\x00b"), FREE, 400),
     ]:
         await desk("PUT", f"/prices/{model}", body, status)
     assert await desk.list_stored() == {}

@@ -1,0 +1,92 @@
+"""Upper bounds of what a request may cost besides tokens of text: its media, its searches, its service tier."""
+
+from typing import Any
+
+import attrs
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.price import ONE_PPM, Price
+from gateway.domain.usage import NO_RARE, RareUnits, Usage, attach_rare, find_tier, parse_count
+from gateway.formats.json_values import list_objects
+
+ASKED_FOR = frozenset({"tools", "service_tier", "speed", "web_search_options", "plugins", "search_parameters"})
+"""Fields that may buy more than tokens."""
+_HEARD = frozenset({"transcriptions", "translations"})
+_DRAWN = frozenset({"images", "image_edits"})
+OF_KNOWN_UNITS = _HEARD | _DRAWN | {"rerank"}
+"""Operations whose tokens are of a known kind, or that are paid by something else."""
+_TEXT = frozenset({"text", "input_text", "output_text", "refusal", "message"})
+_GEMINI_MEDIA = frozenset({"inlineData", "fileData", "inline_data", "file_data"})
+_SEARCH_TOOLS = ("web_search", "google_search", "googleSearch", "file_search", "enterpriseWebSearch")
+USUAL_SEARCHES = 10
+"""Searches that are reserved for a request that may search and names no limit; more are charged nevertheless."""
+
+
+def fill_rare(usage: Usage, call: InferenceRequest) -> Usage:
+    """Return ``usage`` with what follows from the operation where the provider tells no details.
+
+    Images are made of tokens of images, a transcription reads audio, and a rerank is billed by searches.
+    """
+    rare, found = usage.rare or NO_RARE, dict[str, int]()
+    if call.operation == "rerank":
+        found = {"searches": rare.searches or call.searches}
+    elif call.operation in _HEARD and usage.rare is None:
+        found = {"audio_input": usage.prompt_tokens}
+    elif call.operation in _DRAWN and not rare.image_output:
+        found = {"image_output": usage.completion_tokens}
+    return attach_rare(usage, found)
+
+
+def bound_rare(usage: Usage, call: InferenceRequest, price: Price | None) -> Usage:
+    """Return the bound ``usage`` of ``call`` with the rare units that ``price`` has rates for."""
+    if price is None or usage.rare is not None:
+        return usage
+    if not (price.modal or call.operation in OF_KNOWN_UNITS or not ASKED_FOR.isdisjoint(call.body)):
+        return usage
+    media = price.modal and (bool(call.files) or call.image is not None or _has_media(call.body))
+    read, made = usage.prompt_tokens if media else 0, usage.completion_tokens if price.modal else 0
+    searches = call.searches or _count_searches(call.body)
+    rare = RareUnits(
+        audio_input=read,
+        image_input=read,
+        video_input=read,
+        audio_output=made if call.makes_media else 0,
+        image_output=made,
+        video_output=made,
+        searches=searches,
+        file_searches=searches,
+        tier=_find_dearest(call.body, price),
+    )
+    return attrs.evolve(usage, rare=rare)
+
+
+def _has_media(body: dict[str, Any]) -> bool:
+    """Return whether a part of a message is anything else than text."""
+    for name in ("messages", "contents", "input", "content"):
+        for message in list_objects(body.get(name)):
+            for part in list_objects(message.get("content") or message.get("parts") or [message]):
+                kind = part.get("type")
+                if (kind is not None and kind not in _TEXT) or not _GEMINI_MEDIA.isdisjoint(part):
+                    return True
+    return False
+
+
+def _count_searches(body: dict[str, Any]) -> int:
+    """Return the searches that the tools of a request allow."""
+    most = USUAL_SEARCHES if body.get("web_search_options") or body.get("search_parameters") else 0
+    for tool in list_objects(body.get("tools")):
+        if str(tool.get("type")).startswith(_SEARCH_TOOLS) or any(name in tool for name in _SEARCH_TOOLS):
+            most += parse_count(tool.get("max_uses")) or USUAL_SEARCHES
+    return most
+
+
+def _find_dearest(body: dict[str, Any], price: Price) -> str:
+    """Return the service tier that a request names, or the dearest one if it leaves the choice to the provider."""
+    asked = body.get("speed") or body.get("service_tier")
+    if asked is None or asked in ("default", "standard", "standard_only"):
+        return ""
+    named = find_tier(asked)
+    if named and price.find_factor(named) != ONE_PPM:
+        return named
+    tier, factor = max(price.tiers_served, key=lambda entry: entry[1], default=("", ONE_PPM))
+    return tier if factor > ONE_PPM else ""
