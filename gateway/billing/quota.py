@@ -151,8 +151,11 @@ class QuotaService:
             if not admitted:
                 self.give_back(ctx)
 
-    async def admit_part(self, ctx: RequestContext, target: Target) -> None:
-        """Like ``admit``, for a part of a session that has a place among the concurrent requests."""
+    async def admit_part(self, ctx: RequestContext, target: Target, longest: InferenceRequest) -> None:
+        """Like ``admit``, for a part of a session that has a place among the concurrent requests.
+
+        ``longest``: the request with the most tokens that it may take, which are reserved as far as that is left.
+        """
         call, caller = ctx.call, ctx.caller
         assert call is not None  # noqa: S101 - it is parsed before
         if self._write_queue.crowded:
@@ -161,6 +164,7 @@ class QuotaService:
         admitted = False
         try:
             ctx.reservation = self._balances.hold_now(caller, reserve) or await self._hold(ctx, reserve)
+            await self._reserve_most(ctx, ctx.reservation, target.find_most(longest.need))
             if subjects := caller.subjects:
                 permit = await self._counters.take_part(subjects, estimate_tokens(call.prompt_chars))
                 ctx.permit, ctx.rate_limits = permit, permit.standing
@@ -186,6 +190,10 @@ class QuotaService:
         """Reserve the cost of the longest prompts and answers that the request allows, as far as it is left."""
         assert ctx.call is not None  # noqa: S101 - ``admit`` has looked
         most = max((_find_highest(ctx.call, target, reads) for target in options), default=0)
+        await self._reserve_most(ctx, reservation, most)
+
+    async def _reserve_most(self, ctx: RequestContext, reservation: Reservation, most: int) -> None:
+        """Reserve ``most`` nano-USD, as far as they are left."""
         reservation.extend(most)
         if reservation.nanos < most:
             waited = await self._balances.extend(reservation, most)

@@ -33,6 +33,8 @@ _TOOL_NAMES = frozenset({"type", "name", "function"})
 """Fields of which a tool has one, except in Gemini's format."""
 _MAKES_TEXT = frozenset({"chat", "messages", "generate_content", "responses", "completions"})
 
+_HAS_WINDOW = _MAKES_TEXT | {"realtime"}
+
 
 def bound_prompt(call: InferenceRequest, reads: ProviderReads, model: str) -> int:
     """Return the most tokens that ``model`` can read for one answer to ``call``: the provider's name of the model."""
@@ -83,7 +85,7 @@ def _limit_prompt(reported: int, call: InferenceRequest, model: str) -> int:
     bound = bound_prompt(call, reads, model) * call.choices
     if reads.unbounded or reads.tools or _searches(call, model):
         return min(reported, bound)
-    if call.operation in _MAKES_TEXT and (window := find_context_window(model)):
+    if call.operation in _HAS_WINDOW and (window := find_context_window(model)):
         return min(reported, max(window, call.max_prompt_tokens) * call.choices)
     return reported if reported <= 2 * bound + ADDED_TOKENS else call.max_prompt_tokens * call.choices
 

@@ -10,6 +10,7 @@ from itertools import chain
 
 import attrs
 
+from gateway.domain.context_windows import find_context_window
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.request_log import Outcome
 from gateway.domain.usage import NO_USAGE, Usage
@@ -31,10 +32,12 @@ class RealtimeResponse:
         context: the request that it is.
         cause: the ``event_id`` of the client's event; None if it had none, or if the provider began by itself.
         output: what has come of it.
+        longest: the request with the most tokens that it may take; None: of a transcript.
     """
 
     context: RequestContext
     cause: object
+    longest: InferenceRequest | None = None
     output: wire.OutputMeter = attrs.Factory(wire.OutputMeter)
 
 
@@ -116,7 +119,13 @@ class RealtimeBilling:
         context.client_request_id = self._session.id
         prompt, output = self.conversation.estimate_prompt(event), self.conversation.find_output_limit(event)
         context.call = wire.build_response_call(self._call.model, prompt, output)
-        return RealtimeResponse(context, cause)
+        if self.conversation.may_read_more(event):
+            prompt = max(prompt, self._find_window())
+        longest = wire.build_response_call(self._call.model, prompt, self.conversation.find_longest_output(event))
+        return RealtimeResponse(context, cause, longest)
+
+    def _find_window(self) -> int:
+        return find_context_window(self._attempt.target.model) or wire.MAX_CONTEXT
 
     async def _admit(self, response: RealtimeResponse) -> None:
         """Make every check of a request, and reserve the money. Raises ``GatewayError``; then nothing is reserved."""
@@ -128,13 +137,13 @@ class RealtimeBilling:
         own = self._attempt.channel.name
         target = next((one for one in options if one.channel.name == own), self._attempt.target)
         context.attempts.append(attrs.evolve(self._attempt, target=target))
-        await services.billing.quota.admit_part(context, target)
+        await services.billing.quota.admit_part(context, target, response.longest or call)
         self._widen(response, call)
 
     def _widen(self, response: RealtimeResponse, call: InferenceRequest) -> None:
         """From now on bound the usage by what is possible: the estimate of the conversation is none."""
         response.context.call = attrs.evolve(
-            call, max_prompt_tokens=wire.MAX_CONTEXT, max_output_tokens=wire.MAX_ANSWER
+            call, max_prompt_tokens=self._find_window(), max_output_tokens=wire.MAX_ANSWER
         )
 
     async def _begin(self, response_id: str) -> GatewayError | None:

@@ -9,13 +9,14 @@ from contextlib import suppress
 from typing import Any
 
 import attrs
-from aiohttp import WebSocketError, WSCloseCode, WSMsgType, web
+from aiohttp import WebSocketError, WSCloseCode, WSMessage, WSMsgType, web
 
 from gateway.domain.account import Caller
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.request_log import Outcome
 from gateway.errors import (
     GatewayError,
+    InvalidRequest,
     NotFound,
     Overloaded,
     ProviderBadResponse,
@@ -107,6 +108,7 @@ class RealtimeSession:
         self._loop = active.loop
         self._ended: asyncio.Future[SessionEnd] = self._loop.create_future()
         self._settled = asyncio.Event()
+        self._models = frozenset({call.model, attempt.target.model})
         self._heard_at = self._answered_at = self._loop.time()
         self._client_open = True
         self._sending = False  # the client has to read before it can be sent more
@@ -168,7 +170,7 @@ class RealtimeSession:
         self._active.settle(end.outcome, end.fault)
 
     async def _pass_client(self) -> None:
-        """Pass the client's frames, except those that ask for a response that is not allowed."""
+        """Pass the client's events, except those that are not strict JSON or ask for what is not allowed."""
         while not self._ended.done():
             message = await self._client.receive()
             self._heard_at = self._loop.time()
@@ -176,9 +178,13 @@ class RealtimeSession:
                 self._client_open = False
                 self._end(_parse_client_close(message.type))
                 return
-            event = wire.parse_event(message.data)
-            if event is None or await self._may_pass(event):
-                await self._send_provider(message.data, message.type)
+            try:
+                event, data = wire.parse_client_event(_get_text(message), self._models)
+            except InvalidRequest as fault:
+                await self._send_client(wire.build_error_event(fault, self._active.context.id))
+                continue
+            if await self._may_pass(event):
+                await self._send_provider(data)
 
     async def _may_pass(self, event: wire.Event) -> bool:
         """Return whether an event may be sent on; if not, the client gets an error event."""
@@ -289,6 +295,14 @@ def check_settings(services: Services, caller: Caller, settings: object) -> None
     providers = {channel.provider for channel in router.catalog.channels}
     if all(router.tariff.find_price(model, model, provider) is None for provider in providers):
         router.tariff.check_priced(caller, model, param="session.audio.input.transcription.model")
+
+
+def _get_text(message: WSMessage) -> bytes:
+    """Return the data of a text frame. Raises ``InvalidRequest`` for a binary one, which a provider may read."""
+    if message.type is WSMsgType.BINARY:
+        raise InvalidRequest("An event is a JSON object in a text frame, not a binary frame")
+    data: bytes = message.data
+    return data
 
 
 def _parse_client_close(kind: WSMsgType) -> SessionEnd:

@@ -1,11 +1,12 @@
 """The Realtime API of OpenAI: what the gateway reads from its events, and the few events that it sends itself.
 
-Events pass unchanged. Read are the types of OpenAI's OpenAPI document (``RealtimeClientEvent``,
-``RealtimeServerEvent``): ``response.create``, and from the provider the life of a response and its usage. Names of the
-beta version are read, too.
+Events pass unchanged, those of the client only as strict JSON: no provider finds more in them than the gateway. Read
+are the types of OpenAI's OpenAPI document (``RealtimeClientEvent``, ``RealtimeServerEvent``): ``response.create``, and
+from the provider the life of a response and its usage. Names of the beta version are read, too.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import attrs
@@ -23,6 +24,9 @@ from gateway.domain.usage import (
 )
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.formats.json_values import as_object, loads_or_none
+from gateway.formats.openai.fields import kind_of
+from gateway.formats.provider_reads import find_reads
+from gateway.formats.strict_json import MAX_DUPLICATE_CHECK_BYTES, parse_json_object
 
 Event = dict[str, Any]
 
@@ -53,8 +57,60 @@ _TEXT_DELTAS = frozenset(
 _AUDIO_DELTAS = frozenset({"response.audio.delta", "response.output_audio.delta"})
 
 
+_TYPE = re.compile(r"[a-z0-9_.]{1,128}", re.ASCII)
+_LIMITS = ("max_output_tokens", "max_response_output_tokens")
+"""The names of the output limit, now and in the beta version."""
+_GOVERNED = frozenset(
+    {"type", "session", "response", "item", "audio", "delta", "model", "input", "tools", "prompt", "instructions",
+     "conversation", *_LIMITS}
+)  # fmt: skip
+"""Fields by which a session is bounded and charged: a server that ignores case would take them in another."""
+_SETTINGS = frozenset(
+    {"type", "object", "id", "model", "conversation", "output_modalities", "modalities", "audio", "voice", "metadata",
+     "input_audio_format", "output_audio_format", "turn_detection", "input_audio_transcription", "expires_at",
+     "input_audio_noise_reduction", "tracing", "truncation", "tool_choice", "include", "client_secret", "reasoning",
+     *_LIMITS}
+)  # fmt: skip
+"""Settings of a session or a response that add nothing to its prompt."""
+
+
+def parse_client_event(raw: bytes, models: Collection[str]) -> tuple[Event, bytes]:
+    """Parse an event of the client; return it and the bytes to send. Raises ``InvalidRequest`` naming the field.
+
+    ``models``: the names of the session's model. In bytes that are too many for a search of duplicate keys the last of
+    two keys counts, so they are written anew.
+    """
+    try:
+        event = parse_json_object(raw)
+    except InvalidRequest as error:
+        raise InvalidRequest(error.message.replace("request body", "event")) from None
+    check_names(event, "")
+    kind = event.get("type")
+    if not isinstance(kind, str) or _TYPE.fullmatch(kind) is None:
+        raise InvalidRequest("'type' must be the name of an event, such as 'response.create'", param="type")
+    for place in ("session", "response"):
+        fields = event.get(place)
+        if fields is None:
+            continue
+        if not isinstance(fields, dict):
+            raise InvalidRequest(f"'{place}' must be an object, not {kind_of(fields)}", param=place)
+        check_names(fields, f"{place}.")
+        if "model" in fields and fields["model"] not in models:
+            message = f"'{place}.model' must be the model of the session; open another session for another model"
+            raise InvalidRequest(message, param=f"{place}.model")
+    return event, raw if len(raw) <= MAX_DUPLICATE_CHECK_BYTES else orjson.dumps(event)
+
+
+def check_names(fields: Event, where: str) -> None:
+    """Raise ``InvalidRequest`` for a field that governs a session and is spelt in another case."""
+    for name in fields:
+        folded = name.strip().casefold()
+        if folded in _GOVERNED and name != folded:
+            raise InvalidRequest(f"Unknown field '{where}{name}'; did you mean '{where}{folded}'?", param=where + name)
+
+
 def parse_event(raw: bytes) -> Event | None:
-    """Parse one event. None: it is no JSON object, and nothing is known about it."""
+    """Parse an event of the provider. None: it is no JSON object, and nothing is known about it."""
     event = loads_or_none(raw)
     return event if isinstance(event, dict) else None
 
@@ -193,10 +249,14 @@ class Conversation:
 
     Attributes:
         transcriber: the model that transcribes the user's audio; None if none does.
+        reads_more: the next response may read what has no known length: an image at an address, results of tools.
     """
 
     def __init__(self) -> None:
         self.transcriber: str | None = None
+        self.reads_more = False
+        self._tools = False
+        self._asked: list[int] = []
         self._turns = 0
         self._added = 0
         self._buffered = 0
@@ -210,9 +270,19 @@ class Conversation:
         return _ADDED_TOKENS + self._instructions + self._turns + self._added + self._buffered + own
 
     def find_output_limit(self, event: Event | None = None) -> int:
-        """Return the most tokens of the next response."""
+        """Return the tokens of the next response if the provider heeds every limit that the client has named."""
         own = _find_limit(_get_object(event, "response")) if event is not None else None
+        if own is None:
+            own = self._asked[-1] if self._asked else None
         return self._limit if own is None else own
+
+    def find_longest_output(self, event: Event | None = None) -> int:
+        """Return the tokens of the next response if the provider heeds only what it has confirmed."""
+        return max(self._limit, *self._asked, self.find_output_limit(event))
+
+    def may_read_more(self, event: Event | None = None) -> bool:
+        """Return whether the next response may read what has no known length."""
+        return self.reads_more or self._tools or (event is not None and _reads(_get_object(event, "response")))
 
     def note_client(self, event: Event) -> None:
         """Count what the client adds to the conversation."""
@@ -222,20 +292,31 @@ class Conversation:
             case "input_audio_buffer.clear":
                 self._buffered = 0
             case "conversation.item.create":
-                self._added += _measure(event.get("item"), self._heard_bytes)
+                item = event.get("item")
+                self._added += _measure(item, self._heard_bytes)
+                self.reads_more = self.reads_more or _reads({"input": [item]})
             case "session.update":
-                self._use(_get_object(event, "session"))
+                session = _get_object(event, "session")
+                self._tools = self._tools or _reads(session)
+                limit = _find_limit(session)
+                self._asked.append(self._limit if limit is None else limit)
+                self._use(session)
 
     def note_provider(self, event: Event) -> None:
         """Read the session's settings, and the usage of its last response."""
         match event.get("type"):
             case "session.created" | "session.updated":
-                self._use(_get_object(event, "session"))
+                session = _get_object(event, "session")
+                self._use(session)
+                if event["type"] == "session.updated":
+                    del self._asked[:1]
+                self._limit = _find_limit(session) or MAX_OUTPUT
             case "response.done":
                 usage = parse_realtime_usage(_get_object(event, "response").get("usage"))
                 if usage is not None:
                     self._turns = max(0, usage.prompt_tokens + usage.completion_tokens - self._instructions)
                     self._added = self._buffered = 0
+                    self.reads_more = False  # the provider has counted it
 
     def note_output(self, event: Event, meter: OutputMeter) -> None:
         """Count one piece of a response."""
@@ -251,9 +332,6 @@ class Conversation:
         given = {name: session.get(name) for name in ("instructions", "tools") if name in session}
         if given:
             self._instructions = estimate_tokens(len(orjson.dumps(given)))
-        limit = _find_limit(session)
-        if limit is not None:
-            self._limit = limit
         self._heard_bytes = _find_rate(session, "input") or self._heard_bytes
         self._spoken_bytes = _find_rate(session, "output") or self._spoken_bytes
         if "audio" in session or "input_audio_transcription" in session:
@@ -268,14 +346,33 @@ def estimate_output(meter: OutputMeter, prompt_tokens: int) -> Usage:
 
 
 def _find_limit(settings: Event) -> int | None:
-    """Return the limit of the output that a session or a response names. None if it names none."""
-    for name in ("max_output_tokens", "max_response_output_tokens"):
-        limit = settings.get(name)
-        if limit == "inf":
-            return MAX_OUTPUT
-        if type(limit) is int and limit > 0:
-            return min(limit, MAX_ANSWER)
-    return None
+    """Return the limit of the output that a session or a response names, the larger of two. None if it names none."""
+    named = [settings[name] for name in _LIMITS if settings.get(name) is not None]
+    limits = [min(limit, MAX_ANSWER) if type(limit) is int and limit > 0 else MAX_OUTPUT for limit in named]
+    return max(limits, default=None)
+
+
+def _reads(settings: Event) -> bool:
+    """Return whether settings or items name what has no known length; audio is as long as its bytes."""
+    items = settings.get("input")
+    prompt = {name: value for name, value in settings.items() if name not in _SETTINGS}
+    if isinstance(items, list):
+        prompt["input"] = [_leave_audio_out(item) for item in items]
+    reads = find_reads(InferenceRequest("responses", "", prompt))
+    return reads.unbounded or reads.tools
+
+
+def _leave_audio_out(item: Any) -> Any:
+    parts = item.get("content") if isinstance(item, dict) else None
+    if not isinstance(parts, list):
+        return item
+    kept = [
+        {name: value for name, value in part.items() if name != "audio" or not isinstance(value, str)}
+        if isinstance(part, dict)
+        else part
+        for part in parts
+    ]
+    return {**item, "content": kept}
 
 
 def _find_rate(session: Event, side: str) -> int | None:

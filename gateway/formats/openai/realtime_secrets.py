@@ -9,15 +9,19 @@ from typing import Any
 import attrs
 import orjson
 
+from gateway.domain.usage import MAX_TOKENS
 from gateway.errors import InvalidRequest
 from gateway.formats.json_values import as_object
-from gateway.formats.openai.fields import parse_integer
-from gateway.formats.openai.realtime import check_model
+from gateway.formats.openai.fields import parse_integer, parse_list, parse_object, read_text
+from gateway.formats.openai.realtime import check_model, check_names
 
 Body = dict[str, Any]
 DEFAULT_TTL_S, MIN_TTL_S, MAX_TTL_S = 600, 10, 7_200
 MAX_SESSION_BYTES = 32 * 1024
 _OBJECT = "realtime.session"
+_TEXTS = ("instructions",)
+_LISTS = ("tools", "output_modalities", "modalities", "include")
+_OBJECTS = ("audio", "prompt", "turn_detection", "input_audio_transcription", "input_audio_noise_reduction")
 _NOT_SETTINGS = frozenset({"model", "client_secret", "expires_after", "id", "object", "expires_at"})
 
 
@@ -46,15 +50,16 @@ class SecretRequest:
 def parse_secret_request(body: Body, *, flat: bool) -> SecretRequest:
     """Parse a request; ``flat``: of the beta version. Raises ``InvalidRequest``."""
     place = "" if flat else "session."
-    session = body if flat else body.get("session") or {}
-    if not isinstance(session, dict):
-        raise InvalidRequest("'session' is not an object", param="session")
+    session = body if flat else parse_object(body, "session") or {}
+    if "model" in body and not flat:
+        raise InvalidRequest("'model' belongs into 'session'", param="model")
     kind = session.get("type", "realtime")
     if kind != "realtime":
         raise InvalidRequest(f"'{place}type' has to be 'realtime'", param=f"{place}type")
     model = session.get("model")
-    if model is not None and not check_model(model):
+    if "model" in session and not check_model(model):
         raise InvalidRequest(f"'{place}model' is not the name of a model", param=f"{place}model")
+    _check_settings(session, place)
     if len(orjson.dumps(session)) > MAX_SESSION_BYTES:
         raise InvalidRequest(f"The session has more than {MAX_SESSION_BYTES} bytes", param=place.rstrip(".") or None)
     after = body.get("expires_after")
@@ -62,6 +67,21 @@ def parse_secret_request(body: Body, *, flat: bool) -> SecretRequest:
         raise InvalidRequest("'expires_after' is not an object", param="expires_after")
     ttl_s = parse_integer(as_object(after), "seconds", MIN_TTL_S, MAX_TTL_S)
     return SecretRequest(model, session, ttl_s or DEFAULT_TTL_S, flat)
+
+
+def _check_settings(session: Body, place: str) -> None:
+    """Raise ``InvalidRequest`` for settings of another type than a session has."""
+    check_names(session, place)
+    named = {f"{place}{name}": value for name, value in session.items()}
+    for name in _TEXTS:
+        read_text(named, f"{place}{name}")
+    for name in _LISTS:
+        parse_list(named, f"{place}{name}")
+    for name in _OBJECTS:
+        parse_object(named, f"{place}{name}")
+    for name in ("max_output_tokens", "max_response_output_tokens"):
+        if session.get(name) != "inf":
+            parse_integer(named, f"{place}{name}", 1, MAX_TOKENS)
 
 
 def build_secret_answer(asked: SecretRequest, secret: str, expires_s: int, session_id: str) -> Body:

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -22,6 +22,8 @@ PATH = "/v1/realtime"
 PRICED = {"price": [{"model": "m", **PRICES}]}
 CREATE = {"type": "response.create"}
 ESTIMATED_PROMPT = 64
+LOW = {"max_output_tokens": 9}
+IMAGE = {"type": "input_image", "image_url": "https://up/x.png"}
 
 
 @pytest_asyncio.fixture
@@ -88,20 +90,108 @@ async def costs(gateway: RunningGateway, responses: int = 1) -> list[Any]:
     return [row for row in rows if row.client_request_id is not None]
 
 
-async def test_frames_of_both_kinds_pass_untouched(gateway_with: StartGateway, provider: RealtimeProvider) -> None:
+async def test_events_pass_untouched(gateway_with: StartGateway, provider: RealtimeProvider) -> None:
     gateway = await gateway_with(site(provider))
     async with connect(gateway) as client:
         session = await provider.accept()
         text = '{ "type" : "x.y",  "a": 1.0, "ü": [] }'
         await client.send_str(text)
         assert await session.receive() == orjson.loads(text)
-        await client.send_bytes(b"\x00\xff")
-        assert await session.receive() == b"\x00\xff"
-        await client.send_str("no json")
         await session.socket.send_str(text)
         await session.socket.send_bytes(b"\xff\x00")
         assert (await client.receive()).data == text
         assert (await client.receive()).data == b"\xff\x00"
+
+
+NOT_STRICT: dict[str, tuple[str | bytes, str | None]] = {
+    "no JSON": ("response.create", None),
+    "an array": ('[{"type": "response.create"}]', None),
+    "a binary frame": (b'{"type": "response.create"}', None),
+    "two types": ('{"type": "x", "type": "response.create"}', None),
+    "two types, one escaped": ('{"type": "x", "\\u0074ype": "response.create"}', None),
+    "two types in a long event": ('{"type":"response.create","type":"x","y":"' + "A" * 3_000_000 + '"}', "type"),
+    "another case": ('{"Type": "response.create"}', "Type"),
+    "a long s": ('{"type": "session.update", "\u017fession": {}}', "\u017fession"),
+    "a type in another case": ('{"type": "Response.Create"}', "type"),
+    "a type that is a list": ('{"type": ["response.create"]}', "type"),
+    "no type": ("{}", "type"),
+    "no number": ('{"type": "response.create", "x": NaN}', None),
+    "a byte order mark": ('\ufeff{"type": "response.create"}', None),
+    "deep nesting": ('{"type": "response.create", "x": ' + "[" * 500 + "]" * 500 + "}", None),
+    "a session that is none": ('{"type": "session.update", "session": []}', "session"),
+    "a limit in another case": (
+        '{"type": "response.create", "response": {"MAX_OUTPUT_TOKENS": 9}}', "response.MAX_OUTPUT_TOKENS"
+    ),
+    "another model": ('{"type": "session.update", "session": {"model": "dear"}}', "session.model"),
+    "no model": ('{"type": "session.update", "session": {"model": null}}', "session.model"),
+    "another model for a response": ('{"type": "response.create", "response": {"model": "dear"}}', "response.model"),
+}  # fmt: skip
+
+
+async def test_only_strict_events_for_the_sessions_model_pass(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    """What the gateway does not understand as the provider does was sent unread: 40 times the limit was spent."""
+    gateway = await gateway_with(site(provider))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        for name, (frame, param) in NOT_STRICT.items():
+            await (client.send_bytes(frame) if isinstance(frame, bytes) else client.send_str(frame))
+            if "long event" in name:  # it passes as what the gateway has read
+                assert (await session.expect("x"))["y"]
+                continue
+            error = (await read(client, "error"))["error"]
+            assert (error["code"], error["param"]) == ("invalid_request", param), name
+        await ask(client, {"type": "session.update", "session": {"model": "m"}})
+        await session.expect("session.update")  # nothing else has passed
+
+
+@pytest.mark.parametrize(
+    ("updates", "confirmed", "asked", "limit", "prompt"),
+    [
+        ([{"max_output_tokens": 9}], {"max_output_tokens": "inf"}, {}, 0.1, 64),
+        ([{"max_output_tokens": 9}], {}, {}, 0.1, 64),
+        ([{"max_output_tokens": 9, "max_response_output_tokens": "inf"}], {"max_output_tokens": "inf"}, {}, 0.1, 64),
+        ([{"max_output_tokens": 9}, {"max_output_tokens": 9}], {"max_output_tokens": "inf"}, {}, 0.02, 64),
+        ([], {}, {"response": {"max_output_tokens": 9}}, 0.02, 64),
+        ([], {}, {"response": {"max_output_tokens": 9, "max_response_output_tokens": "inf"}}, 0.1, 64),
+        ([], LOW, {"response": {"input": [{"type": "item_reference", "id": "item_1"}]}}, 0.02, 20_000),
+        ([{"tools": [{"type": "mcp", "server_url": "https://up"}]}], LOW, {}, 0.02, 20_000),
+        ([], LOW, {"response": {"input": [{"type": "message", "content": [IMAGE]}]}}, 0.05, 20_000),
+    ],
+)  # fmt: skip
+async def test_twenty_sessions_spend_the_limit_and_at_most_one_overrun(  # noqa: PLR0917 - a case
+    gateway_with: StartGateway, provider: RealtimeProvider,
+    updates: list[Event], confirmed: Event, asked: Event, limit: float, prompt: int,
+) -> None:  # fmt: skip
+    """A limit of the output holds once the provider has confirmed it; what has no known length is a whole window."""
+    gateway = await gateway_with(site(provider, key={"quota_usd": limit}))
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(connect(gateway))
+        session = await provider.accept()
+        for update in updates:
+            await ask(first, {"type": "session.update", "session": update})
+            await session.expect("session.update")
+        await session.send("session.updated", session=confirmed)
+        await read(first, "session.updated")
+        await ask(first, CREATE | asked)
+        await session.expect("response.create")
+        for _ in range(19):
+            client = await stack.enter_async_context(connect(gateway))
+            await ask(client, CREATE | asked)
+            assert (await read(client, "error"))["error"]["code"] == "insufficient_quota"
+            assert await read_close(client) == 1008
+        await session.create()
+        heard, spoken = {"audio_tokens": prompt}, {"audio_tokens": 4_096}
+        await session.finish(
+            usage={"input_tokens": prompt, "output_tokens": 4_096, "input_token_details": heard,
+                   "output_token_details": spoken}
+        )  # fmt: skip
+        await read(first, "response.created")
+        await read(first, "response.done")
+    (row,) = [row for row in await gateway.rows(21) if row.cost_nanos]
+    assert (row.usage_source, row.cost_nanos) == ("upstream", prompt * 10_000 + 4_096 * 20_000)
+    assert row.overrun_nanos == max(0, row.cost_nanos - round(limit * 1e9))
 
 
 async def test_each_response_is_charged_once_before_the_client_sees_its_end(
@@ -505,7 +595,13 @@ async def test_a_client_secret_ends_with_its_key(gateway_with: StartGateway, pro
     [
         ({"session": {"type": "transcription"}}, "session.type"),
         ({"session": {"model": ""}}, "session.model"),
-        ({"session": []}, None),
+        ({"session": []}, "session"),
+        ({"session": {"model": None}}, "session.model"),
+        ({"model": None}, "model"),
+        ({"session": {"instructions": {}}}, "session.instructions"),
+        ({"session": {"tools": {}}}, "session.tools"),
+        ({"session": {"Model": "dear"}}, "session.Model"),
+        ({"session": {"max_output_tokens": "9"}}, "session.max_output_tokens"),
         ({"session": "x"}, "session"),
         ({"expires_after": {"seconds": 9}}, "seconds"),
         ({"expires_after": {"seconds": 7_201}}, "seconds"),

@@ -116,8 +116,8 @@ async def test_a_frame_of_the_client_that_is_too_long_ends_its_session(
         gateway = await gateway_with({"channel": [provider.channel()], **PRICED})
         async with connect(gateway) as client:
             session = await provider.accept()
-            await client.send_bytes(b"x" * 900)
-            assert await session.receive() == b"x" * 900
+            await client.send_str('{"type": "' + "x" * 100 + '"}' + " " * 700)
+            assert await session.receive() == {"type": "x" * 100}
             await client.send_bytes(b"x" * 1_100)
             assert (await receive(client)).data == 1009
             assert isinstance(await session.receive(), int)
