@@ -300,7 +300,7 @@ RESPONSES: Mapping[str, Row] = {
         Sent({"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}),
         {"tools": [{"type": "function", "name": "f", "parameters": PLAIN}]},
     ),
-    "tools": Row([{"type": "web_search"}], *(Refused("tools[0].type"),) * 3),
+    "tools": Row([{"type": "web_search"}], *(Dropped("it is only offered, and no other provider runs it"),) * 3),
     "top_logprobs": Row(2, REFUSED, REFUSED, REFUSED),
     "top_p": Row(0.5, Sent({"top_p": 0.5}), Sent({"top_p": 0.5}), config(topP=0.5)),
     "truncation": Row("auto", Dropped("a prompt that is too long is refused"), *dropped("the same")),

@@ -5,14 +5,16 @@ of a file's data is OpenRouter's (PDF inputs), which also documents ``cache_cont
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import attrs
 
+from gateway.domain import exact_json
 from gateway.errors import InvalidRequest
-from gateway.formats.chat import Json, MediaPart, TextPart
+from gateway.formats.adaptations import Adaptations
+from gateway.formats.chat import Json, MediaPart, Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from gateway.formats.json_values import as_object, as_text
 from gateway.formats.openai.fields import Body, kind_of
 
@@ -96,14 +98,66 @@ def split_data_url(url: str) -> tuple[str, str] | None:
     return ("image/jpeg" if media_type == "image/jpg" else media_type), url[found.end() :]
 
 
-def parse_parts(content: str | Iterable[Any], where: str, role: str) -> tuple[TextPart | MediaPart, ...]:
-    """Parse a message's content, without empty texts. Raises ``InvalidRequest`` naming the part's field."""
+def parse_parts(content: str | Iterable[Any], where: str, role: str, adaptations: Adaptations) -> tuple[Part, ...]:
+    """Parse a message's content, without empty texts. Raises ``InvalidRequest`` naming the part's field.
+
+    Parts of other formats are read too, as far as another model can use them.
+    """
     if isinstance(content, str):
         return (TextPart(content),) if content else ()
-    parts = [
-        _parse_part(expect_object(part, f"{where}[{at}]"), f"{where}[{at}]", role) for at, part in enumerate(content)
-    ]
+    parts: list[Part] = []
+    for at, listed in enumerate(content):
+        here = f"{where}[{at}]"
+        part = expect_object(listed, here)
+        foreign = _parse_foreign(part, here, role, adaptations)
+        parts += [_parse_part(part, here, role)] if foreign is None else foreign
     return tuple([part for part in parts if not isinstance(part, TextPart) or part.text])
+
+
+def _parse_foreign(part: Body, where: str, role: str, adaptations: Adaptations) -> Sequence[Part] | None:
+    """Parse a part that the format has not in this place; None if it has, or if the part cannot be left out."""
+    kind = part.get("type")
+    if not isinstance(kind, str):
+        return None
+    known = kind in _ALLOWED[role]
+    if known and kind == "file" and adaptations.is_past and as_object(part.get("file")).get("file_id") is not None:
+        return [adaptations.replace_file(kind)]
+    found = None if known else _translate(part, kind, role, where, adaptations)
+    if found is None and not known and (role in {"assistant", "tool"} or adaptations.is_past):
+        return adaptations.write(kind, part)
+    return found
+
+
+def _translate(part: Body, kind: str, role: str, where: str, adaptations: Adaptations) -> Sequence[Part] | None:
+    match kind:
+        case "input_text" | "output_text" | "refusal" if isinstance(text := part.get("text", part.get(kind)), str):
+            return [TextPart(text, parse_cache(part, where))]
+        case "thinking" if isinstance(part.get("thinking"), str):
+            signature = as_text(part.get("signature")) or None
+            return [ReasoningPart(part["thinking"], signature)] if role == "assistant" else []
+        case "image_url" if role == "assistant":
+            return [_parse_image(part, where)]
+        case "tool_use" if role == "assistant":
+            return [_parse_tool_use(part, where)]
+        case "tool_result" if role == "user":
+            return [_parse_tool_result(part, where, adaptations)]
+    return None
+
+
+def _parse_tool_use(part: Body, where: str) -> ToolCallPart:
+    given = part.get("input")
+    arguments = given if isinstance(given, str) else exact_json.dumps({} if given is None else given).decode()
+    return ToolCallPart(
+        expect_text(part.get("id"), f"{where}.id"), expect_text(part.get("name"), f"{where}.name"), arguments
+    )
+
+
+def _parse_tool_result(part: Body, where: str, adaptations: Adaptations) -> ToolResultPart:
+    content = part.get("content")
+    listed = content if isinstance(content, str) else expect_list(content or [], f"{where}.content")
+    found = parse_parts(listed, f"{where}.content", "tool", adaptations)
+    parts = tuple([one for one in found if isinstance(one, TextPart | MediaPart)])
+    return ToolResultPart(expect_text(part.get("tool_use_id"), f"{where}.tool_use_id"), parts)
 
 
 def _parse_part(part: Body, where: str, role: str) -> TextPart | MediaPart:

@@ -6,8 +6,10 @@ image generation), ``reasoning_content`` (DeepSeek: thinking mode), ``thinking``
 ``top_k``, and ``extra_content.google.thought_signature`` of a tool call (Google: thought signatures).
 
 Rejected, because the answer would not be what was requested: ``logit_bias``, ``moderation``, ``web_search_options``,
-audio among ``modalities``, ``functions``, custom tools, uploaded files, and a ``service_tier`` other than the standard
-one.
+audio among ``modalities``, ``functions``, custom tools, uploaded files of this turn, and a ``service_tier`` other than
+the standard one.
+Left out and named (``adapted``): tools that run at a vendor and are only offered. What a history has of other formats
+is translated or becomes text.
 Dropped, because the answer is valid without them: ``audio`` (unless requested), ``metadata``, ``prediction`` (it only
 makes an answer faster), ``store``, ``verbosity`` (it only tunes an answer), ``prompt_cache_*``, ``stream_options``,
 ``reasoning.exclude``, a message's ``name``, and every field that OpenAI does not document.
@@ -15,12 +17,13 @@ makes an answer faster), ``store``, ``verbosity`` (it only tunes an answer), ``p
 """
 
 from collections.abc import Container, Iterator
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 import orjson
 
 from gateway.domain.usage import MAX_TOKENS
 from gateway.formats import chat
+from gateway.formats.adaptations import LEFT_OUT, Adaptations, check_choice
 from gateway.formats.openai.content_parts import (
     expect_list,
     expect_object,
@@ -44,6 +47,8 @@ _EFFORTS = get_args(chat.Effort)
 _ONLY_OPENAI = ("logit_bias", "moderation", "web_search_options", "functions", "function_call")
 STANDARD_TIERS = frozenset({None, "auto", "default", "standard", "standard_only"})
 """Values of ``service_tier`` that every provider serves."""
+_WORDS = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
+"""Types of a ``tool_choice`` object, as other formats write them, and the words for them."""
 _MAX_SEED = 2**63
 _MAX_TOP = 20
 _ENABLED: chat.Effort = "medium"
@@ -53,10 +58,11 @@ _ENABLED: chat.Effort = "medium"
 def parse_chat_request(body: Body) -> chat.ChatRequest:
     """Parse a checked body (see ``parse_chat_call``). Raises ``InvalidRequest`` naming the field."""
     _check_only_openai(body)
-    messages = tuple(_parse_messages(body["messages"]))
+    adaptations = Adaptations()
+    messages = tuple(_parse_messages(body["messages"], adaptations))
     if not messages:
         raise refuse("messages", "'messages' say nothing")
-    tools, choice = _parse_tools(body)
+    tools, choice = _parse_tools(body, adaptations)
     effort, thinking = _parse_thinking(body)
     return chat.ChatRequest(
         messages=messages,
@@ -78,6 +84,7 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
         effort=effort,
         user=read_text(body, "safety_identifier") or read_text(body, "user") or None,
         top_logprobs=_parse_top_logprobs(body),
+        adapted=tuple(adaptations.names),
     )
 
 
@@ -107,40 +114,50 @@ def check_tier(body: Body, standard: Container[str | None]) -> None:
         raise refuse("service_tier", f"The 'service_tier' {tier!r} only works with a channel of the same API format")
 
 
-def _parse_messages(messages: list[Body]) -> Iterator[chat.Message]:
+def _parse_messages(messages: list[Body], adaptations: Adaptations) -> Iterator[chat.Message]:
     """Yield the messages. Empty ones are left out, because some formats reject them."""
     results: list[chat.Part] = []
     legacy: list[str] = []
+    past = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         role = message["role"]
+        adaptations.is_past = index <= past
         if role in {"tool", "function"}:
-            results.append(_parse_result(message, where, legacy))
+            results.append(_parse_result(message, where, legacy, adaptations))
             continue
         if results:
             yield chat.Message("user", tuple(results))
             results = []
         if role == "assistant":
-            parts = (
-                *_parse_reasoning(message, where),
-                *_parse_content(message, where),
-                *_parse_calls(message, where, legacy),
-            )
-            parsed = chat.Message("assistant", parts)
+            parsed = chat.Message("assistant", _parse_answer(message, where, legacy, adaptations))
         elif role == "user":
-            parsed = chat.Message("user", _read_content(message, where, "user"))
+            parsed = chat.Message("user", _read_content(message, where, "user", adaptations))
         else:
-            parsed = chat.Message("system", _read_content(message, where, "system"))
+            parsed = chat.Message("system", _read_content(message, where, "system", adaptations))
         if parsed.parts:
             yield parsed
     if results:
         yield chat.Message("user", tuple(results))
 
 
-def _read_content(message: Body, where: str, role: str) -> tuple[chat.TextPart | Any, ...]:
+def _parse_answer(message: Body, where: str, legacy: list[str], adaptations: Adaptations) -> tuple[chat.Part, ...]:
+    """Parse a message of the model. A call that stands in its content and in ``tool_calls`` is one call."""
+    calls = tuple(_parse_calls(message, where, legacy))
+    called = {call.id for call in calls}
+    content: list[chat.Part] = []
+    for part in _parse_content(message, where, adaptations):
+        if isinstance(part, chat.ToolCallPart) and part.id in called:
+            adaptations.note("tool_use")
+        else:
+            content.append(part)
+    return (*_parse_reasoning(message, where), *content, *calls)
+
+
+def _read_content(message: Body, where: str, role: str, adaptations: Adaptations) -> tuple[chat.Part, ...]:
     if message.get("content") is None:
         raise refuse(f"{where}.content", f"Missing required field '{where}.content'")
-    return parse_parts(message["content"], f"{where}.content", role)
+    return parse_parts(message["content"], f"{where}.content", role, adaptations)
 
 
 def _parse_reasoning(message: Body, where: str) -> Iterator[chat.Part]:
@@ -150,14 +167,16 @@ def _parse_reasoning(message: Body, where: str) -> Iterator[chat.Part]:
             return
 
 
-def _parse_content(message: Body, where: str) -> Iterator[chat.Part]:
+def _parse_content(message: Body, where: str, adaptations: Adaptations) -> Iterator[chat.Part]:
     if message.get("audio") is not None:
-        raise refuse(f"{where}.audio", "An earlier audio answer only works with a channel that speaks the convention")
-    yield from parse_parts(message.get("content") or (), f"{where}.content", "assistant")
+        yield from adaptations.write("audio", expect_object(message["audio"], f"{where}.audio"))
+    yield from parse_parts(message.get("content") or (), f"{where}.content", "assistant", adaptations)
     if message.get("refusal"):
         yield chat.TextPart(expect_text(message["refusal"], f"{where}.refusal"))
     if message.get("images"):
-        yield from parse_parts(expect_list(message["images"], f"{where}.images"), f"{where}.images", "pictures")
+        yield from parse_parts(
+            expect_list(message["images"], f"{where}.images"), f"{where}.images", "pictures", adaptations
+        )
 
 
 def _parse_calls(message: Body, where: str, legacy: list[str]) -> Iterator[chat.ToolCallPart]:
@@ -194,31 +213,50 @@ def _parse_function(value: object, where: str) -> tuple[str, str]:
     )
 
 
-def _parse_result(message: Body, where: str, legacy: list[str]) -> chat.ToolResultPart:
-    parts = parse_parts(message.get("content") or (), f"{where}.content", "tool")
+def _parse_result(message: Body, where: str, legacy: list[str], adaptations: Adaptations) -> chat.Part:
+    found = parse_parts(message.get("content") or (), f"{where}.content", "tool", adaptations)
+    parts = tuple([part for part in found if isinstance(part, chat.TextPart | chat.MediaPart)])
     if message["role"] == "tool":
         name = expect_text(message.get("tool_call_id"), f"{where}.tool_call_id")
         return chat.ToolResultPart(name, parts, cache=parse_cache(message, where))
     if not legacy:
-        raise refuse(where, f"'{where}' answers a function call that no message before it makes")
+        adaptations.note("function")
+        return parts[0] if parts else chat.TextPart("")
     return chat.ToolResultPart(legacy[-1], parts)
 
 
-def _parse_tools(body: Body) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice | None]:
-    listed = parse_list(body, "tools") or ()
-    tools = tuple([_parse_tool(tool, f"tools[{index}]") for index, tool in enumerate(listed)])
+def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice | None]:
+    listed = [
+        (expect_object(tool, f"tools[{index}]"), f"tools[{index}]")
+        for index, tool in enumerate(parse_list(body, "tools") or ())
+    ]
+    for tool, where in listed:
+        if _is_hosted(tool, where):
+            adaptations.note(f"{LEFT_OUT}{tool['type']}")
+    tools = tuple([_parse_tool(tool, where) for tool, where in listed if not _is_hosted(tool, where)])
     choice = body.get("tool_choice")
+    if isinstance(choice, dict) and isinstance(choice.get("type"), str):
+        choice = _WORDS.get(choice["type"], choice)
     if choice is None or (isinstance(choice, str) and choice in {"auto", "none", "required"}):
-        return tools, cast("chat.ToolChoice | None", choice)
+        return tools, check_choice(cast("chat.ToolChoice | None", choice), tools, adaptations)
     if not isinstance(choice, dict):
         raise refuse("tool_choice", "'tool_choice' must be auto, none, required or an object")
-    if choice.get("type") == "function":
-        return tools, chat.ForcedTool(_parse_name(choice, "tool_choice"))
+    if choice.get("type") in {"function", "tool"}:
+        forced = chat.ForcedTool(_parse_name(choice, "tool_choice"))
+        return tools, check_choice(forced, tools, adaptations)
     if choice.get("type") == "allowed_tools":
         return _parse_allowed(choice, tools)
     raise refuse(
         "tool_choice.type", "A 'tool_choice' of this type only works with a channel that speaks the convention"
     )
+
+
+def _is_hosted(tool: Body, where: str) -> bool:
+    """Return whether a tool runs at its vendor, as ``web_search`` does."""
+    kind = tool.get("type")
+    if kind is None and "name" in tool:
+        return False
+    return expect_text(kind, f"{where}.type") not in {"function", "custom"}
 
 
 def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice]:
@@ -236,28 +274,34 @@ def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[ch
 
 
 def _parse_name(tool: Body, where: str) -> str:
+    """Return the name of a tool. Some clients write the fields of a function beside its type."""
+    if tool.get("function") is None and tool.get("name") is not None:
+        return expect_text(tool["name"], f"{where}.name")
     function = expect_object(tool.get("function"), f"{where}.function")
     return expect_text(function.get("name"), f"{where}.function.name")
 
 
-def _parse_tool(value: object, where: str) -> chat.Tool:
-    tool = expect_object(value, where)
-    if tool.get("type") != "function":
+def _parse_tool(tool: Body, where: str) -> chat.Tool:
+    if tool.get("type") == "custom":
         raise refuse(
             f"{where}.type",
             f"'{where}' is no function: such a tool only works with a channel that speaks the convention",
         )
     name = _parse_name(tool, where)
-    function = tool["function"]
-    description, schema, strict = function.get("description"), function.get("parameters"), function.get("strict")
+    function, here = tool.get("function"), f"{where}.function"
+    if function is None:
+        function, here = tool, where
+    description, strict = function.get("description"), function.get("strict")
+    field = "input_schema" if function.get("parameters") is None and "input_schema" in function else "parameters"
+    schema = function.get(field)
     if strict is not None and not isinstance(strict, bool):
-        raise refuse(f"{where}.function.strict", f"'{where}.function.strict' must be a boolean")
+        raise refuse(f"{here}.strict", f"'{here}.strict' must be a boolean")
     return chat.Tool(
         name,
-        None if description is None else expect_text(description, f"{where}.function.description"),
-        None if schema is None else expect_object(schema, f"{where}.function.parameters"),
+        None if description is None else expect_text(description, f"{here}.description"),
+        None if schema is None else expect_object(schema, f"{here}.{field}"),
         strict,
-        parse_cache(tool, where) or parse_cache(function, f"{where}.function"),
+        parse_cache(tool, where) or parse_cache(function, here),
     )
 
 

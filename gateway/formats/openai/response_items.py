@@ -5,13 +5,15 @@ Shapes: OpenAI's OpenAPI document, ``InputItem``, ``InputMessage``, ``OutputMess
 (``EasyInputMessage``).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import attrs
 import orjson
 
 from gateway.formats import chat
+from gateway.formats.adaptations import Adaptations
 from gateway.formats.json_values import as_text
 from gateway.formats.openai.content_parts import (
     expect_list,
@@ -23,30 +25,37 @@ from gateway.formats.openai.content_parts import (
     refuse,
 )
 from gateway.formats.openai.fields import Body
+from gateway.formats.openai.response_client_tools import parse_client_call, parse_client_result
 from gateway.formats.openai.response_reasoning import parse_reasoning
 from gateway.formats.openai.response_tools import INPUT, join_name
 
 _ROLES: Mapping[str, str] = MappingProxyType(
     {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 )
-_TEXTS = frozenset({"input_text", "output_text", "text"})
+_TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 _WEB = ("http://", "https://")
 
 _Part = chat.TextPart | chat.MediaPart
 
 
-def parse_items(value: object) -> list[chat.Message]:
+def parse_items(value: object, adaptations: Adaptations | None = None) -> list[chat.Message]:
     """Parse ``input``: a text, or items. Raises ``InvalidRequest`` naming the item's field.
 
     Consecutive items of the model are one message, and so are consecutive tool results.
     """
     if isinstance(value, str):
         return [chat.Message("user", (chat.TextPart(value),))] if value else []
+    items = [expect_object(item, f"input[{at}]") for at, item in enumerate(expect_list(value, "input"))]
+    adaptations = Adaptations() if adaptations is None else adaptations
+    past = max((at for at, item in enumerate(items) if _is_of_model(item)), default=-1)
+    history = _History(
+        adaptations, {one["id"]: one["call_id"] for one in items if one.get("id") and one.get("call_id")}
+    )
     messages: list[chat.Message] = []
     joins = False
-    for at, item in enumerate(expect_list(value, "input")):
-        where = f"input[{at}]"
-        message, joinable = _parse_item(expect_object(item, where), where)
+    for at, item in enumerate(items):
+        adaptations.is_past = at <= past
+        message, joinable = _parse_item(item, f"input[{at}]", history)
         if not message.parts:
             continue
         last = messages[-1] if messages else None
@@ -58,7 +67,20 @@ def parse_items(value: object) -> list[chat.Message]:
     return messages
 
 
-def _parse_item(item: Body, where: str) -> tuple[chat.Message, bool]:
+def _is_of_model(item: Body) -> bool:
+    kind = item.get("type")
+    return item.get("role") == "assistant" or (isinstance(kind, str) and kind.endswith("_call"))
+
+
+@attrs.frozen
+class _History:
+    """What an item's parser knows of the others: ``calls`` are the ids of calls by the ids of their items."""
+
+    adaptations: Adaptations
+    calls: Mapping[str, str]
+
+
+def _parse_item(item: Body, where: str, history: _History) -> tuple[chat.Message, bool]:
     """Return the message of an item, and whether its neighbors may join it."""
     kind = item.get("type")
     if kind is None and "role" in item:
@@ -66,24 +88,38 @@ def _parse_item(item: Body, where: str) -> tuple[chat.Message, bool]:
     if kind is None and "id" in item:
         kind = "item_reference"
     if kind == "message":
-        return _parse_message(item, where)
-    if isinstance(kind, str) and (parse_call := _OF_MODEL.get(kind)) is not None:
+        return _parse_message(item, where, history.adaptations)
+    if kind == "item_reference":
+        raise refuse(where, f"'{where}' refers to a stored item: send the item itself")
+    kind = expect_text(kind, f"{where}.type")
+    part: chat.Part | None = None
+    if (parse_call := _OF_MODEL.get(kind)) is not None:
         part = parse_call(item, where)
         return chat.Message("assistant", () if part is None else (part,)), True
     if kind in {"function_call_output", "custom_tool_call_output"}:
-        return chat.Message("user", (_parse_result(item, where),)), True
-    if kind == "item_reference":
-        raise refuse(where, f"'{where}' refers to a stored item: send the item itself")
-    raise refuse(
-        f"{where}.type", f"'{where}': an item of type {kind!r} only works with a channel that speaks the Responses API"
-    )
+        return chat.Message("user", (_parse_result(item, where, history.adaptations),)), True
+    if kind in _CLIENT_RESULTS:
+        part = parse_client_result(item, history.calls)
+        return chat.Message("user", () if part is None else (part,)), True
+    return _adapt(kind, item, history.adaptations), True
 
 
-def _parse_message(item: Body, where: str) -> tuple[chat.Message, bool]:
+def _adapt(kind: str, item: Body, adaptations: Adaptations) -> chat.Message:
+    """Return an item that no other format has as text, or without parts if it says nothing to another model."""
+    if kind == "additional_tools":
+        return chat.Message("user", ())
+    if kind in _LEFT_OUT:
+        adaptations.note(kind)
+        return chat.Message("user", ())
+    role: Any = "user" if kind.endswith(_RESULT_ENDINGS) else "assistant"
+    return chat.Message(role, tuple(adaptations.write(kind, item)))
+
+
+def _parse_message(item: Body, where: str, adaptations: Adaptations) -> tuple[chat.Message, bool]:
     role = item.get("role")
     if not isinstance(role, str) or role not in _ROLES:
         raise refuse(f"{where}.role", f"'{where}.role' must be one of {', '.join(_ROLES)}")
-    parts = parse_content(item.get("content"), f"{where}.content", role)
+    parts = _parse_content(item.get("content"), f"{where}.content", role, adaptations)
     match _ROLES[role]:
         case "assistant":
             return chat.Message("assistant", parts), True
@@ -92,31 +128,30 @@ def _parse_message(item: Body, where: str) -> tuple[chat.Message, bool]:
     return chat.Message("user", parts), False
 
 
-def parse_content(content: object, where: str, role: str = "user") -> tuple[_Part, ...]:
+def _parse_content(content: object, where: str, role: str, adaptations: Adaptations) -> tuple[_Part, ...]:
     """Parse a text or the parts of a message or of a tool's result, without empty texts. Raises ``InvalidRequest``."""
     if isinstance(content, str):
         return (chat.TextPart(content),) if content else ()
     parts = [
-        _parse_part(expect_object(part, f"{where}[{at}]"), f"{where}[{at}]", role)
+        parsed
         for at, part in enumerate(expect_list(content, where))
+        for parsed in _parse_part(expect_object(part, f"{where}[{at}]"), f"{where}[{at}]", role, adaptations)
     ]
     return tuple([part for part in parts if not isinstance(part, chat.TextPart) or part.text])
 
 
-def _parse_part(part: Body, where: str, role: str) -> _Part:
+def _parse_part(part: Body, where: str, role: str, adaptations: Adaptations) -> Sequence[_Part]:
     kind = part.get("type")
     if kind in _TEXTS:
-        return chat.TextPart(expect_text(part.get("text"), f"{where}.text"))
+        return [chat.TextPart(expect_text(part.get("text"), f"{where}.text"))]
     if role == "assistant" and kind == "refusal":
-        return chat.TextPart(expect_text(part.get("refusal"), f"{where}.refusal"))
-    if role == "user":
-        match kind:
-            case "input_image":
-                return _parse_image(part, where)
-            case "input_file":
-                return _parse_file(part, where)
-            case "input_audio":
-                return parse_audio(part, where)
+        return [chat.TextPart(expect_text(part.get("refusal"), f"{where}.refusal"))]
+    if role in {"user", "tool"} and isinstance(kind, str) and kind in _MEDIA:
+        if adaptations.is_past and part.get("file_id") is not None:
+            return [adaptations.replace_file(kind)]
+        return [_MEDIA[kind](part, where)]
+    if isinstance(kind, str) and kind not in _MEDIA and (role in {"assistant", "tool"} or adaptations.is_past):
+        return adaptations.write(kind, part)
     allowed = {
         "user": "input_text, input_image, input_file or input_audio",
         "assistant": "output_text or refusal",
@@ -130,8 +165,10 @@ def _parse_image(part: Body, where: str) -> chat.MediaPart:
             f"{where}.file_id",
             "An uploaded file only works with a channel that speaks the Responses API; send image_url",
         )
-    url = expect_text(part.get("image_url"), f"{where}.image_url")
-    detail = part.get("detail")
+    image = part.get("image_url")
+    nested = image if isinstance(image, dict) else {}  # as in a chat body
+    url = expect_text(nested.get("url", image), f"{where}.image_url")
+    detail = nested.get("detail", part.get("detail"))
     return parse_address(
         url, f"{where}.image_url", detail=None if detail is None else expect_text(detail, f"{where}.detail")
     )
@@ -182,9 +219,9 @@ def _parse_generated_image(item: Body, where: str) -> chat.MediaPart | None:
     return chat.MediaPart("image", f"image/{form}", data)
 
 
-def _parse_result(item: Body, where: str) -> chat.ToolResultPart:
+def _parse_result(item: Body, where: str, adaptations: Adaptations) -> chat.ToolResultPart:
     call_id = expect_text(item.get("call_id"), f"{where}.call_id")
-    return chat.ToolResultPart(call_id, parse_content(item.get("output"), f"{where}.output"))
+    return chat.ToolResultPart(call_id, _parse_content(item.get("output"), f"{where}.output", "tool", adaptations))
 
 
 _OF_MODEL: Mapping[str, Callable[[Body, str], Any]] = MappingProxyType(
@@ -193,6 +230,26 @@ _OF_MODEL: Mapping[str, Callable[[Body, str], Any]] = MappingProxyType(
         "custom_tool_call": _parse_custom_call,
         "reasoning": _parse_reasoning,
         "image_generation_call": _parse_generated_image,
+        "local_shell_call": parse_client_call,
+        "shell_call": parse_client_call,
+        "apply_patch_call": parse_client_call,
+        "tool_search_call": parse_client_call,
     }
 )
 """Items that the model has made, and the function that parses each into a part; None if nothing of it is sent."""
+_CLIENT_RESULTS = frozenset(
+    {"local_shell_call_output", "shell_call_output", "apply_patch_call_output", "tool_search_output"}
+)
+_LEFT_OUT = frozenset({"compaction", "configuration_update", "mcp_list_tools"})
+"""Items that say nothing to another provider's model."""
+_RESULT_ENDINGS = ("_output", "_response")
+_MEDIA: Mapping[str, Callable[[Body, str], chat.MediaPart]] = MappingProxyType(
+    {
+        "input_image": _parse_image,
+        "image_url": _parse_image,
+        "computer_screenshot": _parse_image,
+        "input_file": _parse_file,
+        "input_audio": parse_audio,
+    }
+)
+"""Parts of a user's message or a tool's result other than text. ``image_url`` is of chat bodies."""

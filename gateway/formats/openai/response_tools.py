@@ -1,8 +1,12 @@
 """Parses the tools of a Responses body, for a channel with another format.
 
-Shapes: OpenAI's OpenAPI document, ``FunctionToolParam``, ``CustomToolParam``, ``NamespaceToolParam``. A custom tool
-without a grammar becomes a function with one text. A tool of a namespace becomes a tool whose name begins with that of
-the namespace; the description of the namespace is dropped, since the tools have their own.
+Shapes: OpenAI's OpenAPI document, ``FunctionToolParam``, ``CustomToolParam``, ``NamespaceToolParam``. Tools also stand
+in items of the input: those that the client adds (``additional_tools``) or has found (``tool_search_output``).
+
+A custom tool becomes a function with one text; its grammar, which only restrains the model, goes into the description.
+A tool of a namespace becomes a tool whose name begins with that of the namespace; the description of the namespace is
+dropped, since the tools have their own. Tools that the client runs: see ``response_client_tools.py``. A tool that runs
+at OpenAI is left out unless the model must call it.
 """
 
 import hashlib
@@ -10,8 +14,11 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from gateway.formats import chat
+from gateway.formats.adaptations import LEFT_OUT, Adaptations, check_choice
+from gateway.formats.json_values import as_object, list_objects
 from gateway.formats.openai.content_parts import expect_list, expect_object, expect_text, refuse
 from gateway.formats.openai.fields import Body, parse_list, parse_object
+from gateway.formats.openai.response_client_tools import CLIENT_TOOLS, build_function, is_run_by_client
 
 INPUT = "input"
 """The argument of a function that stands for a custom tool, which is called with one text."""
@@ -20,6 +27,7 @@ MAX_NAME = 64
 _DIGEST = 8
 _CALLABLE = frozenset({"function", "custom"})
 _NAMESPACE = "namespace"
+_WITH_TOOLS = frozenset({"additional_tools", "tool_search_output"})
 
 
 def only_there(where: str, what: str) -> Exception:
@@ -38,56 +46,95 @@ def join_name(namespace: object, name: str) -> str:
     return f"{joined[: MAX_NAME - _DIGEST - 1]}_{digest}"
 
 
-def parse_tools(body: Body) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice | None]:
+def parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice | None]:
     """Return the tools and the tool choice. Raises ``InvalidRequest`` naming the field."""
-    tools = tuple([tool for at, listed in enumerate(parse_list(body, "tools") or ())
-                   for tool in _parse_listed(expect_object(listed, f"tools[{at}]"), f"tools[{at}]")])  # fmt: skip
+    listed: dict[str, chat.Tool] = {}
+    for where, tool in _list_declared(body):
+        for parsed in _parse_listed(tool, where, adaptations):
+            listed.setdefault(parsed.name, parsed)
+    tools = tuple(listed.values())
     choice = body.get("tool_choice")
+    if isinstance(choice, dict) and choice.get("type") in {"auto", "none", "required"}:
+        choice = choice["type"]
     if choice is None or (isinstance(choice, str) and choice in {"auto", "none", "required"}):
-        return tools, cast("chat.ToolChoice | None", choice)
+        return tools, check_choice(cast("chat.ToolChoice | None", choice), tools, adaptations)
     if not isinstance(choice, dict):
         raise refuse("tool_choice", "'tool_choice' must be auto, none, required or an object")
     if choice.get("type") == "allowed_tools":
-        return _parse_allowed(choice, tools)
-    return tools, chat.ForcedTool(_parse_name(choice, "tool_choice"))
+        tools, allowed = _parse_allowed(choice, tools)
+        return tools, check_choice(allowed, tools, adaptations)
+    return tools, check_choice(chat.ForcedTool(_parse_name(choice, "tool_choice")), tools, adaptations)
 
 
-def _parse_listed(tool: Body, where: str) -> Iterator[chat.Tool]:
-    """Yield a tool, or those of a namespace."""
-    if tool.get("type") != _NAMESPACE:
+def _list_declared(body: Body) -> Iterator[tuple[str, Body]]:
+    """Yield every declared tool with its place. Raises ``InvalidRequest``."""
+    for at, tool in enumerate(parse_list(body, "tools") or ()):
+        yield f"tools[{at}]", expect_object(tool, f"tools[{at}]")
+    items = body.get("input")
+    for at, item in enumerate(items if isinstance(items, list) else ()):
+        if item.get("type") in _WITH_TOOLS:
+            where = f"input[{at}].tools"
+            for index, tool in enumerate(expect_list(item.get("tools") or [], where)):
+                yield f"{where}[{index}]", expect_object(tool, f"{where}[{index}]")
+
+
+def _parse_listed(tool: Body, where: str, adaptations: Adaptations) -> Iterator[chat.Tool]:
+    """Yield a tool, or those of a namespace; nothing for one that runs at OpenAI."""
+    kind = expect_text(tool.get("type"), f"{where}.type")
+    if kind in _CALLABLE:
         yield _parse_tool(tool, where)
-        return
-    namespace = expect_text(tool.get("name"), f"{where}.name")
-    for at, inner in enumerate(expect_list(tool.get("tools"), f"{where}.tools")):
-        place = f"{where}.tools[{at}]"
-        yield _parse_tool(expect_object(inner, place), place, namespace)
+    elif kind == _NAMESPACE:
+        namespace = expect_text(tool.get("name"), f"{where}.name")
+        for at, inner in enumerate(expect_list(tool.get("tools"), f"{where}.tools")):
+            place = f"{where}.tools[{at}]"
+            if expect_object(inner, place).get("type") in _CALLABLE:
+                yield _parse_tool(inner, place, namespace)
+            else:
+                adaptations.note(f"{LEFT_OUT}{expect_text(inner.get('type'), f'{place}.type')}")
+    elif is_run_by_client(tool):
+        yield build_function(tool)
+    else:
+        adaptations.note(f"{LEFT_OUT}{kind}")
 
 
 def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice]:
     mode = choice.get("mode")
     if not isinstance(mode, str) or mode not in {"auto", "required"}:
         raise refuse("tool_choice.mode", "'tool_choice.mode' must be auto or required")
-    names = {
-        _parse_name(expect_object(tool, f"tool_choice.tools[{at}]"), f"tool_choice.tools[{at}]")
+    named = [
+        (expect_object(tool, f"tool_choice.tools[{at}]"), f"tool_choice.tools[{at}]")
         for at, tool in enumerate(expect_list(choice.get("tools"), "tool_choice.tools"))
-    }
+    ]
+    names = {_parse_name(tool, where) for tool, where in named if _is_function(tool)}
     return tuple([tool for tool in tools if tool.name in names]), cast("chat.ToolChoice", mode)
 
 
-def _parse_name(tool: Body, where: str) -> str:
+def _is_function(tool: Body) -> bool:
     kind = tool.get("type")
-    if kind not in _CALLABLE:
-        raise only_there(f"{where}.type", f"The tool {kind!r} in '{where}'")
-    return join_name(tool.get(_NAMESPACE), expect_text(tool.get("name"), f"{where}.name"))
+    return isinstance(kind, str) and (kind in _CALLABLE or kind in CLIENT_TOOLS)
+
+
+def _parse_name(tool: Body, where: str) -> str:
+    if not _is_function(tool):
+        raise only_there(f"{where}.type", f"The tool {tool.get('type')!r} in '{where}'")
+    if tool["type"] in CLIENT_TOOLS:
+        return str(tool["type"])
+    return join_name(tool.get(_NAMESPACE), expect_text(_flatten(tool).get("name"), f"{where}.name"))
+
+
+def _flatten(tool: Body) -> Body:
+    """Return a tool whose fields stand in ``function``, as in a chat body, with these fields beside its type."""
+    return tool | as_object(tool.get("function")) if "name" not in tool else tool
 
 
 def _parse_tool(tool: Body, where: str, namespace: str = "") -> chat.Tool:
+    tool = _flatten(tool)
     name = join_name(namespace, _parse_name(tool, where))
     description = tool.get("description")
     if description is not None:
         description = expect_text(description, f"{where}.description")
     if tool["type"] == "custom":
-        return chat.Tool(name, description, _build_custom_schema(tool, where))
+        return build_custom(name, description, parse_object(tool, "format") or {})
     schema, strict = tool.get("parameters"), tool.get("strict")
     if strict is not None and not isinstance(strict, bool):
         raise refuse(f"{where}.strict", f"'{where}.strict' must be a boolean")
@@ -96,38 +143,45 @@ def _parse_tool(tool: Body, where: str, namespace: str = "") -> chat.Tool:
     )
 
 
-def _build_custom_schema(tool: Body, where: str) -> Body:
-    form = parse_object(tool, "format") or {}
-    if form.get("type", "text") != "text":
-        raise only_there(f"{where}.format", f"The grammar of the tool {tool['name']!r}")
-    return {
+def build_custom(name: str, description: str | None, form: Body) -> chat.Tool:
+    """Return the function for a custom tool; ``form`` is its ``format``."""
+    grammar = form.get("definition")
+    if isinstance(grammar, str):
+        grammar_text = f"The input must fit this grammar ({form.get('syntax')}):\n{grammar}"
+        description = f"{description}\n\n{grammar_text}" if description else grammar_text
+    schema: Body = {
         "type": "object",
         "properties": {INPUT: {"type": "string"}},
         "required": [INPUT],
         "additionalProperties": False,
     }
+    return chat.Tool(name, description, schema)
 
 
-def find_custom_tools(body: Body) -> frozenset[str]:
-    """Return the names of a checked body's custom tools, as the provider has them."""
-    return frozenset(
-        join_name(namespace, tool["name"]) for namespace, tool in _list_all(body) if tool.get("type") == "custom"
-    )
+def find_call_kinds(body: Body) -> dict[str, str]:
+    """Return the types of a checked body's tools that are no functions, by the names that the provider has."""
+    kinds: dict[str, str] = {}
+    for namespace, tool in _list_all(body):
+        if tool.get("type") in _CALLABLE:
+            kinds.setdefault(join_name(namespace, _flatten(tool)["name"]), tool["type"])
+        elif is_run_by_client(tool):
+            kinds.setdefault(tool["type"], tool["type"])
+    return {name: kind for name, kind in kinds.items() if kind != "function"}
 
 
 def find_namespaces(body: Body) -> dict[str, Body]:
     """Return, by the name that the provider has, what a call of a namespace's tool has for its name."""
     return {
-        join_name(namespace, tool["name"]): {"name": tool["name"], _NAMESPACE: namespace}
+        join_name(namespace, _flatten(tool)["name"]): {"name": _flatten(tool)["name"], _NAMESPACE: namespace}
         for namespace, tool in _list_all(body)
-        if namespace
+        if namespace and tool.get("type") in _CALLABLE
     }
 
 
 def _list_all(body: Body) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the tools of a checked body, each with the namespace that it is in."""
-    for tool in body.get("tools") or ():
+    for _, tool in _list_declared(body):
         if tool.get("type") == _NAMESPACE:
-            yield from ((tool["name"], inner) for inner in tool["tools"])
+            yield from ((tool["name"], inner) for inner in list_objects(tool["tools"]))
         else:
             yield "", tool

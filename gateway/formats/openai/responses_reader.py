@@ -2,9 +2,10 @@
 
 Shapes: OpenAI's OpenAPI document, ``CreateResponse``; tools: see ``response_tools``.
 
-Rejected, because the answer would not be what was requested: tools that run at OpenAI, custom tools with a grammar,
+Rejected, because the answer would not be what was requested: a tool that runs at OpenAI and must be called,
 ``prompt``, ``moderation``, ``context_management``, ``access_programs``, ``top_logprobs``, the logprobs among
-``include``, uploaded files, and a ``service_tier`` other than the standard one.
+``include``, uploaded files of this turn, and a ``service_tier`` other than the standard one.
+Left out and named (``adapted``): tools that run at OpenAI and are only offered.
 Dropped, because the answer is valid without them: ``metadata``, ``text.verbosity``, ``reasoning.summary`` (a model's
 reasoning is always shown), ``truncation``, ``max_tool_calls`` (of OpenAI's own tools), ``store``,
 ``prompt_cache_*``, ``stream_options``, ``background_options``, ``image`` (of tools at OpenAI), and every field that
@@ -12,6 +13,7 @@ OpenAI does not document.
 """
 
 from gateway.formats import chat
+from gateway.formats.adaptations import Adaptations
 from gateway.formats.openai.content_parts import expect_object, expect_text, refuse
 from gateway.formats.openai.fields import Body, parse_flag, parse_list, parse_number, parse_object, read_text
 from gateway.formats.openai.request_reader import STANDARD_TIERS, check_tier, parse_effort, parse_parallel
@@ -29,12 +31,13 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
     """Parse a checked body (see ``parse_responses_call``). Raises ``InvalidRequest`` naming the field."""
     _check_only_openai(body)
     instructions = read_text(body, "instructions")
-    messages = parse_items(body.get("input") or "")
+    adaptations = Adaptations()
+    messages = parse_items(body.get("input") or "", adaptations)
     if not messages:
         raise refuse("input", "'input' says nothing")
     if instructions:
         messages.insert(0, chat.Message("system", (chat.TextPart(instructions),)))
-    tools, choice = parse_tools(body)
+    tools, choice = parse_tools(body, adaptations)
     reasoning = parse_object(body, "reasoning") or {}
     return chat.ChatRequest(
         messages=tuple(messages),
@@ -47,6 +50,7 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
         format=_parse_format(body),
         effort=parse_effort(reasoning.get("effort"), "reasoning.effort"),
         user=read_text(body, "safety_identifier") or read_text(body, "user") or None,
+        adapted=tuple(adaptations.names),
     )
 
 

@@ -15,9 +15,10 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import GatewayError, ProviderBadResponse
 from gateway.formats import chat
 from gateway.formats.json_values import as_object, loads_or_none
+from gateway.formats.openai.response_client_tools import build_item
 from gateway.formats.openai.response_failure import build_failure
 from gateway.formats.openai.response_reasoning import UNSIGNED, build_redacted, build_signed
-from gateway.formats.openai.response_tools import INPUT, find_custom_tools, find_namespaces
+from gateway.formats.openai.response_tools import INPUT, find_call_kinds, find_namespaces
 from gateway.formats.openai.responses_echo import build_echo
 from gateway.formats.translator import ResponseIdentity
 
@@ -66,10 +67,10 @@ class ResponseStreamSerializer:
         "_begun",
         "_calls",
         "_chars",
-        "_custom",
         "_echo",
         "_finished",
         "_keep",
+        "_kinds",
         "_model",
         "_name",
         "_namespaced",
@@ -86,7 +87,7 @@ class ResponseStreamSerializer:
     def __init__(self, call: InferenceRequest, naming: ResponseIdentity) -> None:
         self._echo = build_echo(call.body, call.continues)
         self._keep = call.keep
-        self._custom = find_custom_tools(call.body)
+        self._kinds = find_call_kinds(call.body)
         self._namespaced = find_namespaces(call.body)
         self._name, self._model, self._now_s = naming.id, naming.model, naming.now_s
         self._number = 0
@@ -249,7 +250,11 @@ class ResponseStreamSerializer:
         if event.index in self._calls:
             written += self._close_call(self._calls.pop(event.index), "completed")
         called: Body = {"call_id": event.id, **self._namespaced.get(event.name, {"name": event.name})}
-        if event.name in self._custom:
+        kind = self._kinds.get(event.name)
+        if kind not in {None, "custom"}:
+            fields = build_item(str(kind), "{}")
+            item, begun = self._start({"type": f"{kind}_call", "status": "in_progress", "call_id": event.id, **fields})
+        elif kind:
             item, begun = self._start({"type": "custom_tool_call", **called, "input": ""})
         else:
             item, begun = self._start({"type": "function_call", "status": "in_progress", **called, "arguments": ""})
@@ -340,6 +345,9 @@ class ResponseStreamSerializer:
             item.value |= {"status": status, "arguments": arguments}
             name = item.value["name"]
             return self._write(f"{_ARGUMENTS}.done", **place, name=name, arguments=arguments) + self._finish_item(item)
+        if item.value["type"] != "custom_tool_call":
+            item.value |= {"status": status, **build_item(item.value["type"].removesuffix("_call"), arguments)}
+            return self._finish_item(item)
         text = as_object(loads_or_none(arguments.encode())).get(INPUT)
         # A model that ignores the schema may write the text itself.
         given = item.value["input"] = text if isinstance(text, str) else arguments
@@ -352,7 +360,9 @@ class ResponseStreamSerializer:
 
 
 _PREFIXES = {
-    "message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc", "image_generation_call": "ig"
+    "message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc",
+    "local_shell_call": "lsh", "shell_call": "sh", "apply_patch_call": "apc", "tool_search_call": "tsc",
+    "image_generation_call": "ig"
 }  # fmt: skip
 
 

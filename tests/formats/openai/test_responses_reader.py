@@ -168,10 +168,18 @@ def test_settings() -> None:
         ({"input": [{"type": "function_call", "name": "f"}]}, "input[0].call_id"),
         ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
         ({"input": [{"id": "msg_1"}]}, "input[0]"),
-        ({"input": [{"type": "web_search_call"}]}, "input[0].type"),
-        ({"tools": [{"type": "file_search"}]}, "tools[0].type"),
+        ({"input": [{"type": 5}]}, "input[0].type"),
+        ({"tools": [{"type": None}]}, "tools[0].type"),
+        (
+            {
+                "input": [
+                    user({"type": "input_text", "text": "x"}),
+                    {"type": "additional_tools", "tools": [{"type": "function"}]},
+                ]
+            },
+            "input[1].tools[0].name",
+        ),
         ({"tools": [{**F, "strict": "yes"}]}, "tools[0].strict"),
-        ({"tools": [{**SHELL, "format": {"type": "grammar"}}]}, "tools[0].format"),
         ({"tool_choice": {"type": "web_search"}}, "tool_choice.type"),
         ({"tool_choice": 1}, "tool_choice"),
         ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format.schema"),

@@ -1,0 +1,140 @@
+"""Tools of the Responses API that the client runs and that have items of their own, as functions of other formats.
+
+Shapes: OpenAI's OpenAPI document, ``LocalShellToolCall``, ``FunctionShellCall``, ``ApplyPatchToolCall``,
+``ToolSearchCall``. Each tool becomes a function of the same name; a call of it is written as the tool's item.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+
+from gateway.domain import exact_json
+from gateway.formats import chat
+from gateway.formats.json_values import as_object, as_text, loads_or_none
+from gateway.formats.openai.content_parts import expect_text
+from gateway.formats.openai.fields import Body
+
+_TEXT: Body = {"type": "string"}
+_TEXTS: Body = {"type": "array", "items": _TEXT}
+_NUMBER: Body = {"type": "integer"}
+
+
+def _build_schema(required: list[str], properties: Body) -> Body:
+    return {"type": "object", "properties": properties, "required": required}
+
+
+@attrs.frozen
+class ClientTool:
+    """A tool that the client runs.
+
+    Attributes:
+        field: the field of its call's item that holds the arguments.
+        fixed: what that field has beside the arguments.
+        text_field: the argument that a call has whose arguments are no object.
+    """
+
+    description: str
+    schema: Body
+    field: str
+    fixed: Body
+    text_field: str
+
+
+CLIENT_TOOLS: Mapping[str, ClientTool] = MappingProxyType(
+    {
+        "local_shell": ClientTool(
+            "Runs a command on the user's machine.",
+            _build_schema(
+                ["command"],
+                {"command": _TEXTS, "working_directory": _TEXT, "timeout_ms": _NUMBER, "env": {"type": "object"}},
+            ),
+            "action",
+            {"type": "exec", "command": [], "env": {}},
+            "command",
+        ),
+        "shell": ClientTool(
+            "Runs commands in a shell on the user's machine.",
+            _build_schema(["commands"], {"commands": _TEXTS, "timeout_ms": _NUMBER, "max_output_length": _NUMBER}),
+            "action",
+            {"commands": [], "timeout_ms": None, "max_output_length": None},
+            "commands",
+        ),
+        "apply_patch": ClientTool(
+            "Creates, updates or deletes a file; the diff is in the V4A format.",
+            _build_schema(
+                ["type", "path"],
+                {
+                    "type": {"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
+                    "path": _TEXT,
+                    "diff": _TEXT,
+                },
+            ),
+            "operation",
+            {},
+            "diff",
+        ),
+        "tool_search": ClientTool(
+            "Finds tools by what they are for.", _build_schema(["query"], {"query": _TEXT}), "arguments", {}, "query"
+        ),
+    }
+)
+"""By the type of the tool, which is also the name of the function; its call's item has the type with ``_call``."""
+_CALLS = {f"{kind}_call": kind for kind in CLIENT_TOOLS}
+
+
+def is_run_by_client(tool: Body) -> bool:
+    """Return whether the client runs a tool with an item of its own."""
+    kind = tool.get("type")
+    if kind == "shell":
+        return as_object(tool.get("environment")).get("type") in {None, "local"}
+    if kind == "tool_search":
+        return tool.get("execution") == "client"
+    return isinstance(kind, str) and kind in CLIENT_TOOLS
+
+
+def build_function(tool: Body) -> chat.Tool:
+    """Return the function for a tool that the client runs."""
+    known = CLIENT_TOOLS[tool["type"]]
+    schema = tool.get("parameters")
+    described = as_text(tool.get("description")) or known.description
+    return chat.Tool(tool["type"], described, schema if isinstance(schema, dict) else known.schema)
+
+
+def build_item(kind: str, arguments: str) -> Body:
+    """Return what a call's item of this kind has for the arguments that the model has written."""
+    known = CLIENT_TOOLS[kind]
+    values = loads_or_none(arguments.encode())
+    if not isinstance(values, dict):
+        is_list = known.schema["properties"][known.text_field]["type"] == "array"
+        values = {known.text_field: [arguments] if is_list else arguments}
+    return {known.field: known.fixed | values} | ({"execution": "client"} if kind == "tool_search" else {})
+
+
+def parse_client_call(item: Body, where: str) -> chat.ToolCallPart | None:
+    """Parse the item of a call; None if the tool ran at OpenAI."""
+    kind = _CALLS[item["type"]]
+    if kind == "tool_search" and item.get("call_id") is None:
+        return None
+    values = item.get(CLIENT_TOOLS[kind].field)
+    fixed = CLIENT_TOOLS[kind].fixed
+    given = {name: one for name, one in as_object(values).items() if one is not None and fixed.get(name, 0) != one}
+    return chat.ToolCallPart(
+        expect_text(item.get("call_id"), f"{where}.call_id"), kind, exact_json.dumps(given).decode()
+    )
+
+
+def parse_client_result(item: Body, calls: Mapping[str, str]) -> chat.ToolResultPart | None:
+    """Parse the item of a result; ``calls``: the call's id by its item's id. None if it belongs to no call."""
+    call_id = item.get("call_id") or calls.get(as_text(item.get("id")), item.get("id"))
+    if not isinstance(call_id, str):
+        return None
+    if item["type"] == "tool_search_output":
+        names = [name for tool in item.get("tools") or () if (name := as_text(as_object(tool).get("name")))]
+        return chat.ToolResultPart(call_id, (chat.TextPart(f"Tools available: {', '.join(names) or 'none'}"),))
+    output: Any = item.get("output")
+    if output is None:
+        output = item.get("status") or ""
+    text = output if isinstance(output, str) else exact_json.dumps(output).decode()
+    return chat.ToolResultPart(call_id, (chat.TextPart(text),) if text else (), item.get("status") == "failed")
