@@ -28,6 +28,10 @@ _AMOUNTS = (
         "Per million cached prompt tokens of audio; default: as --audio-input.",
     ),
     ("audio-output", "audio_output_usd_per_million", "Per million completion tokens of audio; default: as --output."),
+    ("image-input", "image_input_usd_per_million", "Per million prompt tokens of images; default: as --input."),
+    ("image-output", "image_output_usd_per_million", "Per million completion tokens of images; default: as --output."),
+    ("search", "usd_per_search", "Per search of the web by the provider, or of a rerank."),
+    ("call", "usd_per_call", "Per request to the provider."),
     ("image", "usd_per_image", "Per generated image."),
     ("second", "usd_per_second", "Per second of video or audio."),
     ("characters", "usd_per_million_characters", "Per million characters of speech."),
@@ -68,6 +72,7 @@ PRICES = (
     _build_amount_column("CHARACTERS", "usd_per_million_characters"),
     Column("FROM", lambda price: price["source"] + ("" if price["in_force"] else " (overridden)")),
 )
+_NO_RATES = frozenset({"model", "provider", "source", "in_force", "free"})
 _NAME = click.argument("name", metavar="SECTION.KEY")
 _NEGATIVE = {"ignore_unknown_options": True}
 _UNPRICED_GROUP: Json = {"price_multiplier": 1}
@@ -223,15 +228,19 @@ def _amount_options(command: Command) -> Command:
 @prices.command("set")
 @click.argument("model")
 @click.option("--provider", help="Only with this provider, such as openai.")
+@click.option("--free", is_flag=True, help="The model costs nothing.")
 @_amount_options
 @client_command
-def set_price(context: CliContext, model: str, **fields: Any) -> None:
-    """Set the price of MODEL, a name or glob. Rates not given are free. Tiers and sizes: in the configuration file."""
+def set_price(context: CliContext, model: str, *, free: bool, **fields: Any) -> None:
+    """Set rates of MODEL, a name or glob; the others stay as they are. Tiers and sizes: in the configuration file."""
     rates = {name: value for name, value in fields.items() if value is not None}
+    if free == bool(rates.keys() - {"provider"}):
+        raise click.UsageError("expected a rate such as --input 0.25, or --free if the model costs nothing")
 
     async def work(admin: AdminClient) -> tuple[Json, Json]:
         before = await _find_price(admin, model, fields["provider"])
-        return before, await admin.call("PUT", "prices", model, body=rates)
+        kept = {} if free or before.get("free") else {name: before[name] for name in before if name not in _NO_RATES}
+        return before, await admin.call("PUT", "prices", model, body={**kept, **rates, "free": free})
 
     before, after = run(context, work)
     print_answer(context, after, lambda _: _print_rates(after, before))
@@ -244,20 +253,23 @@ def set_price(context: CliContext, model: str, **fields: Any) -> None:
 def reset_price(context: CliContext, model: str, provider: str | None) -> None:
     """Remove a price of MODEL that was set here."""
 
-    async def work(admin: AdminClient) -> tuple[Json, Json]:
+    async def work(admin: AdminClient) -> tuple[Json, Json, Json]:
         before = await _find_price(admin, model, provider)
-        return before, await admin.call("DELETE", "prices", model, query={"provider": provider})
+        answer = await admin.call("DELETE", "prices", model, query={"provider": provider})
+        return before, answer, await _find_price(admin, model, provider)
 
-    before, answer = run(context, work)
-    print_answer(context, answer, lambda _: _print_rates({"model": model, "provider": provider}, before))
+    before, answer, after = run(context, work)
+    print_answer(context, answer, lambda _: _print_rates({**after, "model": model, "provider": provider}, before))
 
 
 async def _find_price(admin: AdminClient, model: str, provider: str | None) -> Json:
-    """Return the price of ``model`` that was set here; empty if there is none."""
-    for price in (await admin.get("prices"))["data"]:
-        if (price["model"], price["provider"], price["source"]) == (model, provider, "console"):
-            found: Json = price
-            return found
+    """Return the price of ``model`` that was set here, else the built-in one of that name; empty if there is none."""
+    prices = (await admin.get("prices"))["data"]
+    for source, place in (("console", provider), ("shipped", provider), ("shipped", None)):
+        for price in prices:
+            if (price["model"], price["provider"], price["source"]) == (model, place, source):
+                found: Json = price
+                return found
     return {}
 
 
@@ -285,12 +297,24 @@ def _print_change(name: str, before: Json, after: Json) -> None:
 
 
 def _print_rates(after: Json, before: Json) -> None:
-    """Print the rates that differ: ``my-*: input $0.50 → $1.00``."""
+    """Print the rates that differ, ``my-*: input $0.50 → $1.00``, or that a price is or was free."""
     name = after["model"] + (f" at {after['provider']}" if after["provider"] else "")
+    if before.get("free") or after.get("free"):
+        click.echo(clean(f"{name}: {_summarise(before)} → {_summarise(after)}"))
+        return
     old, new = (
         {f"{option}_usd": price.get(field) or None for option, field, _ in _AMOUNTS} for price in (before, after)
     )
     print_edit(name, old, new, new)
+
+
+def _summarise(price: Json) -> str:
+    """Return a price in short: ``$0.25/$2.00`` for tokens in and out, ``free``, or ``no price``."""
+    if "free" not in price:
+        return "no price"
+    if price["free"]:
+        return "free"
+    return f"{format_usd(price['input_usd_per_million'])}/{format_usd(price['output_usd_per_million'])}"
 
 
 def _print_prices(listed: Sequence[Json]) -> None:

@@ -49,6 +49,9 @@ REFUSED = (
     (("groups", "set", "filed", "3"), 1, "The configuration file declares the group 'filed'"),
     (("groups", "reset", "vip"), 1, "The group 'vip' is not set"),
     (("prices", "set", "m", "--input", "3"), 1, "has a price for 'm', which takes precedence"),
+    (("prices", "set", "gpt-5-mini"), 2, "expected a rate such as --input 0.25, or --free"),
+    (("prices", "set", "gpt-5-mini", "--provider", "openai"), 2, "expected a rate such as --input 0.25, or --free"),
+    (("prices", "set", "gpt-5-mini", "--input", "1", "--free"), 2, "expected a rate such as --input 0.25, or --free"),
     (("prices", "reset", "x", "--provider", "openai"), 1, "A price for x at openai is not set"),
 )
 
@@ -85,7 +88,7 @@ async def test_prices_are_seen_set_and_taken_back(operator: Operator) -> None:
     assert [line.split() for line in (await operator.see("prices")).splitlines()] == [
         ["MODEL", "PROVIDER", "INPUT", "IMAGE", "FROM"],
         ["m", "-", "$1.50", "-", "file"],
-        ["my/painter-*", "openrouter", "-", "$0.04", "console"],
+        ["my/painter-*", "openrouter", "$1.00", "$0.04", "console"],
     ]
     assert "shipped" in await operator.see("prices", "--model", "gpt-4o")
     assert len((await operator.ask("prices", "--all"))["data"]) > 100
@@ -109,3 +112,11 @@ async def test_prices_are_seen_set_and_taken_back(operator: Operator) -> None:
 )
 def test_a_value_is_read_as_its_setting_is(text: str, kind: str | None, value: Any) -> None:
     assert parse_value(text, kind) == value
+
+
+async def test_a_price_says_what_it_was_and_keeps_the_rates_that_are_not_named(operator: Operator) -> None:
+    assert (await operator.see("prices", "set", "gpt-5-mini", "--free")).strip() == "gpt-5-mini: $0.25/$2.00 → free"
+    assert (await operator.see("prices", "reset", "gpt-5-mini")).strip() == "gpt-5-mini: free → $0.25/$2.00"
+    set_ = await operator.ask("prices", "set", "gpt-5-mini", "--input", "0.5")
+    assert (set_["input_usd_per_million"], set_["output_usd_per_million"], set_["free"]) == (0.5, 2, False)
+    assert set_["cached_input_usd_per_million"] == 0.025
