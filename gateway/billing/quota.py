@@ -21,7 +21,7 @@ from gateway.domain.output_limits import find_longest_answer
 from gateway.domain.price import cost_nanos
 from gateway.domain.rate_limit import RateLimiter
 from gateway.domain.request_log import RequestStart
-from gateway.domain.usage import estimate_tokens
+from gateway.domain.usage import CHARS_PER_TOKEN, estimate_tokens
 from gateway.errors import GatewayError, QuotaExceeded, StoreUnavailable
 from gateway.formats.provider_reads import NO_READS, TEXT_OPERATIONS, ProviderReads, find_reads, searches
 from gateway.formats.rare_bounds import ASKED_FOR, OF_KNOWN_UNITS, bound_rare
@@ -263,7 +263,7 @@ def _count_tokens(call: InferenceRequest) -> int:
 
     What the request did not use is given back at its end.
     """
-    tokens = estimate_tokens(call.prompt_chars)
+    tokens = -(-call.prompt_chars // CHARS_PER_TOKEN)  # a call less than ``estimate_tokens``, for every request
     return tokens if MAY_LIMIT.isdisjoint(call.body) else tokens + call.allowed_output * call.choices
 
 
