@@ -67,7 +67,7 @@ class _Passthrough:
     def write_body(self) -> Payload:
         body = self.direct.write(self.call, self.naming.model)
         if type(body) is AdaptedBody:
-            self.adapted = body.adapted
+            self.adapted = tuple(dict.fromkeys((*self.adapted, *body.adapted)))
         return body
 
     def open_gate(self, secrets: Secrets) -> StreamTransform:

@@ -17,9 +17,9 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.formats.openai.fields import find_governed
+from gateway.providers.hosted_tools import TOOLS
 from gateway.wording import fold_name
 
-TOOLS = "tools"
 EVERYWHERE = frozenset({"service_tier", "serviceTier", "web_search_options", TOOLS})
 """Fields of most vendors. ``tools`` stands for tools that the vendor runs, and bills."""
 BETA = "anthropic-beta"
@@ -122,7 +122,7 @@ def _list_hosted(tools: object, where: str = TOOLS) -> list[str]:
         kind = tool.get("type")
         if kind is not None and not isinstance(kind, str):
             raise InvalidRequest(f"'{where}[{index}].type' must be a string", param=f"{where}[{index}].type")
-        if kind and not _CLIENT_TOOL.fullmatch(kind):
+        if kind and not _CLIENT_TOOL.fullmatch(kind) and not _is_local(tool):
             found.append(f"{TOOLS}.{kind}")
             continue
         if not tool.keys() <= _CLIENT_FIELDS:
@@ -130,6 +130,12 @@ def _list_hosted(tools: object, where: str = TOOLS) -> list[str]:
         if TOOLS in tool:
             found += _list_hosted(tool[TOOLS], f"{where}[{index}].{TOOLS}")
     return found
+
+
+def _is_local(tool: dict[str, Any]) -> bool:
+    """Whether the client runs a tool of a type that the vendor may run, as the tool says."""
+    environment = tool.get("environment")
+    return tool["type"] == "shell" and isinstance(environment, dict) and environment.get("type") == "local"
 
 
 def _list_later(items: object) -> list[str]:

@@ -14,6 +14,7 @@ from gateway.domain.price import Price
 from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed
 from gateway.formats.registry import is_translated
 from gateway.providers.base import Provider
+from gateway.providers.hosted_tools import TOOLS, must_call
 from gateway.providers.priced_fields import BETA, list_betas, list_named_models, list_priced
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.model_catalog import ModelCatalog, model_not_found
@@ -77,19 +78,24 @@ def keep_allowed(
 ) -> list[Target]:
     """Those of ``options`` that may be sent what ``call`` says, with the prices of the models that it names.
 
+    If no channel allows a tool that the provider runs, and the model need not call it, it is left out.
+
     Raises ``InvalidRequest`` naming the field that none allows, or why the caller may not have a model it names.
     """
     if call.operation in COUNTS:  # nothing is bought
         return options
-    kept, problem = [], None
+    kept: list[Target] = []
+    without: list[Target] = []
+    problem = None
     for target in options:
         try:
-            kept.append(_check(target, caller, call, catalog=catalog, tariff=tariff))
+            checked = _check(target, caller, call, catalog=catalog, tariff=tariff)
+            (without if checked.left_out else kept).append(checked)
         except GatewayError as error:
             problem = problem or error
-    if problem is not None and not kept:
+    if problem is not None and not kept and not without:
         raise problem
-    return kept
+    return kept or without
 
 
 def _check(
@@ -104,12 +110,17 @@ def _check(
     found = list_priced(call.body, fields)
     if not found:
         return target
-    for name in found:
-        if not allows(target.channel, name):
+    refused = [name for name in found if not allows(target.channel, name)]
+    hosted = tuple([name for name in refused if name.startswith(f"{TOOLS}.")])
+    may_drop = not must_call(call.body, hosted)
+    for name in refused:
+        if name not in hosted or not may_drop:
             raise InvalidRequest(
                 f"'{name}' changes what is bought, and no channel of the model {call.model!r} allows it (allow_fields)",
                 param=name,
             )
+    if hosted:
+        target = attrs.evolve(target, left_out=hosted)
     named = dict(_list_prices(target, caller, call, catalog=catalog, tariff=tariff))
     if not named:
         return target

@@ -22,6 +22,7 @@ from gateway.errors import (
 from gateway.formats.fan_out import make_single
 from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity
+from gateway.providers.hosted_tools import leave_out
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_state import AFTER_FAILURES, RATE_LIMITS
 from gateway.routing.load_balancer import LoadBalancer
@@ -242,7 +243,11 @@ class Route:
         call, several = self._call, None
         if call.choices > 1 and target.fans_out(call):
             call, several = make_single(call), call
+        if target.left_out:
+            call = attrs.evolve(call, body=leave_out(call.body, target.left_out))
         exchange = make_exchange(call, target.endpoint.wire, ResponseIdentity(answer_id, target.model, now_s))
+        if target.left_out:
+            exchange.adapted = target.left_out
         channel = target.state.channel
         timeouts = channel.timeouts
         if len(self.options) > 1 and self._call.stream and self._has_other(target):

@@ -52,6 +52,7 @@ class Target:
     Attributes:
         unpriced: the model has no price, or none for what the request buys.
         named: prices of other models that the request allows, by the provider's names.
+        left_out: the tools that the channel does not allow, as ``tools.web_search``: the request goes without them.
         find_price: finds the price of the model that the provider names in its answer; None if it is always ``model``.
         reports_cost: what the provider says of the cost of an answer is charged; never if ``price`` is the operator's.
     """
@@ -66,6 +67,7 @@ class Target:
     unpriced: bool = False
     named: Mapping[str, Price | None] = NONE_NAMED
     find_price: Callable[[str], Price | None] | None = None
+    left_out: tuple[str, ...] = ()
     reports_cost: bool = False
     place: Place = attrs.field(init=False, eq=False, repr=False)
     """The key of its circuit breakers."""

@@ -164,6 +164,18 @@ async def test_a_response_is_made(standing_with: StartGateway, sdk: MakeClient) 
         assert (row.operation, row.prompt_tokens, row.completion_tokens, row.cached_tokens) == ("responses", 5, 7, 2)
 
 
+async def test_a_hosted_tool_that_is_only_offered_is_left_out(standing_with: StartGateway, sdk: MakeClient) -> None:
+    async with ScriptedUpstream([answer(RESPONSE)]) as up:
+        gateway = await standing_with(channels([up]))
+        tools: Any = [{"type": "web_search"}, {"type": "function", "name": "f", "parameters": {}, "strict": False}]
+        asked = sdk(gateway).responses.with_raw_response
+        made = await asked.create(model="m", input="Hi", tools=tools)
+        assert made.headers["x-gateway-adapted"] == "tools.web_search"
+        assert up.received[0].json["tools"] == tools[1:]
+        (row,) = await gateway.rows(1)
+        assert row.adapted == "tools.web_search"
+
+
 async def test_a_response_is_streamed(standing_with: StartGateway, sdk: MakeClient) -> None:
     async with ScriptedUpstream(response_script()) as up:
         gateway = await standing_with(channels([up]))

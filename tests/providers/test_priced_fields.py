@@ -55,10 +55,11 @@ HARMLESS = [
     {"service_tier": "auto"}, {"service_tier": "default"}, {"service_tier": None}, {"service_tier": "standard_only"},
     {"web_search_options": None}, {"models": []}, {"models": None}, {"route": None}, {"preset": ""}, {"plugins": []},
     {"provider": {}}, {"speed": "standard"}, {"enable_search": False}, {"search_parameters": {"mode": "off"}},
-    {"tools": None}, {"tools": []}, {"tools": "x"}, {"tools": [None, 5, {}, {"type": None}, {"name": "f"}]},
+    {"tools": None}, {"tools": []}, {"tools": "x"}, {"tools": [{}, {"type": None}, {"name": "f"}]},
     {"tools": [{"type": "function"}, {"type": "custom"}, {"type": "local_shell"}, {"type": "apply_patch"}]},
     {"tools": [{"type": "bash_20250124"}, {"type": "text_editor_20250728"}, {"type": "computer_20250124"}]},
     {"tools": [{"type": "computer_use_preview"}, {"type": "memory_20250818"}, {"type": "mcp"}]},
+    {"tools": [{"type": "shell", "environment": {"type": "local"}}]},
     {"temperature": 1, "user": "x", "metadata": {"models": ["a"]}},
 ]  # fmt: skip
 

@@ -15,6 +15,8 @@ from gateway.domain.price import Price
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed, ModelNotFound, ModelNotPriced
 from gateway.formats.anthropic.request import parse_count_call, parse_messages_call
+from gateway.providers.hosted_tools import leave_out
+from gateway.providers.priced_fields import list_priced
 from gateway.routing.target import Target, find_answered
 from tests.support.routing_calls import CALLER, MESSAGES, Floor, call_of, caller_of, channel, priced
 
@@ -38,10 +40,26 @@ def test_a_field_that_changes_what_is_bought_is_refused_by_name(name: str) -> No
     assert (caught.value.status, caught.value.param) == (400, name)
 
 
-def test_a_hosted_tool_is_refused_by_its_type() -> None:
+OFFERED: dict[str, Any] = {"tools": [{"type": "function"}, {"type": "web_search"}]}
+
+
+def test_a_hosted_tool_is_left_out_if_it_is_only_offered_and_no_channel_allows_it() -> None:
+    (target,) = ask(Floor(router()), **OFFERED)
+    assert target.left_out == ("tools.web_search",)
+    (target,) = ask(Floor(router("strict", priority=9), router("open", "tools.web_*")), **OFFERED)
+    assert (target.channel.name, target.left_out) == ("open", ())
+
+
+def test_a_hosted_tool_that_must_be_called_is_refused_by_its_type() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        ask(Floor(router()), tools=[{"type": "function"}, {"type": "web_search"}])
+        ask(Floor(router()), **OFFERED, tool_choice={"type": "web_search"})
     assert caught.value.param == "tools.web_search"
+
+
+def test_other_fields_are_refused_beside_a_tool_that_is_left_out() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        ask(Floor(router()), **OFFERED, service_tier="priority")
+    assert caught.value.param == "service_tier"
 
 
 @pytest.mark.parametrize("allowed", ["service_tier", "service_*", "*"])
@@ -63,8 +81,8 @@ def test_a_field_that_is_not_sent_is_not_refused() -> None:
     claude = Floor(channel("claude", "m", provider="anthropic"))
     body = {"model": "m", "messages": MESSAGES, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}
     assert len(claude.options(parse_count_call(body))) == 1
-    with pytest.raises(InvalidRequest):
-        claude.options(parse_messages_call(body | {"max_tokens": 5}))
+    (target,) = claude.options(parse_messages_call(body | {"max_tokens": 5}))
+    assert target.left_out == ("tools.web_search_20250305",)
 
 
 def test_nothing_is_bought_on_ones_own_machine() -> None:
@@ -269,9 +287,16 @@ TOOLS = [
 def test_a_tool_is_the_clients_own_only_if_all_its_fields_are_known(tool: Any, param: str, operation: Any) -> None:
     provider = {"chat": "openai", "messages": "anthropic", "responses": "openai", "generate_content": "gemini"}
     floor = Floor(channel("a", "m", provider=provider[operation]))
-    with pytest.raises(InvalidRequest) as caught:
-        floor.options(InferenceRequest(operation, "m", {"model": "m", "tools": [tool]}))
-    assert caught.value.param == param
+    call = InferenceRequest(operation, "m", {"model": "m", "tools": [tool]})
+    if param.startswith("tools["):
+        with pytest.raises(InvalidRequest) as caught:
+            floor.options(call)
+        assert caught.value.param == param
+        return
+    (target,) = floor.options(call)
+    assert param in target.left_out
+    left = leave_out({"tools": [tool]}, target.left_out)
+    assert list_priced(left, frozenset({"tools"})) == []
 
 
 @pytest.mark.parametrize(
@@ -295,8 +320,7 @@ def test_tools_of_clients_pass(tool: Any) -> None:
 def test_items_of_the_responses_api_bring_tools_too() -> None:
     item = {"type": "additional_tools", "tools": [FUNCTION, {"type": "web_search"}]}
     floor = Floor(channel("a", "m", provider="openai"))
-    with pytest.raises(InvalidRequest) as caught:
-        floor.options(InferenceRequest("responses", "m", {"model": "m", "input": [{"role": "user"}, item]}))
-    assert caught.value.param == "tools.web_search"
+    (target,) = floor.options(InferenceRequest("responses", "m", {"model": "m", "input": [{"role": "user"}, item]}))
+    assert target.left_out == ("tools.web_search",)
     item["tools"] = [FUNCTION]
     assert floor.options(InferenceRequest("responses", "m", {"model": "m", "input": [item]}))

@@ -123,7 +123,7 @@ REFUSED = [
     ({"plugins": [{"id": "web"}]}, "plugins"),
     ({"service_tier": "priority"}, "service_tier"),
     ({"web_search_options": {}}, "web_search_options"),
-    ({"tools": [{"type": "openrouter:web_search"}]}, "tools.openrouter:web_search"),
+    ({"tools": [{"type": "openrouter:web_search"}], "tool_choice": "required"}, "tools.openrouter:web_search"),
     ({"model": f"{CHEAP}:online"}, "model"),
 ]
 

@@ -1,0 +1,79 @@
+"""Leaves tools that a vendor runs, and bills, out of a body that goes to a provider of its own format.
+
+A client often only offers such a tool, as Codex does with ``web_search``: its model then answers without. A tool that
+the model must call is not left out.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+Body = dict[str, Any]
+
+TOOLS = "tools"
+
+
+def list_tools(body: Any) -> Iterator[Any]:
+    """Yield everything in the lists of tools of a body and of the items of its input."""
+    for holder in (body, *_list_holders(body)):
+        tools = holder.get(TOOLS)
+        if isinstance(tools, list):
+            yield from tools
+
+
+def _list_holders(body: Any) -> list[Body]:
+    items = body.get("input")
+    if not isinstance(items, list):
+        return []
+    return [item for item in items if isinstance(item, dict) and TOOLS in item]
+
+
+def must_call(body: Body, names: Collection[str]) -> bool:
+    """Whether the model must call one of the tools ``names`` (``tools.web_search``)."""
+    choice = body.get("tool_choice")
+    kind = choice.get("type") if isinstance(choice, dict) else choice
+    if not isinstance(kind, str) or kind in {"auto", "none"}:
+        return False
+    if kind in {"required", "any"}:
+        return not any(_keep(tool, names) for tool in list_tools(body))
+    if kind == "allowed_tools":
+        return not _list_allowed(choice, names)
+    called = choice.get("name") if isinstance(choice, dict) else None
+    return f"{TOOLS}.{kind}" in names or any(
+        isinstance(tool, dict) and tool.get("name") == called and not _keep(tool, names) for tool in list_tools(body)
+    )
+
+
+def leave_out(body: Body, names: Collection[str]) -> Body:
+    """Return a copy of the body without the tools ``names``, and without a choice if no tool is left."""
+    left = _without(body, names)
+    if isinstance(items := body.get("input"), list):
+        left["input"] = [_without(item, names) if isinstance(item, dict) and TOOLS in item else item for item in items]
+    choice = body.get("tool_choice")
+    if not any(True for _ in list_tools(left)):
+        left.pop("tool_choice", None)
+    elif isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        left["tool_choice"] = choice | {TOOLS: _list_allowed(choice, names)}
+    return left
+
+
+def _without(holder: Body, names: Collection[str]) -> Body:
+    tools = holder.get(TOOLS)
+    if not isinstance(tools, list):
+        return dict(holder)
+    kept = [left for tool in tools if (left := _keep(tool, names))]
+    return holder | {TOOLS: kept} if kept or "type" in holder else {k: v for k, v in holder.items() if k != TOOLS}
+
+
+def _list_allowed(choice: Any, names: Collection[str]) -> list[Any]:
+    tools = choice.get(TOOLS)
+    return [tool for tool in tools if _keep(tool, names)] if isinstance(tools, list) else []
+
+
+def _keep(tool: Any, names: Collection[str]) -> Any:
+    """Return what is left of a tool, which another may be inside of; nothing if it is left out."""
+    if not isinstance(tool, dict):
+        return tool
+    if f"{TOOLS}.{tool.get('type')}" in names:
+        return None
+    left = {name: value for name, value in tool.items() if f"{TOOLS}.{name}" not in names}
+    return _without(left, names) if TOOLS in left else left

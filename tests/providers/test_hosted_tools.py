@@ -1,0 +1,55 @@
+"""Tools that a vendor runs: found wherever they are declared, and left out of a body unless they must be called."""
+
+from typing import Any
+
+import pytest
+
+from gateway.providers.hosted_tools import leave_out, must_call
+from gateway.providers.priced_fields import EVERYWHERE, list_priced
+
+F = {"type": "function", "name": "f"}
+SEARCH = {"type": "web_search"}
+CLAUDES = {"type": "web_search_20250305", "name": "web_search"}
+NAMES = ("tools.web_search", "tools.web_search_20250305", "tools.googleSearch")
+ADDED = {"type": "additional_tools", "tools": [SEARCH, F]}
+SAID = {"role": "user", "content": "Hi"}
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ({"tools": [F, SEARCH], "tool_choice": "auto"}, {"tools": [F], "tool_choice": "auto"}),
+        ({"tools": [SEARCH], "tool_choice": "auto"}, {}),
+        ({"tools": [CLAUDES], "tool_choice": {"type": "auto"}}, {}),
+        ({"tools": [{"googleSearch": {}, "codeExecution": {}}]}, {"tools": [{"codeExecution": {}}]}),
+        ({"tools": [{"googleSearch": {}}]}, {}),
+        ({"input": [ADDED, SAID]}, {"input": [{"type": "additional_tools", "tools": [F]}, SAID]}),
+        (
+            {"tools": [F, SEARCH], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [SEARCH, F]}},
+            {"tools": [F], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [F]}},
+        ),
+    ],
+)
+def test_a_tool_that_is_only_offered_is_left_out(body: dict[str, Any], left: dict[str, Any]) -> None:
+    before = repr(body)
+    assert set(list_priced(body, EVERYWHERE)) <= set(NAMES)
+    assert list_priced(body, EVERYWHERE)
+    assert not must_call(body, NAMES)
+    assert leave_out(body, NAMES) == left
+    assert list_priced(left, EVERYWHERE) == []
+    assert repr(body) == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tools": [SEARCH], "tool_choice": "required"},
+        {"tools": [CLAUDES], "tool_choice": {"type": "any"}},
+        {"tools": [F, SEARCH], "tool_choice": SEARCH},
+        {"tools": [F, CLAUDES], "tool_choice": {"type": "tool", "name": "web_search"}},
+        {"tools": [F, SEARCH], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [SEARCH]}},
+    ],
+)
+def test_a_tool_that_must_be_called_is_not(body: dict[str, Any]) -> None:
+    assert must_call(body, NAMES)
+    assert not must_call(body | {"tool_choice": "auto"}, NAMES)
