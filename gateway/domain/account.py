@@ -29,6 +29,20 @@ def is_key_shape(secret: str) -> bool:
     return _KEY_SHAPE.match(secret) is not None
 
 
+_MAKERS = (
+    ("sk-ant-", "an Anthropic"), ("sk-or-", "an OpenRouter"), ("sk-proj-", "an OpenAI"), ("sk-svcacct-", "an OpenAI"),
+    ("sk-admin-", "an OpenAI"), ("AIza", "a Google"), ("gsk_", "a Groq"), ("xai-", "an xAI"), ("pplx-", "a Perplexity"),
+    ("hf_", "a Hugging Face"), ("nvapi-", "an NVIDIA"), ("r8_", "a Replicate"), ("csk-", "a Cerebras"),
+    ("fw_", "a Fireworks"), ("jina_", "a Jina"),
+)  # fmt: skip
+"""What the keys of other makers begin with."""
+
+
+def find_key_maker(secret: str) -> str | None:
+    """Return whose key ``secret`` seems to be, with an article; None if it looks like no other maker's."""
+    return next((maker for start, maker in _MAKERS if secret.startswith(start)), None)
+
+
 def key_digest(pepper: bytes, secret: str) -> bytes:
     """Return the digest under which a key is stored: HMAC-SHA256, 32 bytes."""
     return hmac.digest(pepper, secret.encode(), hashlib.sha256)

@@ -1,7 +1,8 @@
 """The error for a request for a model at the wrong endpoint."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from gateway.domain.api_format import WIRES
 from gateway.domain.inference_request import PATHS, Operation
@@ -18,6 +19,20 @@ _NAMED: tuple[tuple[re.Pattern[str], Operation], ...] = (
     (re.compile("video|sora|veo-|kling|hailuo|seedance"), "videos"),
 )
 """What a model's name says it is for, if its provider takes every model at several endpoints."""
+_OTHER_APIS: Mapping[str, frozenset[Operation]] = MappingProxyType(
+    {
+        "anthropic": frozenset({"messages", "count_tokens"}),
+        "google": frozenset({"generate_content", "count_content_tokens", "embed_contents"}),
+    }
+)
+_SAME: Mapping[tuple[str, Operation], Operation] = MappingProxyType(
+    {
+        ("anthropic", "chat"): "messages",
+        ("google", "chat"): "generate_content",
+        ("google", "embeddings"): "embed_contents",
+    }
+)
+"""What another API has in place of an operation of OpenAI's."""
 _FIRST: tuple[Operation, ...] = ("chat", "embeddings", "images", "videos", "rerank", "transcriptions", "speech")
 """What a model is for that says nothing of it, in the order of what is usual."""
 
@@ -33,22 +48,30 @@ def refuse_operation(model: str, operation: Operation, serving: Iterable[tuple[P
 
     ``serving``: the providers that serve it, each with its own name of the model.
     """
-    works = _find_working(list(serving))
+    works = _find_working(list(serving), operation)
     hint = "" if works is None else f"; POST {PATHS[works]} does"
     return UnsupportedOperation(
         f"The endpoint {PATHS[operation]} does not serve the model {model!r}{hint}", param="model", should_retry=False
     )
 
 
-def _find_working(serving: list[tuple[Provider, str]]) -> Operation | None:
-    """Guess the operation that the model is made for; None if it is unknown."""
+def _find_api(operation: Operation) -> str:
+    """Return the API that an operation belongs to."""
+    return next((api for api, operations in _OTHER_APIS.items() if operation in operations), "openai")
+
+
+def _find_working(serving: list[tuple[Provider, str]], asked: Operation) -> Operation | None:
+    """Guess the operation that the model is made for, in the API of ``asked`` if that has one; None if unknown."""
+    api = _find_api(asked)
     sure = {found for provider, theirs in serving for found in _list_taken(provider, theirs, sure=True)}
     if sure:
-        return min(sure, key=list(PATHS).index)
+        return min(sure, key=lambda found: (_find_api(found) != api, list(PATHS).index(found)))
     taken = {found for provider, theirs in serving for found in _list_taken(provider, theirs, sure=False)}
     names = " ".join(theirs.lower() for _, theirs in serving)
     hinted = (operation for pattern, operation in _NAMED if pattern.search(names))
-    return next((found for found in (*hinted, *_FIRST) if found in taken), None)
+    works = next((found for found in (*hinted, *_FIRST) if found in taken), None)
+    same = _SAME.get((api, works)) if works is not None else None
+    return same if same in taken and same != asked else works
 
 
 def _list_taken(provider: Provider, model: str, *, sure: bool) -> Iterator[Operation]:

@@ -15,7 +15,7 @@ from gateway.errors import (
 )
 from gateway.formats.error_body import MESSAGES_PATH, ErrorFormat, build_error
 from gateway.server.context import SERVICES
-from gateway.server.unserved_paths import find_hint, list_served
+from gateway.server.unserved_paths import find_hint, find_other_words, list_served
 
 ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
 GOOGLE_ROOT = "/v1beta"
@@ -26,6 +26,11 @@ _SHARED_PATHS = (
     "/v1/operations", "/v1/tunedModels",
 )  # fmt: skip
 """Paths of Google's API below ``/v1``, some of which other APIs have, too."""
+_OPENAI_PATHS = (
+    "/v1/audio", "/v1/chat", "/v1/completions", "/v1/embeddings", "/v1/images", "/v1/moderations", "/v1/realtime",
+    "/v1/rerank", "/v1/responses", "/v1/videos",
+)  # fmt: skip
+"""Paths that no other API has: their errors are OpenAI's, whatever the headers say."""
 VERSION_HEADER = "anthropic-version"
 """Every client library of the Anthropic API sends it, and no other does."""
 _MAX_PATH_CHARS = 200
@@ -88,6 +93,8 @@ def find_error_format(request: web.Request) -> ErrorFormat:
         return "anthropic"
     if is_google_request(request):
         return "google"
+    if path.startswith(_OPENAI_PATHS):
+        return "openai"
     anthropic = VERSION_HEADER in headers or ("x-api-key" in headers and "Authorization" not in headers)
     return "anthropic" if anthropic and path.startswith("/v1/") else "openai"
 
@@ -113,10 +120,11 @@ def parse_http_error(error: web.HTTPException, request: web.Request) -> GatewayE
     """Convert an HTTP exception of aiohttp to a ``GatewayError`` of the same status."""
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(list_served(request))
-        return MethodNotAllowed(f"{request.method} is not allowed on this path; it takes {allowed}")
+        return MethodNotAllowed(f"{request.method} is not allowed on this path. Use {allowed}")
     if isinstance(error, web.HTTPNotFound):
-        similar = find_hint(request)
-        hint = f". Did you mean {similar}?" if similar else ""
+        hint = find_other_words(request.path)
+        similar = None if hint else find_hint(request)
+        hint = f". Did you mean {similar}?" if similar else hint
         message = f"Unknown endpoint {request.method} {request.path[:_MAX_PATH_CHARS]}{hint}"
         return NotFound(message, should_retry=False)
     if isinstance(error, web.HTTPRequestEntityTooLarge):

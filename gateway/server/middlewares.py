@@ -5,8 +5,9 @@ Each is an aiohttp middleware: it takes the request and the next handler, and re
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -15,7 +16,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from gateway.billing.request_record import find_outcome
-from gateway.domain.account import ApiKey, Caller
+from gateway.domain.account import ApiKey, Caller, find_key_maker
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.member import Forbidden, SignedOut, may
 from gateway.errors import (
@@ -40,10 +41,9 @@ from gateway.server.active_inference import INFERENCE, ActiveInference
 from gateway.server.client_ip import check_client_ip, find_client_ip, find_origin
 from gateway.server.context import CALLER, CONTEXT, SERVICES, SIGNED
 from gateway.server.error_responses import (
-    ANTHROPIC_PATHS,
     GOOGLE_KEY_HEADER,
-    VERSION_HEADER,
     convert_error,
+    find_error_format,
     is_google_request,
 )
 from gateway.server.multipart import MIB, MultipartReader
@@ -55,6 +55,8 @@ from gateway.wording import mask_keys
 
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _KEY_HEADERS = ("Authorization", "x-api-key", GOOGLE_KEY_HEADER, "Sec-WebSocket-Protocol")
+_SENT: Mapping[str, str] = MappingProxyType({"anthropic": "x-api-key: sk-…", "google": "x-goog-api-key: sk-…"})
+"""How the clients of each API send their key, except OpenAI's."""
 _STATIC = "/console/static/"
 _OPERATORS = ("/admin/", "/console")
 _ERROR_STATUS = 400
@@ -158,8 +160,10 @@ async def _find_caller(request: web.Request) -> Caller:
     if not services.drain.open:
         raise Overloaded("The gateway is shutting down", retry_after_s=5)
     authorization = _find_authorization(request)
-    if authorization is None:
-        authorization = find_protocol_key(request)
+    if "Sec-WebSocket-Protocol" in request.headers and (offered := find_protocol_key(request)) is not None:
+        if authorization is not None and _parse_token(authorization) != _parse_token(offered):
+            raise _make_ambiguous()
+        authorization = offered
     if authorization is None and (COOKIE in request.cookies or SECURE_COOKIE in request.cookies):
         caller = await _find_console_caller(request)
     else:
@@ -168,7 +172,7 @@ async def _find_caller(request: web.Request) -> Caller:
         except InvalidApiKey:
             found = await find_secret_caller(request, authorization)
             if found is None:
-                raise
+                raise _refuse_key(request, authorization) from None
             caller = found
     if caller.networks:
         check_client_ip(request, caller)
@@ -182,37 +186,48 @@ async def delay_unknown_key(request: web.Request) -> None:
 
 
 def _find_authorization(request: web.Request) -> str | None:
-    """Return the credentials of a request; clients of Anthropic's and Google's APIs send them in other places, too.
+    """Return the credentials of a request: a token, ``x-api-key``, ``x-goog-api-key``, or Google's ``key`` in a query.
 
     Raises ``InvalidRequest`` if it carries two different keys: it is not clear which one pays.
     """
     headers = request.headers
     authorizations = headers.getall("Authorization", ())
-    key = headers.get("x-api-key")
-    maybe_google = GOOGLE_KEY_HEADER in headers or not (authorizations or key) or "?" in request.raw_path
-    if maybe_google and is_google_request(request):
-        return _find_google_authorization(request)
-    if key and not (request.path.startswith(ANTHROPIC_PATHS) or VERSION_HEADER in headers):
-        key = None
-    if len(authorizations) > 1 or (key and len({*headers.getall("x-api-key"), *map(_parse_token, authorizations)}) > 1):
+    keys = [*headers.getall("x-api-key", ()), *headers.getall(GOOGLE_KEY_HEADER, ())]
+    if "?" in request.raw_path and is_google_request(request):
+        keys += request.query.getall("key", ())
+    if len(authorizations) > 1:
         raise _make_ambiguous()
-    if authorizations:
-        return authorizations[0]
-    return f"Bearer {key}" if key else None
-
-
-def _find_google_authorization(request: web.Request) -> str | None:
-    """Return the credentials of a request of Google's API: a token, ``x-goog-api-key``, or ``key`` in the query.
-
-    Raises ``InvalidRequest`` if it carries two different keys.
-    """
-    headers = request.headers
-    authorizations = headers.getall("Authorization", ())
-    keys = [*headers.getall(GOOGLE_KEY_HEADER, ()), *request.query.getall("key", ())]
+    if not keys:
+        return authorizations[0] if authorizations else None
     found = {*filter(None, [*keys, *map(_parse_token, authorizations)])}
-    if len(authorizations) > 1 or len(found) > 1:
+    if len(found) > 1:
         raise _make_ambiguous()
     return f"Bearer {found.pop()}" if found else None
+
+
+def _name_key(request: web.Request) -> str:
+    """Return where the client has put its key."""
+    for name in _KEY_HEADERS:
+        if request.headers.get(name):
+            return f"the header '{name}'"
+    return "'key' in the query"
+
+
+def _refuse_key(request: web.Request, authorization: str | None) -> InvalidApiKey:
+    """Return the error for credentials that are none of this gateway; it names the header that has them."""
+    if authorization is None:
+        send = _SENT.get(find_error_format(request), "Authorization: Bearer sk-…")
+        return InvalidApiKey(f"No API key: send '{send}'", should_retry=False)
+    scheme, _, secret = authorization.partition(" ")
+    secret = secret.strip()
+    where = _name_key(request)
+    if scheme.lower() != "bearer" or not secret:
+        message = f"Malformed API key in {where}: 'Authorization: Bearer sk-…' is expected"
+    elif (maker := find_key_maker(secret)) is not None:
+        message = f"The key in {where} looks like {maker} key. Use a key of this gateway."
+    else:
+        message = f"The key in {where} is not a key of this gateway"
+    return InvalidApiKey(message, should_retry=False)
 
 
 def _make_ambiguous() -> InvalidRequest:

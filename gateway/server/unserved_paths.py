@@ -22,11 +22,13 @@ _PARTLY_SERVED = {
     "realtime": r"(?!(?:client_secrets|sessions)/*\Z)[^/].*",
 }
 """Patterns of the unserved paths below served ones."""
-_OTHER_METHODS = (("GET", "/chat/completions"), ("DELETE", "/models/{model:.+}"))
+_OTHER_METHODS = (("DELETE", r"/models/{model:(?!.*:[a-z]+(?:Content|Contents|Tokens)$).+}"),)
 """Methods of the OpenAI API on served paths that the gateway does not serve."""
+_ACCOUNT_PATHS = frozenset({"/v1/usage", "/v1/balance", "/v1/me", "/v1/credits", "/v1/account"})
 _PREFIX = "/v1"
 _MOST_CHARS = 200
 """The longest path that is matched for a hint."""
+_PARAMETER = re.compile(r"\{[^}]*\}")
 _SLASHES = re.compile(r"//+")
 
 
@@ -44,6 +46,15 @@ def add_unserved_routes(app: web.Application) -> None:
 async def refuse_unserved(request: web.Request) -> web.StreamResponse:
     """Answer 501."""
     raise ApiNotImplemented(f"{request.method} {request.path[:_MOST_CHARS]} is not implemented by this gateway")
+
+
+def find_other_words(path: str) -> str:
+    """Return what to do instead of a call of another product's API; empty if the path is none that is known."""
+    if path == "/api" or path.startswith("/api/"):
+        return ". This gateway speaks OpenAI's API and not Ollama's: use a base URL that ends with /v1"
+    if path.rstrip("/") in _ACCOUNT_PATHS:
+        return ". What a key has used and has left is at /v1/dashboard/billing/subscription and .../usage"
+    return ""
 
 
 def find_hint(request: web.Request) -> str | None:
@@ -76,9 +87,12 @@ def _list_paths(app: web.Application) -> Iterator[str]:
 
 def list_served(request: web.Request) -> list[str]:
     """Return the methods that the path of a request is served with."""
-    resources = _find_resources(request.app, request.path)
-    routes = (route for resource in resources for route in resource if route.handler is not refuse_unserved)
-    return sorted({route.method for route in routes})
+    found: dict[int, set[str]] = {}
+    for resource in _find_resources(request.app, request.path):
+        methods = {route.method for route in resource if route.handler is not refuse_unserved}
+        if methods:
+            found.setdefault(len(_PARAMETER.sub("", resource.canonical)), set()).update(methods)
+    return sorted(found[max(found)]) if found else []
 
 
 def _is_served(app: web.Application, path: str) -> bool:

@@ -136,7 +136,7 @@ def test_aiohttp_still_keeps_where_a_request_leads_in_the_attribute_that_the_sho
 @pytest.mark.parametrize(
     ("target", "method", "status"),
     [
-        ("/v1/chat/completions", "GET", 501),
+        ("/v1/chat/completions", "GET", 405),
         ("/v1/chat/completions", "PUT", 405),
         ("/v1/chat/completions/", "POST", 404),
         ("//v1/chat/completions", "POST", 404),

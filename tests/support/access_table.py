@@ -457,7 +457,6 @@ UNSERVED = Row(501)
 UNSERVED_METHODS = {
     "POST /v1/models/{model}:{method}",
     "POST /v1beta/models/{model}:{method}",
-    "GET /v1/chat/completions",
     "DELETE /v1/models/{model}",
 }
 

@@ -19,7 +19,7 @@ from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats import sse
 from gateway.formats.head_tail_buffer import HeadTailBuffer
 from gateway.formats.json_values import as_object, list_objects, loads_or_none
-from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value
+from gateway.formats.openai.errors import Secrets, build_reported, mask, parse_error_value
 from gateway.formats.openai.fields import (
     MAX_CHOICES,
     Body,
@@ -72,6 +72,8 @@ _CR = 13
 """As a number: ``in`` then searches at the speed of memory."""
 _CHOICE = re.compile(rb'"choices"\s*:\s*\[\s*\{')
 _LONGEST_BEGINNING = 512
+_MOST_SHOWN = 2_048
+_MARKUP = re.compile(r"<(?:script|style)\b.*?(?:</(?:script|style)>|\Z)|<[^>]*>?", re.DOTALL | re.IGNORECASE)
 _UNKNOWN = b"\n\n\n"
 """Nothing can start with this if its first line end is its last byte but one. Also set while an event is incomplete."""
 _ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")
@@ -356,11 +358,22 @@ def parse_answer_object(raw: bytes, secrets: Secrets = (), *, exact: bool = Fals
     return value
 
 
+def _describe_other(raw: bytes) -> str:
+    """Say what an answer is that is not JSON: a web page, or nothing, comes from a wrong address."""
+    text = raw[:_MOST_SHOWN].decode("utf-8", "replace").strip()
+    if not text:
+        return "The provider's answer is not JSON: it is empty; is the base URL right?"
+    if not text.startswith("<"):
+        return "The provider's answer is not JSON"
+    shown = " ".join(_MARKUP.sub(" ", text).split())[:80]
+    return f"The provider's answer is not JSON: it returned HTML (200, {mask(shown)!r}); is the base URL right?"
+
+
 def _load_refused(raw: bytes, error: orjson.JSONDecodeError) -> Any:
     try:
         return exact_json.load_refused(raw, error)
     except orjson.JSONDecodeError:
-        raise ProviderBadResponse("The provider's answer is not JSON") from None
+        raise ProviderBadResponse(_describe_other(raw)) from None
 
 
 def parse_any_object(raw: bytes) -> dict[str, Any]:
