@@ -89,16 +89,16 @@ def test_default_console_file_and_environment_in_this_order(tmp_path: Path) -> N
         ("group/vip", {"price_multiplier": -1}),
         ("group/vip", {"colour": "blue"}),
         ("price/m", None),
-        ("price/m", {"model": "n"}),
-        ("price/m", {"model": "m", "provider": "openai"}),
-        ("price@openai/m", {"model": "m"}),
+        ("price/m", {"model": "n", "free": True}),
+        ("price/m", {"model": "m", "provider": "openai", "free": True}),
+        ("price@openai/m", {"model": "m", "free": True}),
         ("price/m", {"model": "m", "input_usd_per_million": -1}),
     ],
 )
 def test_what_is_not_known_or_accepted_is_left_out_and_nothing_else(path: str, value: object) -> None:
     others = {"routing.cooldown_s": 7, "videos.keep_days": 3, "egress.allow": ["10.1.0.0/16"], "group/ok": {}}
     others.pop(path, None)
-    others["price/ok"] = {"model": "ok"}
+    others["price/ok"] = {"model": "ok", "free": True}
     effective, plain = merge_stored(NOTHING, {**others, path: value}), merge_stored(NOTHING, others)
     assert set(effective.ignored) == {path}
     assert effective.ignored[path]
@@ -126,16 +126,19 @@ def test_what_is_hidden_is_not_ignored() -> None:
 
 
 def test_groups_and_prices_of_the_console_come_after_the_files() -> None:
-    declared = declare(group=[{"name": "vip", "price_multiplier": 2}], price=[{"model": "m"}])
+    declared = declare(group=[{"name": "vip", "price_multiplier": 2}], price=[{"model": "m", "free": True}])
     stored = {
         name_group("lab"): {"price_multiplier": 0.8},
         name_price("gpt-*", None): {"model": "gpt-*", "usd_per_image": 0.04},
-        name_price("gpt-*", "openai"): {"model": "gpt-*", "provider": "openai"},
+        name_price("gpt-*", "openai"): {"model": "gpt-*", "provider": "openai", "free": True},
     }
     effective = merge_stored(declared, stored)
     assert effective.config.group == (GroupSpec("vip", Decimal(2)), GroupSpec("lab", Decimal("0.8")))
     assert effective.config.price == declared.config.price
-    assert effective.prices == (PriceSpec("gpt-*", usd_per_image=Decimal("0.04")), PriceSpec("gpt-*", "openai"))
+    assert effective.prices == (
+        PriceSpec("gpt-*", usd_per_image=Decimal("0.04")),
+        PriceSpec("gpt-*", "openai", free=True),
+    )
 
 
 def test_paths_of_prices_are_of_one_model_and_provider_each() -> None:
