@@ -67,7 +67,11 @@ class ServerSection:
     port: int = attrs.field(default=8080, metadata=about("port to listen on; 0 picks a free one", between(0, 65_535)))
     base_url: str = attrs.field(
         default="",
-        metadata=about('public URL of the gateway, for instance "https://ai.example.com" behind a proxy', URL),
+        metadata=about(
+            'public URL of the gateway, for instance "https://ai.example.com" behind a proxy, or '
+            '"https://example.com/ai" if the proxy strips that path',
+            URL,
+        ),
     )
     tls_certificate: str = attrs.field(
         default="",

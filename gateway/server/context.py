@@ -281,12 +281,14 @@ class HttpSettings:
     Attributes:
         base_url: the public address, without a final slash; empty if it is not configured.
         trusted_proxies: networks whose forwarding headers are trusted.
+        path_prefix: the path of ``base_url``, which a reverse proxy strips; empty if there is none.
     """
 
     max_body_mb: int
     form_limits: FormLimits
     base_url: str = ""
     trusted_proxies: Networks = ()
+    path_prefix: str = ""
 
 
 @attrs.define(eq=False)

@@ -168,8 +168,9 @@ async def get_model(request: web.Request) -> web.Response:
 async def get_root(request: web.Request) -> web.Response:
     """``GET /``: the addresses of the gateway; a browser is redirected to the console."""
     if "text/html" in request.headers.get("Accept", ""):
-        return web.Response(status=303, headers={"Location": "/console/", "Vary": "Accept"})
-    address = find_origin(request)
+        console = f"{request.app[SERVICES].http.path_prefix}/console/"
+        return web.Response(status=303, headers={"Location": console, "Vary": "Accept"})
+    address = request.app[SERVICES].http.base_url.removesuffix("/v1") or find_origin(request)
     return web.json_response(
         {
             "name": "model-gateway",

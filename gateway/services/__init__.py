@@ -23,6 +23,7 @@ from gateway.routing.probe_worker import ChannelProber
 from gateway.routing.sync_worker import ChannelRetrier, ModelSyncer
 from gateway.server.context import SERVICES, HttpSettings, Services
 from gateway.server.multipart import FormLimits
+from gateway.server.path_prefix import find_path_prefix
 from gateway.services.admin import open_admin
 from gateway.services.alerts import open_alerts
 from gateway.services.auth import open_accounts, open_members
@@ -125,6 +126,7 @@ def _build_http_settings(options: AppOptions) -> tuple[HttpSettings, MemoryBudge
         ),
         base_url=server.base_url.rstrip("/"),
         trusted_proxies=parse_networks(server.trusted_proxies),
+        path_prefix=find_path_prefix(server.base_url),
     )
     return settings, MemoryBudget(server.max_loaded_bytes)
 

@@ -28,6 +28,7 @@ from gateway.server.console.language import ENGLISH, LANGUAGE, LANGUAGES, find_l
 from gateway.server.console.rendering import build_environment
 from gateway.server.context import ACTOR, SERVICES, SIGNED
 from gateway.server.error_responses import parse_http_error
+from gateway.server.path_prefix import prefix_links
 from gateway.server.sessions import find_signed
 
 ROOT = "/console"
@@ -107,7 +108,7 @@ async def _check_access(needs: Role, request: web.Request) -> None:
     signed = await find_signed(request)
     if signed is None:
         wanted = quote(str(request.rel_url), safe="")
-        raise web.HTTPSeeOther(f"{ROOT}/sign-in?next={wanted}")
+        raise web.HTTPSeeOther(f"{request.app[SERVICES].http.path_prefix}{ROOT}/sign-in?next={wanted}")
     sign(request, signed)
     if not may(signed.member.role, needs):
         raise Forbidden(f"This page is for a role that may do more ({needs}) than yours ({signed.member.role})")
@@ -159,6 +160,8 @@ def render(request: web.Request, template: str, found: Mapping[str, Any], status
         template, request, values, app_key=_ENVIRONMENTS[request[LANGUAGE]], status=status
     )
     response.headers.update(HEADERS)
+    if isinstance(response.body, bytes):
+        response.body = prefix_links(response.body, request.app[SERVICES].http.path_prefix)
     return response
 
 

@@ -6,6 +6,8 @@ import asyncio
 from aiohttp import web
 
 from gateway.server.console.page import HEADERS
+from gateway.server.context import SERVICES
+from gateway.server.path_prefix import prefix_links
 from gateway.server.stream_response import write_answer
 
 
@@ -23,4 +25,5 @@ async def get_page(request: web.Request) -> web.StreamResponse:
     body = pages.get(request.match_info.get("page", "").strip("/") or "index")
     if body is None:
         raise web.HTTPNotFound
+    body = prefix_links(body, request.app[SERVICES].http.path_prefix)
     return write_answer(request, body, {**HEADERS, "Content-Type": "text/html; charset=utf-8"})

@@ -11,6 +11,7 @@ from aiohttp import web
 from gateway.server.client_ip import find_origin
 from gateway.server.console.page import HEADERS
 from gateway.server.context import SERVICES
+from gateway.server.path_prefix import prefix_links
 from gateway.server.stream_response import write_answer
 
 _DIGEST = 20
@@ -55,4 +56,5 @@ async def get_docs(request: web.Request) -> web.StreamResponse:
 
     address = request.app[SERVICES].http.base_url or find_origin(request) or _NOWHERE
     page = await asyncio.to_thread(build_page, address)
+    page = prefix_links(page, request.app[SERVICES].http.path_prefix)
     return write_answer(request, page, {**HEADERS, "Content-Type": "text/html; charset=utf-8"})

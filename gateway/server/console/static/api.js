@@ -1,6 +1,12 @@
 // The admin API and the public one, as this console's pages call them.
 import { t } from "./language.js";
 
+// Where a reverse proxy serves the gateway: "/ai" of https://example.com/ai, mostly nothing.
+const PREFIX = document.documentElement.dataset.prefix ?? "";
+
+// The address of one of the gateway's own paths.
+export const at = (path) => PREFIX + path;
+
 export class Fault extends Error {
   constructor(status, error) {
     super(tell(status, error.message));
@@ -27,7 +33,7 @@ async function readFault(response) {
 export async function send(path, options) {
   let response;
   try {
-    response = await fetch(path, { credentials: "same-origin", ...options });
+    response = await fetch(at(path), { credentials: "same-origin", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Fault(0, { message: t("The gateway cannot be reached") });
@@ -40,9 +46,9 @@ export async function send(path, options) {
 
 // Whoever has written something keeps it, comes back from another tab, and sends it again.
 function signInAgain(method) {
-  const here = encodeURIComponent(location.pathname + location.search);
+  const here = encodeURIComponent(location.pathname.slice(PREFIX.length) + location.search);
   if (!["POST", "PATCH", "PUT"].includes(method)) {
-    location.assign(`/console/sign-in?next=${here}`);
+    location.assign(at(`/console/sign-in?next=${here}`));
     return;
   }
   const dialog = document.createElement("dialog");
@@ -59,7 +65,7 @@ function signInAgain(method) {
   const link = document.createElement("a");
   link.className = "button primary";
   link.textContent = t("Sign in");
-  link.href = "/console/sign-in";
+  link.href = at("/console/sign-in");
   link.target = "_blank";
   link.rel = "noopener";
   form.append(close, link);

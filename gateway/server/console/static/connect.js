@@ -1,5 +1,5 @@
 // The snippets: a new key and the chosen model are filled in, here alone. The key's secret is nowhere else.
-import { call } from "./api.js";
+import { at, call } from "./api.js";
 import { watchModel } from "./model.js";
 
 const byId = (id) => document.getElementById(id);
@@ -54,7 +54,7 @@ byId("make-key")?.addEventListener("click", async (event) => {
 function show(key) {
   fill("key", key.secret);
   byId("made-name").textContent = key.name;
-  byId("made-link").href = `/console/keys/${encodeURIComponent(key.id)}`;
+  byId("made-link").href = at(`/console/keys/${encodeURIComponent(key.id)}`);
   byId("no-key-yet").hidden = true;
   byId("key-made").hidden = false;
   const select = trial.elements.key;

@@ -1,5 +1,5 @@
 // Requests under way: rows come, change and go with each event; nothing is drawn anew that has not changed.
-import { call } from "./api.js";
+import { at, call } from "./api.js";
 import { t } from "./language.js";
 import { toast } from "./toast.js";
 
@@ -87,7 +87,7 @@ function tell(word, tone) {
 }
 
 function watch() {
-  const source = new EventSource("/admin/v1/running/events");
+  const source = new EventSource(at("/admin/v1/running/events"));
   source.addEventListener("open", () => tell(t("live"), "good"));
   source.addEventListener("running", (event) => show(JSON.parse(event.data)));
   source.addEventListener("unanswered", (event) => showMissing(JSON.parse(event.data).join(", ")));

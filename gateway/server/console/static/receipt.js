@@ -1,5 +1,5 @@
 // What a call took: time, tokens, and money. The gateway writes a call's row a moment after its end.
-import { call } from "./api.js";
+import { at, call } from "./api.js";
 import { t } from "./language.js";
 
 const WAITS_MS = [80, 160, 320, 640, 1280, 2560];
@@ -39,7 +39,7 @@ export function showReceipt(place, parts, requestId) {
   place.textContent = parts.filter(Boolean).join(" · ");
   if (requestId) {
     const link = document.createElement("a");
-    link.href = `/console/requests/${encodeURIComponent(requestId)}`;
+    link.href = at(`/console/requests/${encodeURIComponent(requestId)}`);
     link.textContent = t("Details");
     if (place.textContent) place.append(" · ");
     place.append(link);

@@ -1,5 +1,5 @@
 // The playground's videos: begun here, followed as they are made, and played.
-import { ask, call } from "./api.js";
+import { ask, at, call } from "./api.js";
 import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
 import { showCurl, writeFormCurl, writeJsonCurl } from "./curl.js";
@@ -54,7 +54,7 @@ class Film {
     this.began = performance.now();
     this.card = byId("film").content.firstElementChild.cloneNode(true);
     this.find("h2").textContent = video.prompt ?? form.elements.prompt.value.trim();
-    this.find("[data-link=page]").href = `/console/videos/${this.id}`;
+    this.find("[data-link=page]").href = at(`/console/videos/${this.id}`);
     byId("films").prepend(this.card);
     this.card.scrollIntoView({ block: "nearest" });
     this.show(video);
@@ -66,7 +66,7 @@ class Film {
   }
 
   follow() {
-    const events = new EventSource(`/v1/videos/${this.id}/events`);
+    const events = new EventSource(at(`/v1/videos/${this.id}/events`));
     const hear = (event) => {
       this.show(JSON.parse(event.data));
       if (this.ended) events.close();
@@ -115,7 +115,7 @@ class Film {
     this.ended = true;
     this.find("progress").hidden = true;
     const film = this.find("video");
-    film.src = `/v1/videos/${this.id}/content`;
+    film.src = at(`/v1/videos/${this.id}/content`);
     film.hidden = false;
     const file = this.find("[data-link=file]");
     file.href = film.src;

@@ -1,5 +1,5 @@
 // Jobs that go on are followed as they move; a remix and a deletion are calls of the public API.
-import { ask, send } from "./api.js";
+import { ask, at, send } from "./api.js";
 import { showFault } from "./forms.js";
 import { t } from "./language.js";
 import { toast } from "./toast.js";
@@ -25,7 +25,7 @@ function show(place, job) {
 }
 
 function follow(place) {
-  const source = new EventSource(`/v1/videos/${encodeURIComponent(place.dataset.video)}/events`);
+  const source = new EventSource(at(`/v1/videos/${encodeURIComponent(place.dataset.video)}/events`));
   const hear = (event) => {
     const job = JSON.parse(event.data);
     show(place, job);
@@ -41,7 +41,7 @@ function follow(place) {
 const prompt = document.querySelector("[data-own] [data-prompt]");
 if (prompt) {
   const id = prompt.closest("[data-video]").dataset.video;
-  const answer = await fetch(`/v1/videos/${encodeURIComponent(id)}`, { headers: { "X-Gateway-Console": "1" } });
+  const answer = await fetch(at(`/v1/videos/${encodeURIComponent(id)}`), { headers: { "X-Gateway-Console": "1" } });
   if (answer.ok) prompt.textContent = (await answer.json()).prompt ?? "";
 }
 
@@ -56,7 +56,7 @@ document.getElementById("remix")?.addEventListener("submit", async (event) => {
       { prompt: form.elements.prompt.value },
       document.getElementById("remix-key").value,
     );
-    location.assign(`/console/videos/${encodeURIComponent((await answer.json()).id)}`);
+    location.assign(at(`/console/videos/${encodeURIComponent((await answer.json()).id)}`));
   } catch (fault) {
     button.disabled = false;
     showFault(form, fault);
@@ -74,7 +74,7 @@ document.getElementById("delete-video")?.addEventListener("click", async (event)
   try {
     const headers = { "X-Gateway-Key": button.dataset.key };
     await send(`/v1/videos/${encodeURIComponent(button.dataset.id)}`, { method: "DELETE", headers });
-    location.assign("/console/videos");
+    location.assign(at("/console/videos"));
   } catch (fault) {
     button.disabled = false;
     toast(fault.message, "bad");

@@ -1,5 +1,5 @@
 // By a link into the gateway: its secret part is in the address's fragment, which no server and no log sees.
-import { call } from "./api.js";
+import { at, call } from "./api.js";
 import "./passphrase.js";
 import { formatMoment, t } from "./language.js";
 import { watchSecondFactor } from "./second_factor.js";
@@ -61,7 +61,7 @@ function showLink(link) {
   form.elements.name.disabled = reset;
   if (link.name) form.elements.name.value = link.name;
   byId("join-button").textContent = reset ? t("Set passphrase") : t("Create account");
-  if (!reset && link.role !== "viewer") form.dataset.then = "/console/connect";
+  if (!reset && link.role !== "viewer") form.dataset.then = at("/console/connect");
   const until = byId("join-until");
   until.dateTime = link.expires_at;
   until.textContent = formatMoment(new Date(link.expires_at));

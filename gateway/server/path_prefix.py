@@ -1,0 +1,25 @@
+"""The path under which a reverse proxy serves the gateway: ``/ai`` of ``https://example.com/ai``.
+
+The proxy strips the path from requests. Links in the gateway's pages, and its redirects, begin at its own root: this
+module puts the path in front of them. Scripts read it from the ``<html>`` element (``static/api.js``).
+"""
+
+import re
+from urllib.parse import quote, urlsplit
+
+_LINK = re.compile(rb'(\s(?:href|src|action|data-then)="|; url=)(?=/(?!/))')
+_HTML = re.compile(rb"<html(?=[\s>])")
+
+
+def find_path_prefix(base_url: str) -> str:
+    """Return the path of the gateway's public URL without a final slash or ``/v1``; empty if it has none."""
+    path = urlsplit(base_url.rstrip("/").removesuffix("/v1")).path.rstrip("/")
+    return quote(path, safe="/%-._~")  # in HTML as it is
+
+
+def prefix_links(page: bytes, prefix: str) -> bytes:
+    """Return a page whose links to the gateway itself begin with ``prefix``."""
+    if not prefix:
+        return page
+    raw = prefix.encode()
+    return _HTML.sub(b'<html data-prefix="' + raw + b'"', _LINK.sub(rb"\1" + raw, page), count=1)
