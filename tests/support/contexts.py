@@ -4,6 +4,8 @@ from typing import Any
 
 from gateway.domain.account import Caller
 from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.formats.registry import make_exchange
+from gateway.formats.translator import ResponseIdentity
 from gateway.request_context import RequestContext
 from gateway.routing.route import Route
 from gateway.routing.target import Attempt, Target
@@ -25,6 +27,8 @@ def make_context(
 
 
 def make_attempt(target: Target, **more: Any) -> Attempt:
-    """An attempt that only the billing sees: it has neither a lease nor a translator."""
+    """An attempt that only the billing sees: it has no lease, and nothing was adapted."""
     unused: Any = None
-    return Attempt(target, target.channel, unused, unused, **more)
+    call = InferenceRequest("chat", "m", False, {})
+    exchange = make_exchange(call, "openai_chat", ResponseIdentity("1", target.model, 0))
+    return Attempt(target, target.channel, unused, exchange, **more)
