@@ -25,11 +25,15 @@ from gateway.formats.translator import ResponseIdentity
 
 @attrs.frozen
 class ClientFormat:
-    """An API format that clients use: requests are parsed from it, answers are built in it."""
+    """An API format that clients use: requests are parsed from it, answers are built in it.
+
+    ``fields``: its names of fields that errors name as the OpenAI API does.
+    """
 
     parse_chat_request: Callable[[dict[str, Any]], ChatRequest]
     open_writer: Callable[[InferenceRequest, ResponseIdentity], StreamSerializer]
     write_answer: Callable[[Sequence[Event], InferenceRequest, ResponseIdentity], bytes]
+    fields: Mapping[str, str] = MappingProxyType({})
 
 
 CLIENT_FORMATS: Mapping[Operation, ClientFormat] = MappingProxyType(
@@ -55,16 +59,27 @@ CLIENT_FORMATS: Mapping[Operation, ClientFormat] = MappingProxyType(
             lambda events, _call, naming: anthropic_response.build_answer(
                 events, model=naming.model, message_id=f"msg_{naming.id}"
             ),
+            MappingProxyType({"stop": "stop_sequences", "response_format": "output_config.format"}),
         ),
         "responses": ClientFormat(
             responses_reader.parse_chat_request,
             ResponseStreamSerializer,
             build_response,
+            MappingProxyType({"messages": "input", "response_format": "text.format", "logprobs": "top_logprobs"}),
         ),
         "generate_content": ClientFormat(
             gemini_reader.parse_chat_request,
             lambda _call, naming: gemini_writer.GenerateContentSerializer(naming.model, naming.id),
             lambda events, _call, naming: gemini_writer.build_answer(events, model=naming.model, answer_id=naming.id),
+            MappingProxyType(
+                {
+                    "messages": "contents",
+                    "n": "generationConfig.candidateCount",
+                    "stop": "generationConfig.stopSequences",
+                    "response_format": "generationConfig.responseJsonSchema",
+                    "tool_choice": "toolConfig.functionCallingConfig",
+                }
+            ),
         ),
     },
 )

@@ -38,6 +38,7 @@ from gateway.formats.openai.images import build_edits_form, build_images_body
 from gateway.formats.openai.odd_answers import mend_answer
 from gateway.formats.passthrough_format import BuildWhole, ParseAnswer, Parsed, PassthroughFormat
 from gateway.formats.translator import PLAIN, ResponseIdentity, ResponseMode
+from gateway.formats.valid_chat import make_valid
 from gateway.formats.vendors import (
     deepgram_speech,
     deepgram_transcriptions,
@@ -76,7 +77,8 @@ def _parse_count(raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity,
 
 
 def _build_gemini_count(call: InferenceRequest, model: str) -> Body:
-    return gemini_writer.build_count_body(anthropic_reader.parse_chat_request(call.body), model)
+    valid = make_valid(anthropic_reader.parse_chat_request(call.body), gemini_writer.find_rules(model), model)
+    return gemini_writer.build_count_body(valid.request, model)
 
 
 def _parse_gemini_count(raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> Parsed:

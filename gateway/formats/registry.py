@@ -14,7 +14,7 @@ import orjson
 from gateway.domain.api_format import Wire
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.usage import Usage
-from gateway.errors import ProviderBadResponse
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.anthropic import request_writer as anthropic_writer
 from gateway.formats.anthropic import response as anthropic_response
 from gateway.formats.anthropic.stream import MessagesStreamParser
@@ -25,6 +25,7 @@ from gateway.formats.bedrock.stream import ConverseStreamParser
 from gateway.formats.chat import ChatRequest, Event, UsageReport
 from gateway.formats.client_formats import CLIENT_FORMATS, ClientFormat
 from gateway.formats.direct_formats import DIRECT_FORMATS, GOOGLE_FORMATS, IMAGE_BACKEND_FORMAT
+from gateway.formats.fitted_answer import NOT_FITTED, CallFitter, FittedCalls, FittingParser, find_fitted
 from gateway.formats.gemini import request_writer as gemini_writer
 from gateway.formats.gemini import response as gemini_response
 from gateway.formats.one_call import OneCallParser, keep_first_call, takes_one_call
@@ -42,6 +43,7 @@ from gateway.formats.stream import (
     parse_events_usage,
 )
 from gateway.formats.translator import PLAIN, ResponseIdentity, ResponseMode, Translator
+from gateway.formats.valid_chat import CHAT_RULES, ChatRules, make_valid
 
 Body = dict[str, Any]
 
@@ -49,7 +51,7 @@ _TOO_DEEP = "The provider's answer is nested too deeply to be passed on"
 """orjson reads JSON nested up to 1024 deep, but writes only up to 254."""
 
 
-@attrs.define(eq=False)
+@attrs.define
 class _Passthrough:
     """``Translator`` for two sides with the same format, and for formats that are built directly."""
 
@@ -57,7 +59,7 @@ class _Passthrough:
     naming: ResponseIdentity
     direct: PassthroughFormat
     manner: ResponseMode
-    adapted: tuple[str, ...] = ()
+    adapted: tuple[str, ...] = attrs.field(default=(), eq=False)
 
     @property
     def path(self) -> str | None:
@@ -106,19 +108,24 @@ class _ProviderFormat:
     write_body: Callable[[ChatRequest, InferenceRequest, str], Body]
     open_reader: Callable[[InferenceRequest, ResponseIdentity, Secrets], StreamParser]
     parse_answer: Callable[[bytes, ResponseIdentity, Secrets, int], list[Event]]
+    find_rules: Callable[[str], ChatRules]
     manner: ResponseMode = PLAIN
     several_calls: bool = False
 
 
-@attrs.define(eq=False)
+@attrs.define
 class _ChatTranslation:
-    """``Translator`` between two formats, by the common chat model."""
+    """``Translator`` between two formats, by the common chat model.
+
+    ``_fitted``: how the tool calls of the answer become the client's, as far as the body that was written says.
+    """
 
     call: InferenceRequest
     naming: ResponseIdentity
     client: ClientFormat
     provider: _ProviderFormat
-    adapted: tuple[str, ...] = ()
+    adapted: tuple[str, ...] = attrs.field(default=(), eq=False)
+    _fitted: FittedCalls = attrs.field(default=NOT_FITTED, init=False, eq=False)
 
     @property
     def manner(self) -> ResponseMode:
@@ -129,9 +136,22 @@ class _ChatTranslation:
         return None
 
     def write_body(self) -> Body:
-        request = self.client.parse_chat_request(self.call.body)
-        self.adapted = request.adapted
-        return self.provider.write_body(request, self.call, self.naming.model)
+        model = self.naming.model
+        try:
+            request = self.client.parse_chat_request(self.call.body)
+            valid = make_valid(request, self.provider.find_rules(model), model)
+            self._fitted = find_fitted(valid)
+            self.adapted = valid.request.adapted
+            return self.provider.write_body(valid.request, self.call, model)
+        except InvalidRequest as refused:
+            raise self._name_field(refused) from None
+
+    def _name_field(self, refused: InvalidRequest) -> InvalidRequest:
+        """Return the error with the client's name of the field, which the common model names as the OpenAI API does."""
+        name = self.client.fields.get(refused.param or "")
+        if name is None:
+            return refused
+        return InvalidRequest(refused.message.replace(f"'{refused.param}'", f"'{name}'"), param=name)
 
     @property
     def _must_choose(self) -> bool:
@@ -140,10 +160,14 @@ class _ChatTranslation:
 
     def _parse_events(self, raw: bytes, secrets: Secrets) -> list[Event]:
         events = self.provider.parse_answer(raw, self.naming, secrets, self.call.choices)
+        if self._fitted is not NOT_FITTED:
+            events = CallFitter(self._fitted, self.naming.id).fit(events)
         return keep_first_call(events) if self._must_choose else events
 
     def open_gate(self, secrets: Secrets) -> StreamTransform:
         reader = self.provider.open_reader(self.call, self.naming, secrets)
+        if self._fitted is not NOT_FITTED:
+            reader = FittingParser(reader, CallFitter(self._fitted, self.naming.id))
         return TranslatingStream(
             OneCallParser(reader) if self._must_choose else reader,
             self.client.open_writer(self.call, self.naming),
@@ -178,11 +202,13 @@ _PROVIDER_FORMATS: Mapping[Wire, _ProviderFormat] = MappingProxyType(
             lambda raw, naming, secrets, choices: openai_response.parse_answer(
                 raw, secrets, naming.id, choices=choices
             ),
+            lambda _model: CHAT_RULES,
         ),
         "anthropic_messages": _ProviderFormat(
             lambda request, call, model: anthropic_writer.build_body(request, model, stream=call.stream),
             lambda _call, naming, secrets: MessagesStreamParser(secrets, naming.id),
             lambda raw, naming, secrets, _choices: anthropic_response.parse_answer(raw, secrets, naming.id),
+            anthropic_writer.find_rules,
         ),
         "gemini_generate": _ProviderFormat(
             lambda request, _call, model: gemini_writer.build_body(request, model),
@@ -190,12 +216,14 @@ _PROVIDER_FORMATS: Mapping[Wire, _ProviderFormat] = MappingProxyType(
             lambda raw, naming, secrets, _choices: gemini_response.parse_answer(
                 raw, answer_id=naming.id, model=naming.model, secrets=secrets
             ),
+            gemini_writer.find_rules,
             several_calls=True,
         ),
         "bedrock_converse": _ProviderFormat(
             lambda request, _call, model: bedrock_writer.build_body(request, model),
             lambda _call, naming, secrets: ConverseStreamParser(naming.id, naming.model, secrets),
             lambda raw, naming, secrets, _choices: bedrock_response.parse_answer(raw, naming.id, naming.model, secrets),
+            bedrock_writer.find_rules,
             ResponseMode(stream_type=AWS_EVENT_STREAM),
             several_calls=True,
         ),

@@ -23,7 +23,7 @@ import attrs
 
 from gateway.domain.http_request import TokenGrant
 from gateway.providers import base
-from gateway.providers.openai import GPT_IMAGES, SORA, drop_sampling, hash_long_user, may_think
+from gateway.providers.openai import FIT_CHAT, GPT_IMAGES, SORA, hash_long_user, may_think
 from gateway.providers.quirks import DROP_EXTENSIONS, limit_as_max_completion_tokens
 
 _PREVIEW = "?api-version=preview"
@@ -61,7 +61,7 @@ def _rename_limit(body: base.Body, model: str) -> None:
         limit_as_max_completion_tokens(body, model)
 
 
-_CHAT_QUIRKS = (_rename_limit, drop_sampling, hash_long_user, *DROP_EXTENSIONS)
+_CHAT_QUIRKS = (_rename_limit, *FIT_CHAT, *DROP_EXTENSIONS)
 
 AZURE_OPENAI = base.Provider(
     slug="azure_openai",

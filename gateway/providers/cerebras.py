@@ -6,7 +6,8 @@ format. The penalties and ``logit_bias`` are rejected; they only tune an answer,
 """
 
 from gateway.providers.base import CHAT, COMPLETIONS, Body, Endpoint, Provider
-from gateway.providers.quirks import developer_as_system, drop
+from gateway.providers.efforts import ORDINARY, Words, fit_effort
+from gateway.providers.quirks import DROP_FOREIGN, developer_as_system, drop
 
 _drop_penalties = drop("frequency_penalty", "presence_penalty", "logit_bias")
 
@@ -18,13 +19,20 @@ def _drop_defaults(body: Body, _model: str) -> None:
         body.pop("service_tier", None)
 
 
+_WORDS: Words = ((r"gpt-oss.*", ORDINARY), (r".*glm.*", ("none",)), (r".*", ()))
+"""inference-docs.cerebras.ai/capabilities/reasoning."""
+
 CEREBRAS = Provider(
     slug="cerebras",
     title="Cerebras",
     base_url="https://api.cerebras.ai/v1",
     env_key="CEREBRAS_API_KEY",
     endpoints=(
-        Endpoint("openai_chat", CHAT.path, quirks=(_drop_penalties, _drop_defaults, developer_as_system)),
+        Endpoint(
+            "openai_chat",
+            CHAT.path,
+            quirks=(_drop_penalties, _drop_defaults, developer_as_system, fit_effort(*_WORDS), *DROP_FOREIGN),
+        ),
         Endpoint("openai_completions", COMPLETIONS.path, quirks=(_drop_penalties,)),
     ),
 )

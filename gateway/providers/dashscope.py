@@ -18,9 +18,12 @@ with ``base_url`` ``https://dashscope-intl.aliyuncs.com/apps/anthropic/v1``.
 
 from collections.abc import Iterator
 
+import attrs
+
 from gateway.domain.capability import Capability
 from gateway.formats.vendors.dashscope_videos import MODELS, SYNTHESIS
 from gateway.providers.base import CHAT, EMBEDDINGS, RESPONSES, Endpoint, Provider
+from gateway.providers.efforts import enable_thinking_false
 from gateway.providers.priced_fields import EVERYWHERE
 
 _PRESETS = ("1664x928", "1472x1104", "1328x1328", "1104x1472", "928x1664")
@@ -71,7 +74,7 @@ DASHSCOPE = Provider(
     title="Alibaba Cloud Model Studio",
     base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
     env_key="DASHSCOPE_API_KEY",
-    endpoints=(CHAT, EMBEDDINGS, RESPONSES, IMAGES, VIDEOS),
+    endpoints=(attrs.evolve(CHAT, quirks=(enable_thinking_false,)), EMBEDDINGS, RESPONSES, IMAGES, VIDEOS),
     capabilities=(
         _describe("wan*-t2i*", 4),
         _describe("wan2.5-i2i*", 4, max_sources=3),

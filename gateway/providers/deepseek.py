@@ -7,6 +7,8 @@ channel's own ``base_url`` must not end in ``/v1``.
 """
 
 from gateway.providers.base import CHAT, RESPONSES, Endpoint, Provider
+from gateway.providers.efforts import thinking_disabled
+from gateway.providers.message_order import think_before_calls
 from gateway.providers.quirks import developer_as_system, limit_as_max_tokens
 
 DEEPSEEK = Provider(
@@ -15,7 +17,12 @@ DEEPSEEK = Provider(
     base_url="https://api.deepseek.com",
     env_key="DEEPSEEK_API_KEY",
     endpoints=(
-        Endpoint("openai_chat", CHAT.path, quirks=(limit_as_max_tokens, developer_as_system), one_choice=True),
+        Endpoint(
+            "openai_chat",
+            CHAT.path,
+            quirks=(thinking_disabled, limit_as_max_tokens, developer_as_system, think_before_calls),
+            one_choice=True,
+        ),
         Endpoint("anthropic_messages", "/anthropic/v1/messages"),
         Endpoint("openai_completions", "/beta/completions"),
         RESPONSES,

@@ -5,12 +5,23 @@ OpenAI's format is not documented, but widely used. Its rerank answers with ``da
 supported.
 """
 
+import attrs
+
 from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, MESSAGES, RESPONSES, Provider
+from gateway.providers.efforts import WITH_NONE, fit_effort
+from gateway.providers.message_order import four_stops
+from gateway.providers.quirks import DROP_FOREIGN
 
 FIREWORKS = Provider(
     slug="fireworks",
     title="Fireworks AI",
     base_url="https://api.fireworks.ai/inference/v1",
     env_key="FIREWORKS_API_KEY",
-    endpoints=(CHAT, MESSAGES, EMBEDDINGS, COMPLETIONS, RESPONSES),
+    endpoints=(
+        attrs.evolve(CHAT, quirks=(fit_effort((r".*", WITH_NONE)), four_stops, *DROP_FOREIGN)),
+        MESSAGES,
+        EMBEDDINGS,
+        COMPLETIONS,
+        RESPONSES,
+    ),
 )

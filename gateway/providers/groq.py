@@ -6,8 +6,13 @@ and do not stream (/docs/speech-to-text). Its compound systems search and run co
 """
 
 from gateway.providers.base import CHAT, RESPONSES, SPEECH, TRANSCRIPTIONS, TRANSLATIONS, Endpoint, Provider
+from gateway.providers.efforts import ORDINARY, Words, fit_effort
+from gateway.providers.message_order import four_stops
 from gateway.providers.priced_fields import EVERYWHERE
 from gateway.providers.quirks import DROP_EXTENSIONS, ask_for_times, drop, drop_idle, drop_in_messages
+
+_WORDS: Words = ((r".*qwen.*", ("none", "default")), (r".*gpt-oss.*", ORDINARY), (r"compound.*", ()), (r".*", ()))
+"""console.groq.com/docs/reasoning: other models reject the field."""
 
 GROQ = Provider(
     slug="groq",
@@ -23,6 +28,8 @@ GROQ = Provider(
                 drop_idle("logprobs", "top_logprobs", "n"),
                 drop_in_messages("name"),
                 *DROP_EXTENSIONS,
+                fit_effort(*_WORDS),
+                four_stops,
             ),
             one_choice=True,
         ),

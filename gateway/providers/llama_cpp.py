@@ -3,6 +3,8 @@
 Its default port, 8080, is the gateway's too; beside the gateway it uses 8081.
 """
 
+import attrs
+
 from gateway.providers.base import (
     CHAT,
     COMPLETIONS,
@@ -13,12 +15,21 @@ from gateway.providers.base import (
     RESPONSES,
     Provider,
 )
+from gateway.providers.efforts import tell_template_off
 
 LLAMA_CPP = Provider(
     slug="llama_cpp",
     title="llama.cpp",
     base_url="http://127.0.0.1:8081/v1",
     local_port=8081,
-    endpoints=(CHAT, MESSAGES, COUNT_TOKENS, EMBEDDINGS, COMPLETIONS, RESPONSES, RERANK),
+    endpoints=(
+        attrs.evolve(CHAT, quirks=(tell_template_off,)),
+        MESSAGES,
+        COUNT_TOKENS,
+        EMBEDDINGS,
+        COMPLETIONS,
+        RESPONSES,
+        RERANK,
+    ),
     priced_fields=frozenset(),
 )

@@ -10,6 +10,8 @@ event format, so they are requested unstreamed; its speech answers in JSON and i
 """
 
 from gateway.providers.base import CHAT, EMBEDDINGS, MODERATIONS, TRANSCRIPTIONS, Body, Endpoint, Provider
+from gateway.providers.efforts import Words, fit_effort
+from gateway.providers.message_order import answer_tools
 from gateway.providers.quirks import (
     LITELLM_FIELDS,
     developer_as_system,
@@ -26,8 +28,14 @@ _UNKNOWN = (
     "stream_options", "user", "safety_identifier", "logit_bias", "store", "verbosity", "prompt_cache_retention",
     "prompt_cache_options",
 )  # fmt: skip
+_WORDS: Words = (
+    (r"mistral-small-(latest|2603|2[6-9]1\d)|mistral-medium-3-5.*|mistral-medium-latest", ("none", "high")),
+    (r".*", ()),
+)
+"""docs.mistral.ai/capabilities/reasoning/adjustable: other models do not know the field."""
 _CHAT_QUIRKS = (
     limit_as_max_tokens,
+    fit_effort(*_WORDS),
     rename("seed", "random_seed"),
     drop(*_UNKNOWN),
     drop_idle("logprobs", "top_logprobs", "functions", "function_call", "modalities", "audio", "web_search_options"),
@@ -37,6 +45,7 @@ _CHAT_QUIRKS = (
     drop_in_messages("reasoning_details", "images", *LITELLM_FIELDS, roles=("assistant",)),
     drop_in_calls("extra_content", "cache_control", LITELLM_FIELDS[0]),
     fit_call_ids("[A-Za-z0-9]{9}", 9),
+    answer_tools,
 )
 _TRANSCRIPTION_FIELDS = frozenset(
     {"model", "language", "temperature", "timestamp_granularities", "diarize", "context_bias"}

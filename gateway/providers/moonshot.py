@@ -9,8 +9,11 @@ Anthropic's messages are at another address: provider "anthropic" with ``base_ur
 import re
 
 from gateway.providers.base import CHAT, RESPONSES, Body, Endpoint, Provider
+from gateway.providers.efforts import thinking_disabled
+from gateway.providers.message_order import think_before_calls
 from gateway.providers.quirks import developer_as_system, drop
 
+_THINKS = re.compile(r"kimi-(k2\.[5-9]|k2-thinking|k[3-9]|latest|thinking).*")
 _FIXED_SAMPLING = re.compile(r"kimi-k2\.\d.*")
 
 _drop_sampling = drop("temperature", "top_p", "presence_penalty", "frequency_penalty")
@@ -21,10 +24,22 @@ def _leave_sampling(body: Body, model: str) -> None:
         _drop_sampling(body, model)
 
 
+def _think_before_calls(body: Body, model: str) -> None:
+    if _THINKS.fullmatch(model):
+        think_before_calls(body, model)
+
+
 MOONSHOT = Provider(
     slug="moonshot",
     title="Moonshot AI",
     base_url="https://api.moonshot.ai/v1",
     env_key="MOONSHOT_API_KEY",
-    endpoints=(Endpoint("openai_chat", CHAT.path, quirks=(_leave_sampling, developer_as_system)), RESPONSES),
+    endpoints=(
+        Endpoint(
+            "openai_chat",
+            CHAT.path,
+            quirks=(thinking_disabled, _leave_sampling, developer_as_system, _think_before_calls),
+        ),
+        RESPONSES,
+    ),
 )

@@ -6,12 +6,21 @@ in OpenAI's format; embeddings of the models for retrieval need their ``input_ty
 is at another address, in another format, and is not supported.
 """
 
+import attrs
+
 from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, Provider
+from gateway.providers.efforts import ORDINARY, fit_effort, tell_template_off
+from gateway.providers.message_order import answer_tools
+from gateway.providers.quirks import DROP_FOREIGN
 
 NVIDIA = Provider(
     slug="nvidia",
     title="NVIDIA NIM",
     base_url="https://integrate.api.nvidia.com/v1",
     env_key="NVIDIA_API_KEY",
-    endpoints=(CHAT, COMPLETIONS, EMBEDDINGS),
+    endpoints=(
+        attrs.evolve(CHAT, quirks=(tell_template_off, fit_effort((r".*", ORDINARY)), answer_tools, *DROP_FOREIGN)),
+        COMPLETIONS,
+        EMBEDDINGS,
+    ),
 )

@@ -7,6 +7,7 @@ Anthropic's messages: docs.ollama.com/api/anthropic-compatibility. Images are ex
 
 from gateway.domain.capability import Capability
 from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, IMAGES, MESSAGES, RESPONSES, Endpoint, Provider
+from gateway.providers.efforts import WITH_NONE, fit_effort
 from gateway.providers.quirks import drop, limit_as_max_tokens
 
 OLLAMA = Provider(
@@ -15,7 +16,9 @@ OLLAMA = Provider(
     base_url="http://127.0.0.1:11434/v1",
     local_port=11434,
     endpoints=(
-        Endpoint("openai_chat", CHAT.path, quirks=(limit_as_max_tokens,), one_choice=True),
+        Endpoint(
+            "openai_chat", CHAT.path, quirks=(limit_as_max_tokens, fit_effort((r".*", WITH_NONE))), one_choice=True
+        ),
         MESSAGES,
         EMBEDDINGS,
         COMPLETIONS,

@@ -19,6 +19,8 @@ import attrs
 from gateway.domain.capability import Capability
 from gateway.domain.image import MAX_IMAGES, MAX_INPUT_IMAGES
 from gateway.providers import base
+from gateway.providers.efforts import OPENAI_WORDS, fit_effort
+from gateway.providers.message_order import four_stops
 from gateway.providers.quirks import DROP_EXTENSIONS, hash_user, limit_as_max_completion_tokens
 
 _ALWAYS_THINKS = re.compile(r"(o\d|gpt-5)(-(mini|nano|pro|codex|deep-research))*(-\d{4}-\d\d-\d\d)?")
@@ -44,6 +46,8 @@ hash_long_user = hash_user(64, "user", "safety_identifier")
 """OpenAI's OpenAPI document: ``safety_identifier`` has a ``maxLength`` of 64. So has ``user``, whose value it takes
 over (openai/openai-python issues: ``string_above_max_length``).
 """
+
+FIT_CHAT = (fit_effort(*OPENAI_WORDS), drop_sampling, hash_long_user, four_stops)
 
 _IMAGE_MODELS = ("gpt-image-*", "chatgpt-image-*")
 _ABLE = Capability(
@@ -86,7 +90,7 @@ OPENAI = base.Provider(
         base.Endpoint(
             "openai_chat",
             base.CHAT.path,
-            quirks=(limit_as_max_completion_tokens, drop_sampling, hash_long_user, *DROP_EXTENSIONS),
+            quirks=(limit_as_max_completion_tokens, *FIT_CHAT, *DROP_EXTENSIONS),
         ),
         attrs.evolve(base.EMBEDDINGS, quirks=(hash_long_user,)),
         attrs.evolve(base.COMPLETIONS, quirks=(hash_long_user,)),

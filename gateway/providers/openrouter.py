@@ -24,12 +24,15 @@ from gateway.domain.image import MAX_IMAGES
 from gateway.formats.aspect_ratios import WIDE_SIZES, WIDEST_SIZES
 from gateway.providers import base
 from gateway.providers.anthropic import hash_metadata_user
+from gateway.providers.efforts import ORDINARY, fit_effort, reasoning_none
 from gateway.providers.gemini import IMAGE_MODELS, IMAGES
+from gateway.providers.message_order import answer_tools
 from gateway.providers.priced_fields import EVERYWHERE, ROUTING
 from gateway.providers.quirks import hash_user, leave_out_billing_line
 
 _HASH_USER = hash_user(128, "user", "safety_identifier")
 """ujisati/claude-code-provider-proxy, pull request 11: at most 128 characters."""
+_EFFORTS = ("none", "minimal", *ORDINARY, "xhigh")
 _TALKING = ("openai/gpt-5*-image*",)
 _SEVERAL = ("openai/gpt-image-*",)
 """Models that make more than one image per request; most others reject it."""
@@ -63,7 +66,7 @@ OPENROUTER = base.Provider(
     base_url="https://openrouter.ai/api/v1",
     env_key="OPENROUTER_API_KEY",
     endpoints=(
-        attrs.evolve(base.CHAT, quirks=(_HASH_USER,)),
+        attrs.evolve(base.CHAT, quirks=(_HASH_USER, fit_effort((r".*", _EFFORTS)), reasoning_none, answer_tools)),
         attrs.evolve(base.MESSAGES, quirks=(hash_metadata_user, leave_out_billing_line)),
         *(attrs.evolve(one, quirks=(_HASH_USER,)) for one in (base.EMBEDDINGS, base.COMPLETIONS, base.RESPONSES)),
         base.RERANK,

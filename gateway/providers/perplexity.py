@@ -8,14 +8,17 @@ list below ``/router/v1``); its Agent API takes OpenAI's Responses, below the se
 A ``preset`` selects a model and its tools, ``models`` another model that may answer.
 """
 
+import attrs
+
 from gateway.providers.base import CHAT, Endpoint, Provider
 from gateway.providers.priced_fields import EVERYWHERE
+from gateway.providers.quirks import DROP_FOREIGN
 
 PERPLEXITY = Provider(
     slug="perplexity",
     title="Perplexity",
     base_url="https://api.perplexity.ai/router/v1",
     env_key="PERPLEXITY_API_KEY",
-    endpoints=(CHAT, Endpoint("openai_responses", "/v1/responses", rooted=True)),
+    endpoints=(attrs.evolve(CHAT, quirks=(*DROP_FOREIGN,)), Endpoint("openai_responses", "/v1/responses", rooted=True)),
     priced_fields=EVERYWHERE | {"preset", "models"},
 )

@@ -170,9 +170,15 @@ calls (``litellm/types/utils.py``, ``Message``; BerriAI/litellm, issue 25595: Gr
 """
 EXTENSIONS = ("reasoning_content", "reasoning", "reasoning_details", "images", *LITELLM_FIELDS)
 
+DROP_FOREIGN: tuple[Quirk, ...] = (
+    drop_in_messages("reasoning_details", "images", "annotations", *LITELLM_FIELDS, roles=("assistant",)),
+    drop_in_calls("extra_content", "cache_control", "index", LITELLM_FIELDS[0]),
+)
+"""For vendors that reject unknown fields, but take the reasoning of their own models back."""
+
 DROP_EXTENSIONS: tuple[Quirk, ...] = (
     drop_in_messages(*EXTENSIONS, roles=("assistant",)),
-    drop_in_calls("extra_content", "cache_control", "index", LITELLM_FIELDS[0]),
+    DROP_FOREIGN[1],
     fit_call_ids(f".{{0,{_LONGEST_ID}}}", _LONGEST_ID),
 )
 """For vendors that reject the extensions that other providers, and this gateway, add to an assistant's message: a chat

@@ -11,6 +11,8 @@ supported. Audio: .../api-reference/audio/create-audio-transcriptions, with a fi
 
 from gateway.domain.capability import Capability
 from gateway.providers import base
+from gateway.providers.efforts import enable_thinking_false
+from gateway.providers.message_order import four_stops
 from gateway.providers.quirks import drop, limit_as_max_tokens, replace
 
 
@@ -30,7 +32,7 @@ SILICONFLOW = base.Provider(
     base_url="https://api.siliconflow.com/v1",
     env_key="SILICONFLOW_API_KEY",
     endpoints=(
-        base.Endpoint("openai_chat", base.CHAT.path, quirks=(limit_as_max_tokens,)),
+        base.Endpoint("openai_chat", base.CHAT.path, quirks=(enable_thinking_false, limit_as_max_tokens, four_stops)),
         base.MESSAGES,
         base.EMBEDDINGS,
         base.RERANK,

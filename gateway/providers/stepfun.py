@@ -7,6 +7,7 @@ platform.stepfun.com/docs/api-reference/models/list. Keys of platform.stepfun.co
 """
 
 from gateway.providers.base import CHAT, MESSAGES, RESPONSES, Endpoint, Provider
+from gateway.providers.efforts import ORDINARY, fit_effort
 from gateway.providers.quirks import developer_as_system, limit_as_max_tokens
 
 STEPFUN = Provider(
@@ -15,7 +16,9 @@ STEPFUN = Provider(
     base_url="https://api.stepfun.ai/v1",
     env_key="STEP_API_KEY",
     endpoints=(
-        Endpoint("openai_chat", CHAT.path, quirks=(limit_as_max_tokens, developer_as_system)),
+        Endpoint(
+            "openai_chat", CHAT.path, quirks=(limit_as_max_tokens, developer_as_system, fit_effort((r".*", ORDINARY)))
+        ),
         MESSAGES,
         RESPONSES,
     ),

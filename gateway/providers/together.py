@@ -6,9 +6,12 @@ take an address or JSON and are not supported. Transcription: .../docs/inference
 the OpenAI compatibility page.
 """
 
+import attrs
+
 from gateway.domain.capability import Capability
 from gateway.providers import base
-from gateway.providers.quirks import ask_for_times, drop
+from gateway.providers.efforts import WITH_NONE, fit_effort, reasoning_disabled
+from gateway.providers.quirks import DROP_FOREIGN, ask_for_times, drop
 
 
 def _shape_images(body: base.Body, _model: str) -> None:
@@ -25,7 +28,7 @@ TOGETHER = base.Provider(
     base_url="https://api.together.ai/v1",
     env_key="TOGETHER_API_KEY",
     endpoints=(
-        base.CHAT,
+        attrs.evolve(base.CHAT, quirks=(fit_effort((r".*", WITH_NONE)), reasoning_disabled, *DROP_FOREIGN)),
         base.EMBEDDINGS,
         base.COMPLETIONS,
         base.RERANK,

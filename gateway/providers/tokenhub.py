@@ -7,12 +7,15 @@ the model list). It replaces the Hunyuan platform, which ended on 30 September 2
 ``https://tokenhub.tencentmaas.com/v1`` (cloud.tencent.com/document/product/1823/131382).
 """
 
+import attrs
+
 from gateway.providers.base import CHAT, MESSAGES, RESPONSES, Provider
+from gateway.providers.efforts import thinking_disabled
 
 TOKENHUB = Provider(
     slug="tokenhub",
     title="Tencent TokenHub",
     base_url="https://tokenhub-intl.tencentcloudmaas.com/v1",
     env_key="TOKENHUB_API_KEY",
-    endpoints=(CHAT, MESSAGES, RESPONSES),
+    endpoints=(attrs.evolve(CHAT, quirks=(thinking_disabled,)), MESSAGES, RESPONSES),
 )

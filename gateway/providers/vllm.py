@@ -5,9 +5,12 @@ Transcripts (docs.vllm.ai/en/stable/serving/online_serving/speech_to_text) strea
 requested unstreamed.
 """
 
+import attrs
+
 from gateway.domain.capability import Capability
 from gateway.domain.image import MAX_IMAGES
 from gateway.providers import base
+from gateway.providers.efforts import ORDINARY, fit_effort, tell_template_off
 from gateway.providers.quirks import ask_for_times, drop
 
 VLLM = base.Provider(
@@ -16,7 +19,7 @@ VLLM = base.Provider(
     base_url="http://127.0.0.1:8000/v1",
     local_port=8000,
     endpoints=(
-        base.CHAT,
+        attrs.evolve(base.CHAT, quirks=(tell_template_off, fit_effort((r".*", ORDINARY)))),
         base.MESSAGES,
         base.COUNT_TOKENS,
         base.EMBEDDINGS,

@@ -11,9 +11,12 @@ lists its models, and no environment variable creates one (the usual one is ``AR
 
 from collections.abc import Iterator
 
+import attrs
+
 from gateway.domain.capability import Capability
 from gateway.formats.vendors.volcengine_videos import MODELS, TASKS
 from gateway.providers.base import CHAT, EMBEDDINGS, Endpoint, Provider
+from gateway.providers.efforts import ORDINARY, fit_effort, thinking_disabled
 
 
 def _describe() -> Iterator[Capability]:
@@ -31,7 +34,11 @@ VOLCENGINE = Provider(
     slug="volcengine",
     title="Volcengine Ark",
     base_url="https://ark.cn-beijing.volces.com/api/v3",
-    endpoints=(CHAT, EMBEDDINGS, Endpoint("volcengine_videos", TASKS, models=("*seedance*",))),
+    endpoints=(
+        attrs.evolve(CHAT, quirks=(thinking_disabled, fit_effort((r".*", ("minimal", *ORDINARY))))),
+        EMBEDDINGS,
+        Endpoint("volcengine_videos", TASKS, models=("*seedance*",)),
+    ),
     models_path=None,
     capabilities=tuple(_describe()),
 )

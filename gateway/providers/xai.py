@@ -16,6 +16,7 @@ import attrs
 from gateway.domain.capability import Capability
 from gateway.domain.image import MAX_IMAGES
 from gateway.providers.base import CHAT, COMPLETIONS, IMAGES, RESPONSES, Body, Endpoint, Provider
+from gateway.providers.efforts import fit_effort
 from gateway.providers.priced_fields import EVERYWHERE
 from gateway.providers.quirks import drop, drop_idle
 
@@ -28,12 +29,16 @@ _drop_penalties = drop("presence_penalty", "frequency_penalty")
 _drop_idle_stop = drop_idle("stop")
 
 
+_fit_effort = fit_effort((r"grok-3-mini.*", ("low", "high")))
+
+
 def _shape_for_reasoning(body: Body, model: str) -> None:
     if not _NEVER_THINKS.fullmatch(model):
         _drop_penalties(body, model)
         _drop_idle_stop(body, model)
     if _HAS_NO_EFFORT.fullmatch(model):
         body.pop("reasoning_effort", None)
+    _fit_effort(body, model)
 
 
 XAI = Provider(

@@ -9,6 +9,7 @@ Images (docs.bigmodel.cn/api-reference, "image generation"): one at a time, of n
 
 from gateway.domain.capability import Capability
 from gateway.providers.base import CHAT, EMBEDDINGS, IMAGES, RERANK, Endpoint, Provider
+from gateway.providers.efforts import thinking_disabled
 from gateway.providers.quirks import developer_as_system, drop, hash_user, limit_as_max_tokens, rename
 
 _NAME_USER = rename("user", "user_id")
@@ -18,7 +19,7 @@ _FIT_USER = hash_user(128, "user_id", least=6)
 ZHIPU_CHAT = Endpoint(
     "openai_chat",
     CHAT.path,
-    quirks=(limit_as_max_tokens, _NAME_USER, _FIT_USER, developer_as_system),
+    quirks=(thinking_disabled, limit_as_max_tokens, _NAME_USER, _FIT_USER, developer_as_system),
     one_choice=True,
 )
 

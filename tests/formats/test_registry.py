@@ -396,7 +396,12 @@ def test_a_translated_call_says_all_it_said(operation: str, wire: Wire) -> None:
     [
         ("chat", "anthropic_messages", {"n": 2}, "n"),
         ("embeddings", "gemini_embeddings", {"input": [1, 2]}, "input"),
-        ("generate_content", "anthropic_messages", {"generationConfig": {"candidateCount": 2}}, "n"),
+        (
+            "generate_content",
+            "anthropic_messages",
+            {"generationConfig": {"candidateCount": 2}},
+            "generationConfig.candidateCount",
+        ),
         ("generate_content", "openai_chat", {"tools": [{"googleSearch": {}}]}, "tools[0].googleSearch"),
         ("generate_content", "openai_chat", {"cachedContent": "cachedContents/1"}, "cachedContent"),
         (

@@ -179,7 +179,7 @@ def test_the_language_that_was_asked_for_first_is_found_first() -> None:
     vllm, anthropic, groq = (PROVIDERS[slug] for slug in ("vllm", "anthropic", "groq"))
     both: tuple[Wire, ...] = ("anthropic_messages", "openai_chat")
     assert vllm.find_endpoint(("anthropic_messages", "openai_chat"), "m") == Endpoint("anthropic_messages", "/messages")
-    assert vllm.find_endpoint(("openai_chat", "anthropic_messages"), "m") == CHAT
+    assert vllm.find_endpoint(("openai_chat", "anthropic_messages"), "m") == vllm.endpoints[0]
     assert [
         found.wire for found in (anthropic.find_endpoint(both, "m"), groq.find_endpoint(both, "m")) if found
     ] == list(both)

@@ -87,6 +87,11 @@ class ClaudeFeatures:
         return since is None or self.version is None or self.version < since
 
     @property
+    def thinks_when_forced(self) -> bool:
+        """Whether it thinks before a call that it is forced to make: since 4.8 (langchain-aws, pull request 1141)."""
+        return self._since(4, 8)
+
+    @property
     def off(self) -> Literal["disabled", "between_tools"] | None:
         """The value that forbids reasoning; None if there is none, and the lowest effort is closest."""
         if not self.claude:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any
 
-from gateway.domain import exact_json
+import attrs
+
 from gateway.errors import InvalidRequest
 from gateway.formats import chat
 from gateway.formats.anthropic.json_schema import narrow_schema
@@ -21,44 +22,51 @@ from gateway.formats.anthropic.model_features import (
     build_thinking,
     parse_claude_features,
 )
+from gateway.formats.valid_chat import ChatRules, describe_format, parse_arguments
 
 Body = dict[str, Any]
 Block = dict[str, Any]
 
 OPENING = "."
 """The user's text before an assistant's first message: the first message has to be the user's."""
-_MAX_DEPTH = 100
-"""Of a tool's arguments; the whole body may be a little deeper before it cannot be serialized."""
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
+_RULES = ChatRules(re.compile(r"[a-zA-Z0-9_-]{1,128}"), 128, gives_logprobs=False, blank_stops=False)
 _KEPT_OF_ID = 40
 _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
-_JSON_ONLY = "Answer with a single JSON object and nothing else: no words around it, no code fence."
+
+
+def find_rules(model: str) -> ChatRules:
+    """Return the rules for ``model``, a provider's name."""
+    features = parse_claude_features(model)
+    return attrs.evolve(
+        _RULES,
+        schemas="native" if features.structures else "tool",
+        thinks_when_forced=features.thinks_when_forced or not features.claude,
+    )
 
 
 def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> Body:
     """Build the body for ``POST /v1/messages`` with the provider's name of the model.
 
     Every system message goes to ``system``, in order; consecutive messages of one role become one. "Any JSON object"
-    has no field here and becomes a sentence in ``system``, as does a schema that is not strict for a model without
-    schema support.
+    has no field here and becomes a sentence in ``system``.
 
     Raises:
         InvalidRequest: this format, or this model, does not support a field; it is named as in the OpenAI API format.
     """
     if request.n > 1:
         raise InvalidRequest("'n' must be 1: this provider gives one answer", param="n")
-    if request.top_logprobs is not None:
-        raise InvalidRequest("This provider gives no log probabilities", param="logprobs")
     features = parse_claude_features(model)
-    system, sent_messages = _split_system(request, features)
+    system, sent_messages = _split_system(request)
     _check_last(sent_messages, model, features)
     forced = _is_forced(request)
     if forced and not features.forces:
         raise InvalidRequest(f"'{model}' cannot be made to use a tool", param="tool_choice")
     may_budget = not forced and not misses_thought(sent_messages)
     thinking = build_thinking(request, features, may_budget=may_budget)
+    if forced and features.adapts and not features.thinks_when_forced:
+        thinking.pop("thinking", None)
     thinks = thinking.get("thinking", {}).get("type") in {"enabled", "adaptive"}
     body: Body = {"model": model, **thinking, "messages": sent_messages}
     if system:
@@ -66,11 +74,10 @@ def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> Body:
     if request.tools:
         body["tools"] = [_build_tool(tool, features) for tool in request.tools]
     body |= _build_tool_choice(request)
-    body |= _build_format(request.format, features, thinking)
+    body |= _build_format(request.format, thinking)
     body |= build_sampling(request, features, thinks=thinks)
-    stop = [sequence for sequence in request.stop if sequence.strip()]  # the API rejects blank ones
-    if stop:
-        body["stop_sequences"] = stop
+    if request.stop:
+        body["stop_sequences"] = list(request.stop)
     if request.user:
         body["metadata"] = {"user_id": request.user}
     if stream:
@@ -78,7 +85,7 @@ def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> Body:
     return body
 
 
-def _split_system(request: chat.ChatRequest, features: ClaudeFeatures) -> tuple[list[Block], list[Body]]:
+def _split_system(request: chat.ChatRequest) -> tuple[list[Block], list[Body]]:
     """Build ``system`` and ``messages``. A final system message that follows no user message becomes the user's."""
     messages = [message for message in request.messages if _has_content(message)]
     others = [message for message in messages if message.role != "system"]
@@ -88,8 +95,8 @@ def _split_system(request: chat.ChatRequest, features: ClaudeFeatures) -> tuple[
     if not others:
         raise InvalidRequest("'messages' has nothing in it to answer", param="messages")
     system = _build_system(message for message in messages if message.role == "system")
-    if request.format is not None and not _supports_format(request.format, features):
-        system.append(_write_text(chat.TextPart(_describe(request.format))))
+    if request.format is not None and request.format.schema is None:
+        system.append(_write_text(chat.TextPart(describe_format(request.format))))
     return system, _build_messages(others)
 
 
@@ -161,8 +168,8 @@ def _build_part(part: chat.Part, role: str) -> Block:
         case chat.ReasoningPart():
             return _build_thought(part)
         case chat.ToolCallPart():
-            block = {"type": "tool_use", "id": build_call_id(part.id), "name": _build_name(part.name)}
-            return _add_cache_control(block | {"input": _build_arguments(part.arguments)}, part.cache)
+            block = {"type": "tool_use", "id": build_call_id(part.id), "name": part.name}
+            return _add_cache_control(block | {"input": parse_arguments(part.arguments)}, part.cache)
         case chat.ToolResultPart():
             return _build_result(part)
 
@@ -192,41 +199,8 @@ def build_call_id(original: str) -> str:
     return f"{_OTHER.sub('_', original)[:_KEPT_OF_ID]}_{_digest(original)}"
 
 
-def _build_name(original: str) -> str:
-    """Return a valid name for a tool in the history. Names of the request's own tools are checked elsewhere."""
-    return original if _NAME.fullmatch(original) else build_call_id(original)[:128] if original else "unnamed"
-
-
 def _digest(text: str) -> str:
     return sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
-
-
-def _build_arguments(arguments: str) -> chat.Json:
-    """Parse the arguments into the required object. Anything else is kept as text under ``arguments``.
-
-    A model that wrote broken JSON was answered by the next message; rejecting the chat would not help.
-    """
-    if not arguments.strip():
-        return {}
-    try:
-        value = exact_json.load_arguments(arguments)
-    except ValueError:
-        return {"arguments": arguments}
-    return value if isinstance(value, dict) and _is_flat(value) else {"arguments": arguments}
-
-
-def _is_flat(value: Any) -> bool:
-    """Return whether ``value`` is nested no deeper than can be serialized."""
-    level = [value]
-    for _ in range(_MAX_DEPTH):
-        below: list[Any] = []
-        for container in level:
-            members = container.values() if isinstance(container, dict) else container
-            below += [member for member in members if isinstance(member, dict | list)]
-        if not below:
-            return True
-        level = below
-    return False
 
 
 def _check_last(sent_messages: list[Body], model: str, features: ClaudeFeatures) -> None:
@@ -261,12 +235,8 @@ def misses_thought(sent_messages: list[Body]) -> bool:
 
 
 def _build_tool(tool: chat.Tool, features: ClaudeFeatures) -> Body:
-    if not _NAME.fullmatch(tool.name):
-        raise InvalidRequest(
-            "A tool's name must be 1 to 128 letters, digits, '_' or '-' for this provider", param="tools"
-        )
     strict = bool(tool.strict) and features.structures
-    schema = {"type": "object", **(tool.schema or {"properties": {}})}
+    schema = tool.schema or {"type": "object", "properties": {}}
     written: Body = {"name": tool.name, "input_schema": narrow_schema(schema) if strict else schema}
     if tool.description:
         written["description"] = tool.description
@@ -296,24 +266,9 @@ def _build_tool_choice(request: chat.ChatRequest) -> Body:
     return {"tool_choice": written} if choice is not None or len(written) > 1 else {}
 
 
-def _supports_format(form: chat.ResponseFormat, features: ClaudeFeatures) -> bool:
-    """Return whether the model supports the format. Raises if it is required and not supported."""
-    if form.kind == "json" or form.schema is None:
-        return False
-    if form.strict and not features.structures:
-        raise InvalidRequest("This model does not support JSON schemas", param="response_format")
-    return features.structures
-
-
-def _describe(form: chat.ResponseFormat) -> str:
-    if form.schema is None:
-        return _JSON_ONLY
-    return f"{_JSON_ONLY} It must satisfy this JSON schema: {exact_json.dumps(form.schema).decode()}"
-
-
-def _build_format(form: chat.ResponseFormat | None, features: ClaudeFeatures, thinking: Body) -> Body:
+def _build_format(form: chat.ResponseFormat | None, thinking: Body) -> Body:
     """Build ``output_config`` with the schema, merged with the options for reasoning; empty if there is no schema."""
-    if form is None or not _supports_format(form, features):
+    if form is None or form.schema is None:
         return {}
-    written = {"type": "json_schema", "schema": narrow_schema(form.schema or {})}
+    written = {"type": "json_schema", "schema": narrow_schema(form.schema)}
     return {"output_config": {**thinking.get("output_config", {}), "format": written}}

@@ -29,7 +29,7 @@ def build_cache_point(block: Body, *, allowed: bool) -> list[Body]:
 
 
 def _fit(name: str) -> str:
-    """Return an id or a name of permitted length, distinct for distinct ones: the end of a long one is its digest."""
+    """Return an id of permitted length, distinct for distinct ones: the end of a long one is its digest."""
     return name if len(name) <= MAX_NAME else build_call_id(f":{name}")
 
 
@@ -79,7 +79,7 @@ class BlockWriter:
         return _build_reasoning(block)
 
     def _build_call(self, block: Body) -> Body:
-        name = _fit(block["name"])
+        name = block["name"]
         self.called[name] = None
         return {"toolUse": {"toolUseId": _fit(block["id"]), "name": name, "input": block["input"]}}
 

@@ -8,6 +8,7 @@ names here. Fields that only some models know are in ``additionalModelRequestFie
 (docs.aws.amazon.com/bedrock/latest/userguide/model-parameters-openai.html).
 """
 
+import re
 from typing import Any
 
 import attrs
@@ -18,13 +19,22 @@ from gateway.errors import InvalidRequest
 from gateway.formats import chat
 from gateway.formats.anthropic.model_features import parse_claude_features
 from gateway.formats.anthropic.request_writer import build_body as build_message
+from gateway.formats.anthropic.request_writer import find_rules as find_message_rules
 from gateway.formats.bedrock.blocks import MAX_NAME, BlockWriter, Body, build_cache_point
 from gateway.formats.json_values import as_list, as_object
+from gateway.formats.valid_chat import ChatRules
 
 _SAMPLING = {"temperature": "temperature", "top_p": "topP", "stop_sequences": "stopSequences"}
 _EFFORTS: dict[str, str] = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high",
                             "max": "high"}  # fmt: skip
 """The efforts of Nova and gpt-oss."""
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NO_TOOLS = "Call no tools in this turn: answer in words."
+
+
+def find_rules(model: str) -> ChatRules:
+    """Return the rules for ``model``, a provider's name (API_runtime_ToolSpecification)."""
+    return attrs.evolve(find_message_rules(model), name=_NAME, longest_name=MAX_NAME)
 
 
 def build_body(request: chat.ChatRequest, model: str) -> Body:
@@ -37,8 +47,11 @@ def build_body(request: chat.ChatRequest, model: str) -> Body:
     message = build_message(request if claude else _strip_reasoning(request), model, stream=False)
     writer = BlockWriter(caches=claude or "nova" in model)
     body: Body = {"messages": [writer.build_turn(turn) for turn in message["messages"]]}
-    if system := message.get("system"):
-        body["system"] = writer.build_blocks(system)
+    system = writer.build_blocks(message.get("system", []))
+    if request.tool_choice == "none" and writer.called:
+        system.append({"text": _NO_TOOLS})
+    if system:
+        body["system"] = system
     inference = {theirs: message[ours] for ours, theirs in _SAMPLING.items() if ours in message}
     if claude or request.max_tokens is not None:  # any other model has its own limit
         inference["maxTokens"] = message["max_tokens"]
@@ -109,14 +122,12 @@ def _build_tools(request: chat.ChatRequest, message: Body, writer: BlockWriter) 
     """Build ``toolConfig``. It is also required if only earlier turns used tools."""
     tools: list[Body] = []
     for tool in as_list(message.get("tools")):
-        if len(tool["name"]) > MAX_NAME:
-            raise InvalidRequest(f"A tool's name has at most {MAX_NAME} characters for this provider", param="tools")
         tools += [_build_tool(tool), *build_cache_point(tool, allowed=writer.caches)]
     choice = as_object(message.get("tool_choice"))
     if choice.get("type") == "none":
-        if writer.called:
-            raise InvalidRequest("This provider cannot forbid tools that earlier turns use", param="tool_choice")
-        return {}
+        if not writer.called:
+            return {}
+        choice = {}  # the format cannot forbid tools that earlier turns use: a sentence does
     if not tools:
         tools = [_build_tool({"name": name, "input_schema": {"type": "object"}}) for name in writer.called]
     if not tools:

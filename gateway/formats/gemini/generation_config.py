@@ -44,6 +44,15 @@ def wants_signatures(model: str) -> bool:
     return version is not None and version >= _LEVELS
 
 
+def takes_schema_with_tools(model: str) -> bool:
+    """Return whether an answer of ``model`` can have a schema while tools are offered (since Gemini 3).
+
+    Before: "Function calling with a response mime type: 'application/json' is unsupported".
+    """
+    version = parse_version(model)
+    return version is None or version >= _LEVELS
+
+
 def build_config(request: ChatRequest, model: str) -> dict[str, Any]:
     """Build the ``generationConfig``, empty if nothing is set. Raises ``InvalidRequest``."""
     if len(request.stop) > MAX_STOPS:

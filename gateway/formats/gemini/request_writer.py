@@ -9,19 +9,22 @@ keeps the first if the client takes one at a time. Earlier reasoning is not sent
 signatures, not the text, and cannot use other providers'.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
+import attrs
+
 from gateway.domain.usage import parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats import chat
-from gateway.formats.gemini.generation_config import build_config, wants_signatures
+from gateway.formats.gemini.generation_config import build_config, takes_schema_with_tools, wants_signatures
 from gateway.formats.gemini.json_schema import build_schema
 from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.strict_json import parse_json_object
+from gateway.formats.valid_chat import ChatRules, parse_arguments
 
 NO_SIGNATURE = "skip_thought_signature_validator"
 """Google's page on thought signatures gives this for a call that Gemini did not make, or whose signature is lost."""
@@ -36,6 +39,14 @@ _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/p
 """What a function's response may contain beside its JSON, from Gemini 3 on."""
 
 Json = dict[str, Any]
+
+_RULES = ChatRules(re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}"), 128)
+_OLDER_RULES = attrs.evolve(_RULES, schemas="without_tools")
+
+
+def find_rules(model: str) -> ChatRules:
+    """Return the rules for ``model``; names: ai.google.dev/api/caching, ``FunctionDeclaration``."""
+    return _RULES if takes_schema_with_tools(model) else _OLDER_RULES
 
 
 def build_body(request: chat.ChatRequest, model: str) -> Json:
@@ -168,29 +179,20 @@ def _find_signature(thought: chat.ReasoningPart) -> str | None:
 
 
 def _build_call(call: chat.ToolCallPart, signature: str | None) -> Json:
-    part: Json = {"functionCall": {"id": call.id, "name": call.name, "args": _parse_arguments(call)}}
+    part: Json = {"functionCall": {"id": call.id, "name": call.name, "args": parse_arguments(call.arguments)}}
     if signature:
         part["thoughtSignature"] = signature
     return part
 
 
-def _parse_arguments(call: chat.ToolCallPart) -> Json:
-    if not call.arguments.strip():
-        return {}
-    try:
-        return parse_json_object(call.arguments.encode(), exact=True)
-    except (InvalidRequest, UnicodeEncodeError):
-        message = f"The arguments of the call {call.id!r} of {call.name!r} are not a JSON object"
-        raise InvalidRequest(message, param="messages") from None
-
-
 def _build_result(result: chat.ToolResultPart, names: Mapping[str, str], *, modern: bool) -> list[Json]:
     """Build a tool result, followed by what it cannot contain. "output" and "error" are the API's names."""
-    name = names.get(result.id)
-    if name is None:
-        raise InvalidRequest(f"No tool call before it has the id {result.id!r}", param="messages")
     text = "\n".join([part.text for part in result.parts if isinstance(part, chat.TextPart)])
-    response: Json = {"id": result.id, "name": name, "response": {"error" if result.failed else "output": text}}
+    response: Json = {
+        "id": result.id,
+        "name": names[result.id],
+        "response": {"error" if result.failed else "output": text},
+    }
     inside: list[Json] = []
     behind: list[Json] = []
     for media in (_build_media(part) for part in result.parts if isinstance(part, chat.MediaPart)):

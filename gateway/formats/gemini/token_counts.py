@@ -17,6 +17,7 @@ from gateway.formats.gemini.request import check_body, measure_prompt
 from gateway.formats.gemini.request_reader import parse_chat_request
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.fields import Body, parse_model, parse_object
+from gateway.formats.valid_chat import make_valid
 
 _INNER = "generateContentRequest"
 _COUNTED_BY_ANTHROPIC = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
@@ -49,7 +50,8 @@ def check_gemini_answer(raw: bytes, secrets: Secrets = ()) -> bytes:
 
 def build_anthropic_body(call: InferenceRequest, model: str) -> Body:
     """Build the body for Anthropic. Raises ``InvalidRequest``."""
-    written = anthropic_writer.build_body(parse_chat_request(call.body), model, stream=False)
+    valid = make_valid(parse_chat_request(call.body), anthropic_writer.find_rules(model), model)
+    written = anthropic_writer.build_body(valid.request, model, stream=False)
     return {name: written[name] for name in _COUNTED_BY_ANTHROPIC if name in written}
 
 

@@ -17,8 +17,6 @@ from gateway.errors import InvalidRequest
 from gateway.formats import chat
 from gateway.formats.openai.content_parts import AUDIO_TYPES
 
-MAX_STOP = 4
-"""The most stop sequences in the OpenAI API format."""
 _JOINT = "\n\n"
 _ORDINARY_EFFORTS = ("low", "medium", "high")
 """Efforts that every thinking model knows. Lower and higher ones are rejected by some."""
@@ -31,8 +29,6 @@ def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> dict[s
 
     Raises ``InvalidRequest`` if the format cannot express the request.
     """
-    if len(request.stop) > MAX_STOP:
-        raise InvalidRequest(f"At most {MAX_STOP} stop sequences work with this model", param="stop_sequences")
     fields: dict[str, Any] = {
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,
@@ -95,7 +91,7 @@ def _build_assistant(parts: Sequence[chat.Part]) -> JsonMessage:
 
 
 def _build_call(call: chat.ToolCallPart) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments or "{}"}}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def _build_user(parts: Sequence[chat.Part]) -> Iterator[JsonMessage]:

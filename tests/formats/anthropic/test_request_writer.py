@@ -189,11 +189,10 @@ def test_arguments_are_an_object_whatever_the_model_wrote(arguments: str, writte
 
 @given(st.lists(st.text(max_size=60), min_size=2, max_size=4, unique=True))
 def test_ids_keep_to_their_letters_and_use_and_result_stay_together(ids: list[str]) -> None:
-    uses = assistant(*(ToolCallPart(id_, "f.g", "") for id_ in ids))
+    uses = assistant(*(ToolCallPart(id_, "f", "") for id_ in ids))
     _, said, answered = write(HI, uses, user(*(ToolResultPart(id_, ()) for id_ in ids)))["messages"]
     written = [block["id"] for block in said["content"]]
     assert all(re.fullmatch("[a-zA-Z0-9_-]+", id_) for id_ in written)
-    assert all(re.fullmatch("[a-zA-Z0-9_-]{1,128}", block["name"]) for block in said["content"])
     assert len(set(written)) == len(ids)
     assert written == [block["tool_use_id"] for block in answered["content"]]
 
@@ -216,11 +215,6 @@ def test_a_strict_tool_is_strict_where_the_model_can_be() -> None:
     assert (tool["strict"], tool["input_schema"]) == (True, SCHEMA | {"additionalProperties": False})
     (tool,) = write(tools=(strict,), model="kimi-k2")["tools"]
     assert (tool.get("strict"), tool["input_schema"]) == (None, SCHEMA)
-
-
-@pytest.mark.parametrize("name", ["", "a.b", "x" * 129, "é"])
-def test_a_tool_whose_name_could_not_be_answered_with_is_refused(name: str) -> None:
-    assert refuse(tools=(Tool(name),)) == "tools"
 
 
 @pytest.mark.parametrize(
@@ -281,14 +275,6 @@ def test_a_schema_is_kept_to_where_the_model_can_and_beside_an_effort() -> None:
     assert "system" not in body
 
 
-def test_where_it_cannot_a_promise_is_refused_and_a_wish_is_a_sentence() -> None:
-    assert refuse(format=ResponseFormat("schema", SCHEMA, strict=True), model="kimi-k2") == "response_format"
-    body = write(system("a"), HI, format=ResponseFormat("schema", SCHEMA), model="kimi-k2")
-    assert "output_config" not in body
-    assert body["system"][0]["text"] == "a"
-    assert orjson.dumps(SCHEMA).decode() in body["system"][1]["text"]
-
-
 def test_any_json_is_a_sentence() -> None:
     body = write(format=ResponseFormat("json"))
     assert "JSON object" in body["system"]
@@ -315,11 +301,6 @@ def test_a_thought_that_gemini_signed_is_not_given_back_to_another() -> None:
 
 def test_what_nobody_has_here_is_dropped() -> None:
     assert write(seed=1, presence_penalty=1.0, frequency_penalty=1.0) == write()
-
-
-def test_stop_sequences_that_are_blank_are_dropped() -> None:
-    assert write(stop=("END", "\n\n", ""))["stop_sequences"] == ["END"]
-    assert "stop_sequences" not in write(stop=("\n",))
 
 
 def test_the_user_is_named() -> None:

@@ -29,9 +29,11 @@ from gateway.formats.gemini.request_writer import (
     NO_SIGNATURE,
     build_body,
     build_count_body,
+    find_rules,
     parse_count_answer,
 )
 from gateway.formats.gemini.response import parse_answer
+from gateway.formats.valid_chat import make_valid
 from tests.support.gemini_cassettes import SIGNATURE, TOOLS
 
 OLD, NEW = "gemini-2.5-flash", "gemini-3.1-pro-preview"
@@ -96,7 +98,7 @@ def test_turns_of_one_side_in_a_row_are_one_and_empty_ones_none() -> None:
 def test_a_call_and_its_result_share_id_and_name() -> None:
     assert contents(
         HELLO,
-        Message("assistant", (ToolCallPart("c1", "weather", '{"city":"Paris"}'), ToolCallPart("c2", "now", " "))),
+        Message("assistant", (ToolCallPart("c1", "weather", '{"city":"Paris"}'), ToolCallPart("c2", "now", "{}"))),
         Message("user", (ToolResultPart("c2", (TextPart("noon"), TextPart("sharp"))),)),
         Message("user", (ToolResultPart("c1", (TextPart("no such city"),), failed=True), TextPart("and?"))),
     )[1:] == [
@@ -271,14 +273,6 @@ def test_a_image_in_a_result_is_inside_it_from_gemini_3_on_and_behind_it_before(
         (),
         (Message("user", (TextPart(""),)),),
         (Message("system", (MediaPart("image", "image/png", "AA=="),)), HELLO),
-        (Message("user", (ToolResultPart("nobody", ()),)),),
-        (Message("user", (ToolResultPart("a", ()),)), Message("assistant", (A,))),
-        *(
-            (HELLO, Message("assistant", (ToolCallPart("a", "f", text),)))
-            for text in ("[]", "{", "7", "NaN", '"x"', "{}{}")
-        ),
-        (HELLO, Message("assistant", (ToolCallPart("a", "f", '{"a":' * 200 + "1" + "}" * 200),))),
-        (HELLO, Message("assistant", (ToolCallPart("a", "f", '{"a":"\ud800"}'),))),
     ],
 )
 def test_messages_that_cannot_be_said_are_refused(turns: tuple[Message, ...]) -> None:
@@ -368,7 +362,7 @@ TURNS = st.builds(Message, st.sampled_from(["system", "user", "assistant"]), st.
 @given(st.lists(TURNS, max_size=5), st.sampled_from([OLD, NEW, "gemma-3-27b-it"]))
 def test_any_conversation_is_a_body_or_refused(turns: list[Message], model: str) -> None:
     try:
-        body = build_body(ChatRequest(tuple(turns)), model)
+        body = build_body(make_valid(ChatRequest(tuple(turns)), find_rules(model), model).request, model)
     except InvalidRequest:
         return
     contents = body["contents"]

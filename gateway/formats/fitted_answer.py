@@ -1,0 +1,108 @@
+"""Gives the tool calls of an answer back as the client knows them: its names of tools, and ids new to its chat."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import attrs
+
+from gateway.formats.chat import ChoiceFinished, Event, TextDelta, ToolCallDelta, ToolCallPart, ToolCallStart
+from gateway.formats.stream import StreamParser
+from gateway.formats.valid_chat import ANSWER_TOOL, ValidChat
+
+
+@attrs.frozen
+class FittedCalls:
+    """What the tool calls of an answer need.
+
+    Attributes:
+        names: the client's names of tools, by those in the provider's request.
+        taken: ids of calls in the request's history. Some servers count calls from 0 in every answer, and a client that
+            pairs calls and results by their ids takes such a call for one that was answered.
+        by_tool: calls of ``ANSWER_TOOL`` are the answer's text.
+    """
+
+    names: Mapping[str, str]
+    taken: frozenset[str]
+    by_tool: bool
+
+
+NOT_FITTED = FittedCalls({}, frozenset(), by_tool=False)
+
+
+def find_fitted(valid: ValidChat) -> FittedCalls:
+    """Return what the answer to a request needs; ``NOT_FITTED`` if it needs nothing."""
+    request = valid.request
+    calls = (part.id for one in request.messages for part in one.parts if isinstance(part, ToolCallPart))
+    found = FittedCalls(valid.names, frozenset(calls), any(tool.name == ANSWER_TOOL for tool in request.tools))
+    return found if found != NOT_FITTED else NOT_FITTED
+
+
+class CallFitter:
+    """Changes the events of one answer.
+
+    Args:
+        fitted: what they need.
+        answer_id: of this answer; makes new ids unique.
+    """
+
+    __slots__ = ("_answer_id", "_by_tool", "_called", "_names", "_taken", "_texts")
+
+    def __init__(self, fitted: FittedCalls, answer_id: str) -> None:
+        self._names = fitted.names
+        self._taken = set(fitted.taken)
+        self._answer_id = answer_id
+        self._by_tool = fitted.by_tool
+        self._texts: set[tuple[int, int]] = set()  # choice and index of calls that are text
+        self._called: set[int] = set()  # choices with other calls
+
+    def fit(self, events: Iterable[Event]) -> list[Event]:
+        return list(self._fit_calls(events))
+
+    def _fit_calls(self, events: Iterable[Event]) -> Iterator[Event]:
+        for event in events:
+            kind = type(event)
+            if kind is ToolCallStart:
+                started = self._start(event)  # type: ignore[arg-type]
+                if started is not None:
+                    yield started
+            elif self._texts and isinstance(event, ToolCallDelta) and (event.choice, event.index) in self._texts:
+                yield TextDelta(event.arguments, event.choice)
+            elif self._texts and isinstance(event, ChoiceFinished) and event.choice not in self._called:
+                yield attrs.evolve(event, reason="stop") if event.reason == "tool_calls" else event
+            else:
+                yield event
+
+    def _start(self, event: ToolCallStart) -> ToolCallStart | None:
+        if self._by_tool and event.name == ANSWER_TOOL:
+            self._texts.add((event.choice, event.index))
+            return None
+        self._called.add(event.choice)
+        call_id, name = event.id, self._names.get(event.name, event.name)
+        if call_id in self._taken:
+            place = f"{event.choice}_{event.index}" if event.choice else f"{event.index}"
+            call_id = f"call_{self._answer_id}_{place}"
+        self._taken.add(call_id)
+        return event if (call_id, name) == (event.id, event.name) else attrs.evolve(event, id=call_id, name=name)
+
+
+class FittingParser:
+    """A ``StreamParser`` that changes the events of another one, ``inner``."""
+
+    __slots__ = ("_fitter", "_inner")
+
+    def __init__(self, inner: StreamParser, fitter: CallFitter) -> None:
+        self._inner = inner
+        self._fitter = fitter
+
+    @property
+    def held_bytes(self) -> int:
+        return self._inner.held_bytes
+
+    @property
+    def noise(self) -> int:
+        return self._inner.noise
+
+    def feed(self, data: bytes) -> list[Event]:
+        return self._fitter.fit(self._inner.feed(data))
+
+    def finish(self) -> list[Event]:
+        return self._fitter.fit(self._inner.finish())

@@ -1,0 +1,34 @@
+"""OpenAI's rules for the schema of a strict tool.
+
+developers.openai.com/api/docs/guides/structured-outputs, "Supported schemas": every object lists all of its properties
+as required, and allows no others.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+_MAX_DEPTH = 100
+
+
+def is_strict(schema: Mapping[str, Any]) -> bool:
+    """Return whether a strict tool may have ``schema``."""
+    level: list[Any] = [schema]
+    for _ in range(_MAX_DEPTH):
+        if not all(_is_closed(one) for one in level if isinstance(one, dict)):
+            return False
+        level = [member for one in level for member in (one.values() if isinstance(one, dict) else one)
+                 if isinstance(member, dict | list)]  # fmt: skip
+        if not level:
+            return True
+    return False
+
+
+def _is_closed(schema: Mapping[str, Any]) -> bool:
+    """Return whether an object schema has only required properties; what is no object schema has none to lack."""
+    kind = schema.get("type")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        return True
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if not isinstance(properties, dict) or not isinstance(required, list):
+        return False
+    return schema.get("additionalProperties") is False and properties.keys() <= {str(name) for name in required}

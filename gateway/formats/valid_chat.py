@@ -1,0 +1,360 @@
+"""Makes a chat request valid for a provider's API format, before any writer sees it.
+
+A chat may come from any client and may have passed through any provider, so its history is never a reason to refuse
+the request: what the format cannot have is moved, renamed or written as text. ``adapted`` names what was lost.
+
+Rules of a format are ``ChatRules``; what a single vendor or model needs beyond them is a quirk (``providers/``).
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Literal
+
+import attrs
+
+from gateway.domain import exact_json
+from gateway.domain.output_limits import find_longest_answer
+from gateway.errors import InvalidRequest
+from gateway.formats import chat
+from gateway.formats.openai.strict_schema import is_strict
+
+ANSWER_TOOL = "answer_in_json"
+"""The tool by which a model without structured output gives one."""
+_OTHER = re.compile(r"[^A-Za-z0-9_-]")
+_DIGEST = 8
+_MAX_DEPTH = 100
+"""Of a tool's arguments; the whole body may be a little deeper before it cannot be serialized."""
+_JSON_ONLY = "Answer with a single JSON object and nothing else: no words around it, no code fence."
+
+
+@attrs.frozen
+class ChatRules:
+    """What an API format, with one model, takes.
+
+    Attributes:
+        name: the pattern of a tool's name.
+        longest_name: the most characters of it.
+        schemas: how an answer gets a required schema: by the format's own field; by that, unless tools are offered; or
+            by a tool that the model is made to call.
+        names_json: "any JSON object" needs the word JSON in a message.
+        checks_strict: a strict schema has to list every property as required, and to allow no others.
+        gives_logprobs: there are log probabilities.
+        blank_stops: a stop sequence may consist of white space.
+        thinks_when_forced: the model may think before a call that it has to make.
+    """
+
+    name: re.Pattern[str]
+    longest_name: int
+    schemas: Literal["native", "without_tools", "tool"] = "native"
+    names_json: bool = False
+    checks_strict: bool = False
+    gives_logprobs: bool = True
+    blank_stops: bool = True
+    thinks_when_forced: bool = True
+
+
+CHAT_RULES = ChatRules(re.compile(r"[A-Za-z0-9_-]{1,64}"), 64, names_json=True, checks_strict=True)
+"""OpenAI's OpenAPI document, ``FunctionObject`` and ``ResponseFormatJsonObject``, which other vendors follow."""
+
+
+@attrs.frozen
+class ValidChat:
+    """A valid request. ``names``: the client's names of tools that have another one in the request."""
+
+    request: chat.ChatRequest
+    names: Mapping[str, str] = attrs.Factory(dict)
+
+
+def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> ValidChat:
+    """Return ``request`` as ``rules`` allow it; ``model`` is the provider's name.
+
+    Raises ``InvalidRequest`` for what would change this answer if it were left out.
+    """
+    if not rules.blank_stops and any(not sequence.strip() for sequence in request.stop):
+        raise InvalidRequest("'stop' must not be blank: this provider stops at no white space", param="stop")
+    adapted = dict.fromkeys(request.adapted)
+    messages = _join(_pair(_join(request.messages), adapted))
+    fitted = _fit_names(request, messages, rules)
+    adapted.update(dict.fromkeys(_find_lost(request, rules)))
+    limit = find_longest_answer(model)
+    max_tokens = request.max_tokens
+    if max_tokens is not None and 0 < limit < max_tokens:
+        max_tokens = limit
+        adapted["max_tokens"] = None
+    made = attrs.evolve(
+        request,
+        messages=tuple(messages),
+        tools=tuple(_fit_tools(request.tools, rules)),
+        max_tokens=max_tokens,
+        top_logprobs=request.top_logprobs if rules.gives_logprobs else None,
+        adapted=tuple(adapted),
+    )
+    return _rename(_fit_format(made, rules), fitted)
+
+
+def _find_lost(request: chat.ChatRequest, rules: ChatRules) -> Iterator[str]:
+    if request.top_logprobs is not None and not rules.gives_logprobs:
+        yield "logprobs"
+    forced = request.tool_choice == "required" or isinstance(request.tool_choice, chat.ForcedTool)
+    if forced and not rules.thinks_when_forced and (request.thinking_tokens or request.effort not in {None, "none"}):
+        yield "thinking"
+    if len({tool.name for tool in request.tools}) < len(request.tools):
+        yield "tools"
+    if rules.checks_strict and any(tool.strict and not is_strict(tool.schema or {}) for tool in request.tools):
+        yield "tools.strict"
+
+
+# History
+
+
+def _join(messages: Iterable[chat.Message]) -> list[chat.Message]:
+    """Join consecutive messages of one role, and move a system message that follows a call in front of that."""
+    joined: list[chat.Message] = []
+    for message in messages:
+        if not message.parts:
+            continue
+        last = joined[-1] if joined else None
+        if last is None or message.role not in {last.role, "system"}:
+            joined.append(message)
+        elif message.role == "system":
+            joined.insert(len(joined) - _calls_tools(last), message)
+        else:
+            joined[-1] = chat.Message(last.role, last.parts + message.parts)
+    return joined
+
+
+def _calls_tools(message: chat.Message) -> bool:
+    return any(isinstance(part, chat.ToolCallPart) for part in message.parts)
+
+
+def _pair(messages: Sequence[chat.Message], adapted: dict[str, None]) -> Iterator[chat.Message]:
+    """Put every result right behind its call, whose id becomes unique; one without the other becomes text."""
+    ids, results = _find_pairs(messages)
+    behind: list[chat.Part] = []
+    for number, message in enumerate(messages):
+        parts, behind = behind, []
+        for place, part in enumerate(message.parts):
+            key = (number, place)
+            if isinstance(part, chat.ToolCallPart):
+                if key in results:
+                    call = _fit_call(part, ids[key], adapted)
+                    parts.append(call)
+                    behind.append(attrs.evolve(results[key], id=call.id))
+                else:
+                    parts.append(_write_call(part))
+                    adapted["tool_call"] = None
+            elif not isinstance(part, chat.ToolResultPart):
+                parts.append(part)
+            elif key not in ids:
+                parts += _write_result(part)
+                adapted["tool_result"] = None
+        yield chat.Message(message.role, tuple(parts))
+        if behind and (number + 1 == len(messages) or messages[number + 1].role != "user"):
+            yield chat.Message("user", tuple(behind))
+            behind = []
+
+
+Place = tuple[int, int]
+
+
+def _find_pairs(messages: Sequence[chat.Message]) -> tuple[dict[Place, str], dict[Place, chat.ToolResultPart]]:
+    """Return a unique id for the place of every call and every paired result, and the result of each paired call.
+
+    A result belongs to the call before it with its id, to the last one if several messages have such a call.
+    """
+    ids: dict[Place, str] = {}
+    results: dict[Place, chat.ToolResultPart] = {}
+    waiting: dict[str, list[Place]] = {}
+    used: set[str] = set()
+    for number, message in enumerate(messages):
+        for place, part in enumerate(message.parts):
+            if isinstance(part, chat.ToolCallPart):
+                same = [one for one in waiting.get(part.id, ()) if one[0] == number]
+                waiting[part.id] = [*same, (number, place)]
+                ids[number, place] = _find_unused(part.id, used)
+                used.add(ids[number, place])
+            elif isinstance(part, chat.ToolResultPart) and waiting.get(part.id):
+                call = waiting[part.id].pop(0)
+                ids[number, place] = ids[call]
+                results[call] = part
+    return ids, results
+
+
+def _find_unused(call_id: str, used: set[str]) -> str:
+    name, number = call_id or "call", 1
+    while name in used:
+        number += 1
+        name = f"{call_id or 'call'}_{number}"
+    return name
+
+
+def _fit_call(call: chat.ToolCallPart, call_id: str, adapted: dict[str, None]) -> chat.ToolCallPart:
+    arguments = fit_arguments(call.arguments)
+    if arguments == call.arguments and call_id == call.id:
+        return call
+    if arguments != call.arguments and call.arguments.strip():
+        adapted["arguments"] = None
+    return attrs.evolve(call, id=call_id, arguments=arguments)
+
+
+def fit_arguments(arguments: str) -> str:
+    """Return ``arguments`` if they are a JSON object; anything else is kept as text under ``arguments``.
+
+    A model that wrote broken JSON was answered by the next message; rejecting the chat would not help.
+    """
+    if not arguments.strip():
+        return "{}"
+    try:
+        value = exact_json.load_arguments(arguments)
+    except ValueError:
+        value = None
+    return arguments if isinstance(value, dict) and _is_flat(value) else json.dumps({"arguments": arguments})
+
+
+def parse_arguments(arguments: str) -> dict[str, Any]:
+    """Parse arguments into an object; see ``fit_arguments``."""
+    try:
+        value = exact_json.load_arguments(arguments if arguments.strip() else "{}")
+    except ValueError:
+        return {"arguments": arguments}
+    return value if isinstance(value, dict) and _is_flat(value) else {"arguments": arguments}
+
+
+def _is_flat(value: Any) -> bool:
+    """Return whether ``value`` is nested no deeper than can be serialized."""
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        below: list[Any] = []
+        for container in level:
+            members = container.values() if isinstance(container, dict) else container
+            below += [member for member in members if isinstance(member, dict | list)]
+        if not below:
+            return True
+        level = below
+    return False
+
+
+def _write_call(call: chat.ToolCallPart) -> chat.TextPart:
+    return chat.TextPart(f"[Called the tool {call.name} with {call.arguments or '{}'}; there is no result.]")
+
+
+def _write_result(result: chat.ToolResultPart) -> list[chat.Part]:
+    """Write a result without its call as text, followed by its images and files."""
+    text = "\n".join([part.text for part in result.parts if isinstance(part, chat.TextPart)])
+    blobs = [part for part in result.parts if isinstance(part, chat.MediaPart)]
+    return [chat.TextPart(f"[{'Error' if result.failed else 'Result'} of an earlier tool call: {text}]"), *blobs]
+
+
+# Tools
+
+
+def _fit_names(request: chat.ChatRequest, messages: Iterable[chat.Message], rules: ChatRules) -> dict[str, str]:
+    """Return the fitted name of every name of a tool that does not fit."""
+    called = (part.name for one in messages for part in one.parts if isinstance(part, chat.ToolCallPart))
+    chosen = (request.tool_choice.name,) if isinstance(request.tool_choice, chat.ForcedTool) else ()
+    names = dict.fromkeys((*(tool.name for tool in request.tools), *called, *chosen))
+    return {name: _fit_name(name, rules) for name in names if not rules.name.fullmatch(name)}
+
+
+def _fit_name(name: str, rules: ChatRules) -> str:
+    """Return a name that the format takes, distinct for distinct names; of a long one the end says most."""
+    digest = sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGEST]
+    plain = _OTHER.sub("_", name)[_DIGEST + 2 - rules.longest_name :]
+    return f"{'' if plain[:1].isalpha() else '_'}{plain}_{digest}"
+
+
+def _rename(request: chat.ChatRequest, fitted: Mapping[str, str]) -> ValidChat:
+    if not fitted:
+        return ValidChat(request)
+
+    def rename_call(part: chat.Part) -> chat.Part:
+        if isinstance(part, chat.ToolCallPart) and part.name in fitted:
+            return attrs.evolve(part, name=fitted[part.name])
+        return part
+
+    choice = request.tool_choice
+    if isinstance(choice, chat.ForcedTool):
+        choice = chat.ForcedTool(fitted.get(choice.name, choice.name))
+    renamed = attrs.evolve(
+        request,
+        messages=tuple(chat.Message(one.role, tuple(map(rename_call, one.parts))) for one in request.messages),
+        tools=tuple(attrs.evolve(tool, name=fitted.get(tool.name, tool.name)) for tool in request.tools),
+        tool_choice=choice,
+    )
+    return ValidChat(renamed, {theirs: ours for ours, theirs in fitted.items()})
+
+
+def _fit_tools(tools: Iterable[chat.Tool], rules: ChatRules) -> Iterator[chat.Tool]:
+    """Yield the tools without a second one of a name, each with the properties of its arguments."""
+    for tool in {tool.name: tool for tool in reversed([*tools])}.values().__reversed__():
+        schema = tool.schema
+        if schema is not None and schema.get("type", "object") == "object":
+            missing: dict[str, Any] = (
+                {} if schema.keys() & {"properties", "$ref", "anyOf", "oneOf", "allOf"} else {"properties": {}}
+            )
+            schema = {"type": "object", **schema, **missing}
+        strict = tool.strict and rules.checks_strict and not is_strict(schema or {})
+        yield attrs.evolve(tool, schema=schema, strict=None if strict else tool.strict)
+
+
+# Form of the answer
+
+
+def _fit_format(request: chat.ChatRequest, rules: ChatRules) -> chat.ChatRequest:
+    form = request.format
+    if form is None:
+        return request
+    if form.schema is None or form.kind == "json":
+        mentioned = not rules.names_json or any(map(_names_json, request.messages))
+        return request if mentioned else _instruct(request, _JSON_ONLY)
+    if rules.schemas == "without_tools" and request.tools:
+        sent = _instruct(request, describe_format(form))
+        return attrs.evolve(sent, format=None, adapted=_add(request.adapted, "response_format"))
+    if rules.schemas == "tool":
+        if not form.strict:
+            return attrs.evolve(_instruct(request, describe_format(form)), format=None)
+        return _answer_by_tool(request, form)
+    return request
+
+
+def _add(adapted: Sequence[str], name: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*adapted, name)))
+
+
+def _answer_by_tool(request: chat.ChatRequest, form: chat.ResponseFormat) -> chat.ChatRequest:
+    """Offer the schema as a tool, which is the only choice unless the client's own tools are, too."""
+    tool = chat.Tool(ANSWER_TOOL, "Give the answer to the user.", form.schema)
+    choice = request.tool_choice
+    if isinstance(choice, chat.ForcedTool):  # the call that the client asks for is the answer of this turn
+        return attrs.evolve(request, format=None, adapted=_add(request.adapted, "response_format"))
+    free = request.tools and choice != "none"
+    return attrs.evolve(
+        request,
+        tools=(*request.tools, tool),
+        tool_choice="required" if free else chat.ForcedTool(ANSWER_TOOL),
+        format=None,
+        adapted=_add(request.adapted, "response_format"),
+    )
+
+
+def _names_json(message: chat.Message) -> bool:
+    return any(isinstance(part, chat.TextPart) and "json" in part.text.lower() for part in message.parts)
+
+
+def _instruct(request: chat.ChatRequest, sentence: str) -> chat.ChatRequest:
+    """Add a sentence to the first system message."""
+    first, *others = request.messages or (chat.Message("system", ()),)
+    if first.role == "system":
+        return attrs.evolve(
+            request, messages=(chat.Message("system", (*first.parts, chat.TextPart(sentence))), *others)
+        )
+    return attrs.evolve(request, messages=(chat.Message("system", (chat.TextPart(sentence),)), *request.messages))
+
+
+def describe_format(form: chat.ResponseFormat) -> str:
+    """Return the sentence that requires a form of the answer."""
+    if form.schema is None:
+        return _JSON_ONLY
+    return f"{_JSON_ONLY} It must satisfy this JSON schema: {exact_json.dumps(form.schema).decode()}"

@@ -1,0 +1,99 @@
+"""Says to each vendor and model how hard to think: the words of ``reasoning_effort``, and how none is spelt.
+
+A word that a model does not know becomes the nearest that it knows. A model that does not think gets no field. Clients
+send both often: Claude Code asks for an effort in every request, and forbids reasoning for titles and summaries.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.providers.base import Body, Quirk
+
+FIELD = "reasoning_effort"
+_ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_MIDDLE = _ORDER.index("medium")
+
+ORDINARY = ("low", "medium", "high")
+WITH_NONE = ("none", *ORDINARY)
+Words = tuple[tuple[str, tuple[str, ...]], ...]
+"""Patterns of model names, of which the first match counts, and the words that those models know; none: no thinking."""
+
+OPENAI_WORDS: Words = (
+    (r"(ft:)?(gpt-[34]|chatgpt-|o1-mini|o1-preview).*", ()),
+    (r"gpt-[\d.]+-(chat|search|audio|realtime|image).*", ()),
+    (r"o\d.*", ORDINARY),
+    (r"gpt-5-pro.*", ("high",)),
+    (r"gpt-[\d.]+-pro.*", ("medium", "high", "xhigh")),
+    (r"gpt-5(\.1)?-codex(-mini)?(-\d.*)?", ORDINARY),
+    (r"gpt-5\.[1-5]-codex.*", (*ORDINARY, "xhigh")),
+    (r"gpt-5(-mini|-nano)?(-\d.*)?", ("minimal", *ORDINARY)),
+    (r"gpt-5\.1(-.*)?", WITH_NONE),
+    (r"gpt-5\.[2-5](-.*)?", (*WITH_NONE, "xhigh")),
+    (r"gpt-(5\.\d+|[6-9]|\d\d)(\.\d+)?(-.*)?", (*WITH_NONE, "xhigh", "max")),
+)
+"""OpenAI's OpenAPI document, ``ReasoningEffort``: models before GPT-5.1 know no "none", later ones no "minimal", GPT-5
+Pro only "high"; "xhigh" came with GPT-5.1 Codex Max, "max" with GPT-5.6. The pages of the models
+(developers.openai.com/api/docs/models) say the rest."""
+
+
+def fit_effort(*words: tuple[str, tuple[str, ...]]) -> Quirk:
+    """Replace an unknown effort by the nearest known one; a model without a match keeps what it gets."""
+    table = tuple((re.compile(pattern, re.DOTALL), known) for pattern, known in words)
+
+    def quirk(body: Body, model: str) -> str | None:
+        if FIELD not in body:
+            return None
+        effort, name = body[FIELD], model.rpartition("/")[2].lower()
+        known = next((known for pattern, known in table if pattern.fullmatch(name)), None)
+        if known is None or effort in known or (known and effort not in _ORDER):
+            return None  # an unknown word is the client's own business
+        if not known:
+            del body[FIELD]
+            return None if effort in (None, "none") else FIELD
+        body[FIELD] = _find_nearest(effort, known)
+        return FIELD
+
+    return quirk
+
+
+def _find_nearest(effort: str, known: Sequence[str]) -> str:
+    """Return the nearest of ``known``; of two, the more ordinary one."""
+    place = _ORDER.index(effort)
+    return min(known, key=lambda word: (abs(_ORDER.index(word) - place), abs(_ORDER.index(word) - _MIDDLE)))
+
+
+def spell_off(field: str, value: Any) -> Quirk:
+    """Forbid reasoning by ``field`` instead of the effort "none"; a client's own field stays."""
+
+    def quirk(body: Body, _model: str) -> None:
+        if body.get(FIELD) == "none":
+            del body[FIELD]
+            body.setdefault(field, value)
+
+    return quirk
+
+
+thinking_disabled = spell_off("thinking", {"type": "disabled"})
+"""DeepSeek (api-docs.deepseek.com/guides/thinking_mode), Kimi (platform.kimi.ai/docs/api/models-overview), Zhipu
+(docs.z.ai/guides/capabilities/thinking-mode), Volcengine (volcengine.com/docs/82379/1449737), TokenHub
+(www.tencentcloud.com/document/product/1300/80637)."""
+enable_thinking_false = spell_off("enable_thinking", value=False)
+"""DashScope (alibabacloud.com/help/en/model-studio/deep-thinking), SiliconFlow (docs.siliconflow.cn, chat completions),
+Qianfan (cloud.baidu.com/doc/qianfan-docs, "deep thinking")."""
+reasoning_none = spell_off("reasoning", {"effort": "none"})
+"""OpenRouter (openrouter.ai/docs/use-cases/reasoning-tokens)."""
+reasoning_disabled = spell_off("reasoning", {"enabled": False})
+"""Together (docs.together.ai/docs/reasoning-overview)."""
+
+
+def tell_template_off(body: Body, _model: str) -> None:
+    """Forbid reasoning by the arguments of the chat template: Qwen's and GLM's name, and DeepSeek's.
+
+    docs.vllm.ai/en/stable/features/reasoning_outputs; llama.cpp, tools/server/README.md, ``chat_template_kwargs``.
+    """
+    if body.get(FIELD) == "none":
+        del body[FIELD]
+        given = body.get("chat_template_kwargs")
+        own = given if isinstance(given, dict) else {}
+        body["chat_template_kwargs"] = {"enable_thinking": False, "thinking": False, **own}

@@ -1,0 +1,276 @@
+"""A chat that any client may have sent, made valid for each format of providers."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import InvalidRequest
+from gateway.formats.anthropic import request_writer as anthropic
+from gateway.formats.bedrock import request_writer as bedrock
+from gateway.formats.chat import (
+    ChatRequest,
+    ForcedTool,
+    Message,
+    ResponseFormat,
+    TextPart,
+    Tool,
+    ToolCallPart,
+    ToolResultPart,
+)
+from gateway.formats.gemini import request_writer as gemini
+from gateway.formats.valid_chat import ANSWER_TOOL, CHAT_RULES, ChatRules, make_valid
+
+RULES = {
+    "chat": CHAT_RULES,
+    "claude": anthropic.find_rules("claude-sonnet-4-5"),
+    "claude-old": anthropic.find_rules("claude-opus-4-1"),
+    "converse": bedrock.find_rules("anthropic.claude-sonnet-4-6"),
+    "gemini": gemini.find_rules("gemini-3-pro"),
+    "gemini-old": gemini.find_rules("gemini-2.5-flash"),
+}
+LONG = "mcp__plugin_chrome-devtools-mcp_chrome-devtools__get_console_message"
+OBJECT = {"type": "object", "properties": {}}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+
+OPEN_INSIDE = SCHEMA | {"properties": {"a": {"type": "object"}}}
+
+
+def user(*parts: Any) -> Message:
+    return Message("user", tuple(TextPart(part) if isinstance(part, str) else part for part in parts))
+
+
+def said(*parts: Any) -> Message:
+    return attrs.evolve(user(*parts), role="assistant")
+
+
+def system(text: str) -> Message:
+    return Message("system", (TextPart(text),))
+
+
+def call(call_id: str, name: str = "f", arguments: str = "{}") -> ToolCallPart:
+    return ToolCallPart(call_id, name, arguments)
+
+
+def result(call_id: str, text: str = "ok") -> ToolResultPart:
+    return ToolResultPart(call_id, (TextPart(text),))
+
+
+HI, ONE, TWO = user("hi"), call("c1"), call("c2")
+NO_CALL = TextPart("[Called the tool f with {}; there is no result.]")
+
+
+def valid(*turns: Message, rules: ChatRules = CHAT_RULES, model: str = "m", **fields: Any) -> ChatRequest:
+    return make_valid(ChatRequest(turns or (HI,), **fields), rules, model).request
+
+
+@pytest.mark.parametrize(
+    ("turns", "expected", "adapted"),
+    [
+        ((HI, said(ONE), system("s"), user(result("c1"))), (HI, system("s"), said(ONE), user(result("c1"))), ()),
+        (
+            (HI, said(ONE), user("wait"), said("yes"), user(result("c1"), "go")),
+            (HI, said(ONE), user(result("c1"), "wait"), said("yes"), user("go")),
+            (),
+        ),
+        (
+            (HI, said(ONE), system("s"), said(TWO), user(result("c2")), user(result("c1"))),
+            (HI, system("s"), said(ONE, TWO), user(result("c1"), result("c2"))),
+            (),
+        ),
+        ((HI, said("so", ONE), user("stop")), (HI, said("so", NO_CALL), user("stop")), ("tool_call",)),
+        ((HI, said(ONE)), (HI, said(NO_CALL)), ("tool_call",)),
+        (
+            (user(result("c1", "sun"), "and?"),),
+            (user("[Result of an earlier tool call: sun]", "and?"),),
+            ("tool_result",),
+        ),
+        (
+            (HI, said(ONE), user(result("c1")), said(ONE), user(result("c1", "again"))),
+            (HI, said(ONE), user(result("c1")), said(call("c1_2")), user(result("c1_2", "again"))),
+            (),
+        ),
+        (
+            (HI, said(ONE, ONE), user(result("c1", "a"), result("c1", "b"))),
+            (HI, said(ONE, call("c1_2")), user(result("c1", "a"), result("c1_2", "b"))),
+            (),
+        ),
+        ((HI, said(call("c1", "f", "")), user(result("c1"))), (HI, said(ONE), user(result("c1"))), ()),
+        (
+            (HI, said(call("c1", "f", '{"path": "a.t')), user(result("c1"))),
+            (HI, said(call("c1", "f", r'{"arguments": "{\"path\": \"a.t"}')), user(result("c1"))),
+            ("arguments",),
+        ),
+        (
+            (HI, said(call("c1", "f", "[1]")), user(result("c1"))),
+            (HI, said(call("c1", "f", '{"arguments": "[1]"}')), user(result("c1"))),
+            ("arguments",),
+        ),
+        ((HI, Message("assistant", ()), HI), (user("hi", "hi"),), ()),
+    ],
+    ids=["system between", "user between", "calls apart", "no result", "last", "no call", "id again", "id twice",
+         "no arguments", "broken", "a list", "empty"],
+)  # fmt: skip
+def test_a_history_is_put_right(
+    turns: tuple[Message, ...], expected: tuple[Message, ...], adapted: tuple[str, ...]
+) -> None:
+    request = valid(*turns)
+    assert (request.messages, request.adapted) == (expected, adapted)
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"),
+    [
+        ("get_weather-2", {"chat", "claude", "converse", "gemini"}),
+        (LONG, {"claude", "gemini"}),
+        ("clock.now:utc", {"gemini"}),
+        ("2nd", {"chat", "claude", "converse"}),
+        ("x" * 129, set()),
+        ("é", set()),
+        ("", set()),
+    ],
+)
+@pytest.mark.parametrize("wire", ["chat", "claude", "converse", "gemini"])
+def test_a_name_that_is_too_long_is_another_one_there_and_known_again(name: str, fits: set[str], wire: str) -> None:
+    history = (HI, said(call("c1", name)), user(result("c1")))
+    tools = (Tool(name, None, OBJECT), Tool("other", None, OBJECT))
+    made = make_valid(ChatRequest(history, tools=tools, tool_choice=ForcedTool(name)), RULES[wire], "m")
+    sent = made.request.tools[0].name
+    assert (sent == name) == (wire in fits)
+    assert RULES[wire].name.fullmatch(sent)
+    assert made.request.tool_choice == ForcedTool(sent)
+    assert made.request.messages[1].parts == (call("c1", sent),)
+    assert made.names == ({} if sent == name else {sent: name})
+
+
+@pytest.mark.parametrize(
+    ("schema", "strict", "sent"),
+    [
+        ({"type": "object"}, None, (OBJECT, None)),
+        ({}, None, (OBJECT, None)),
+        ({"anyOf": [OBJECT]}, None, ({"type": "object", "anyOf": [OBJECT]}, None)),
+        (SCHEMA, True, (SCHEMA, True)),
+        (SCHEMA | {"required": []}, True, (SCHEMA | {"required": []}, None)),
+        (OPEN_INSIDE, True, (OPEN_INSIDE, None)),
+        (SCHEMA | {"required": []}, False, (SCHEMA | {"required": []}, False)),
+        (None, None, (None, None)),
+    ],
+)  # fmt: skip
+def test_a_tool_has_properties_and_is_strict_where_it_can_be(schema: Any, strict: Any, sent: Any) -> None:
+    request = valid(tools=(Tool("f", None, schema, strict), Tool("f", "again")))
+    assert [(tool.schema, tool.strict) for tool in request.tools] == [sent]
+    assert ("tools.strict" in request.adapted) == (strict is True and sent[1] is None)
+    assert "tools" in request.adapted
+
+
+@pytest.mark.parametrize(
+    ("fields", "model", "tokens"),
+    [({"max_tokens": 32_000}, "gpt-4o", 16_384), ({"max_tokens": 9}, "gpt-4o", 9), ({}, "gpt-4o", None),
+     ({"max_tokens": 32_000}, "m", 32_000)],
+)  # fmt: skip
+def test_a_limit_over_the_models_is_lowered(fields: Any, model: str, tokens: int | None) -> None:
+    request = valid(model=model, **fields)
+    assert (request.max_tokens, request.adapted) == (tokens, ("max_tokens",) if tokens == 16_384 else ())
+
+
+def test_any_json_names_json_once_at_openai() -> None:
+    form = ResponseFormat("json")
+    (told, asked) = valid(format=form).messages
+    assert ("JSON" in told.parts[0].text, told.role, asked) == (True, "system", HI)  # type: ignore[union-attr]
+    assert valid(user("as Json"), format=form).messages == (user("as Json"),)
+
+
+def test_a_schema_without_a_field_for_it_is_a_tool_or_a_sentence() -> None:
+    strict, tool = ResponseFormat("schema", SCHEMA, "a", strict=True), Tool("f", None, OBJECT)
+    alone = valid(rules=RULES["claude-old"], format=strict)
+    assert [(one.name, one.schema) for one in alone.tools] == [(ANSWER_TOOL, SCHEMA)]
+    assert (alone.tool_choice, alone.format, alone.adapted) == (ForcedTool(ANSWER_TOOL), None, ("response_format",))
+    beside = valid(rules=RULES["claude-old"], format=strict, tools=(tool,))
+    assert ([one.name for one in beside.tools], beside.tool_choice) == (["f", ANSWER_TOOL], "required")
+    wish = valid(system("s"), HI, rules=RULES["claude-old"], format=attrs.evolve(strict, strict=None))
+    assert (wish.tools, wish.format, '"required":["a"]' in str(wish.messages[0])) == ((), None, True)
+    assert valid(rules=RULES["gemini-old"], format=strict).format == strict
+    told = valid(rules=RULES["gemini-old"], format=strict, tools=(tool,))
+    assert (told.format, told.tools, '"required":["a"]' in str(told.messages[0])) == (None, (tool,), True)
+    for native in ("chat", "claude", "gemini"):
+        assert valid(rules=RULES[native], format=strict, tools=(tool,)).format == strict
+
+
+def test_what_is_only_wished_is_left_out_and_what_the_answer_needs_is_refused() -> None:
+    claude = RULES["claude"]
+    request = valid(rules=claude, top_logprobs=2)
+    assert (request.top_logprobs, request.adapted) == (None, ("logprobs",))
+    assert valid(top_logprobs=2).top_logprobs == 2
+    assert valid(stop=("\n",)).stop == ("\n",)
+    with pytest.raises(InvalidRequest) as caught:
+        valid(rules=claude, stop=("END", "\n"))
+    assert caught.value.param == "stop"
+
+
+IDS = st.sampled_from(["c1", "c2", "", "c1_2"])
+NAMES = st.sampled_from(["f", LONG, "clock.now", "", "é"])
+PARTS = (
+    st.builds(TextPart, st.sampled_from(["a", "b"]))
+    | st.builds(ToolCallPart, IDS, NAMES, st.sampled_from(["{}", "", "{", '{"a":1}']))
+    | st.builds(result, IDS)
+)
+ROLES = {"assistant": (TextPart, ToolCallPart), "user": (TextPart, ToolResultPart), "system": (TextPart,)}
+
+
+@st.composite
+def turns(draw: Any) -> Message:
+    role = draw(st.sampled_from([*ROLES]))
+    return Message(role, tuple(part for part in draw(st.lists(PARTS, max_size=4)) if isinstance(part, ROLES[role])))
+
+
+REQUESTS = st.builds(
+    ChatRequest,
+    st.lists(turns(), max_size=7).map(tuple),
+    tools=st.lists(st.builds(Tool, NAMES, st.none(), st.sampled_from([None, {}, OBJECT, SCHEMA]), st.booleans())).map(
+        tuple
+    ),
+    format=st.none() | st.builds(ResponseFormat, st.just("schema"), st.just(SCHEMA), st.none(), st.booleans()),
+)
+
+
+def find_problems(messages: tuple[Message, ...]) -> Iterator[str]:
+    """What a provider's rules of order and completeness refuse."""
+    seen: set[str] = set()
+    for number, message in enumerate(messages):
+        calls = [part for part in message.parts if isinstance(part, ToolCallPart)]
+        following = messages[number + 1] if number + 1 < len(messages) else Message("system", ())
+        answered = [part.id for part in following.parts if isinstance(part, ToolResultPart)]
+        results = [part.id for part in message.parts if isinstance(part, ToolResultPart)]
+        before = messages[number - 1].parts if number else ()
+        if calls and answered != [part.id for part in calls]:
+            yield "a call has no result behind it"
+        if results and results != [part.id for part in before if isinstance(part, ToolCallPart)]:
+            yield "a result has no call before it"
+        if results and not all(isinstance(part, ToolResultPart) for part in message.parts[: len(results)]):
+            yield "a result is not first"
+        if not all(isinstance(json.loads(part.arguments), dict) for part in calls):
+            yield "arguments are no object"
+        if seen & {part.id for part in calls} or not all(part.id for part in calls):
+            yield "an id is not unique"
+        seen |= {part.id for part in calls}
+        if not message.parts or (message.role != "system" and number and messages[number - 1].role == message.role):
+            yield "roles do not alternate"
+
+
+@pytest.mark.parametrize("wire", RULES)
+@given(request=REQUESTS)
+def test_whatever_was_said_is_valid_everywhere_and_stays_so(wire: str, request: ChatRequest) -> None:
+    rules = RULES[wire]
+    made = make_valid(request, rules, "m")
+    assert list(find_problems(made.request.messages)) == []
+    names = [tool.name for tool in made.request.tools]
+    assert len(set(names)) == len(names)
+    called = [part.name for one in made.request.messages for part in one.parts if isinstance(part, ToolCallPart)]
+    assert all(rules.name.fullmatch(name) for name in names + called)
+    assert all(re.fullmatch(r"[\w-]*", name) or wire.startswith("gemini") for name in names)
+    assert make_valid(made.request, rules, "m").request == made.request

@@ -1,0 +1,117 @@
+"""What each vendor and model is told of reasoning, and what they require of messages."""
+
+from typing import Any
+
+import pytest
+
+from gateway.errors import InvalidRequest
+from gateway.providers.registry import PROVIDERS
+
+CALL = {"role": "assistant", "tool_calls": [{"id": "123456789", "type": "function", "function": {"name": "f"}}]}
+RESULT, USER = {"role": "tool", "tool_call_id": "123456789", "content": "ok"}, {"role": "user", "content": "Hi"}
+
+
+def shape(slug: str, model: str, body: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    endpoint = PROVIDERS[slug].find_endpoint(("openai_chat",), model)
+    assert endpoint is not None
+    shaped = dict(body)
+    return shaped, endpoint.apply_quirks(shaped, model)
+
+
+@pytest.mark.parametrize(
+    ("models", "words"),
+    [
+        ("gpt-4o gpt-4.1-mini gpt-3.5-turbo chatgpt-4o-latest gpt-5-chat-latest o1-mini ft:gpt-4o:x", {}),
+        ("gpt-5-mini gpt-5 gpt-5-2025-08-07", {"none": "minimal", "low": "low", "xhigh": "high", "max": "high"}),
+        ("o1 o3 o4-mini-2025-04-16", {"none": "low", "minimal": "low", "high": "high", "max": "high"}),
+        ("gpt-5-pro", {"none": "high", "high": "high", "max": "high"}),
+        ("gpt-5.1", {"none": "none", "minimal": "low", "xhigh": "high"}),
+        ("gpt-5.1-codex gpt-5-codex", {"none": "low", "minimal": "low", "xhigh": "high"}),
+        ("gpt-5.2 gpt-5.4-mini", {"none": "none", "minimal": "low", "xhigh": "xhigh", "max": "xhigh"}),
+        ("gpt-5.6-sol gpt-6.1-sol", {"none": "none", "minimal": "low", "max": "max"}),
+        ("unknown", {"none": "none", "max": "max"}),
+    ],
+)
+@pytest.mark.parametrize("slug", ["openai", "azure_openai"])
+def test_an_effort_is_the_nearest_that_the_model_knows(slug: str, models: str, words: dict[str, str]) -> None:
+    for model in models.split():
+        for word in ("none", "minimal", "low", "high", "xhigh", "max"):
+            body, changed = shape(slug, model, {"reasoning_effort": word})
+            if not words:
+                assert (body, changed) == ({}, () if word == "none" else ("reasoning_effort",))
+            elif word in words:
+                assert (body, changed) == (
+                    {"reasoning_effort": words[word]},
+                    () if words[word] == word else ("reasoning_effort",),
+                )
+
+
+DISABLED = {"thinking": {"type": "disabled"}}
+TEMPLATE = {"chat_template_kwargs": {"enable_thinking": False, "thinking": False}}
+
+
+@pytest.mark.parametrize(
+    ("slug", "model", "spelt"),
+    [
+        ("dashscope", "qwen3-235b-a22b", {"enable_thinking": False}),
+        ("siliconflow", "Qwen/Qwen3-8B", {"enable_thinking": False}),
+        ("qianfan", "qwen3-8b", {"enable_thinking": False}),
+        *((slug, "m", DISABLED) for slug in ("deepseek", "moonshot", "zhipu", "zai", "volcengine", "tokenhub")),
+        *((slug, "m", TEMPLATE) for slug in ("vllm", "llama_cpp", "nvidia")),
+        ("openrouter", "qwen/qwen3-8b", {"reasoning": {"effort": "none"}}),
+        ("together", "Qwen/Qwen3.5-397B-A17B", {"reasoning": {"enabled": False}}),
+        ("ollama", "qwen3", {"reasoning_effort": "none"}),
+        ("groq", "qwen/qwen3-32b", {"reasoning_effort": "none"}),
+        ("groq", "openai/gpt-oss-20b", {"reasoning_effort": "low"}),
+        ("groq", "llama-3.3-70b-versatile", {}),
+        ("mistral", "mistral-large-latest", {}),
+        ("mistral", "mistral-small-latest", {"reasoning_effort": "none"}),
+        ("cerebras", "gpt-oss-120b", {"reasoning_effort": "low"}),
+        ("xai", "grok-3-mini", {"reasoning_effort": "low"}),
+    ],
+)
+def test_thinking_is_switched_off_as_the_vendor_spells_it(slug: str, model: str, spelt: dict[str, Any]) -> None:
+    assert shape(slug, model, {"reasoning_effort": "none"})[0] == spelt
+    assert shape(slug, model, {"n": 1})[0] == {"n": 1}
+
+
+@pytest.mark.parametrize(
+    ("slug", "model", "between"),
+    [("mistral", "mistral-large-latest", True), ("nvidia", "mistralai/mistral-large-3", True),
+     ("openai", "gpt-5", False), ("openrouter", "mistralai/devstral", True), ("nvidia", "qwen/qwen3", False)],
+)  # fmt: skip
+def test_an_assistant_speaks_between_a_tool_and_a_user_at_mistral(slug: str, model: str, between: bool) -> None:
+    messages = [USER, CALL, RESULT, USER, CALL, RESULT, RESULT, USER]
+    sent = [message["role"] for message in shape(slug, model, {"messages": messages})[0]["messages"]]
+    roles = [message["role"] for message in messages]
+    assert sent == (" ".join(roles).replace("tool user", "tool assistant user").split() if between else roles)
+
+
+@pytest.mark.parametrize(
+    ("slug", "model", "body", "text"),
+    [("moonshot", "kimi-k2.6", {}, " "), ("moonshot", "kimi-k2.6", DISABLED, None),
+     ("deepseek", "deepseek-chat", {}, " "), ("moonshot", "kimi-k2.6", {"reasoning_effort": "none"}, None),
+     ("moonshot", "moonshot-v1-8k", {}, None)],
+)  # fmt: skip
+def test_a_call_has_a_reasoning_before_it_where_one_is_required(
+    slug: str, model: str, body: dict[str, Any], text: str | None
+) -> None:
+    kept = CALL | {"reasoning_content": "why"}
+    sent = shape(slug, model, {"messages": [USER, CALL, RESULT, kept, RESULT], **body})[0]["messages"]
+    assert (sent[1].get("reasoning_content"), sent[3]) == (text, kept)
+
+
+@pytest.mark.parametrize("slug", ["fireworks", "together", "nvidia", "perplexity", "cerebras", "openai", "groq"])
+def test_fields_of_other_providers_are_not_sent_to_strict_ones(slug: str) -> None:
+    foreign = {"reasoning_details": [], "thinking_blocks": [], "provider_specific_fields": {}, "images": []}
+    said = {"role": "assistant", "content": "a"}
+    assert shape(slug, "m", {"messages": [USER, said | foreign, USER]})[0] == {"messages": [USER, said, USER]}
+
+
+def test_more_stop_sequences_than_the_vendor_takes_are_refused_and_local_servers_take_more() -> None:
+    words = {"stop": [*"abcde"]}
+    assert shape("vllm", "m", words)[0] == words
+    assert shape("openai", "m", {"stop": [*"abcd"]})[0] == {"stop": [*"abcd"]}
+    with pytest.raises(InvalidRequest) as caught:
+        shape("openai", "m", words)
+    assert caught.value.param == "stop"
