@@ -205,14 +205,12 @@ async def test_a_failure_in_mid_stream_ends_the_stream_with_an_error(
 @pytest.mark.parametrize(
     ("more", "param"),
     [
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
-        ({"tools": [{"type": "mcp", "server_label": "x", "server_url": "https://x"}]}, "tools[0].type"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
         ({"background": True, "store": False}, "background"),
         ({"background": True, "stream": True}, "background"),
         ({"prompt": {"id": "pmpt_1"}}, "prompt"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]"),
-        ({"input": [{"type": "computer_call", "id": "x"}]}, "input[0].type"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
     ],
 )

@@ -77,7 +77,7 @@ def parse_tools(body: Body, adaptations: Adaptations) -> tuple[chat.Tool, ...]:
     tools = {}
     for where, tool in _list_declared(body):
         kind = tool.get("type")
-        parsed = _parse_tool(tool, where) if kind in {None, "custom"} else _parse_typed(tool, where)
+        parsed = _parse_tool(tool, where) if kind is None or kind == "custom" else _parse_typed(tool, where)
         if parsed is None:
             adaptations.note(f"tools.{kind}")
         else:

@@ -241,7 +241,7 @@ def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool,
         return tools, check_choice(cast("chat.ToolChoice | None", choice), tools, adaptations)
     if not isinstance(choice, dict):
         raise refuse("tool_choice", "'tool_choice' must be auto, none, required or an object")
-    if choice.get("type") in {"function", "tool"}:
+    if choice.get("type") in ("function", "tool"):
         forced = chat.ForcedTool(_parse_name(choice, "tool_choice"))
         return tools, check_choice(forced, tools, adaptations)
     if choice.get("type") == "allowed_tools":

@@ -12,7 +12,7 @@ import attrs
 
 from gateway.domain import exact_json
 from gateway.formats import chat
-from gateway.formats.json_values import as_object, as_text, loads_or_none
+from gateway.formats.json_values import as_object, as_text, list_objects, loads_or_none
 from gateway.formats.openai.content_parts import expect_text
 from gateway.formats.openai.fields import Body
 
@@ -88,7 +88,7 @@ def is_run_by_client(tool: Body) -> bool:
     """Return whether the client runs a tool with an item of its own."""
     kind = tool.get("type")
     if kind == "shell":
-        return as_object(tool.get("environment")).get("type") in {None, "local"}
+        return as_object(tool.get("environment")).get("type") in (None, "local")
     if kind == "tool_search":
         return tool.get("execution") == "client"
     return isinstance(kind, str) and kind in CLIENT_TOOLS
@@ -131,7 +131,7 @@ def parse_client_result(item: Body, calls: Mapping[str, str]) -> chat.ToolResult
     if not isinstance(call_id, str):
         return None
     if item["type"] == "tool_search_output":
-        names = [name for tool in item.get("tools") or () if (name := as_text(as_object(tool).get("name")))]
+        names = [name for tool in list_objects(item.get("tools")) if (name := as_text(tool.get("name")))]
         return chat.ToolResultPart(call_id, (chat.TextPart(f"Tools available: {', '.join(names) or 'none'}"),))
     output: Any = item.get("output")
     if output is None:

@@ -49,7 +49,7 @@ def parse_items(value: object, adaptations: Adaptations | None = None) -> list[c
     adaptations = Adaptations() if adaptations is None else adaptations
     past = max((at for at, item in enumerate(items) if _is_of_model(item)), default=-1)
     history = _History(
-        adaptations, {one["id"]: one["call_id"] for one in items if one.get("id") and one.get("call_id")}
+        adaptations, {as_text(one.get("id")): as_text(one["call_id"]) for one in items if one.get("call_id")}
     )
     messages: list[chat.Message] = []
     joins = False
@@ -142,7 +142,7 @@ def _parse_content(content: object, where: str, role: str, adaptations: Adaptati
 
 def _parse_part(part: Body, where: str, role: str, adaptations: Adaptations) -> Sequence[_Part]:
     kind = part.get("type")
-    if kind in _TEXTS:
+    if isinstance(kind, str) and kind in _TEXTS:
         return [chat.TextPart(expect_text(part.get("text"), f"{where}.text"))]
     if role == "assistant" and kind == "refusal":
         return [chat.TextPart(expect_text(part.get("refusal"), f"{where}.refusal"))]

@@ -25,9 +25,9 @@ INPUT = "input"
 MAX_NAME = 64
 """Characters of a tool's name that every format takes (OpenAI's OpenAPI document, ``FunctionObject``)."""
 _DIGEST = 8
-_CALLABLE = frozenset({"function", "custom"})
+_CALLABLE = ("function", "custom")
 _NAMESPACE = "namespace"
-_WITH_TOOLS = frozenset({"additional_tools", "tool_search_output"})
+_WITH_TOOLS = ("additional_tools", "tool_search_output")
 
 
 def only_there(where: str, what: str) -> Exception:
@@ -54,7 +54,7 @@ def parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool, 
             listed.setdefault(parsed.name, parsed)
     tools = tuple(listed.values())
     choice = body.get("tool_choice")
-    if isinstance(choice, dict) and choice.get("type") in {"auto", "none", "required"}:
+    if isinstance(choice, dict) and choice.get("type") in ("auto", "none", "required"):
         choice = choice["type"]
     if choice is None or (isinstance(choice, str) and choice in {"auto", "none", "required"}):
         return tools, check_choice(cast("chat.ToolChoice | None", choice), tools, adaptations)

@@ -5,6 +5,7 @@ from typing import Any, get_args, get_type_hints
 
 import orjson
 import pytest
+from hypothesis import given, settings
 from openai.types.responses.response_input_item_param import ResponseInputItemParam
 from openai.types.responses.tool_param import ToolParam
 
@@ -14,6 +15,7 @@ from gateway.formats.openai.responses import parse_responses_call
 from gateway.formats.openai.responses_reader import parse_chat_request
 from gateway.formats.openai.responses_writer import ResponseStreamSerializer
 from gateway.formats.translator import ResponseIdentity
+from tests.support.corrupt_json import spoilt
 
 NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
 F: dict[str, Any] = {"type": "function", "name": "f", "parameters": {"type": "object"}}
@@ -97,6 +99,30 @@ def list_kinds(union: Any) -> Iterator[str]:
 def parse(*items: Any, **more: Any) -> chat.ChatRequest:
     body = {"model": "m", "input": [*items, {"role": "user", "content": "Go on"}], **more}
     return parse_chat_request(parse_responses_call(body).body)
+
+
+EVERY: dict[str, Any] = {
+    "model": "m",
+    "input": [*({"type": kind, **fields} for kind, (fields, _) in ITEMS.items()), {"role": "user", "content": [SHOT]}],
+    "tools": [
+        F,
+        PATCH,
+        {"type": "shell", "environment": {"type": "local"}},
+        {"type": "namespace", "name": "n", "tools": [F]},
+    ],
+    "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [F, {"type": "shell"}]},
+}
+
+
+@settings(max_examples=300)
+@given(body=spoilt(EVERY).filter(lambda body: isinstance(body, dict)))
+def test_whatever_stands_anywhere_is_read_or_refused_by_name(body: dict[str, Any]) -> None:
+    try:
+        call = parse_responses_call(body)
+        parse_chat_request(call.body)
+        answer(call, "f", "shell")
+    except InvalidRequest as fault:
+        assert fault.param  # noqa: PT017 - it may as well be read
 
 
 def test_every_item_of_the_library_has_a_row() -> None:
