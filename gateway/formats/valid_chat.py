@@ -130,18 +130,23 @@ def _calls_tools(message: chat.Message) -> bool:
 
 
 def _pair(messages: Sequence[chat.Message], adapted: dict[str, None]) -> Iterator[chat.Message]:
-    """Put every result right behind its call, whose id becomes unique; one without the other becomes text."""
+    """Put every result right behind its call, whose id becomes unique; one without the other becomes text.
+
+    Results keep their order.
+    """
     ids, results = _find_pairs(messages)
-    behind: list[chat.Part] = []
+    behind: dict[Place, chat.ToolResultPart] = {}
     for number, message in enumerate(messages):
-        parts, behind = behind, []
+        parts: list[chat.Part] = [behind[place] for place in sorted(behind)]
+        behind = {}
         for place, part in enumerate(message.parts):
             key = (number, place)
             if isinstance(part, chat.ToolCallPart):
                 if key in results:
                     call = _fit_call(part, ids[key], adapted)
                     parts.append(call)
-                    behind.append(attrs.evolve(results[key], id=call.id))
+                    answered, result = results[key]
+                    behind[answered] = attrs.evolve(result, id=call.id)
                 else:
                     parts.append(_write_call(part))
                     adapted["tool_call"] = None
@@ -152,20 +157,22 @@ def _pair(messages: Sequence[chat.Message], adapted: dict[str, None]) -> Iterato
                 adapted["tool_result"] = None
         yield chat.Message(message.role, tuple(parts))
         if behind and (number + 1 == len(messages) or messages[number + 1].role != "user"):
-            yield chat.Message("user", tuple(behind))
-            behind = []
+            yield chat.Message("user", tuple(behind[place] for place in sorted(behind)))
+            behind = {}
 
 
 Place = tuple[int, int]
+"""The numbers of a message and of a part in it."""
+Found = tuple[Place, chat.ToolResultPart]
 
 
-def _find_pairs(messages: Sequence[chat.Message]) -> tuple[dict[Place, str], dict[Place, chat.ToolResultPart]]:
+def _find_pairs(messages: Sequence[chat.Message]) -> tuple[dict[Place, str], dict[Place, Found]]:
     """Return a unique id for the place of every call and every paired result, and the result of each paired call.
 
     A result belongs to the call before it with its id, to the last one if several messages have such a call.
     """
     ids: dict[Place, str] = {}
-    results: dict[Place, chat.ToolResultPart] = {}
+    results: dict[Place, Found] = {}
     waiting: dict[str, list[Place]] = {}
     used: set[str] = set()
     for number, message in enumerate(messages):
@@ -178,7 +185,7 @@ def _find_pairs(messages: Sequence[chat.Message]) -> tuple[dict[Place, str], dic
             elif isinstance(part, chat.ToolResultPart) and waiting.get(part.id):
                 call = waiting[part.id].pop(0)
                 ids[number, place] = ids[call]
-                results[call] = part
+                results[call] = ((number, place), part)
     return ids, results
 
 

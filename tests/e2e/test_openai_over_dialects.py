@@ -325,7 +325,7 @@ async def test_several_answers_come_from_one_request_or_several(
         assert len(up.received) == (2 if one else 1)
 
 
-@pytest.mark.parametrize("stop", ["END", ["END", "\n\n"]])
+@pytest.mark.parametrize("stop", ["END", ["END", "STOP"]])
 async def test_stop_sequences_arrive_and_end_an_answer(
     provider_type: ProviderType,
     stop: Any,

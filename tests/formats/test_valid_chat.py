@@ -80,7 +80,7 @@ def valid(*turns: Message, rules: ChatRules = CHAT_RULES, model: str = "m", **fi
         ),
         (
             (HI, said(ONE), system("s"), said(TWO), user(result("c2")), user(result("c1"))),
-            (HI, system("s"), said(ONE, TWO), user(result("c1"), result("c2"))),
+            (HI, system("s"), said(ONE, TWO), user(result("c2"), result("c1"))),
             (),
         ),
         ((HI, said("so", ONE), user("stop")), (HI, said("so", NO_CALL), user("stop")), ("tool_call",)),
@@ -247,9 +247,9 @@ def find_problems(messages: tuple[Message, ...]) -> Iterator[str]:
         answered = [part.id for part in following.parts if isinstance(part, ToolResultPart)]
         results = [part.id for part in message.parts if isinstance(part, ToolResultPart)]
         before = messages[number - 1].parts if number else ()
-        if calls and answered != [part.id for part in calls]:
+        if calls and sorted(answered) != sorted(part.id for part in calls):
             yield "a call has no result behind it"
-        if results and results != [part.id for part in before if isinstance(part, ToolCallPart)]:
+        if results and set(results) != {part.id for part in before if isinstance(part, ToolCallPart)}:
             yield "a result has no call before it"
         if results and not all(isinstance(part, ToolResultPart) for part in message.parts[: len(results)]):
             yield "a result is not first"
