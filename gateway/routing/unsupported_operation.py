@@ -19,6 +19,7 @@ _NAMED: tuple[tuple[re.Pattern[str], Operation], ...] = (
     (re.compile("video|sora|veo-|kling|hailuo|seedance"), "videos"),
 )
 """What a model's name says it is for, if its provider takes every model at several endpoints."""
+_OPENAI = "openai"
 _OTHER_APIS: Mapping[str, frozenset[Operation]] = MappingProxyType(
     {
         "anthropic": frozenset({"messages", "count_tokens"}),
@@ -57,15 +58,15 @@ def refuse_operation(model: str, operation: Operation, serving: Iterable[tuple[P
 
 def _find_api(operation: Operation) -> str:
     """Return the API that an operation belongs to."""
-    return next((api for api, operations in _OTHER_APIS.items() if operation in operations), "openai")
+    return next((api for api, operations in _OTHER_APIS.items() if operation in operations), _OPENAI)
 
 
 def _find_working(serving: list[tuple[Provider, str]], asked: Operation) -> Operation | None:
     """Guess the operation that the model is made for, in the API of ``asked`` if that has one; None if unknown."""
-    api = _find_api(asked)
+    api, order = _find_api(asked), list(PATHS)
     sure = {found for provider, theirs in serving for found in _list_taken(provider, theirs, sure=True)}
     if sure:
-        return min(sure, key=lambda found: (_find_api(found) != api, list(PATHS).index(found)))
+        return min(sure, key=lambda found: (_find_api(found) != api, _find_api(found) != _OPENAI, order.index(found)))
     taken = {found for provider, theirs in serving for found in _list_taken(provider, theirs, sure=False)}
     names = " ".join(theirs.lower() for _, theirs in serving)
     hinted = (operation for pattern, operation in _NAMED if pattern.search(names))

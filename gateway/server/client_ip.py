@@ -2,11 +2,12 @@
 
 import asyncio
 import re
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from gateway.domain.account import Caller
-from gateway.domain.ip_address import find_address
+from gateway.domain.ip_address import find_address, is_inside
 from gateway.server.context import SERVICES
 
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?\Z", re.ASCII)
@@ -38,3 +39,26 @@ def find_peer_address(transport: asyncio.BaseTransport) -> str | None:
 def find_origin(request: web.Request) -> str:
     """Return the gateway's origin as the client addressed it; empty if ``Host`` is not a valid host."""
     return f"{request.scheme}://{request.host.lower()}" if _HOST.match(request.host) else ""
+
+
+def is_secure(request: web.Request) -> bool:
+    """Return whether the browser uses TLS, to the gateway or to a trusted proxy."""
+    if request.secure:
+        return True
+    services = request.app[SERVICES]
+    base = urlsplit(services.http.base_url)
+    if base.scheme == "https" and base.netloc.lower() == request.host.lower():
+        return True
+    forwarded = request.headers.get("X-Forwarded-Proto", "").lower() == "https"
+    return forwarded and is_inside(find_peer(request), services.http.trusted_proxies)
+
+
+def find_public_url(request: web.Request) -> str:
+    """Return the gateway's address without ``/v1``: from the settings, else as the client addressed it.
+
+    Empty if neither is known.
+    """
+    if base_url := request.app[SERVICES].http.base_url:
+        return base_url.removesuffix("/v1").rstrip("/")
+    origin = find_origin(request)
+    return origin.replace("http://", "https://", 1) if is_secure(request) else origin

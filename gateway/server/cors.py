@@ -33,8 +33,8 @@ _TAKEN_PREFIXES = ("anthropic-", "openai-", "x-goog-", "x-stainless-")
 _MOST_NAMES = 64
 _REFUSED = "Pages of this origin may not call the gateway: server.cors_origins does not name it"
 _EXPOSED = (
-    "Accept-Ranges, Allow, Content-Disposition, Content-Range, Date, ETag, Idempotent-Replayed, Retry-After, "
-    "openai-poll-after-ms, request-id, x-gateway-adapted, x-gateway-attempts, x-gateway-cost-usd, "
+    "Accept-Ranges, Allow, Content-Disposition, Content-Range, Date, ETag, Idempotent-Replayed, Link, "
+    "Retry-After, openai-poll-after-ms, request-id, x-gateway-adapted, x-gateway-attempts, x-gateway-cost-usd, "
     "x-gateway-overhead-ms, x-gateway-tried, x-gateway-warning, x-ratelimit-limit-requests, x-ratelimit-limit-tokens, "
     "x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, x-ratelimit-reset-requests, "
     "x-ratelimit-reset-tokens, x-request-id, x-should-retry"

@@ -4,6 +4,7 @@ import structlog
 from aiohttp import web
 
 from gateway.domain.byte_range import RangeNotSatisfiable
+from gateway.error_status import STATUS
 from gateway.errors import (
     ClientDisconnected,
     GatewayError,
@@ -14,6 +15,7 @@ from gateway.errors import (
     RequestTooLarge,
 )
 from gateway.formats.error_body import MESSAGES_PATH, ErrorFormat, build_error
+from gateway.server.client_ip import find_public_url
 from gateway.server.context import SERVICES
 from gateway.server.unserved_paths import find_hint, find_other_words, list_served
 
@@ -34,6 +36,8 @@ _OPENAI_PATHS = (
 VERSION_HEADER = "anthropic-version"
 """Every client library of the Anthropic API sends it, and no other does."""
 _MAX_PATH_CHARS = 200
+_PAGE = "/help/reference/errors"
+"""It lists every code of ``STATUS``."""
 
 log = structlog.stdlib.get_logger("gateway.request")
 
@@ -63,7 +67,14 @@ def convert_error(error: Exception, request: web.Request, request_id: str) -> we
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionResetError("the response had begun") from error
+    answered.doc_url = _find_doc_url(request, answered)
     return build_error_response(answered, request_id, headers, find_error_format(request))
+
+
+def _find_doc_url(request: web.Request, error: GatewayError) -> str | None:
+    """Return the address of the gateway's own page about an error's code; None if the page lacks it: a provider's."""
+    address = find_public_url(request)
+    return f"{address}{_PAGE}#{error.public_code}" if address and error.public_code in STATUS else None
 
 
 def build_error_response(
@@ -78,6 +89,8 @@ def build_error_response(
         headers["request-id"] = request_id
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
+    if error.doc_url is not None:
+        headers["Link"] = f'<{error.doc_url}>; rel="help"'
     if isinstance(error, RangeNotSatisfiable) and error.size is not None:
         headers["Content-Range"] = f"bytes */{error.size}"
     if error.should_retry is not None:

@@ -9,9 +9,8 @@ from gateway.auth.sessions import CurrentUser
 from gateway.auth.sign_in_flow import FLOW_S
 from gateway.config.exposure import is_loopback
 from gateway.errors import InvalidRequest, NotFound
-from gateway.server.client_ip import find_origin
+from gateway.server.client_ip import find_origin, is_secure
 from gateway.server.context import SERVICES
-from gateway.server.sessions import is_secure
 
 if TYPE_CHECKING:  # it imports Authlib, which is an extra
     from gateway.auth.provider_sign_in import BegunFlow, ProviderSignIn

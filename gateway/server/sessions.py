@@ -12,7 +12,7 @@ from gateway.auth.sessions import CurrentUser
 from gateway.domain.ip_address import is_inside
 from gateway.domain.member import Forbidden, SignedOut
 from gateway.domain.passkey import RelyingParty, find_relying_party, is_localhost
-from gateway.server.client_ip import find_origin, find_peer
+from gateway.server.client_ip import find_origin, find_peer, is_secure
 from gateway.server.context import SERVICES, SIGNED
 
 COOKIE, SECURE_COOKIE = "gateway_session", "__Host-gateway_session"
@@ -127,15 +127,3 @@ def find_site(request: web.Request) -> RelyingParty | None:
 
 def _write_host(request: web.Request) -> str:
     return find_origin(request).partition("://")[2]
-
-
-def is_secure(request: web.Request) -> bool:
-    """Return whether the browser uses TLS, to the gateway or to a trusted proxy."""
-    if request.secure:
-        return True
-    services = request.app[SERVICES]
-    base = urlsplit(services.http.base_url)
-    if base.scheme == "https" and base.netloc.lower() == request.host.lower():
-        return True
-    forwarded = request.headers.get("X-Forwarded-Proto", "").lower() == "https"
-    return forwarded and is_inside(find_peer(request), services.http.trusted_proxies)

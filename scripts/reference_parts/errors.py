@@ -80,12 +80,18 @@ An error in the OpenAI API format is this object. `param` names the field at fau
     "message": "The model 'gpt-9' does not exist",
     "type": "new_api_error",
     "param": "model",
-    "code": "model_not_found"
+    "code": "model_not_found",
+    "doc_url": "https://ai.example.com/help/reference/errors#model_not_found"
   }
 }
 ```
 
-Clients of Anthropic's and Google's APIs get the format of these APIs. The header `X-Request-Id` names the request in
+`type` is `new_api_error` for every error of the gateway itself: it tells them from a provider's errors, which keep
+their own types. `doc_url` is the address of the code on this page, as the gateway serves it; the header `Link` has it,
+too. It is missing for a provider's own codes and in streams.
+
+Clients of Anthropic's and Google's APIs get the format of these APIs: Google's has the address as a detail of the type
+`google.rpc.Help`. The header `X-Request-Id` names the request in
 the gateway's records. An error after the first byte of a stream is the last event of the stream.
 
 If a provider rejects the client's request, the gateway passes on the provider's status and message.

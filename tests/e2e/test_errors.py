@@ -2,7 +2,9 @@
 
 from typing import Any
 
+import anthropic
 import pytest
+from google.genai import errors as google_errors
 from openai import (
     APIStatusError,
     AsyncOpenAI,
@@ -15,7 +17,7 @@ from openai import (
 
 from tests.support.gateway import RunningGateway, channels
 from tests.support.scripted_upstream import ScriptedUpstream, answer
-from tests.support.sdk_clients import MakeClient
+from tests.support.sdk_clients import MakeClaude, MakeClient, MakeGoogle
 from tests.support.started_gateways import StartGateway
 
 ASK: list[Any] = [{"role": "user", "content": "hi"}]
@@ -122,3 +124,25 @@ async def test_a_providers_rate_limit_raises_rate_limit_error_with_retry_after(
         assert caught.value.response.headers["retry-after"] == "7"
         assert "x-ratelimit-limit-requests" not in caught.value.response.headers
         assert caught.value.code == "rate_limit_exceeded"
+
+
+async def test_every_library_keeps_the_address_of_the_page_of_an_error(
+    standing_with: StartGateway, sdk: MakeClient, claude: MakeClaude, google: MakeGoogle
+) -> None:
+    gateway = await standing_with({})
+    page = f"{gateway.url}/help/reference/errors#model_not_found"
+    with pytest.raises(NotFoundError) as openais:
+        await chat(sdk(gateway), model="no-such-model")
+    assert isinstance(openais.value.body, dict)
+    assert (openais.value.code, openais.value.body["doc_url"]) == ("model_not_found", page)
+    with pytest.raises(anthropic.NotFoundError) as anthropics:
+        await claude(gateway).messages.create(model="no-such-model", max_tokens=5, messages=ASK)
+    assert isinstance(anthropics.value.body, dict)
+    assert anthropics.value.body["error"]["doc_url"] == page
+    with pytest.raises(google_errors.ClientError) as googles:
+        await google(gateway).aio.models.generate_content(model="no-such-model", contents="hi")
+    details = googles.value.details["error"]["details"]
+    assert details[-1]["@type"] == "type.googleapis.com/google.rpc.Help"
+    assert details[-1]["links"][0]["url"] == page
+    for caught in (openais.value, anthropics.value):
+        assert caught.response.headers["Link"] == f'<{page}>; rel="help"'

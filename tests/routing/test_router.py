@@ -141,6 +141,13 @@ WRONG_ENDPOINTS = [
     ("minimax", "MiniMax-Hailuo-2.3", "count_tokens", "/v1/videos"),
     ("minimax", "MiniMax-Hailuo-2.3", "messages", "/v1/videos"),
     ("kling", "kling-v2-5-turbo", "images", "/v1/videos"),
+    ("demo", "demo-embedding", "images", "/v1/embeddings"),
+    ("demo", "demo-embedding", "messages", "/v1/embeddings"),
+    ("demo", "demo-embedding", "generate_content", "/v1beta/models/{model}:embedContent"),
+    ("demo", "demo-chat", "embed_contents", "/v1beta/models/{model}:generateContent"),
+    ("demo", "demo-chat", "embeddings", "/v1/chat/completions"),
+    ("gemini", "gemini-3-pro", "speech", "/v1/chat/completions"),
+    ("anthropic", "claude-5", "embed_contents", "/v1beta/models/{model}:generateContent"),
 ]
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.error_status import STATUS
 from tests.support.gateway import KEY, RunningGateway, channel
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
@@ -24,7 +25,7 @@ async def call(gateway: RunningGateway, path: str, method: str = "POST", **heade
         return (
             response.status,
             body.get("error", {}).get("message", ""),
-            {"allow": response.headers.get("Allow"), **body},
+            {"allow": response.headers.get("Allow"), "link": response.headers.get("Link"), **body},
         )
 
 
@@ -92,3 +93,74 @@ async def test_a_wrong_path_or_method_says_what_to_do(gateway_with: StartGateway
     for method, path, status, words, allow in WRONG_PATHS:
         found, said, more = await call(gateway, path, method, Authorization=f"Bearer {KEY}")
         assert (found, more["allow"], words in said) == (status, allow, True), (method, path, said)
+
+
+PAGE = "/help/reference/errors"
+BASE_URLS = [
+    (None, "{origin}"),
+    ("https://ai.example.com", "https://ai.example.com"),
+    ("https://example.com/ai/v1", "https://example.com/ai"),
+]
+
+
+@pytest.mark.parametrize(("base_url", "address"), BASE_URLS)
+async def test_an_error_has_the_address_of_its_page(
+    gateway_with: StartGateway, base_url: str | None, address: str
+) -> None:
+    gateway = await gateway_with({"server": {} if base_url is None else {"base_url": base_url}})
+    page = address.format(origin=gateway.url) + PAGE
+    for path, headers, code in (
+        (CHAT, {}, "invalid_api_key"),
+        (CHAT, {"Authorization": f"Bearer {KEY}"}, "model_not_found"),
+        (MESSAGES, {"x_api_key": KEY}, "model_not_found"),
+        (GOOGLE, {"x_goog_api_key": KEY}, "invalid_request"),
+        ("/v1/nowhere", {"Authorization": f"Bearer {KEY}"}, "not_found"),
+    ):
+        _, _, more = await call(gateway, path, **headers)
+        error, url = more["error"], f"{page}#{code}"
+        assert more["link"] == f'<{url}>; rel="help"', path
+        if path == GOOGLE:
+            (help_of,) = (one for one in error["details"] if one["@type"] == "type.googleapis.com/google.rpc.Help")
+            assert help_of["links"][0]["url"] == url
+        else:
+            assert (error["doc_url"], error["code"]) == (url, code)
+    async with gateway.client.get(gateway.url + PAGE) as response:
+        shown = await response.text()
+    assert all(f'id="{code}"' in shown for code in STATUS)
+
+
+async def test_a_host_that_is_none_and_a_providers_own_code_have_no_page(gateway_with: StartGateway) -> None:
+    theirs = {"error": {"message": "no", "type": "t", "param": None, "code": "odd"}}
+    async with ScriptedUpstream([answer(theirs, 400)]) as up:
+        gateway = await gateway_with({"channel": [channel(up.base_url)]})
+        key = f"Bearer {KEY}"
+        for model, host, code in (("m", "gateway.example", "odd"), ("nope", 'a">b', "model_not_found")):
+            async with gateway.client.post(
+                gateway.url + CHAT, json={**ASK, "model": model}, headers={"Authorization": key, "Host": host}
+            ) as response:
+                error = (await response.json())["error"]
+            assert (error["code"], "doc_url" in error, "Link" in response.headers) == (code, False, False)
+
+
+NO_JSON = [
+    (
+        "<html><head><style>p {}</style></head><h1>Bad gateway</h1>nginx</html>",
+        "returned HTML (200, 'Bad gateway nginx'); is the base URL right?",
+    ),
+    ("<!doctype html><title>Sign in, sk-abcdefghijklmnopqrst</title>", "(200, 'Sign in, [masked]')"),
+    ("", "it is empty; is the base URL right?"),
+    ("  \n", "it is empty; is the base URL right?"),
+    ("oops", "The provider's answer is not JSON (request id"),
+]
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, "/v1/embeddings", GOOGLE])
+async def test_an_answer_that_is_no_json_is_named(gateway_with: StartGateway, path: str) -> None:
+    body = {**ASK, "input": "hi"} if path == "/v1/embeddings" else ASK
+    body = {"contents": [{"parts": [{"text": "hi"}]}]} if path == GOOGLE else body
+    async with ScriptedUpstream(*[[answer(text.encode())] for text, _ in NO_JSON]) as up:
+        gateway = await gateway_with({"channel": [channel(up.base_url)]})
+        for text, words in NO_JSON:
+            async with gateway.post(body, path) as response:
+                said = (await response.json())["error"]["message"]
+            assert (response.status, words in said) == (502, True), (text, said)

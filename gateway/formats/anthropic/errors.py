@@ -1,8 +1,8 @@
 """Errors as Anthropic's clients expect them: as the body of an answer, and as an event of a stream.
 
-Shapes: Anthropic's API documentation, "Errors", and the type ``ErrorResponse`` of its Python library. ``param`` and
-``code`` are additions, as in OpenAI's error object; clients ignore unknown fields. An error's message is already
-masked.
+Shapes: Anthropic's API documentation, "Errors", and the type ``ErrorResponse`` of its Python library. ``param``,
+``code`` and ``doc_url`` are additions, as in OpenAI's error object; clients ignore unknown fields. An error's message
+is already masked.
 """
 
 from collections.abc import Mapping
@@ -54,6 +54,7 @@ def build_messages_error(error: GatewayError, request_id: str) -> bytes:
                 "message": f"{message} (request id: {request_id})",
                 "param": error.param,
                 "code": error.public_code,
+                **({} if error.doc_url is None else {"doc_url": error.doc_url}),
                 **({"details": _NO_THREADS} if error.param == "thread" and error.status == _INVALID else {}),
             },
             "request_id": request_id,

@@ -69,6 +69,9 @@ def _build_details(error: GatewayError, request_id: str) -> list[dict[str, Any]]
         details.append({"@type": f"{_TYPES}BadRequest", "fieldViolations": [violation]})
     if error.retry_after_s is not None:
         details.append({"@type": f"{_TYPES}RetryInfo", "retryDelay": f"{error.retry_after_s}s"})
+    if error.doc_url is not None:
+        link = {"description": "What the error means, and what to do", "url": error.doc_url}
+        details.append({"@type": f"{_TYPES}Help", "links": [link]})
     return details
 
 

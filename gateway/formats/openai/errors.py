@@ -1,7 +1,8 @@
 """The error object of the OpenAI API format, built and parsed.
 
-Ours: ``{"error": {"message", "type", "param", "code"}}``, always with all four keys, and with the request id at the
-message's end. Providers': parsed from any answer, with addresses, keys and account ids masked.
+Ours: ``{"error": {"message", "type", "param", "code"}}``, always with all four keys, ``doc_url`` if a page tells about
+the code, and the request id at the message's end. Providers': parsed from any answer, with addresses, keys and account
+ids masked.
 """
 
 import math
@@ -97,16 +98,15 @@ class ErrorBody:
 
 def build_error(fault: GatewayError, request_id: str) -> bytes:
     """Build the error object as a JSON body."""
-    return orjson.dumps(
-        {
-            "error": {
-                "message": f"{fault.message} (request id: {request_id})",
-                "type": fault.type,
-                "param": fault.param,
-                "code": fault.public_code,
-            },
-        },
-    )
+    error = {
+        "message": f"{fault.message} (request id: {request_id})",
+        "type": fault.type,
+        "param": fault.param,
+        "code": fault.public_code,
+    }
+    if fault.doc_url is not None:
+        error["doc_url"] = fault.doc_url
+    return orjson.dumps({"error": error})
 
 
 def build_error_event(fault: GatewayError, request_id: str) -> bytes:

@@ -13,11 +13,10 @@ from gateway.server.admin.io import read_change, respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.admin.passkeys import PASSKEY, PASSKEY_OPERATIONS
 from gateway.server.admin.sessions import MEMBER, SESSION_OPERATIONS
-from gateway.server.client_ip import find_origin
+from gateway.server.client_ip import find_public_url
 from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number
-from gateway.server.sessions import is_secure
 
 JOIN_PATH = "/console/join"
 SETUP_PATH = "/console/setup"
@@ -107,17 +106,7 @@ MEMBER_OPERATIONS: tuple[AdminOperation, ...] = (
 
 def _respond_link(request: web.Request, link: dict[str, Any]) -> web.Response:
     # Browsers do not send what follows a '#', so it gets into no server's log.
-    return respond_json({**link, "url": f"{_find_address(request)}{JOIN_PATH}#{link['token']}"}, 201)
-
-
-def _find_address(request: web.Request) -> str:
-    """Return the console's address as far as the request tells; empty if it does not."""
-    known = request.app[SERVICES].http.base_url
-    if known:
-        return known
-    scheme = "https" if is_secure(request) else "http"
-    _, _, rest = find_origin(request).partition("://")
-    return f"{scheme}://{rest}" if rest else ""
+    return respond_json({**link, "url": f"{find_public_url(request)}{JOIN_PATH}#{link['token']}"}, 201)
 
 
 def _parse_member_id(request: web.Request) -> int:

@@ -7,12 +7,10 @@ from urllib.parse import urlsplit
 import orjson
 from aiohttp import web
 
-from gateway.server.client_ip import find_origin
+from gateway.server.client_ip import find_public_url
 from gateway.server.console.form_choices import find_choices, find_free_name, format_choices
 from gateway.server.console.language import mark
 from gateway.server.console.page import Data, Page
-from gateway.server.context import SERVICES
-from gateway.server.sessions import is_secure
 
 _USUAL_ORIGIN = "http://127.0.0.1:8080"
 _THIS_MACHINE = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -33,10 +31,8 @@ async def load_connect(request: web.Request) -> Data:
 
 
 def find_address(request: web.Request) -> str:
-    """Return the gateway's address without ``/v1``: from the settings, else from the page's own address."""
-    base_url = request.app[SERVICES].http.base_url
-    origin = base_url.removesuffix("/v1") or find_origin(request) or _USUAL_ORIGIN
-    return origin.replace("http://", "https://", 1) if not base_url and is_secure(request) else origin
+    """Return the gateway's address without ``/v1``, or its usual one if it is not known."""
+    return find_public_url(request) or _USUAL_ORIGIN
 
 
 def format_json_text(text: str) -> str:

@@ -49,7 +49,7 @@ _PHRASES: Mapping[int, str] = MappingProxyType(
     },
 )
 """Python's own phrases change between versions, and generated clients use these names."""
-_HEADERS = ("X-Request-Id", "x-should-retry")
+_HEADERS = ("X-Request-Id", "Link", "x-should-retry")
 _WAITS = frozenset({429, 503})
 
 

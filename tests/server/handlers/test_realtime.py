@@ -499,6 +499,23 @@ async def test_a_browser_sends_its_key_as_a_subprotocol(gateway_with: StartGatew
         assert KEY not in str(session.headers)
 
 
+async def test_two_different_keys_in_header_and_subprotocol_are_refused(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider))
+    for header in ({"Authorization": f"Bearer {KEY}"}, {"x-api-key": KEY}, {"Authorization": f"bearer  {KEY}"}):
+        for secret, status in ((f"{KEY}x", 400), (KEY, 101)):
+            protocols = ("realtime", f"openai-insecure-api-key.{secret}")
+            async with aiohttp.ClientSession(headers=header) as browser:
+                try:
+                    async with browser.ws_connect(f"{gateway.url}{PATH}?model=m", protocols=protocols):
+                        await provider.accept()
+                        found = 101
+                except aiohttp.WSServerHandshakeError as refused:
+                    found = refused.status
+            assert found == status, (header, secret)
+
+
 async def test_a_request_that_is_no_websocket_says_what_to_do(
     gateway_with: StartGateway, provider: RealtimeProvider
 ) -> None:
