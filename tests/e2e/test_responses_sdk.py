@@ -208,9 +208,7 @@ async def test_a_failure_in_mid_stream_ends_the_stream_with_an_error(
         ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
         ({"background": True, "store": False}, "background"),
         ({"background": True, "stream": True}, "background"),
-        ({"prompt": {"id": "pmpt_1"}}, "prompt"),
         ({"top_logprobs": 2}, "top_logprobs"),
-        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
     ],
 )
@@ -220,6 +218,25 @@ async def test_what_no_channel_can_do_is_named(
     async with AnthropicProvider() as up:
         gateway = await standing_with({"channel": [up.channel()]})
         with pytest.raises(openai.BadRequestError) as caught:
+            await sdk(gateway).responses.create(**{"model": "m", "input": ASK, **more})
+        assert caught.value.param == param
+        assert not up.received
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"prompt": {"id": "pmpt_1"}}, "prompt"),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]"),
+        ({"input": [{"type": "computer_call", "id": "x"}]}, "input[0]"),
+    ],
+)
+async def test_what_the_account_has_not_made_is_not_found(
+    more: Any, param: str, standing_with: StartGateway, sdk: MakeClient
+) -> None:
+    async with AnthropicProvider() as up:
+        gateway = await standing_with({"channel": [up.channel()]})
+        with pytest.raises(openai.NotFoundError, match="names nothing that this account has made") as caught:
             await sdk(gateway).responses.create(**{"model": "m", "input": ASK, **more})
         assert caught.value.param == param
         assert not up.received

@@ -111,7 +111,7 @@ def _check_object(heard: Heard, raw: bytes, code: str) -> None:
     value = orjson.loads(raw)
     assert list(value) == ["error"]
     error = value["error"]
-    assert set(error) == {"message", "type", "param", "code"}
+    assert set(error) - {"doc_url"} == {"message", "type", "param", "code"}
     assert (error["type"], error["code"], error["param"]) == ("new_api_error", code, None)
     assert error["message"].endswith(f" (request id: {heard.request_id})")
     assert "127.0.0.1" not in error["message"]

@@ -23,7 +23,7 @@ class RawAnswer:
     def error(self) -> dict[str, Any]:
         """The error object, which is all that the body holds."""
         (value,) = orjson.loads(self.body).values()
-        assert value.keys() == {"message", "type", "param", "code"}
+        assert value.keys() - {"doc_url"} == {"message", "type", "param", "code"}
         return value
 
 

@@ -59,7 +59,7 @@ class Heard:
         assert value.keys() == {"type", "error", "request_id"}
         assert value["type"] == "error"
         error = value["error"]
-        assert error.keys() == {"type", "message", "param", "code"}
+        assert error.keys() - {"doc_url"} == {"type", "message", "param", "code"}
         assert value["request_id"] == self.headers["X-Request-Id"]
         assert error["message"].endswith(f" (request id: {value['request_id']})")
         assert (self.status, error["type"], error["code"], error["param"]) == (status, kind, code, param)
@@ -116,7 +116,6 @@ async def test_the_key_comes_in_either_header(standing_with: StartGateway, heade
         {"x-api-key": ""},
         {"x-api-key": "sk-a-key-that-nobody-has"},
         {"x-api-key": f"Bearer {KEY}"},
-        {"X-Goog-Api-Key": KEY},
         {"api-key": KEY},
         {"Authorization": KEY},
         {"Authorization": "Bearer sk-a-key-that-nobody-has", "x-api-key": "sk-a-key-that-nobody-has"},
@@ -133,20 +132,8 @@ async def test_anything_else_is_a_401(standing_with: StartGateway, headers: dict
     await gateway.rows(0)
 
 
-async def test_on_the_conventions_paths_an_x_api_key_is_no_key(standing_with: StartGateway) -> None:
+async def test_an_x_api_key_is_no_admin_token(standing_with: StartGateway) -> None:
     gateway = await standing_with({"channel": [channel(NOWHERE)]})
-    for method, path in (
-        ("POST", CHAT),
-        ("POST", "/v1/embeddings"),
-        ("POST", "/v1/completions"),
-        ("POST", "/v1/moderations"),
-        ("POST", "/v1/rerank"),
-        ("POST", "/v1/responses"),
-        ("GET", "/v1/dashboard/billing/usage"),
-        ("POST", "/v1/files"),
-    ):
-        heard = await call_bare(gateway, path, {"x-api-key": KEY}, method)
-        assert (heard.status, heard.json["error"]["code"]) == (401, "invalid_api_key"), path
     heard = await call_bare(gateway, "/admin/v1/keys", {"x-api-key": gateway.admin_token}, "GET")
     assert heard.status == 401
     await gateway.rows(0)
@@ -294,13 +281,13 @@ async def test_what_is_held_for_a_message_covers_it_and_a_nano_less_is_refused(
             assert (await call(other, body)).status == status
 
 
-async def test_a_channel_that_is_cooling_down_is_a_503_with_a_time_to_wait(standing_with: StartGateway) -> None:
+async def test_a_channel_that_waits_for_a_rate_limit_is_a_429_with_a_time_to_wait(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(b"busy", 429, retry_after="30")]) as up:
         gateway = await standing_with({"channel": [claude(up)]})
         first = await call(gateway)
         assert first.status == 429
         heard = await call(gateway)
-        heard.check_error(503, "overloaded_error", "no_available_channel")
+        heard.check_error(429, "rate_limit_error", "rate_limit_exceeded")
         assert 20 <= int(heard.headers["Retry-After"]) <= 30
         assert len(up.received) == 1
 
