@@ -1,11 +1,14 @@
 """Runs real clients against a gateway in front of providers of three API formats; `make test-clients`.
 
+Coding agents do a task over a strict provider of each of nine vendors; see ``scripts/client_runs/agents.py``.
+
     .venv/bin/python -m scripts.run_clients                 # all of them
     .venv/bin/python -m scripts.run_clients litellm Codex   # those with these words in their names
 
 Each client is a small program in ``tests/clients`` with an environment of its own under ``.venv/clients``, made at its
-first run from package registries. Prints a table of clients and formats. Exit code 1 if a step failed whose reason is
-not in ``scripts/client_runs/clients.py``. A client whose language or packages are missing is skipped, and named.
+first run from package registries. Prints a table of clients and formats, and one of agents and vendors. Exit code 1 if
+a step failed whose reason is not in ``scripts/client_runs/clients.py``, or a task. What needs a language or packages
+that are missing is skipped, and named.
 """
 
 import argparse
@@ -17,6 +20,7 @@ import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from scripts.client_runs.agents import AGENTS, run_tasks, write_task_table
 from scripts.client_runs.clients import CLIENTS, Client
 from scripts.client_runs.environments import Missing, prepare
 from scripts.client_runs.providers import AnthropicModels, GeminiModels, OpenAIModels, list_channels
@@ -96,12 +100,21 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="also show what the programs write on standard error")
     args = parser.parse_args()
     wanted = [word.lower() for word in args.words]
-    clients = [one for one in CLIENTS if not wanted or any(word in one.name.lower() for word in wanted)]
-    if not clients:
+    clients = [one for one in CLIENTS if _is_wanted(one.name, wanted)]
+    agents = [one for one in AGENTS if _is_wanted(one.name, wanted)]
+    if not clients and not agents:
         parser.error("no client has such a name")
-    results = asyncio.run(run_all(clients, verbose=args.verbose))
-    print(write_table(results, [client.name for client in clients]))
-    return int(any(one.state == "failed" for one in results))
+    results = asyncio.run(run_all(clients, verbose=args.verbose)) if clients else []
+    tasks = asyncio.run(run_tasks(agents, verbose=args.verbose)) if agents else []
+    if clients:
+        print(write_table(results, [client.name for client in clients]))
+    if agents:
+        print(write_task_table(tasks))
+    return int(any(one.state == "failed" for one in results) or any(one.fault and not one.skipped for one in tasks))
+
+
+def _is_wanted(name: str, words: list[str]) -> bool:
+    return not words or any(word in name.lower() for word in words)
 
 
 if __name__ == "__main__":

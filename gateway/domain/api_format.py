@@ -62,8 +62,8 @@ _VIDEOS: tuple[Wire, ...] = (
     "fal_videos",
 )
 
-OPTIONAL_WIRES: frozenset[Wire] = frozenset({"openai_responses"})
-"""API formats whose endpoint a server may lack although others of its kind have it."""
+OPTIONAL_WIRES: frozenset[Wire] = frozenset({"openai_responses", "anthropic_messages"})
+"""API formats whose endpoint a server may lack although others of its kind have it, beside that for chats."""
 
 WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(
     {

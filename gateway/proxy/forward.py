@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.api_format import OPTIONAL_WIRES
+from gateway.domain.api_format import OPTIONAL_WIRES, Wire
 from gateway.domain.frozen import frozen
 from gateway.domain.inference_request import COUNTS, InferenceRequest
 from gateway.domain.usage import Usage, estimate_tokens
@@ -24,18 +24,20 @@ from gateway.formats.stream import StreamTransform
 from gateway.formats.translator import EVENT_STREAM, PLAIN, ResponseMode, Translator
 from gateway.formats.vendor_errors import parse_worded_fault
 from gateway.large_work import work_aside
+from gateway.providers.registry import PROVIDERS
 from gateway.proxy import fan_out
 from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.failover import Proxy
 from gateway.proxy.stream import StreamRelay
 from gateway.proxy.stream_timeouts import StreamTimeouts
 from gateway.request_context import RequestContext
-from gateway.routing.target import Attempt, Packed, find_answered
+from gateway.routing.target import Attempt, Packed, Target, find_answered
 from gateway.upstream.interface import HttpResponse
 
 MAX_ERROR_BYTES = 64 * 1024
 OK = range(200, 300)
 _NOT_FOUND, _NOT_ALLOWED = 404, 405
+_CHAT: tuple[Wire, ...] = ("openai_chat",)
 _NO_COUNT = frozenset({404, 405, 501})
 """Statuses of a server that cannot count tokens."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -85,13 +87,19 @@ async def _send(proxy: Proxy, attempt: Attempt) -> HttpResponse:
 
 async def _parse_error_response(proxy: Proxy, reply: HttpResponse, attempt: Attempt) -> ProviderError:
     raw = await reply.read(MAX_ERROR_BYTES)
-    if attempt.target.endpoint.wire in OPTIONAL_WIRES and _is_missing(reply.status, raw, attempt):
+    if _is_optional(attempt.target) and _is_missing(reply.status, raw, attempt):
         proxy.load_balancer.note_missing(attempt.target.state, attempt.target.endpoint.wire)
         return EndpointMissing(f"The provider has no endpoint {attempt.target.endpoint.path}")
     retry_after_s = parse_retry_after(reply.headers.get("Retry-After"), proxy.clock())
     parse = parse_worded_fault if attempt.exchange.call.image is None else parse_image_fault
     path = attempt.target.endpoint.path.replace("{model}", attempt.target.model)
     return parse(reply.status, raw, attempt.channel.secrets, provider_retry_after_s=retry_after_s, path=path)
+
+
+def _is_optional(target: Target) -> bool:
+    """Return whether the provider also has the endpoint for chats, which serves every request of an optional one."""
+    provider = PROVIDERS[target.channel.provider]
+    return target.endpoint.wire in OPTIONAL_WIRES and provider.find_endpoint(_CHAT, target.model) is not None
 
 
 def _is_missing(status: int, raw: bytes, attempt: Attempt) -> bool:

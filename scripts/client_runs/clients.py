@@ -49,8 +49,6 @@ NODE: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "@ai-sdk/google": "3.0.141",
             "zod": "4.6.7",
         },
-        "codex": {"@openai/codex": "0.169.0"},
-        "claude-code": {"@anthropic-ai/claude-code": "2.1.197"},
     }
 )
 
@@ -100,6 +98,4 @@ CLIENTS: tuple[Client, ...] = (
     *_list_family("OpenAI Agents", "openai_agents.py", "agents", "openai responses"),
     Client("llm", "llm_command.py", "llm"),
     Client("aider", "aider_command.py", "aider"),
-    Client("Codex", "codex_command.py", "codex"),
-    Client("Claude Code", "claude_command.py", "claude-code"),
 )

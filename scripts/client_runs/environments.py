@@ -27,21 +27,19 @@ def prepare(client: Client) -> list[str]:
     program, folder = PROGRAMS / client.program, FOLDER / client.environment
     if client.environment == "go":
         built = folder / "client"
-        run_command(_find("go"), "build", "-o", str(built), ".", cwd=program)
+        run_command(find_tool("go"), "build", "-o", str(built), ".", cwd=program)
         return [str(built)]
     if client.environment == "rust":
         # Its lock file stays out of the source tree.
         shutil.copytree(program, folder / "source", dirs_exist_ok=True)
-        run_command(_find("cargo"), "build", "--quiet", "--target-dir", str(folder), cwd=folder / "source")
+        run_command(find_tool("cargo"), "build", "--quiet", "--target-dir", str(folder), cwd=folder / "source")
         return [str(folder / "debug" / "client")]
     if client.environment in PYTHON:
         install_python(folder, "\n".join(PYTHON[client.environment]))
         return [str(folder / "bin" / "python"), str(program), client.argument]
-    _install_node(folder, NODE[client.environment])
-    if program.suffix == ".py":  # a command of the package, started by a program of ours
-        return [sys.executable, str(program), str(folder)]
+    install_node(folder, NODE[client.environment])
     shutil.copy(PROGRAMS / "steps.mjs", folder)
-    return [_find("node"), shutil.copy(program, folder), client.argument]
+    return [find_tool("node"), shutil.copy(program, folder), client.argument]
 
 
 def install_python(folder: Path, requirements: str) -> None:
@@ -67,17 +65,20 @@ def make_installer() -> Path:
     return commands
 
 
-def _install_node(folder: Path, packages: Mapping[str, str]) -> None:
+def install_node(folder: Path, packages: Mapping[str, str]) -> Path:
+    """Install ``packages`` in ``folder`` if they are not there yet; return where they are. Raises ``Missing``."""
     wanted = json.dumps({"private": True, "type": "module", "dependencies": dict(packages)})
-    npm = _find("npm")
+    npm = find_tool("npm")
+    made = folder / "node_modules"
     if _is_made(folder, wanted):
-        return
+        return made
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "package.json").write_text(wanted)
     # Scripts of packages do not run: none of these needs one.
     run_command(npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", cwd=folder)
     (folder / _STAMP).write_text(wanted)
+    return made
 
 
 def _is_made(folder: Path, pins: str) -> bool:
@@ -85,7 +86,8 @@ def _is_made(folder: Path, pins: str) -> bool:
     return stamp.exists() and stamp.read_text() == pins
 
 
-def _find(tool: str) -> str:
+def find_tool(tool: str) -> str:
+    """Return the path of a command. Raises ``Missing``."""
     found = shutil.which(tool)
     if found is None:
         raise Missing(f"no {tool} on this machine")

@@ -5,6 +5,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from anthropic import NotFoundError
 
 from tests.support.anthropic_provider import AnthropicProvider, sign
 from tests.support.gemini_provider import GeminiProvider
@@ -239,3 +240,20 @@ async def test_three_turns_by_three_providers_are_one_conversation(
             ]
         assert not [*gemini.refusals, *openai.refusals, *anthropic.refusals]
         assert len(anthropic.heard[0].results) == 7
+
+
+async def test_a_server_without_the_endpoint_for_messages_gets_chats(
+    gateway_with: StartGateway, claude: MakeClaude
+) -> None:
+    """A vendor that has no other endpoint keeps it: there a 404 is about what the request names."""
+    gone = Fails(404, "Not found: an expired container")
+    hello = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]}
+    async with OpenAIProvider() as up, AnthropicProvider(gone, Says("Hello")) as anthropic:
+        gateway = await gateway_with({"channel": [up.channel(provider="lm_studio")]})
+        for _ in range(2):
+            assert (await claude(gateway).messages.create(**hello)).content[0].text == "Hello"
+        assert [one.path for one in up.received] == ["/v1/messages", *["/v1/chat/completions"] * 2]
+        gateway = await gateway_with({"channel": [anthropic.channel()]})
+        with pytest.raises(NotFoundError):
+            await claude(gateway).messages.create(**hello)
+        assert (await claude(gateway).messages.create(**hello)).content[0].text == "Hello"

@@ -49,6 +49,7 @@ BLOCKS = {
     "tool_result": {"tool_use_id", "content", "is_error", "cache_control"},
     "thinking": {"thinking", "signature"},
     "redacted_thinking": {"data"},
+    "tool_reference": {"tool_name", "cache_control"},
 }
 BELONGS = {
     "user": {"text", "image", "document", "tool_result"},
@@ -135,7 +136,10 @@ def _check_closed(schema: Any) -> None:
 
 
 def _check_tool(tool: Any, where: str) -> str:
-    known = {"name", "description", "input_schema", "type", "cache_control", "strict", "eager_input_streaming"}
+    known = {
+        "name", "description", "input_schema", "type", "cache_control", "strict", "eager_input_streaming",
+        "defer_loading", "allowed_callers", "input_examples",
+    }  # fmt: skip
     tool = expect_object(tool, where, known)
     expect(NAME.fullmatch(expect_text(tool.get("name"), where)), f"{where}.name: String should match pattern")
     expect(tool.get("input_schema", {}).get("type") == "object", f"{where}.input_schema.type: Field required")
@@ -275,8 +279,8 @@ def _read_result(block: Json, where: str) -> tuple[str, list[ReceivedImage]]:
     if content is None:
         return "", []
     inner = [{"type": "text", "text": content}] if isinstance(content, str) else expect_list(content, where)
-    blocks = [_read_block(one, where, {"text", "image", "document"}) for one in inner]
-    images = [_read_source(one, where) for one in blocks if one["type"] != "text"]
+    blocks = [_read_block(one, where, {"text", "image", "document", "tool_reference"}) for one in inner]
+    images = [_read_source(one, where) for one in blocks if one["type"] in {"image", "document"}]
     return "\n".join(one["text"] for one in blocks if one["type"] == "text"), images
 
 

@@ -55,6 +55,7 @@ class OpenAIProvider(Provider):
 
     slug = "openai"
     model = "gpt-4.1-mini"
+    fields: frozenset[str] = frozenset(FIELDS)
     extra: frozenset[str] = frozenset()
     """Fields of an assistant's message that are not the convention's."""
     call_fields: frozenset[str] = frozenset({"id", "type", "function"})
@@ -65,8 +66,9 @@ class OpenAIProvider(Provider):
 
     def read(self, received: Received) -> list[Step]:
         expect(received.headers.get("authorization") == f"Bearer {KEY}", "Incorrect API key provided", 401)
-        expect((received.method, received.path) == ("POST", "/v1/chat/completions"), "Not found", 404)
-        body = expect_object(received.json, "body", FIELDS)
+        expect((received.method, received.path) == ("POST", f"{self.root}/chat/completions"), "Not found", 404)
+        body = expect_object(received.json, "body", self.fields)
+        self.check(body)
         heard = _hear(body, self.extra, self.call_fields)
         _check_body(body)
         for name in ("user", "safety_identifier"):
@@ -78,6 +80,9 @@ class OpenAIProvider(Provider):
             lambda says: _write_answer(self.hush(says), body, _list_calls(says, body, self.call_id)),
             lambda says: _write_events(self.hush(says), body, _list_calls(says, body, self.call_id), counted=counted),
         )
+
+    def check(self, body: Json) -> None:
+        """Refuse what this vendor or model refuses beside the convention's rules."""
 
     def hush(self, says: Says) -> Says:
         """The answer, without its thought where thoughts are kept."""

@@ -76,6 +76,11 @@ class ClaudeFeatures:
         return not self._since(4, 6)
 
     @property
+    def takes_system_messages(self) -> bool:
+        """Whether it takes messages of the role system after the first message; older models answer 400."""
+        return self._since(4, 8)
+
+    @property
     def structures(self) -> bool:
         """Whether it supports schemas: ``output_config.format`` and strict tools."""
         return self._since(4, 5)

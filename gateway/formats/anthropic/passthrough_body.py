@@ -3,19 +3,25 @@
 Several providers may have answered one chat in turn, and the client sends back all their answers. Claude rejects
 reasoning that is unsigned or signed by another provider (anthropics/anthropic-sdk-python, issue 1598: a block that
 differs from what was returned, or that a different model made), and ids of tool calls with other characters than its
-own. A server other than Anthropic's also gets no billing line of Claude Code.
+own. A server other than Anthropic's also gets no billing line of Claude Code, and no block that only Anthropic has.
+
+Claude Code sends system messages between the others, which servers of this format and older models of Claude reject
+(ollama/ollama issue 16372, QwenLM/Qwen issue 2244): there they become texts of the user.
 """
 
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.formats.anthropic.model_features import parse_claude_features
-from gateway.formats.anthropic.request_tools import BILLING_LINE
+from gateway.formats.anthropic.request_tools import BILLING_LINE, TOOL_REFERENCE, describe_tool
 from gateway.formats.anthropic.request_writer import build_call_id, misses_thought
 from gateway.formats.chat import GEMINI_PREFIX
 
 Body = dict[str, Any]
+_SYSTEM = "system"
+_find_role = itemgetter("role")
 _ID_FIELDS = (("tool_use", "id"), ("tool_result", "tool_use_id"))
 
 
@@ -26,8 +32,10 @@ def build_passed_body(call: InferenceRequest, model: str) -> Body:
     to be removed, or another provider, which gave none, called the tools.
     """
     body = call.body | {"model": model}
-    claude = parse_claude_features(model).claude
-    messages = body["messages"]
+    features = parse_claude_features(model)
+    claude, messages = features.claude, body["messages"]
+    if not features.takes_system_messages and _SYSTEM in map(_find_role, messages):
+        body["messages"] = messages = _write_system_as_user(messages)
     passed = [_build_message(message, claude=claude) for message in messages]
     if any(after is not before for after, before in zip(passed, messages, strict=True)):
         body["messages"] = passed = [message for message in passed if message["content"]]
@@ -54,7 +62,7 @@ def _build_message(message: Body, *, claude: bool) -> Body:
     content = message["content"]
     if not isinstance(content, list):
         return message
-    blocks = [_build_block(block) for block in _list_own(content, claude=claude)]
+    blocks = [_build_block(block, claude=claude) for block in _list_own(content, claude=claude)]
     same = len(blocks) == len(content) and all(after is before for after, before in zip(blocks, content, strict=True))
     return message if same else message | {"content": blocks}
 
@@ -73,10 +81,53 @@ def _is_own(signature: object, *, claude: bool) -> bool:
     return not claude
 
 
-def _build_block(block: Body) -> Body:
+def _write_system_as_user(messages: list[Body]) -> list[Body]:
+    """Return the messages with those of the role system as texts of the user, behind the results of calls."""
+    written: list[Body] = []
+    waiting: list[Body] = []
+    for message in messages:
+        role = message["role"]
+        if role == _SYSTEM and written and written[-1]["role"] == "user":
+            written[-1] = written[-1] | {"content": _list_blocks(written[-1]) + _list_blocks(message)}
+        elif role == _SYSTEM:
+            waiting += _list_blocks(message)
+        else:
+            if waiting and role != "user":
+                written.append({"role": "user", "content": waiting})
+                waiting = []
+            written.append(message | {"content": _list_blocks(message) + waiting} if waiting else message)
+            waiting = []
+    return [*written, {"role": "user", "content": waiting}] if waiting else written
+
+
+def _list_blocks(message: Body) -> list[Body]:
+    content = message["content"]
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content.strip() else []
+    return list(content)
+
+
+def _build_block(block: Body, *, claude: bool) -> Body:
     for kind, field in _ID_FIELDS:
         if block["type"] == kind:
             original = block.get(field)
             name = build_call_id(original) if isinstance(original, str) else original
-            return block if name == original else block | {field: name}
+            named = block if name == original else block | {field: name}
+            return named if claude else _write_references(named)
     return block
+
+
+def _write_references(block: Body) -> Body:
+    """Return a tool's result with its references to tools, which only Anthropic knows, as texts."""
+    content = block.get("content")
+    if not isinstance(content, list) or not any(map(_is_reference, content)):
+        return block
+    return block | {"content": [_write_reference(part) if _is_reference(part) else part for part in content]}
+
+
+def _is_reference(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == TOOL_REFERENCE
+
+
+def _write_reference(part: Body) -> Body:
+    return {"type": "text", "text": describe_tool(str(part.get("tool_name")))}

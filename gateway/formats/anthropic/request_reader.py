@@ -18,7 +18,14 @@ from gateway.domain.usage import parse_count
 from gateway.errors import InvalidRequest
 from gateway.formats import chat
 from gateway.formats.adaptations import Adaptations, check_choice
-from gateway.formats.anthropic.request_tools import BILLING_LINE, find_cache, find_text, get_text, parse_tools
+from gateway.formats.anthropic.request_tools import (
+    BILLING_LINE,
+    describe_tool,
+    find_cache,
+    find_text,
+    get_text,
+    parse_tools,
+)
 from gateway.formats.openai.fields import Body, kind_of
 
 _EFFORTS = frozenset(get_args(chat.Effort))
@@ -145,7 +152,7 @@ def _parse_media(block: Any, where: str, adaptations: Adaptations) -> list[_Cont
             return _parse_document(block, where, adaptations)
         case "tool_reference":
             adaptations.note(kind)
-            return [chat.TextPart(f"Tool available: {get_text(block, 'tool_name', where)}")]
+            return [chat.TextPart(describe_tool(get_text(block, "tool_name", where)))]
         case "container_upload":
             return [_replace_file(kind, f"{where}.type", adaptations)]
         case _:

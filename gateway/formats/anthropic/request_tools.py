@@ -19,9 +19,16 @@ from gateway.formats.openai.fields import Body, kind_of
 BILLING_LINE = "x-anthropic-billing-header:"
 """The beginning of a system text that Claude Code writes for Anthropic alone: it differs between sessions, and so keeps
 every other provider from caching the prompt."""
+TOOL_REFERENCE = "tool_reference"
+"""The type of a block in a tool's result that names a tool (.../tool-use/tool-search-tool)."""
 _TEXT: Body = {"type": "string"}
 _NUMBERS: Body = {"type": "array", "items": {"type": "integer"}}
 _VERSION = re.compile(r"_\d{8}\Z")
+
+
+def describe_tool(name: str) -> str:
+    """Return the text that stands for a reference to a tool."""
+    return f"Tool available: {name}"
 
 
 def _build_schema(commands: str, required: str, **fields: Body) -> Body:

@@ -103,3 +103,42 @@ def test_nonsense_is_left_for_the_provider_to_refuse(nonsense: Any) -> None:
     blocks = [{"type": "thinking", "signature": nonsense}, {"type": "tool_use", "id": nonsense}]
     written = send(talk(ASK, blocks, [{"type": "tool_result", "tool_use_id": nonsense}]))
     assert written["messages"][1]["content"] == blocks[1:]
+
+
+SYSTEM = {"role": "system", "content": "Be quick."}
+QUICK = {"type": "text", "text": "Be quick."}
+
+
+@pytest.mark.parametrize("model", ["deepseek-v4-pro", CLAUDE])
+@pytest.mark.parametrize(
+    ("messages", "written"),
+    [
+        ([SYSTEM, "user"], [("user", [*ASK, QUICK])]),
+        (["user", SYSTEM], [("user", [*ASK, QUICK])]),
+        (["user", "call", SYSTEM, "result"], [("user", ASK), ("call", None), ("user", [result("toolu_1"), QUICK])]),
+        (["user", "call", "result", SYSTEM], [("user", ASK), ("call", None), ("user", [result("toolu_1"), QUICK])]),
+        (["user", "call", "result", "said", SYSTEM], [("user", ASK), ("call", None), ("user", [result("toolu_1")]),
+                                                      ("said", None), ("user", [QUICK])]),
+    ],
+)  # fmt: skip
+def test_system_messages_between_others_are_the_users_where_only_those_are_known(
+    messages: list[Any], written: list[tuple[str, Any]], model: str
+) -> None:
+    kinds: dict[str, dict[str, Any]] = {
+        "user": {"role": "user", "content": ASK},
+        "call": {"role": "assistant", "content": [use("toolu_1")]},
+        "result": {"role": "user", "content": [result("toolu_1")]},
+        "said": {"role": "assistant", "content": "4"},
+    }
+    body = {"model": "m", "max_tokens": 9, "messages": [kinds.get(str(one), one) for one in messages]}
+    expected = [kinds[kind] if blocks is None else {"role": "user", "content": blocks} for kind, blocks in written]
+    assert send(body, model)["messages"] == expected
+    assert send(body, "claude-opus-4-8")["messages"] == body["messages"]
+
+
+def test_references_to_tools_are_texts_for_any_server_but_anthropics() -> None:
+    found = result("toolu_1") | {"content": [{"type": "tool_reference", "tool_name": "TaskStop"}, QUICK]}
+    body = talk(ASK, [use("toolu_1")], [found])
+    assert send(body)["messages"] == body["messages"]
+    told = {"type": "text", "text": "Tool available: TaskStop"}
+    assert send(body, "deepseek-v4-pro")["messages"][2]["content"] == [found | {"content": [told, QUICK]}]
