@@ -262,6 +262,7 @@ class ProviderError(GatewayError):
         declined: the provider reports that it has not done the work.
         passing: the same request may succeed a moment later.
         may_be_prompt: this prompt may be the cause.
+        lacks_path: the server has no such path.
     """
 
     code = "upstream_error"
@@ -272,6 +273,7 @@ class ProviderError(GatewayError):
     declined: bool = False
     passing: bool = False
     may_be_prompt: bool = False
+    lacks_path: bool = False
 
     def __init__(self, message: str, *, phase: str = "answer", should_retry: bool | None = None) -> None:
         super().__init__(message, should_retry=should_retry)

@@ -11,10 +11,12 @@ from gateway.domain.model_info import ModelInfo
 from gateway.domain.price import ONE_PPM
 from gateway.domain.video import VideoJob
 from gateway.errors import (
+    GatewayError,
     GroupNotAllowed,
     InvalidRequest,
     ModelNotAllowed,
     NotFound,
+    ProviderError,
 )
 from gateway.formats.openai.fields import PLAIN_NAMES
 from gateway.providers.base import Endpoint, Provider
@@ -26,7 +28,7 @@ from gateway.routing.priced_fields import find_refused_variant, keep_allowed, ke
 from gateway.routing.pricing_policy import PricingPolicy, pays_for
 from gateway.routing.route import Route
 from gateway.routing.target import Target
-from gateway.routing.unsupported_operation import refuse_operation
+from gateway.routing.unsupported_operation import refuse_chat_model, refuse_operation
 from gateway.wording import did_you_mean, fold_name
 
 _DESCRIBED = frozenset({"images", "image_edits", "videos", "video_remixes"})
@@ -88,6 +90,14 @@ class Router:
             options = [target for target in options if target.state.find_obstacle(target.place, account, now) is None]
         affinity_key = None if call.affinity_key is None else f"{caller.account.id}:{call.affinity_key}"
         return Route(options, call, self.load_balancer, account=caller.account.id, affinity_key=affinity_key)
+
+    def explain(self, fault: ProviderError, caller: Caller, call: InferenceRequest, target: Target) -> GatewayError:
+        """Return the error for a caller whose provider lacks the path, with ``fault``.
+
+        If media were asked of a chat model, the error names models that make them. Otherwise it is ``fault``.
+        """
+        models = (one.id for one in self.list_models(caller) if self.list_options(caller, one.id, call.operation))
+        return refuse_chat_model(call.model, call.operation, target.price, models) or fault
 
     def _find_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
         """Return the cached targets of a caller that it may use, as a list that must not be changed.

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from gateway.domain.api_format import WIRES
 from gateway.domain.inference_request import PATHS, Operation
+from gateway.domain.price import Price
 from gateway.errors import GatewayError
 from gateway.providers.base import Provider
 
@@ -37,6 +38,18 @@ _SAME: Mapping[tuple[str, Operation], Operation] = MappingProxyType(
 _FIRST: tuple[Operation, ...] = ("chat", "embeddings", "images", "videos", "rerank", "transcriptions", "speech")
 """What a model is for that says nothing of it, in the order of what is usual."""
 
+_MEDIA: Mapping[Operation, tuple[str, Operation]] = MappingProxyType(
+    {
+        "images": ("make images", "images"),
+        "image_edits": ("edit images", "images"),
+        "speech": ("make speech", "speech"),
+        "transcriptions": ("transcribe audio", "transcriptions"),
+        "translations": ("translate audio", "transcriptions"),
+    }
+)
+"""What a chat model cannot do, and the operation that the names of models that can tell."""
+_MOST_NAMED = 5
+
 
 class UnsupportedOperation(GatewayError):
     """The model is served, but not at this endpoint; the message names one that works."""
@@ -54,6 +67,27 @@ def refuse_operation(model: str, operation: Operation, serving: Iterable[tuple[P
     return UnsupportedOperation(
         f"The endpoint {PATHS[operation]} does not serve the model {model!r}{hint}", param="model", should_retry=False
     )
+
+
+def find_named(model: str) -> Operation | None:
+    """Return the operation that a model's name tells; None if it tells none, as the names of chat models."""
+    return next((operation for pattern, operation in _NAMED if pattern.search(model.lower())), None)
+
+
+def refuse_chat_model(
+    model: str, operation: Operation, price: Price | None, offered: Iterable[str]
+) -> UnsupportedOperation | None:
+    """The fault of a call for media with a chat model, at a server without such a path; None if it may be none.
+
+    A chat model costs tokens alone, and its name does not tell another use. ``offered``: what the caller may use at
+    this endpoint.
+    """
+    doing, fitting = _MEDIA.get(operation, ("", "chat"))
+    if not doing or price is None or not {"token"} <= price.units <= {"token", "search"} or find_named(model):
+        return None
+    others = [other for other in offered if find_named(other) == fitting][:_MOST_NAMED]
+    hint = f"models that do: {', '.join(others)}" if others else "this gateway has no model that is known to do so"
+    return UnsupportedOperation(f"{model!r} does not {doing}; {hint}", param="model", should_retry=False)
 
 
 def _find_api(operation: Operation) -> str:

@@ -27,6 +27,7 @@ from gateway.errors import (
     InvalidRequest,
     NotFound,
     Overloaded,
+    ProviderError,
     RateLimited,
 )
 from gateway.formats.form import ReceivedForm
@@ -399,4 +400,9 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
         ctx.call = call = await owners.prepare(call, caller.account.id, ctx.id, ctx)
     ctx.route = route = services.routing.router.route(caller, call)
     await services.billing.quota.admit(ctx, route.rank())
-    return await handler(request)
+    try:
+        return await handler(request)
+    except ProviderError as fault:
+        if not fault.lacks_path:
+            raise
+        raise services.routing.router.explain(fault, caller, call, ctx.attempts[-1].target) from fault

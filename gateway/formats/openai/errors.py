@@ -53,6 +53,9 @@ _TOO_MANY_REQUESTS = STATUS["rate_limit_exceeded"]
 _NOT_FOUND = STATUS["not_found"]
 _ELSEWHERE = frozenset({_NOT_FOUND, 501})
 """Another provider may have what this one has not: a removed model, a path or a feature that a server lacks."""
+_NO_PATH = frozenset({_NOT_FOUND, 405})
+_NO_PATH_WORDS = re.compile(r"(?:404 page )?not found\.?|method not allowed\.?", re.IGNORECASE)
+"""Statuses, and a whole message, of a server that lacks the path. A missing model is named."""
 _BAD_REQUEST = 400
 _NO_KEY = re.compile(rb'"reason"\s*:\s*"API_KEY_INVALID"')
 """In an error of Google's with the status of a client's mistake."""
@@ -194,9 +197,14 @@ def parse_fault(
     else:
         fault = _find_fault(status, error)
     fault.provider_retry_after_s = provider_retry_after_s
+    fault.lacks_path = path is not None and status in _NO_PATH and _is_about_path(error.message, path)
     if isinstance(fault, ProviderRateLimited):
         fault.retry_after_s = min(max(math.ceil(provider_retry_after_s or 1), 1), _MAX_RETRY_AFTER_S)
     return fault
+
+
+def _is_about_path(message: str, path: str) -> bool:
+    return message.startswith(_RETURNED) or path in message or _NO_PATH_WORDS.fullmatch(message) is not None
 
 
 def _find_reason(status: int, path: str | None) -> str:

@@ -34,7 +34,9 @@ WORDS: Mapping[str, str] = MappingProxyType(
     {
         "above_tokens": "The prompt tokens above which these prices apply.",
         "account": "The name of the account.",
-        "allow_fields": "Request fields, or globs of them, that are allowed although they change the price.",
+        "allow_fields": "Request fields, or globs of them, that are allowed although they change the price; and kinds "
+        "of ids (`prompt`, `file_id`, `item_reference`, `container`) that are allowed although the gateway does not "
+        "know who made them.",
         "allow_ips": "The addresses or networks that may use it; empty: all.",
         "amount_usd": "Dollars to add, or dollars left, by `kind`.",
         "api_key": "The provider's key; `api_keys` for several.",

@@ -237,6 +237,42 @@ async def test_every_endpoint_names_the_one_that_serves_the_model(standing_with:
             assert "unsupported_operation" in told or path.startswith("/v1/messages")
 
 
+NO_PATH = {"detail": "Not Found"}
+NO_MODEL = {"error": {"message": "The model `m` does not exist", "type": "t", "param": None, "code": "model_not_found"}}
+IMAGES, SPEECH = "/v1/images/generations", "/v1/audio/speech"
+NO_URL = {"error": {"message": "Invalid URL (POST /v1/images/generations)", "type": "t", "param": None, "code": None}}
+NO_MEDIA = [
+    (IMAGES, "m", NO_URL, 404, (400, "'m' does not make images; models that do: gpt-image-9, my-flux (")),
+    (
+        IMAGES,
+        "m",
+        b"<h1>Not Found</h1>",
+        404,
+        (400, "'m' does not make images; models that do: gpt-image-9, my-flux ("),
+    ),
+    (IMAGES, "m", NO_PATH, 405, (400, "'m' does not make images; models that do: gpt-image-9, my-flux (")),
+    (SPEECH, "m", NO_PATH, 404, (400, "'m' does not make speech; models that do: my-tts (")),
+    (IMAGES, "m", NO_MODEL, 404, (404, "The model `m` does not exist")),
+    (IMAGES, "m", NO_PATH, 400, (400, "Not Found")),
+    (IMAGES, "my-flux", NO_PATH, 404, (404, "Provider returned 404 Not Found for /images/generations")),
+    (IMAGES, "unknown", NO_PATH, 404, (404, "Provider returned 404 Not Found for /images/generations")),
+]
+"""Who is asked for which model, what a provider answers, and what its client is told."""
+
+
+async def test_a_chat_model_at_a_server_without_the_path_is_told_which_models_do(standing_with: StartGateway) -> None:
+    async with ScriptedUpstream(*[[answer(body, status)] for _, _, body, status, _ in NO_MEDIA]) as up:
+        models = ["m", "unknown", "gpt-image-9", "my-flux", "my-tts"]
+        image = {"model": "my-flux", "usd_per_image": 0.01}
+        gateway = await standing_with({"channel": [channel(up.base_url, models=models)], "price": [PRICE, image]})
+        for path, model, _, _, (status, words) in NO_MEDIA:
+            async with gateway.post({**ASKS[path], "model": model}, path=path) as response:
+                error = (await response.json())["error"]
+            assert (response.status, words in error["message"]) == (status, True), (path, model, error)
+        rows = await gateway.rows(len(NO_MEDIA))
+        assert {row.cost_nanos for row in rows} == {0}
+
+
 @every_untranslated
 async def test_a_channel_that_takes_the_operation_is_asked_whatever_others_have_a_higher_priority(
     standing_with: StartGateway,
