@@ -27,7 +27,7 @@ from gateway.server.middlewares import (
     settle_request,
     with_middlewares,
 )
-from gateway.server.unserved_paths import refuse_unserved
+from gateway.server.unserved_paths import MODEL_PATH, refuse_unserved
 
 _MODEL = "/models/{model:.+}"
 _UNSERVED = (
@@ -64,7 +64,7 @@ def add_google_routes(api: web.Application) -> None:
     """Register the routes of Google's API; their paths are below ``/v1beta``."""
     add_method_routes(api)
     api.router.add_get("/models", get_google_models)
-    api.router.add_get(_MODEL, get_google_model)
+    api.router.add_get(MODEL_PATH, get_google_model)
     for path in _UNSERVED:
         api.router.add_route("*", path, refuse_unserved)
 

@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from gateway.billing.request_record import find_outcome
-from gateway.domain.account import ApiKey, Caller, find_key_maker
+from gateway.domain.account import ApiKey, Caller, find_key_maker, is_key_shape
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.member import Forbidden, SignedOut, may
 from gateway.errors import (
@@ -189,7 +189,8 @@ async def delay_unknown_key(request: web.Request) -> None:
 def _find_authorization(request: web.Request) -> str | None:
     """Return the credentials of a request: a token, ``x-api-key``, ``x-goog-api-key``, or Google's ``key`` in a query.
 
-    Raises ``InvalidRequest`` if it carries two different keys: it is not clear which one pays.
+    Raises ``InvalidRequest`` if it carries two different keys: it is not clear which one pays. Beside a token, a value
+    that has not the form of a key is a proxy's, and is not read.
     """
     headers = request.headers
     authorizations = headers.getall("Authorization", ())
@@ -198,6 +199,8 @@ def _find_authorization(request: web.Request) -> str | None:
         keys += request.query.getall("key", ())
     if len(authorizations) > 1:
         raise _make_ambiguous()
+    if authorizations:
+        keys = list(filter(is_key_shape, keys))
     if not keys:
         return authorizations[0] if authorizations else None
     found = {*filter(None, [*keys, *map(_parse_token, authorizations)])}

@@ -47,7 +47,7 @@ from gateway.server.middlewares import (
     settle_request,
     with_middlewares,
 )
-from gateway.server.unserved_paths import add_unserved_routes
+from gateway.server.unserved_paths import MODEL_PATH, add_unserved_routes
 
 
 class ParseMessages(Protocol):
@@ -123,7 +123,7 @@ def add_api_routes(api: web.Application) -> None:
     add_secret_routes(api)
     add_method_routes(api)
     api.router.add_get("/models", get_models)
-    api.router.add_get("/models/{model:.+}", get_model)
+    api.router.add_get(MODEL_PATH, get_model)
     api.router.add_get("/dashboard/billing/subscription", get_subscription)
     api.router.add_get("/dashboard/billing/usage", get_usage)
     add_unserved_routes(api)

@@ -22,7 +22,9 @@ _PARTLY_SERVED = {
     "realtime": r"(?!(?:client_secrets|sessions)/*\Z)[^/].*",
 }
 """Patterns of the unserved paths below served ones."""
-_OTHER_METHODS = (("DELETE", r"/models/{model:(?!.*:[a-z]+(?:Content|Contents|Tokens)$).+}"),)
+MODEL_PATH = r"/models/{model:(?!.*:[A-Za-z]+(?:Content|Contents|Tokens)$).+}"
+"""A model, and not one of the methods that Google's API has below it."""
+_OTHER_METHODS = (("DELETE", MODEL_PATH),)
 """Methods of the OpenAI API on served paths that the gateway does not serve."""
 _ACCOUNT_PATHS = frozenset({"/v1/usage", "/v1/balance", "/v1/me", "/v1/credits", "/v1/account"})
 _PREFIX = "/v1"

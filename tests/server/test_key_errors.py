@@ -80,6 +80,10 @@ async def test_the_path_decides_the_form_of_an_error(gateway_with: StartGateway)
 WRONG_PATHS = [
     ("GET", CHAT, 405, "Use POST", "POST"),
     ("DELETE", "/v1/models/m:generateContent", 405, "Use POST", "POST"),
+    ("GET", GOOGLE, 405, "Use POST", "POST"),
+    ("GET", "/v1/models/m:streamGenerateContent", 405, "Use POST", "POST"),
+    ("GET", "/v1beta/models/m:batchEmbedContents", 405, "Use POST", "POST"),
+    ("GET", "/v1/models/m:online", 404, "is not available", None),
     ("PUT", "/v1beta/models/m:countTokens", 405, "Use POST", "POST"),
     ("GET", "/v1/usage", 404, "/v1/dashboard/billing", None),
     ("GET", "/v1/me", 404, "/v1/dashboard/billing", None),

@@ -1,6 +1,7 @@
 """What every fault test does: set the scene, make the call, hear the answer, and audit what is left behind."""
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ PRICE = {"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 2}
 WORDS = ("good", "words")
 TOKENS = (5, 7)
 """What the good provider reports: prompt, completion."""
+OWN_PAGE = re.compile(r"http://127\.0\.0\.1:\d+/help/reference/errors#\w+")
+"""The gateway's own address in an error, which has the host of the scripted providers."""
 WAIT_LIMIT_S = 15
 """What is waited for comes sooner; only a machine with much else to do is this slow."""
 UNHURRIED = {"connect_timeout_s": 30, "first_byte_timeout_s": 30, "idle_timeout_s": 30, "total_timeout_s": 60}
