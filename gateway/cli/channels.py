@@ -91,21 +91,23 @@ def add_channel(context: CliContext, name: str, *, force: bool, request: bool, *
     The provider is asked for its models first. If it does not answer, or rejects the key, nothing is added.
 
     Asks for the provider's API key if it usually needs one. Without --model and --sync, the channel serves the models
-    that the provider lists. Once you add a channel, discovered channels are no longer used.
+    that the provider lists. Once you add a channel, discovered channels are no longer used. The demo is built in: to
+    add it sets routing.demo to "on".
 
     \b
     Examples:
       gateway channels add openai
+      gateway channels add demo
       gateway channels add backup --provider openai --api-key-stdin --priority -1 < key.txt
       gateway channels add ollama --base-url http://10.0.0.7:11434/v1
       gateway channels add lab --provider custom --base-url http://10.0.0.7:8000/v1 --map fast=qwen3-8b
     """
     from gateway.providers.registry import PROVIDERS
 
-    slug = options["provider"] or (name if name in PROVIDERS else None)
-    if slug is None:
-        chosen = ", ".join(known for known in PROVIDERS if known != "demo")
-        raise click.UsageError(f"Unknown provider '{name}'{did_you_mean(name, PROVIDERS)}. Pass --provider: {chosen}")
+    slug = options["provider"] or _find_provider(name)
+    if slug == "demo":
+        _offer_demo(context)
+        return
     provider = PROVIDERS.get(slug)
     keys = _read_keys(options, channel=name, required=provider is not None and provider.env_key is not None)
     fields = new_fields({**options, "provider": slug, "api_keys": keys})
@@ -123,6 +125,27 @@ def add_channel(context: CliContext, name: str, *, force: bool, request: bool, *
     before, made = run(context, add)
     print_answer(context, made, lambda _: print_added(made))
     print_replaced(before, made)
+
+
+def _find_provider(name: str) -> str:
+    """Return the provider that a channel is called after. Raises ``UsageError``."""
+    from gateway.providers.registry import PROVIDERS
+
+    if name in PROVIDERS:
+        return name
+    chosen = ", ".join(known for known in PROVIDERS if known != "demo")
+    raise click.UsageError(f"Unknown provider '{name}'{did_you_mean(name, PROVIDERS)}. Pass --provider: {chosen}")
+
+
+def _offer_demo(context: CliContext) -> None:
+    """Offer the built-in demo beside the other channels, and show it."""
+
+    async def offer(admin: AdminClient) -> Json:
+        await admin.call("PUT", "settings", "routing", "demo", body={"value": "on"})
+        return await admin.get("channels", "demo")
+
+    made = run(context, offer)
+    print_answer(context, made, lambda _: print_added(made))
 
 
 @channels.command("edit", short_help="Edit a channel.")

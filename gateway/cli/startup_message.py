@@ -79,8 +79,6 @@ def find_command() -> str:
 
 
 def choose_model(models: Sequence[str]) -> str | None:
-    """Return the demo's chat model, or the first whose name does not say that it cannot chat; None: there is none."""
-    if "demo-chat" in models:
-        return "demo-chat"
-    chat = (model for model in models if not any(part in model.lower() for part in _NOT_CHAT))
-    return next(chat, None)
+    """Return the first model whose name does not say that it cannot chat, else the demo's; None: there is none."""
+    chat = [model for model in models if not any(part in model.lower() for part in _NOT_CHAT)]
+    return next((model for model in chat if not model.startswith("demo-")), next(iter(chat), None))

@@ -120,6 +120,9 @@ class LiveConfig:
     def find_sync_interval_s(self) -> float:
         return self.config.routing.sync_interval_s
 
+    def find_demo_mode(self) -> Literal["auto", "on", "off"]:
+        return self.config.routing.demo
+
     def find_words(self) -> WordList | None:
         return self.words
 
@@ -237,6 +240,7 @@ class Reloader:
         """
         if adoptions == self.adoptions:
             self._adopt(effective)
+            await self._channels.review_demo()
         else:
             await self.adopt_stored()
 
@@ -250,6 +254,7 @@ class Reloader:
         if stored != self._live.effective.stored:
             effective = merge_stored(self._live.effective.declared, stored)
             self._adopt(effective)
+            await self._channels.review_demo()
             log.info("settings_followed")
 
     def _adopt(self, effective: EffectiveConfig) -> None:

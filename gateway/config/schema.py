@@ -135,6 +135,13 @@ class RoutingSection:
     sync_interval_s: float = attrs.field(
         default=600.0, metadata=about("how often the model lists of synchronised channels are fetched", POSITIVE)
     )
+    demo: Literal["auto", "on", "off"] = attrs.field(
+        default="auto",
+        metadata=about(
+            "offer the built-in demo: auto (until a channel has answered, and then for an hour after its last use), "
+            "on or off"
+        ),
+    )
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         """Yield key and problem of each rule between keys."""

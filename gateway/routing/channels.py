@@ -33,6 +33,10 @@ log = structlog.stdlib.get_logger(__name__)
 Fields = dict[str, Any]
 Found = tuple[Channel, Sequence[ModelInfo] | None]
 """A discovered channel, with its models if they were listed to discover it."""
+DemoMode = Literal["auto", "on", "off"]
+"""Whether the demo is offered: while no channel has answered, and then as long as it is used; always; or never."""
+DEMO_STAYS_S = 3_600
+"""How long after its last use the demo stays beside channels that have answered."""
 Check = Literal["refuse", "hold", "none"]
 """What happens if the provider of a new channel does not answer: the channel is refused; it is held, which means that
 it gets no requests until the provider answers; or the provider is not asked."""
@@ -52,6 +56,8 @@ class ChannelService:
 
     Attributes:
         leads: returns whether this process tests channels that are held. ``listed`` is called with each list of models.
+        find_demo_mode: returns the setting ``routing.demo``.
+        start_demo: starts the demo if it does not run, and returns its channel; None: this gateway has no demo.
     """
 
     def __init__(
@@ -76,6 +82,11 @@ class ChannelService:
         self._changing = asyncio.Lock()
         self.leads: Callable[[], bool] = lambda: True
         self.listed: Callable[[Channel, Answer], None] = lambda *_: None
+        self.find_demo_mode: Callable[[], DemoMode] = lambda: "auto"
+        self.start_demo: Callable[[], Awaitable[Channel]] | None = None
+        self._demo_mode: DemoMode = "auto"
+        self._demo_calls = 0
+        self._demo_used_s: float | None = None
 
     async def declare(self, channels: Iterable[Channel]) -> None:
         """The file declares exactly these; what is stored is read anew. Raises ``StoreUnavailable``."""
@@ -97,7 +108,8 @@ class ChannelService:
         """Bring into force what there is.
 
         Discovered channels and the demo stay until a configured channel is not held. A channel of the file is never
-        held: a restart must not stop its requests. But a demo that is in use stays until one of them has answered.
+        held: a restart must not stop its requests. But a demo that is offered stays until one of them has answered, and
+        ``_set_demo`` may keep it longer.
         """
         names = {channel.name for channel in self._declared}
         for channel in stored:
@@ -114,6 +126,7 @@ class ChannelService:
             channels += [channel for channel in self._found if channel.name not in taken]
         elif self._offers_demo and not any(map(self._has_answered, channels)):
             channels += [channel for channel in self._found or () if channel.origin == "demo"]
+        channels = await self._set_demo(channels)
         before = {channel.name: channel for channel in self._catalog.channels}
         # One that has not changed stays the very same: its provider may be naming its models at this moment.
         channels = [before[each.name] if before.get(each.name) == each else each for each in channels]
@@ -123,6 +136,36 @@ class ChannelService:
             if listing is not None:
                 self._catalog.apply_listing(channel, listing)
         _log_changes(before, channels)
+
+    async def _set_demo(self, channels: list[Channel]) -> list[Channel]:
+        """Return ``channels`` with the demo or without it, as ``routing.demo`` and its use say."""
+        self._demo_mode = self.find_demo_mode()
+        if self._demo_mode == "off":
+            return [channel for channel in channels if channel.origin != "demo"]
+        if self.start_demo is None or any(channel.origin == "demo" for channel in channels):
+            return channels
+        if self._demo_mode == "on" or self._demo_in_use():
+            demo = await self.start_demo()
+            if all(channel.name != demo.name for channel in channels):
+                return [*channels, demo]
+        return channels
+
+    def _demo_in_use(self) -> bool:
+        """Return whether a request for the demo was seen in the last hour. Its calls are read, not followed."""
+        now_s, demo = self._clock(), next((one for one in self._catalog.channels if one.origin == "demo"), None)
+        state = None if demo is None else self._load_balancer.lines.get(demo.name)
+        calls = 0 if state is None else state.calls
+        if calls > self._demo_calls:
+            self._demo_used_s = now_s
+        self._demo_calls = calls
+        return self._demo_used_s is not None and now_s - self._demo_used_s < DEMO_STAYS_S
+
+    async def review_demo(self) -> None:
+        """Offer the demo, or stop, if the setting or an hour without its use wants that. Raises ``StoreUnavailable``."""
+        beside = self._offers_demo and any(channel.origin != "demo" for channel in self._catalog.channels)
+        if beside or self._demo_mode != self.find_demo_mode():
+            async with self._changing:
+                await self._offer(await self._store.list_channels())
 
     @property
     def _offers_demo(self) -> bool:
@@ -260,6 +303,7 @@ class ChannelService:
             await asyncio.gather(*(self._retry_held(channel) for channel in self._catalog.channels if channel.held))
         if self._offers_demo and any(channel.origin == "file" for channel in self._catalog.channels):
             await self._test_declared()
+        await self.review_demo()
         configured = (channel for channel in self._catalog.channels if channel.origin in {"file", "stored"})
         if self._found is not None and not any(channel.serving for channel in configured):
             await self.rediscover()
@@ -348,6 +392,8 @@ class ChannelService:
         channel = self.get(name)
         if channel.origin == "file":
             raise Conflict(f"The channel {name!r} is declared in the configuration file; change it there")
+        if channel.origin == "demo":
+            raise Conflict("The demo is built in; set routing.demo to \"off\" to turn it off")
         if channel.origin != "stored":
             raise Conflict(f"The channel {name!r} was found, not made; add one of your own and it gives way")
         return channel

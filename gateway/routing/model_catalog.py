@@ -182,7 +182,11 @@ def _lists_alike(one: Channel, other: Channel) -> bool:
 
 def model_not_found(model: str, listed: Iterable[ModelInfo]) -> ModelNotFound:
     """Return the error for a model that no channel serves; ``listed``: the models that the caller may know."""
-    hint = did_you_mean(model, (known.id for known in listed)) or "; GET /v1/models lists the models that are"
+    names = [known.id for known in listed]
+    if model.startswith("demo-") and not any(name.startswith("demo-") for name in names):
+        hint = ": the built-in demo is off. `gateway channels add demo` offers its models beside those of your channels"
+    else:
+        hint = did_you_mean(model, names) or "; GET /v1/models lists the models that are"
     return ModelNotFound(f"The model {model!r} is not available{hint}", param="model", should_retry=False)
 
 

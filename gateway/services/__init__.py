@@ -137,10 +137,11 @@ def _describe_startup(first_secret: str | None, catalog: ModelCatalog) -> Startu
 
 def describe_channels(info: StartupInfo, catalog: ModelCatalog) -> StartupInfo:
     """Return ``info`` with what is known of channels and models now."""
+    models, demo = catalog.list_models(), [channel for channel in catalog.channels if channel.origin == "demo"]
     return attrs.evolve(
         info,
-        models=tuple(listed.id for listed in catalog.list_models()),
-        demo=any(channel.origin == "demo" for channel in catalog.channels),
+        models=tuple(listed.id for listed in models),
+        demo=any(catalog.find_offer(channel) == models for channel in demo),
         failures=tuple(
             f"{channel.name}: {error}"
             for channel in catalog.channels

@@ -47,16 +47,18 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
         load_balancer.shared = SharedChannelLimits(services.billing.shared_limits)
     master_key = bytes.fromhex(options.config.store.master_key) or options.folder.secret("master.key")
     secret_box, fetch = SecretBox(master_key), partial(_fetch_models, client, options.clock)
+    discovery = Discovery(options, client, stack)
     channels = ChannelService(
         catalog,
         load_balancer,
         ChannelRepository(database, secret_box),
         fetch=fetch,
         send=partial(_send_chat, client, options.clock),
-        discover=Discovery(options, client, stack).find,
+        discover=discovery.find,
         clock=options.clock,
     )
     channels.leads = partial(leads, services)
+    channels.find_demo_mode, channels.start_demo = services.live_config.find_demo_mode, discovery.start_demo
     try:
         await channels.declare(build_channels(options.config))
     except DecryptionFailed as error:
@@ -121,10 +123,11 @@ class Discovery:
             own_port, now_s = options.config.server.port, int(options.clock())
             found += await find_local(self._client, own_port=own_port, now_s=now_s)
         if all(listing is None for _, listing in found):
-            found.append((await self._start_demo(), None))
+            found.append((await self.start_demo(), None))
         return found
 
-    async def _start_demo(self) -> Channel:
+    async def start_demo(self) -> Channel:
+        """Start the demo if it does not run; return its channel."""
         if self._demo is None:
             self._demo = DemoUpstream(pace_s=self._options.demo_pace_s)
             self._stack.push_async_callback(self._demo.stop)

@@ -238,7 +238,8 @@ def test_a_list_means_the_same_repeated_and_with_commas(items: list[str]) -> Non
     ("models", "picked"),
     [
         ((), None),
-        (("a", "demo-chat"), "demo-chat"),
+        (("demo-chat", "z"), "z"),
+        (("demo-chat", "text-embedding-3"), "demo-chat"),
         (("text-embedding-3", "gpt-9"), "gpt-9"),
         (("text-embedding-3",), None),
     ],

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import os
 import pty
 import signal
@@ -60,6 +61,15 @@ async def test_a_channel_is_added_changed_disabled_enabled_and_deleted(gateway_w
         assert kept.exit_code == 1
         assert await operator.see("channels", "delete", "lab2", "--yes") == "The channel lab2 is deleted.\n"
         assert "lab2" not in await operator.see("channels")
+
+
+async def test_the_demo_is_had_back_beside_a_channel(gateway_with: StartGateway) -> None:
+    operator = await sit_down(gateway_with)
+    async with ScriptedUpstream(listing("a")) as up:
+        await operator.add(up)
+        assert "demo-chat" not in await operator.see("models")
+        assert re.fullmatch(r"demo is healthy: \d+ models\n", await operator.see("channels", "add", "demo"))
+        assert "demo-chat" in await operator.see("models")
 
 
 async def test_a_channel_called_like_a_provider_is_its_and_offers_what_it_lists(gateway_with: StartGateway) -> None:

@@ -150,7 +150,7 @@ async def test_an_unknown_channel_cannot_be_changed_or_removed() -> None:
     ("channel", "sentence"),
     [
         (DECLARED, "The channel 'filed' is declared in the configuration file; change it there"),
-        (DEMO, "The channel 'demo' was found, not made; add one of your own and it gives way"),
+        (DEMO, 'The demo is built in; set routing.demo to "off" to turn it off'),
         (LOCAL, "The channel 'ollama' was found, not made; add one of your own and it gives way"),
     ],
 )

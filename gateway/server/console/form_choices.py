@@ -26,7 +26,7 @@ _BY_NAME: tuple[tuple[re.Pattern[str], Kind], ...] = (
     (re.compile(r"ideogram|hidream|midjourney|\bphoton"), "images"),
 )
 """What a model's name tells. Providers' lists do not tell what a model does."""
-_FIRST = ("demo-chat", "*-mini", "*-mini-*", "*flash*", "*haiku*", "*nano*", "*small*")
+_FIRST = ("*-mini", "*-mini-*", "*flash*", "*haiku*", "*nano*", "*small*")
 """Models for a first try: they answer fast and cost little."""
 
 
@@ -97,7 +97,8 @@ def find_kind(name: str, price: Mapping[str, Any]) -> Kind:
 
 
 def find_first(names: Sequence[str]) -> str | None:
-    """Return the model to try first; None if there is none."""
+    """Return the model to try first; None if there is none. The demo's comes after all others."""
+    names = [name for name in names if not name.startswith("demo-")] or names
     for glob in _FIRST:
         for name in names:
             if fnmatchcase(name, glob):

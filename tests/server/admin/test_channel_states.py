@@ -1,5 +1,6 @@
 """A channel tells the truth: what does not answer is refused or held, and the demo serves until a channel answers."""
 
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,56 @@ async def test_a_held_channel_serves_once_its_provider_has_answered_and_the_demo
             False,
         )
         assert await list_models(gateway) == ["m"]
+
+
+async def test_a_demo_in_use_stays_for_an_hour_and_its_absence_says_how_to_have_it_back(
+    gateway_with: StartGateway,
+) -> None:
+    now_s = [time.time()]
+    async with ScriptedUpstream([MODELS], [answer(COMPLETION)]) as up:
+        gateway = await gateway_with({}, clock=lambda: now_s[0])
+        demo = await list_models(gateway)
+        assert await call(gateway, "demo-chat") == 200
+        await ask_office(gateway, "POST", "/channels", channel(up.base_url, "new"))
+        assert await call(gateway, "m") == 200
+        now_s[0] += 3_000
+        await service_of(gateway).retry()
+        assert (await list_models(gateway), await call(gateway, "demo-chat")) == ([*demo, "m"], 200)
+        for passed in (3_000, 601):  # since the use before, and since the last one
+            assert "demo-chat" in await list_models(gateway)
+            await service_of(gateway).retry()
+            now_s[0] += passed
+        await service_of(gateway).retry()
+        assert await list_models(gateway) == ["m"]
+        async with gateway.post({**HELLO, "model": "demo-chat"}) as response:
+            error = (await response.json())["error"]
+        assert (response.status, error["code"]) == (404, "model_not_found")
+        assert "`gateway channels add demo`" in error["message"]
+
+
+@pytest.mark.parametrize("used", [False, True])
+async def test_the_setting_keeps_the_demo_or_removes_it_at_once(gateway_with: StartGateway, used: bool) -> None:
+    async with ScriptedUpstream([MODELS]) as up:
+        gateway = await gateway_with({})
+        demo = await list_models(gateway)
+        if used:
+            assert await call(gateway, "demo-chat") == 200
+        await ask_office(gateway, "POST", "/channels", channel(up.base_url, "new"))
+        for mode, listed in (("on", [*demo, "m"]), ("off", ["m"]), ("auto", [*demo, "m"] if used else ["m"])):
+            status, _ = await ask_office(gateway, "PUT", "/settings/routing/demo", {"value": mode})
+            assert (status, await list_models(gateway)) == (200, listed)
+        status, refused = await ask_office(gateway, "POST", "/channels", {"name": "mine", "provider": "demo"})
+        assert status == 400
+        assert "routing.demo" in refused["error"]["message"]
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+async def test_the_file_keeps_the_demo_or_removes_it(gateway_with: StartGateway, mode: str) -> None:
+    channels = [channel("http://127.0.0.1:9/v1", "filed")] if mode == "on" else []
+    gateway = await gateway_with({"channel": channels, "routing": {"demo": mode}})
+    assert ("demo-chat" in await list_models(gateway), await call(gateway, "demo-chat")) == (
+        (True, 200) if mode == "on" else (False, 404)
+    )
 
 
 async def test_the_hold_outlives_a_restart(gateway_with: StartGateway) -> None:

@@ -222,11 +222,10 @@ async def test_the_demo_is_read_only_gives_way_to_the_first_channel_and_comes_ba
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with({})
         office = office_of(gateway)
-        assert await say(gateway, model="demo-chat") == 200
         for method, body in (("PATCH", {"weight": 2}), ("DELETE", None)):
             status, value = await office(method, "/channels/demo", body)
             assert (status, value["error"]["code"]) == (409, "conflict")
-            assert "was found, not made; add one of your own and it gives way" in value["error"]["message"]
+            assert 'The demo is built in; set routing.demo to "off"' in value["error"]["message"]
         await office("POST", "/channels?check=none", added(up))
         assert await list_models(gateway) == ["m"]
         assert (await say(gateway, model="demo-chat"), await say(gateway)) == (404, 200)

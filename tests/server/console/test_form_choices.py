@@ -64,7 +64,8 @@ def test_every_model_is_offered_once_whatever_its_name(names: list[str]) -> None
 
 def test_what_is_tried_first_answers_fast_and_costs_little() -> None:
     assert find_first(["claude-opus-4-5", "gpt-5", "gpt-5-mini"]) == "gpt-5-mini"
-    assert find_first(["a-mini", "demo-chat"]) == "demo-chat"
+    assert find_first(["demo-chat", "demo-mini", "gpt-5"]) == "gpt-5"
+    assert find_first(["demo-chat"]) == "demo-chat"
     assert find_first(["gemini-2.5-flash", "gemini-2.5-pro"]) == "gemini-2.5-flash"
     assert find_first(["b", "a"]) == "b"
     assert find_first([]) is None
@@ -80,6 +81,6 @@ def test_a_name_for_a_new_key_is_free(taken: set[str]) -> None:
 def test_a_form_lists_only_the_models_of_its_kind() -> None:
     named: list[dict[str, Any]] = [{"id": name} for name in ("demo-chat", "demo-image", "gpt-5", "whisper-1")]
     choices = Choices([], frozenset(), sort(named))
-    assert choices.list_groups("chat") == [("Chat models", ["demo-chat", "gpt-5"])]
+    assert choices.list_groups("chat") == [("Chat models", ["gpt-5", "demo-chat"])]
     assert choices.list_groups("images") == [("Image models", ["demo-image"])]
     assert choices.list_groups("video") == [("Video models", [])]
