@@ -138,14 +138,14 @@ def _find_provider(name: str) -> str:
 
 
 def _offer_demo(context: CliContext) -> None:
-    """Offer the built-in demo beside the other channels, and show it."""
+    """Offer the built-in demo beside the other channels, and count its models."""
 
     async def offer(admin: AdminClient) -> Json:
         await admin.call("PUT", "settings", "routing", "demo", body={"value": "on"})
         return await admin.get("channels", "demo")
 
     made = run(context, offer)
-    print_answer(context, made, lambda _: print_added(made))
+    print_answer(context, made, lambda _: click.echo(f"The demo is on: {made['offers']} models"))
 
 
 @channels.command("edit", short_help="Edit a channel.")

@@ -114,7 +114,10 @@ class ChannelSpec:
         """Key and problem for what concerns more than one key."""
         provider = PROVIDERS[self.provider]
         if self.provider == "demo":
-            yield "provider", "expected a provider other than 'demo', which is built in: set routing.demo to \"on\" to have it"
+            yield (
+                "provider",
+                "expected a provider other than 'demo', which is built in: set routing.demo to \"on\" to have it",
+            )
         if not self.base_url and provider.base_url is None:
             yield "base_url", f"expected a URL: provider {self.provider!r} has no address of its own"
         if self.provider == "gemini" and (self.base_url or "").rstrip("/").endswith("/openai"):

@@ -161,7 +161,7 @@ class ChannelService:
         return self._demo_used_s is not None and now_s - self._demo_used_s < DEMO_STAYS_S
 
     async def review_demo(self) -> None:
-        """Offer the demo, or stop, if the setting or an hour without its use wants that. Raises ``StoreUnavailable``."""
+        """Offer the demo, or stop, as the setting and the last use say now. Raises ``StoreUnavailable``."""
         beside = self._offers_demo and any(channel.origin != "demo" for channel in self._catalog.channels)
         if beside or self._demo_mode != self.find_demo_mode():
             async with self._changing:
@@ -393,7 +393,7 @@ class ChannelService:
         if channel.origin == "file":
             raise Conflict(f"The channel {name!r} is declared in the configuration file; change it there")
         if channel.origin == "demo":
-            raise Conflict("The demo is built in; set routing.demo to \"off\" to turn it off")
+            raise Conflict('The demo is built in; set routing.demo to "off" to turn it off')
         if channel.origin != "stored":
             raise Conflict(f"The channel {name!r} was found, not made; add one of your own and it gives way")
         return channel

@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-import re
 import os
 import pty
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -68,7 +68,7 @@ async def test_the_demo_is_had_back_beside_a_channel(gateway_with: StartGateway)
     async with ScriptedUpstream(listing("a")) as up:
         await operator.add(up)
         assert "demo-chat" not in await operator.see("models")
-        assert re.fullmatch(r"demo is healthy: \d+ models\n", await operator.see("channels", "add", "demo"))
+        assert re.fullmatch(r"The demo is on: \d+ models\n", await operator.see("channels", "add", "demo"))
         assert "demo-chat" in await operator.see("models")
 
 

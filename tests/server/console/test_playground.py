@@ -61,6 +61,20 @@ async def test_each_part_offers_its_models_and_the_accounts_keys(gateway_with: S
         assert "a role that may do more" in text
 
 
+async def test_the_demo_speaks_with_the_settings_that_the_page_begins_with(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with({})
+    ada = await make_administrator(gateway)
+    async with ada.session:
+        _, page = await ada.open("/playground?mode=speech")
+    chosen = re.search(r'name="response_format">\s*<option value="([^"]*)" selected', page)
+    assert chosen is not None
+    fields = {"model": "demo-speech", "input": "Good morning", "voice": "alloy"}
+    body = fields | {name: value for name, value in {"response_format": chosen[1]}.items() if value}
+    async with gateway.post(body, "/v1/audio/speech") as response:
+        assert (response.status, response.content_type) == (200, "audio/wav")
+        assert (await response.read()).startswith(b"RIFF")
+
+
 async def test_an_account_without_a_key_that_can_be_used_is_offered_one(gateway_with: StartGateway) -> None:
     gateway = await gateway_with({"account": [{"name": "acme"}], "key": []})
     ada = await make_administrator(gateway)

@@ -12,6 +12,7 @@ const byId = (id) => document.getElementById(id);
 const form = byId("speech");
 const model = watchModel(form);
 const request = watchStop(byId("make"), byId("stop"));
+const ENDINGS = { "audio/mpeg": "mp3", "audio/wav": "wav", "audio/x-wav": "wav", "audio/opus": "opus", "audio/ogg": "ogg", "audio/flac": "flac", "audio/aac": "aac" };
 const MAX_SHOWN = 200; // characters of a caption
 
 function readFields() {
@@ -53,13 +54,17 @@ function show(recording, fields) {
   const link = figure.querySelector("a");
   audio.src = link.href = URL.createObjectURL(recording);
   audio.setAttribute("aria-label", text);
-  link.download = `speech.${fields.response_format}`;
+  link.download = nameFile(fields.response_format ?? ENDINGS[recording.type]);
   byId("recordings").prepend(figure);
   figure.scrollIntoView({ block: "nearest" });
+}
+
+function nameFile(ending) {
+  return ending ? `speech.${ending}` : "speech";
 }
 
 byId("show-curl").addEventListener("click", () => {
   const fields = readFields();
   fields.input ||= form.elements.input.placeholder;
-  showCurl(writeJsonCurl(form.dataset.url, fields, `-o speech.${fields.response_format} `));
+  showCurl(writeJsonCurl(form.dataset.url, fields, `-o ${nameFile(fields.response_format)} `));
 });
