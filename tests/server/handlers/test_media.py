@@ -23,7 +23,7 @@ from structlog.testing import capture_logs
 
 from gateway.domain.media import Media, build_link
 from gateway.media.signed_links import SignedLinks
-from gateway.server.context import SERVICES, MediaServices, Services
+from gateway.server.context import SERVICES, HttpSettings, MediaServices, Services
 from gateway.server.handlers import media as door
 from gateway.server.handlers.media import add_media_routes, get_media
 from gateway.server.middlewares import error_responses, request_context
@@ -98,6 +98,7 @@ async def open_shop(
     app.on_response_prepare.append(add_common_headers)
     keeper, absent = SignedLinks(store, KEY, ttl_s=TTL_S, clock=clock), cast("Any", None)
     app[SERVICES] = services = Services(cast("Any", SimpleNamespace(clock=clock)))
+    services.http = HttpSettings(max_body_mb=1, form_limits=absent)
     services.media = MediaServices(absent, keeper, absent, absent, absent)
     runner = GatewayRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
