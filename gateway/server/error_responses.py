@@ -73,8 +73,10 @@ def convert_error(error: Exception, request: web.Request, request_id: str) -> we
 
 def _find_doc_url(request: web.Request, error: GatewayError) -> str | None:
     """Return the address of the gateway's own page about an error's code; None if the page lacks it: a provider's."""
+    if error.public_code not in STATUS or request._match_info is None:  # noqa: SLF001 - refused before it had a route
+        return None
     address = find_public_url(request)
-    return f"{address}{_PAGE}#{error.public_code}" if address and error.public_code in STATUS else None
+    return f"{address}{_PAGE}#{error.public_code}" if address else None
 
 
 def build_error_response(
