@@ -10,7 +10,6 @@ from gateway.auth.challenges import Challenges
 from gateway.auth.login_throttle import Throttle
 from gateway.auth.sessions import ClientInfo, CurrentUser, NewSession, SessionService, build_audit, note_refusal
 from gateway.auth.webauthn_check import (
-    EXTRA,
     NotVerified,
     check_assertion,
     check_attestation,
@@ -33,6 +32,7 @@ from gateway.domain.passkey import (
 )
 from gateway.domain.passkey_spec import encode
 from gateway.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
+from gateway.installation import write_install
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.members import MemberRepository
 from gateway.storage.passkeys import PasskeyRepository
@@ -87,7 +87,7 @@ class PasskeyService:
         if obstacle == "passphrases":
             raise Forbidden(NO_PASSWORDS, should_retry=False)
         if obstacle == "extra":
-            raise Conflict(f"Passkeys need an extra of the gateway: {EXTRA}", should_retry=False)
+            raise Conflict(f"Passkeys need an extra of the gateway: {write_install('sso')}", should_retry=False)
         if site is None:
             raise Conflict(NO_SITE, should_retry=False)
         return site

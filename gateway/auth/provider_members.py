@@ -24,6 +24,7 @@ from gateway.storage.members import MemberRepository
 BEGIN_AGAIN = "This sign-in was not begun in this browser, has ended, or took too long: begin again"
 NO_ROLE = "The sign-in provider knows you, but has given you no role here. Ask an administrator"
 NO_MEMBER = "You are not a member here. Ask an administrator"
+NO_CLAIM = "The sign-in provider does not say which account you belong to (claim {!r}). Ask an administrator"
 NO_ACCOUNT = "The account that you belong to does not exist here, or is disabled. Ask an administrator"
 
 
@@ -107,6 +108,8 @@ class ProviderMembers:
 
     async def _find_account(self, spec: SignInProvider, claims: Claims) -> Account:
         name = spec.find_account(claims)
+        if name is None and spec.account_claim is not None:
+            raise Forbidden(NO_CLAIM.format(spec.account_claim), should_retry=False)
         for account in await self._accounts.list_accounts():
             if account.name == name and account.status == "active":
                 return account

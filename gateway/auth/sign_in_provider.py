@@ -59,7 +59,7 @@ class SignInProvider:
         label: the provider's name on the sign-in page; empty: ``name``.
         role_claim: a claim, or a path of claims with dots (``realm_access.roles``); a text or an array of texts.
         roles: without any, a new member is a viewer, and administrators give roles.
-        account_claim: the claim that names the member's account; without it ``account``.
+        account_claim: the claim that names the member's account; a token without it is refused.
         create: whether a person who is unknown becomes a member at the first sign-in.
         domains: the domains of e-mail addresses that may sign in, which the provider must have verified; empty: any.
     """
@@ -92,11 +92,14 @@ class SignInProvider:
         return next((role for role in reversed(ROLES) if values.intersection(getattr(self.roles, role))), None)
 
     def find_account(self, claims: Claims) -> str | None:
-        """Return the name of the member's account; None if neither the claims nor the settings name one."""
+        """Return the name of the member's account; None if there is none.
+
+        With ``account_claim`` it is that of the claim: without one, or with several, ``account`` does not stand in.
+        """
         if self.account_claim is None:
             return self.account
         values = _list_texts(_find_claim(claims, self.account_claim))
-        return values[0] if len(values) == 1 else self.account
+        return values[0] if len(values) == 1 else None
 
     def may_sign_in(self, claims: Claims) -> bool:
         """Return whether the e-mail address is verified and of one of ``domains``, if there are any."""

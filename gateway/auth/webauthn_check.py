@@ -11,7 +11,6 @@ import orjson
 from gateway.domain.passkey import Assertion, Attestation, RelyingParty
 from gateway.domain.passkey_spec import decode
 
-EXTRA = "pip install 'model-gateway[sso]'"
 _MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 """Besides its own exceptions, the package raises these for bytes that are nothing at all."""
 

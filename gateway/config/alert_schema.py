@@ -44,7 +44,7 @@ class AlertSpec:
     url: str = attrs.field(
         metadata=about(
             "https://… for a signed webhook; slack://, tgram://, discord://, mailtos:// and the other addresses of "
-            "Apprise need pip install 'model-gateway[alerts]'",
+            "Apprise need pip install '.[alerts]'",
             _URL,
         ),
         repr=False,

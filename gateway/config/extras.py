@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 
 from gateway.config.schema import Config
+from gateway.installation import write_install
 
 MODULES = MappingProxyType(
     {
@@ -21,7 +22,7 @@ MODULES = MappingProxyType(
 
 def describe_missing(setting: str, extra: str) -> str:
     """Return the problem of a ``setting`` whose extra is not installed, with the command that installs it."""
-    return f"{setting}: needs an extra that is not installed; install it with: pip install 'model-gateway[{extra}]'"
+    return f"{setting}: needs an extra that is not installed; install it with: {write_install(extra)}"
 
 
 def list_missing(config: Config) -> list[str]:

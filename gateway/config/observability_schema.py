@@ -41,7 +41,7 @@ class TracingSection:
         default="",
         metadata=about(
             'URL of an OTLP/HTTP receiver: "http://127.0.0.1:4318"; /v1/traces is added. Empty: off. Needs '
-            "pip install 'model-gateway[tracing]'",
+            "pip install '.[tracing]'",
             URL,
         ),
     )

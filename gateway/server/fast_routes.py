@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from aiohttp import HttpVersion11, web
 from aiohttp.typedefs import Handler
-from aiohttp.web_urldispatcher import PlainResource, UrlMappingMatchInfo
+from aiohttp.web_urldispatcher import MatchInfoError, PlainResource, UrlMappingMatchInfo
 
 from gateway.errors import ApiNotImplemented, GatewayError, InvalidRequest, Overloaded
 from gateway.server.admin.operation import PREFIX
@@ -29,6 +29,9 @@ class FastRoutes:
     def __init__(self, app: web.Application, dispatch: Handler) -> None:
         self._dispatch = dispatch
         self._routes: dict[str, tuple[UrlMappingMatchInfo, Handler]] = {}
+        self._nowhere = MatchInfoError(web.HTTPNotFound())
+        self._nowhere.add_app(app)
+        self._nowhere.freeze()
         self._refuse_framing = with_middlewares(refuse_framing, app.middlewares)
         self._refuse_expectation = with_middlewares(refuse_expectation, app.middlewares)
         self._refuse_crowded = with_middlewares(refuse_crowded, app.middlewares)
@@ -48,6 +51,7 @@ class FastRoutes:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer a request."""
         if request._message.chunked and not _is_framed_well(request):  # noqa: SLF001 - as below
+            request._match_info = self._nowhere  # noqa: SLF001 - its application's signal adds the common headers
             return await self._refuse_framing(request)
         found = self._routes.get(request.raw_path)
         if found is None or request.method != "POST" or "Expect" in request.headers:
@@ -69,7 +73,10 @@ class FastRoutes:
     async def handle_reserved(self, request: web.Request) -> web.StreamResponse:
         """Answer the one request of a connection that is reserved for probes, the console and the admin API."""
         request.protocol.close()
-        return await (self._handle_slowly if _is_reserved(request.path) else self._refuse_crowded)(request)
+        if _is_reserved(request.path):
+            return await self._handle_slowly(request)
+        request._match_info = self._nowhere  # noqa: SLF001 - as above
+        return await self._refuse_crowded(request)
 
 
 async def refuse_framing(request: web.Request) -> web.Response:

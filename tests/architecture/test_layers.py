@@ -8,7 +8,18 @@ import pytest
 from tests.architecture.source import Module, find_imports, list_names, list_nodes, parse, read_modules
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "error_status", "wording", "parsing", "log", "large_work", "memory_budget", "deadlines", "background"),
+    (
+        "errors",
+        "error_status",
+        "wording",
+        "parsing",
+        "installation",
+        "log",
+        "large_work",
+        "memory_budget",
+        "deadlines",
+        "background",
+    ),
     ("domain",),
     ("formats",),
     ("providers",),

@@ -43,13 +43,15 @@ def test_a_claim_is_found_by_its_name_before_its_path() -> None:
     assert provider.find_role({"a": "b"}) is None
 
 
-def test_the_account_is_that_of_the_claim_or_else_the_fixed_one() -> None:
+def test_the_account_is_that_of_the_claim_if_one_is_set_and_else_the_fixed_one() -> None:
     assert make(account="acme").find_account({"team": "beta"}) == "acme"
     provider = make(account_claim="team")
     assert provider.find_account({"team": "beta"}) == "beta"
     assert provider.find_account({"team": ["beta", "acme"]}) is None, "which of the two?"
     assert provider.find_account({}) is None
-    assert make(account="acme", account_claim="team").find_account({}) == "acme"
+    provider = make(account="acme", account_claim="team")
+    for claims in ({}, {"team": None}, {"team": 5}, {"team": []}, {"team": ["a", "b"]}, {"Team": "beta"}, {"team": {}}):
+        assert provider.find_account(claims) is None, "the fixed account does not stand in"
 
 
 @pytest.mark.parametrize(

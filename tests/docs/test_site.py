@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if find_spec("material") is None:
-        why = "no mkdocs-material: pip install 'model-gateway[docs]'"
+        why = "no mkdocs-material: pip install '.[docs]'"
         if os.environ.get("CI"):
             pytest.fail(why)
         pytest.skip(why)

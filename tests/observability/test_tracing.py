@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway.installation import write_install
 from tests.support.fault_scene import PRICE
 from tests.support.gateway import HELLO, channel
 from tests.support.otlp_receiver import OtlpReceiver
@@ -193,4 +194,4 @@ def test_a_missing_extra_is_an_error_at_start_that_names_it() -> None:
     """As if the extra were not installed: the import finds nothing."""
     before = 'sys.modules["opentelemetry.sdk"] = None'
     told = run_fresh(START.format(before=before, config={"tracing": {"endpoint": "http://127.0.0.1:9"}}))
-    assert "pip install 'model-gateway[tracing]'" in told
+    assert write_install("tracing") in told

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from gateway.domain.member import MAX_PASSPHRASE, MIN_PASSPHRASE
 from gateway.domain.passkey import MOST_PASSKEYS
+from gateway.installation import write_install
 from gateway.server.console.language import mark
 from gateway.server.console.page import Data, Page, ask
 from gateway.server.context import SERVICES
@@ -43,6 +44,7 @@ async def load_account(request: web.Request) -> Data:
     return {
         "own": own,
         "passkeys": (await ask(request, "/session/passkeys"))["data"],
+        "install": write_install("sso"),
         "obstacle": request.app[SERVICES].auth.passkeys.find_obstacle(find_site(request)),
         "most": MOST_PASSKEYS,
         "providers": (await ask(request, "/session/identities"))["data"],

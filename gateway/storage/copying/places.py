@@ -7,6 +7,7 @@ from pathlib import Path
 
 import attrs
 
+from gateway.installation import write_install
 from gateway.storage.copying.sqlite_store import make_target, open_source, remove
 from gateway.storage.copying.store_copy import CopyFailed, CopyReport, CopySource, CopyTarget, copy_store
 from gateway.storage.data_folder import DATABASE, SECRETS, DataFolder, DataFolderLocked, sync_folder
@@ -62,7 +63,7 @@ async def copy_between(source: Place, target: Place, progress: Callable[[str, in
         raise CopyFailed(f"{busy}. Stop it first") from None
     except ModuleNotFoundError as missing:
         raise CopyFailed(
-            f"PostgreSQL needs the extra postgres ({missing.name} is missing): pip install 'model-gateway[postgres]'"
+            f"PostgreSQL needs the extra postgres ({missing.name} is missing): {write_install('postgres')}"
         ) from None
 
 

@@ -2,15 +2,16 @@
 // Only text nodes and elements are made: markup in an answer stays text. A link goes to http, https or mailto.
 
 const FENCE = /^\s*(```+|~~~+)\s*([\w+#.-]*)/;
-const HEADING = /^(#{1,6})\s+(.*?)\s*#*$/;
+const HEADING = /^(#{1,6})\s+(.*)$/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const QUOTE = /^\s*>\s?(.*)$/;
-const RULE = /^\s*([-*_])(\s*\1){2,}\s*$/;
-const TABLE_RULE = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
-const INLINE =
-  /(`+)([^`]|[^`][\s\S]*?[^`])\1(?!`)|\*\*(?=\S)([\s\S]*?\S)\*\*|\*(?=[^\s*])([^*]*[^\s*])\*(?!\*)|(?<!\w)_(?=[^\s_])([^_]*[^\s_])_(?!\w)|~~(?=\S)([\s\S]*?\S)~~|\[([^\[\]]+)\]\(([^\s()]+)\)/;
+const RULE = { test: (line) => /^([-*_])\1{2,}$/.test(line.replace(/\s+/g, "")) };
+const MARK = /[`*_~[]/g;
+const LABEL = /\[([^[\]]+)\]\(/y;
+const TARGET = /([^\s()]+)\)/y;
 const SAFE = /^(https?:|mailto:)/i;
 const DEEPEST = 8;
+const MOST_COLUMNS = 64;
 
 function make(name, ...children) {
   const element = document.createElement(name);
@@ -18,32 +19,101 @@ function make(name, ...children) {
   return element;
 }
 
-function renderInline(text, depth = 0) {
-  const parts = [];
-  let rest = text;
-  while (rest) {
-    const found = depth < DEEPEST ? INLINE.exec(rest) : null;
-    if (!found) break;
-    if (found.index) parts.push(rest.slice(0, found.index));
-    parts.push(renderMark(found, depth + 1));
-    rest = rest.slice(found.index + found[0].length);
-  }
-  if (rest) parts.push(rest);
-  return parts;
+// Every search goes on where the one before ended: the time grows with the text's length, whatever its marks are.
+// Asked with growing places, these return the place of the next mark that can close, or Infinity.
+function closers(text, mark) {
+  let at = -1;
+  return (from) => {
+    while (at < from || (at < Infinity && /\s/.test(text[at - 1]))) {
+      at = text.indexOf(mark, Math.max(at + 1, from));
+      if (at < 0) at = Infinity;
+    }
+    return at;
+  };
 }
 
-function renderMark([whole, , code, strong, starred, underlined, struck, label, target], depth) {
-  if (code !== undefined) return make("code", code.trim() || code);
-  if (strong !== undefined) return make("strong", ...renderInline(strong, depth));
-  if (starred !== undefined) return make("em", ...renderInline(starred, depth));
-  if (underlined !== undefined) return make("em", ...renderInline(underlined, depth));
-  if (struck !== undefined) return make("del", ...renderInline(struck, depth));
-  if (!SAFE.test(target)) return whole;
+function runs(text) {
+  const places = new Map();
+  for (const { 0: run, index } of text.matchAll(/`+/g)) {
+    if (!places.has(run.length)) places.set(run.length, { at: 0, all: [] });
+    places.get(run.length).all.push(index);
+  }
+  return (length, from) => {
+    const found = places.get(length);
+    while (found.at < found.all.length && found.all[found.at] < from) found.at += 1;
+    return found.all[found.at] ?? Infinity;
+  };
+}
+
+// Each finder returns the element that begins at a place and where it ends; undefined if none begins there.
+function findCode(text, at, find) {
+  let begin = at;
+  while (text[begin] === "`") begin += 1;
+  const end = find.code(begin - at, begin);
+  const inside = end < Infinity ? text.slice(begin, end) : "";
+  return inside ? [make("code", inside.trim() || inside), end + begin - at] : [text.slice(at, begin), begin];
+}
+
+function findPair(text, at, mark, name, close, depth) {
+  if (!text.startsWith(mark, at) || !/\S/.test(text[at + 2] ?? " ")) return undefined;
+  const end = close(at + 3);
+  return end < Infinity ? [make(name, ...renderInline(text.slice(at + 2, end), depth)), end + 2] : undefined;
+}
+
+function findEmphasis(text, at, mark, depth) {
+  const end = text.indexOf(mark, at + 1);
+  const word = (place) => mark === "_" && /\w/.test(text[place] ?? "");
+  if (end < at + 2 || /\s/.test(text[at + 1]) || /\s/.test(text[end - 1]) || word(at - 1) || word(end + 1)) return undefined;
+  if (mark === "*" && text[end + 1] === "*") return undefined;
+  return [make("em", ...renderInline(text.slice(at + 1, end), depth)), end + 1];
+}
+
+function findLink(text, at, depth) {
+  LABEL.lastIndex = at;
+  const label = LABEL.exec(text)?.[1];
+  if (label === undefined) return undefined;
+  TARGET.lastIndex = LABEL.lastIndex;
+  const target = TARGET.exec(text)?.[1];
+  if (target === undefined) return undefined;
+  const end = TARGET.lastIndex;
+  if (!SAFE.test(target)) return [text.slice(at, end), end];
   const link = make("a", ...renderInline(label, depth));
   link.href = target;
   link.rel = "noreferrer noopener nofollow";
   link.target = "_blank";
-  return link;
+  return [link, end];
+}
+
+function findMark(text, at, find, depth) {
+  const mark = text[at];
+  if (mark === "`") return findCode(text, at, find);
+  if (mark === "[") return findLink(text, at, depth);
+  if (mark === "~") return findPair(text, at, "~~", "del", find.struck, depth);
+  return (mark === "*" && findPair(text, at, "**", "strong", find.strong, depth)) || findEmphasis(text, at, mark, depth);
+}
+
+function renderInline(text, depth = 0) {
+  if (depth >= DEEPEST) return [text];
+  const find = { code: runs(text), strong: closers(text, "**"), struck: closers(text, "~~") };
+  const parts = [];
+  let done = 0;
+  let at = 0;
+  for (;;) {
+    MARK.lastIndex = at;
+    const mark = MARK.exec(text);
+    if (!mark) break;
+    at = mark.index;
+    const found = findMark(text, at, find, depth + 1);
+    if (!found) {
+      at += 1;
+      continue;
+    }
+    if (done < at) parts.push(text.slice(done, at));
+    parts.push(found[0]);
+    done = at = found[1];
+  }
+  if (done < text.length) parts.push(text.slice(done));
+  return parts;
 }
 
 function readCode(lines, at, fence) {
@@ -80,13 +150,15 @@ function readItems(lines, at, depth) {
 
 const splitCells = (line) => line.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim());
 
+const isTableRule = (line) => line.includes("|") && splitCells(line).every((cell) => /^:?-+:?$/.test(cell));
+
 function readTable(lines, at) {
-  const heads = splitCells(lines[at]);
+  const heads = splitCells(lines[at]).slice(0, MOST_COLUMNS);
   const body = make("tbody");
   let here = at + 2;
   for (; here < lines.length && lines[here].includes("|"); here += 1) {
     const cells = splitCells(lines[here]);
-    body.append(make("tr", ...heads.map((_, index) => make("td", ...renderInline(cells[index] ?? "")))));
+    body.append(make("tr", ...cells.slice(0, heads.length).map((cell) => make("td", ...renderInline(cell)))));
   }
   const head = make("thead", make("tr", ...heads.map((cell) => make("th", ...renderInline(cell)))));
   return [make("table", head, body), here];
@@ -106,16 +178,23 @@ function readQuote(lines, at, depth) {
   return [make("blockquote", ...renderBlocks(own, depth + 1)), end];
 }
 
+function stripHashes(text) {
+  const whole = text.trimEnd();
+  let end = whole.length;
+  while (whole[end - 1] === "#") end -= 1;
+  return whole.slice(0, end).trimEnd();
+}
+
 function readBlock(lines, at, depth) {
   const line = lines[at];
   const fence = FENCE.exec(line);
   if (fence) return readCode(lines, at, fence);
   const heading = HEADING.exec(line);
-  if (heading) return [make(`h${Math.min(heading[1].length + 2, 6)}`, ...renderInline(heading[2])), at + 1];
+  if (heading) return [make(`h${Math.min(heading[1].length + 2, 6)}`, ...renderInline(stripHashes(heading[2]))), at + 1];
   if (RULE.test(line)) return [make("hr"), at + 1];
   if (depth < DEEPEST && QUOTE.test(line)) return readQuote(lines, at, depth);
   if (depth < DEEPEST && ITEM.test(line)) return readItems(lines, at, depth);
-  if (line.includes("|") && TABLE_RULE.test(lines[at + 1] ?? "") && lines[at + 1].includes("|")) return readTable(lines, at);
+  if (line.includes("|") && isTableRule(lines[at + 1] ?? "")) return readTable(lines, at);
   return readParagraph(lines, at);
 }
 

@@ -1,0 +1,44 @@
+"""How this gateway was installed, and the command that adds an extra to it.
+
+The gateway is in no package index: a command names a path, so that nothing of the same name is installed instead.
+"""
+
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from shlex import quote
+from urllib.parse import unquote, urlsplit
+
+import orjson
+
+from gateway import __version__
+
+_PACKAGE = "model-gateway"
+_ROOT = Path(__file__).resolve().parent.parent
+_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
+
+
+def write_install(extra: str) -> str:
+    """Return the command that installs ``extra`` beside this gateway, and where to run it if that is not here."""
+    if Path(sys.argv[0]).suffix == ".pyz":
+        return f"pip install '.[{extra}]' in a checkout, and run that: gateway.pyz has no extras"
+    if not _is_checkout() and any(Path(mark).exists() for mark in _CONTAINER_MARKS):
+        return f"pip install '.[{extra}]' in the Dockerfile, and build the image anew"
+    return f"pip install {quote(f'{_find_source()}[{extra}]')}"
+
+
+def _is_checkout() -> bool:
+    return (_ROOT / "pyproject.toml").exists()
+
+
+def _find_source() -> str:
+    """Return the path that the gateway was installed from; without one, the name of its wheel."""
+    if _is_checkout():
+        return str(_ROOT)
+    wheel = f"./model_gateway-{__version__}-py3-none-any.whl"
+    try:
+        origin = orjson.loads(distribution(_PACKAGE).read_text("direct_url.json") or "{}")  # see PEP 610
+    except (PackageNotFoundError, ValueError):
+        return wheel
+    url = urlsplit(str(origin.get("url", "")))
+    return unquote(url.path) if url.scheme == "file" and url.path else wheel

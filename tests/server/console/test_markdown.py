@@ -1,0 +1,92 @@
+"""The playground's renderer of Markdown: what it makes of an answer, and that no answer holds the browser."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import gateway.server.console
+
+SCRIPT = Path(gateway.server.console.__file__).parent / "static" / "markdown.js"
+_RUN = """
+const escape = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+const print = (part) => (typeof part === "string" ? escape(part) : part.html());
+class Element {
+  constructor(name) { this.localName = name; this.childNodes = []; }
+  append(...parts) { this.childNodes.push(...parts); }
+  html() {
+    const href = this.href ? ` href="${this.href}"` : "";
+    return `<${this.localName}${href}>${this.childNodes.map(print).join("")}</${this.localName}>`;
+  }
+}
+globalThis.document = { createElement: (name) => new Element(name) };
+const { renderMarkdown } = await import(process.argv[1]);
+let input = "";
+for await (const part of process.stdin) input += part;
+const shown = JSON.parse(input).map((text) => renderMarkdown(text).map(print).join(""));
+console.log(JSON.stringify(shown));
+"""
+LONG = 60_000
+
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="no node: https://nodejs.org")
+
+
+def render(*texts: str) -> list[str]:
+    """Render each text to HTML. A renderer that is not linear is stopped by the test's own time limit."""
+    command = ["node", "--input-type=module", "-e", _RUN, SCRIPT.as_uri()]
+    done = subprocess.run(command, input=json.dumps(texts), capture_output=True, text=True, check=True)
+    rendered: list[str] = json.loads(done.stdout)
+    return rendered
+
+
+INLINE = {
+    "plain": "plain",
+    "a **b c** d": "a <strong>b c</strong> d",
+    "*a* and _b_": "<em>a</em> and <em>b</em>",
+    "~~a b~~": "<del>a b</del>",
+    "**a *b* c**": "<strong>a <em>b</em> c</strong>",
+    "snake_case_name and 2 * 3 * 4": "snake_case_name and 2 * 3 * 4",
+    "`a*b*` ``c`d``": "<code>a*b*</code> <code>c`d</code>",
+    "** a** ~~ b~~ * c*": "** a** ~~ b~~ * c*",
+    "`open **a**": "`open <strong>a</strong>",
+    "[a **b**](https://x.example/y) [c](javascript:1) [d]": (
+        '<a href="https://x.example/y">a <strong>b</strong></a> [c](javascript:1) [d]'
+    ),
+    "<b>": "&lt;b>",
+}
+BLOCKS = {
+    "# a #": "<h3>a</h3>",
+    "### a#b ##": "<h5>a#b</h5>",
+    "- - -": "<hr></hr>",
+    "***": "<hr></hr>",
+    "|a|b|\n|-|:-:|\n|1|2|": (
+        "<table><thead><tr><th>a</th><th>b</th></tr></thead><tbody><tr><td>1</td><td>2</td></tr></tbody></table>"
+    ),
+    "> a\n> b": "<blockquote><p>a<br></br>b</p></blockquote>",
+    "- a\n- b": "<ul><li>a</li><li>b</li></ul>",
+    "~~~\na\n~~~": "<pre><code>a</code></pre>",
+}
+
+
+def test_marks_become_elements() -> None:
+    assert render(*INLINE) == [f"<p>{shown}</p>" for shown in INLINE.values()]
+    assert render(*BLOCKS) == list(BLOCKS.values())
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "~~", "a~~", "~~a ", " ~~a", "**a ", "*a ", "* a", "_a ", "`", "`a ``b ", "[", "[a](", "[a](b ", "](", "***",
+        "_*",
+        "*_a", "**~~a ", "> ", ">", "- ", "1. ", "#", "# ", "# #", "|", "| |", "|-", ":-", " ", "\n", "\n- ", "\n> a",
+        "|a\n|-\n", "```", "~~~ ", "\\", "- a\n  ",
+    ],
+)  # fmt: skip
+def test_no_run_of_marks_holds_the_browser(unit: str) -> None:
+    run = unit * (LONG // len(unit))
+    shown = render(
+        run, f"x{run}", f"# {run}x", f"|a|\n|-|\n{run}", f"|{run}\n|-|\n" + "|\n" * 5_000, f"{' ' * LONG}{run[:9]}"
+    )
+    assert all(len(each) < 30 * LONG for each in shown)
