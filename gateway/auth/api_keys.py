@@ -41,6 +41,8 @@ class ApiKeyAuthenticator:
         self._shown: dict[str, Caller] = {}
         """Callers by header since the last reload: a digest costs many times a lookup."""
         self._reloading = asyncio.Lock()
+        self.drop_gone: Callable[[Collection[int], Collection[int]], None] | None = None
+        """Called after a reload with the ids of the keys and of the accounts that exist: others are forgotten."""
 
     async def reload(self) -> None:
         """Read every account and key again. Requests in progress keep their caller."""
@@ -57,7 +59,7 @@ class ApiKeyAuthenticator:
         callers.update((caller.key.digest, caller) for caller in by_key.values())
         self._callers, self._by_account, self._by_key = callers, accounts, by_key
         self._shown.clear()
-        self._used_s = {key_id: used_s for key_id, used_s in self._used_s.items() if key_id in by_key}
+        self._drop_gone()
 
     async def reload_some(self, key_ids: Collection[int], account_ids: Collection[int]) -> None:
         """Read these keys, and these accounts with their keys, again."""
@@ -78,6 +80,12 @@ class ApiKeyAuthenticator:
             if key.account_id in accounts:
                 self._add(self._join(accounts[key.account_id], key, known.get(key.id)))
         self._shown.clear()
+        self._drop_gone()
+
+    def _drop_gone(self) -> None:
+        self._used_s = {key_id: used_s for key_id, used_s in self._used_s.items() if key_id in self._by_key}
+        if self.drop_gone is not None:
+            self.drop_gone(self._by_key, self._by_account)
 
     def _forget(self, key_id: int) -> Caller | None:
         caller = self._by_key.pop(key_id, None)

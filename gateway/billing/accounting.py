@@ -1,7 +1,7 @@
 """Credits, spending and usage of accounts and API keys."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import attrs
@@ -72,8 +72,11 @@ class AccountingService:
                 day = parse_day(self._clock())
                 # Both copies are of one moment: a request settled while the ledger is read is in neither.
                 found, pending = reconcile.copy_sums(self._balances, day), self._queue.look()
-                expected = await reconcile.recompute_sums(self._ledger, pending, day, self._clock)
+                living = self._balances.living
+                expected = await reconcile.recompute_sums(self._ledger, pending, day, self._clock, living)
             for place in found.keys() | expected.keys():
+                if self._balances.is_gone(*place):
+                    continue
                 here, there = found.get(place, reconcile.NO_SUMS), expected.get(place, reconcile.NO_SUMS)
                 difference = [known - counted for known, counted in zip(there, here, strict=True)][2:]
                 if any(difference):
@@ -83,6 +86,12 @@ class AccountingService:
             log.warning("daily_spending_not_loaded", error=error.message)
         finally:
             self._loading = None
+
+    def drop_gone(self, keys: Collection[int], accounts: Collection[int]) -> None:
+        """Drop the balances of deleted keys and accounts: ``keys`` and ``accounts`` are those that exist."""
+        self._balances.drop_gone(keys, accounts)
+        for place in [each for each in self._wholes if self._balances.is_gone(*each)]:
+            del self._wholes[place]
 
     async def refresh(self, *owners: Account | ApiKey) -> None:
         """Read balances that other nodes spend, too: what follows is as of then. Raises ``StoreUnavailable``."""

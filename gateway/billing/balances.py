@@ -1,6 +1,6 @@
 """The balances of API keys and accounts, kept in memory while the gateway runs."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 
 import attrs
@@ -23,6 +23,7 @@ class Balances:
         holds: open reservations.
         load_day: starts to read the current day from the ledger and calls ``confirm`` afterwards. None: the balances
             are taken to know every day.
+        living: the ids of the keys and accounts that exist; None while that is not known.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -35,6 +36,7 @@ class Balances:
         self._pairs: dict[tuple[int, int], tuple[Balance, Balance]] = {}
         self.holds: set[Reservation] = set()
         self.load_day: Callable[[], None] | None = None
+        self.living: Mapping[Owner, Collection[int]] | None = None
 
     @property
     def today(self) -> UtcDay:
@@ -102,11 +104,14 @@ class Balances:
     def _split(self, spending: Iterable[Spending]) -> Iterator[tuple[Balance, Spending]]:
         """Yield each balance that a line belongs to, with the line's share of that balance."""
         for line in spending:
+            if self.is_gone("account", line.account_id):
+                continue
             account = self.find_balance("account", line.account_id)
             if line.key_id is None:
                 yield account, line
                 continue
-            yield self.find_balance("key", line.key_id), line
+            if not self.is_gone("key", line.key_id):
+                yield self.find_balance("key", line.key_id), line
             yield account, attrs.evolve(line, lifetime_credit_nanos=0, month_credit_nanos=0, day_credit_nanos=0)
 
     def find_balance(self, owner: Owner, owner_id: int) -> Balance:
@@ -123,6 +128,26 @@ class Balances:
     def list_balances(self, owner: Owner) -> list[tuple[int, Balance]]:
         """Return every balance that was ever used, with its owner's id."""
         return list((self._keys if owner == "key" else self._accounts).items())
+
+    def is_gone(self, owner: Owner, owner_id: int) -> bool:
+        """Return whether a key or an account is known to be deleted: its balance is not needed."""
+        return self.living is not None and owner_id not in self.living[owner]
+
+    def drop_gone(self, keys: Collection[int], accounts: Collection[int]) -> None:
+        """Drop the balances of deleted keys and accounts that nothing is reserved on.
+
+        ``keys`` and ``accounts`` are those that exist. A request that still runs has its balances, and charges the
+        account's.
+        """
+        self.living = {"key": keys, "account": accounts}
+        held = {id(balance) for reservation in self.holds for balance in reservation.balances}
+        for living, balances in ((keys, self._keys), (accounts, self._accounts)):
+            for owner_id in [each for each in balances if each not in living]:
+                balance = balances[owner_id]
+                if not (balance.held_nanos or balance.leased or id(balance) in held):
+                    del balances[owner_id]
+        for ids in [each for each in self._pairs if each[0] not in self._keys or each[1] not in self._accounts]:
+            del self._pairs[ids]
 
     def note_credit(self, owner: Owner, owner_id: int, nanos: int) -> None:
         """Note that a balance has been credited in the store. A process that is alone has counted the credit."""

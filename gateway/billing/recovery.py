@@ -1,12 +1,12 @@
 """Recovery after a crash: every request that the ledger does not know gets its row and its charge, as configured."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import attrs
 import structlog
 
 from gateway.billing.balances import Balances
-from gateway.domain.balance import parse_day
+from gateway.domain.balance import Owner, parse_day
 from gateway.domain.ledger import OnCrash, UnfinishedRequest
 from gateway.domain.request_log import RequestRecord
 from gateway.storage.journal import RequestJournal
@@ -41,9 +41,17 @@ async def recover(
     log.info("journal_recovered", rows=len(rows), interrupted=sum(row.outcome == "interrupted" for row in rows))
 
 
-async def open_bank(ledger: LedgerRepository, clock: Callable[[], float]) -> Balances:
-    """Return the balances of today and the day before, as stored. Raises ``StoreUnavailable``."""
+async def open_bank(
+    ledger: LedgerRepository,
+    clock: Callable[[], float],
+    living: Mapping[Owner, Collection[int]] | None = None,
+) -> Balances:
+    """Return the balances of today and the day before, as stored. Raises ``StoreUnavailable``.
+
+    Only keys and accounts that are ``living`` get one; None: all do.
+    """
     balances = Balances(clock)
+    balances.living = living
     today, yesterday = balances.today, parse_day(balances.today.start_s - 1)
     balances.load_before(await ledger.list_spending(yesterday), yesterday)
     balances.load(await ledger.list_spending(today), today)

@@ -139,6 +139,11 @@ class Balance:
     def __attrs_post_init__(self) -> None:
         self._today, self._month, self._capped = self.daily.current, self.monthly.current, self.lifetime
 
+    @property
+    def leased(self) -> bool:
+        """Whether it is one gateway's part of a limit that several share."""
+        return False
+
     def use(self, quota: Quota, day: UtcDay) -> None:
         """Apply ``quota`` from now on. What is above a lowered limit becomes an overrun."""
         if quota is not self.quota:

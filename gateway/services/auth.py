@@ -37,6 +37,7 @@ async def open_accounts(services: Services) -> tuple[AccountService, str | None]
     accounts, keys = AccountRepository(database), ApiKeyRepository(database)
     api_keys = ApiKeyAuthenticator(accounts, keys, pepper=options.folder.secret("pepper"), clock=options.clock)
     services.billing.quota.refresh = api_keys.refresh
+    api_keys.drop_gone = services.billing.accounting.drop_gone
     service = AccountService(accounts, keys, api_keys, services.billing.accounting, clock=options.clock)
     service.webhook_hosts = services.live_config.find_webhook_hosts
     return service, await _declare(service, services)

@@ -1,20 +1,24 @@
 """Open billing: recover what a crash left, then read every balance."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
+from sqlalchemy import select
 
 from gateway.billing.accounting import AccountingService
 from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.quota import QuotaService
 from gateway.billing.recovery import open_bank, recover
 from gateway.billing.settlement import Settlement
+from gateway.domain.balance import Owner
 from gateway.server.context import BillingServices, Services
 from gateway.services.limits import open_limiter
+from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.schema import accounts, keys
 
 if TYPE_CHECKING:  # its driver is an extra
     from gateway.billing.ledger_check import LedgerCheck
@@ -42,7 +46,7 @@ async def open_billing(services: Services, stack: AsyncExitStack, node: "LeaseHo
     post_left = partial(recover, journal.leftovers, ledger, journal, on_crash=on_crash, now_ms=now_ms)
     if credit is None:
         await _recover_alone(services, post_left)
-        balances = await open_bank(ledger, options.clock)
+        balances = await open_bank(ledger, options.clock, await _list_living(storage.database))
     else:
         await credit.open(storage.database, post_left)
         balances = credit.balances
@@ -61,6 +65,12 @@ async def open_billing(services: Services, stack: AsyncExitStack, node: "LeaseHo
     if credit is None:
         return billing
     return attrs.evolve(billing, keeper=credit.keeper, ledger_check=_make_check(accounting))
+
+
+async def _list_living(database: Database) -> dict[Owner, Collection[int]]:
+    """Return the ids of the keys and accounts that exist. Raises ``StoreUnavailable``."""
+    found = [await database.read_long(select(table.c.id)) for table in (keys, accounts)]
+    return {"key": {row.id for row in found[0]}, "account": {row.id for row in found[1]}}
 
 
 def _make_check(accounting: AccountingService) -> "LedgerCheck":
