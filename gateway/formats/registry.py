@@ -43,7 +43,7 @@ from gateway.formats.stream import (
     parse_events_usage,
 )
 from gateway.formats.translator import PLAIN, ResponseIdentity, ResponseMode, Translator
-from gateway.formats.valid_chat import CHAT_RULES, ChatRules, make_valid
+from gateway.formats.valid_chat import ChatRules, find_chat_rules, make_valid
 
 Body = dict[str, Any]
 
@@ -202,7 +202,7 @@ _PROVIDER_FORMATS: Mapping[Wire, _ProviderFormat] = MappingProxyType(
             lambda raw, naming, secrets, choices: openai_response.parse_answer(
                 raw, secrets, naming.id, choices=choices
             ),
-            lambda _model: CHAT_RULES,
+            find_chat_rules,
         ),
         "anthropic_messages": _ProviderFormat(
             lambda request, call, model: anthropic_writer.build_body(request, model, stream=call.stream),

@@ -43,6 +43,7 @@ class ChatRules:
         gives_logprobs: there are log probabilities.
         blank_stops: a stop sequence may consist of white space.
         thinks_when_forced: the model may think before a call that it has to make.
+        leading_system: a system message comes before all others.
     """
 
     name: re.Pattern[str]
@@ -53,10 +54,22 @@ class ChatRules:
     gives_logprobs: bool = True
     blank_stops: bool = True
     thinks_when_forced: bool = True
+    leading_system: bool = False
 
 
 CHAT_RULES = ChatRules(re.compile(r"[A-Za-z0-9_-]{1,64}"), 64, names_json=True, checks_strict=True)
 """OpenAI's OpenAPI document, ``FunctionObject`` and ``ResponseFormatJsonObject``, which other vendors follow."""
+_OTHER_RULES = attrs.evolve(CHAT_RULES, leading_system=True)
+_OPENAI_MODELS = re.compile(r"(openai/)?(gpt-(?!oss)|chatgpt-|o\d).*")
+
+
+def find_chat_rules(model: str) -> ChatRules:
+    """Return the rules for ``model`` in OpenAI's format.
+
+    OpenAI's models take a system message anywhere. The templates of other models (Qwen's, Mistral's) refuse one that
+    does not lead the chat.
+    """
+    return CHAT_RULES if _OPENAI_MODELS.fullmatch(model) else _OTHER_RULES
 
 
 @attrs.frozen
@@ -75,7 +88,8 @@ def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> Valid
     if not rules.blank_stops and any(not sequence.strip() for sequence in request.stop):
         raise InvalidRequest("'stop' must not be blank: this provider stops at no white space", param="stop")
     adapted = dict.fromkeys(request.adapted)
-    messages = _join(_pair(_join(request.messages), adapted))
+    sent = _lead_with_system(request.messages) if rules.leading_system else request.messages
+    messages = _join(_pair(_join(sent), adapted))
     fitted = _fit_names(request, messages, rules)
     adapted.update(dict.fromkeys(_find_lost(request, rules)))
     limit = find_longest_answer(model)
@@ -123,6 +137,24 @@ def _join(messages: Iterable[chat.Message]) -> list[chat.Message]:
         else:
             joined[-1] = chat.Message(last.role, last.parts + message.parts)
     return joined
+
+
+def _lead_with_system(messages: Sequence[chat.Message]) -> Sequence[chat.Message]:
+    """Put system messages in front; those behind the user's second message become the user's, in their place.
+
+    An agent adds such messages as it works. If they went to the front, no prompt cache would hold for the chat.
+    """
+    roles = [message.role for message in messages]
+    if "system" not in roles[1:]:
+        return messages
+    answered = roles.index("assistant") if "assistant" in roles else len(roles)
+    end = roles.index("user", answered) if "user" in roles[answered:] else len(roles)
+    begun = sorted(messages[:end], key=_is_not_system)
+    return [*begun, *(attrs.evolve(one, role="user") if one.role == "system" else one for one in messages[end:])]
+
+
+def _is_not_system(message: chat.Message) -> bool:
+    return message.role != "system"
 
 
 def _calls_tools(message: chat.Message) -> bool:

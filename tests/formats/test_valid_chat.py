@@ -24,7 +24,7 @@ from gateway.formats.chat import (
     ToolResultPart,
 )
 from gateway.formats.gemini import request_writer as gemini
-from gateway.formats.valid_chat import ANSWER_TOOL, CHAT_RULES, ChatRules, make_valid
+from gateway.formats.valid_chat import ANSWER_TOOL, CHAT_RULES, ChatRules, find_chat_rules, make_valid
 
 RULES = {
     "chat": CHAT_RULES,
@@ -67,6 +67,29 @@ NO_CALL = TextPart("[Called the tool f with {}; there is no result.]")
 
 def valid(*turns: Message, rules: ChatRules = CHAT_RULES, model: str = "m", **fields: Any) -> ChatRequest:
     return make_valid(ChatRequest(turns or (HI,), **fields), rules, model).request
+
+
+@pytest.mark.parametrize(
+    ("turns", "expected"),
+    [
+        ((HI, system("s")), (system("s"), HI)),
+        ((system("a"), HI, system("b"), said("so")), (system("a"), system("b"), HI, said("so"))),
+        ((HI, said(ONE), system("s"), user(result("c1"))), (system("s"), HI, said(ONE), user(result("c1")))),
+        (
+            (HI, said(ONE), user(result("c1")), said(TWO), system("s"), user(result("c2"))),
+            (HI, said(ONE), user(result("c1")), said(TWO), user(result("c2"), "s")),
+        ),
+        ((HI, said("so"), HI, system("s")), (HI, said("so"), user("hi", "s"))),
+    ],
+    ids=["behind the user", "two", "behind a call", "later", "at the end"],
+)  # fmt: skip
+def test_a_system_message_leads_where_a_template_wants_that(
+    turns: tuple[Message, ...], expected: tuple[Message, ...]
+) -> None:
+    for model in ("qwen3", "mistral-large", "gpt-oss-120b"):
+        assert valid(*turns, rules=find_chat_rules(model)).messages == expected
+    for model in ("gpt-5-mini", "openai/gpt-4o", "o3"):
+        assert find_chat_rules(model) == CHAT_RULES
 
 
 @pytest.mark.parametrize(

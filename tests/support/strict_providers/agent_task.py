@@ -14,6 +14,8 @@ import attrs
 from tests.support.providers import Call, Fails, Heard, Provider, Says
 
 BEFORE, AFTER = "the harbour is closed", "the harbour is open"
+NOT_FOUND = "Not found"
+"""What a provider says at a path that it does not have: the gateway then takes another API format."""
 FINISHED = "The note says that the harbour is open."
 _PATH = re.compile(r"Correct the file (/\S+/note\.txt)")
 _NAMES = re.compile(r"(?:.*__)?(\w+)")
