@@ -30,6 +30,17 @@ def make_request_id() -> str:
     return f"{ID_PREFIX}{time.time_ns() // 1_000_000 & _ID_MASK:010x}{os.urandom(_ID_BYTES).hex()}"
 
 
+@attrs.frozen
+class BatchShare:
+    """The batch of a line: its id (None: no batch), and what a price is multiplied with, in parts per million."""
+
+    id: str | None = None
+    multiplier_ppm: int = ONE_PPM
+
+
+NO_BATCH = BatchShare()
+
+
 @attrs.define(eq=False)
 class RequestContext:
     """Everything that is known about one request. Each field has one writer.
@@ -53,8 +64,7 @@ class RequestContext:
     ``upstream_s``         ``Proxy``
     ``record``             ``Settlement``; for a video job, its submission
     ``headers``            ``CrossOrigin``, then ``warn``
-    ``batch_id``           ``LineRequest``
-    ``batch_ppm``          ``LineRequest``
+    ``batch``              ``LineRequest``
     ``loan``               ``MemoryBudget``
     =====================  ===================================================================================
 
@@ -76,8 +86,7 @@ class RequestContext:
         upstream_s: seconds that all attempts took.
         record: how the request was settled; None before.
         headers: further headers of the response.
-        batch_id: of the batch that it is a line of; None if it is of none.
-        batch_ppm: what its price is multiplied with as a line of a batch, in parts per million.
+        batch: the batch that it is a line of; ``NO_BATCH`` if it is of none.
         loan: the memory that it has borrowed for what is loaded on its behalf; None if none.
     """
 
@@ -99,8 +108,7 @@ class RequestContext:
     upstream_s: float = 0.0
     record: RequestRecord | None = None
     headers: dict[str, str] | None = None
-    batch_id: str | None = None
-    batch_ppm: int = ONE_PPM
+    batch: BatchShare = NO_BATCH
     loan: Loan | None = None
 
     def warn(self, warning: str) -> None:

@@ -129,6 +129,7 @@ VERDICTS = {
     "ProviderRejected": ("nobody", True, False),
     "ImageBlocked": ("nobody", True, False),
     "ContentBlocked": ("nobody", True, False),
+    "ProviderAnswerUnusable": ("channel", False, True),
     "ProviderContentGone": ("nobody", True, True),
     "ContextExceeded": ("nobody", True, True),
     "UnsupportedByProvider": ("nobody", False, True),

@@ -476,11 +476,11 @@ async def test_two_hundred_requests_leave_no_descriptor_open(serve: Serve, tmp_p
                 await found.read()
                 return found.status
 
-        assert {await call(number) for number in range(6)} == {200, 502}
+        assert {await call(number) for number in range(6)} == {200, 501}
         before = await settle(served)
         statuses = [await call(number) for number in range(6, 150)]
         statuses += await asyncio.gather(*(call(0) for _ in range(50)))
-        assert set(statuses) == {200, 502}
+        assert {200, 501} <= set(statuses) <= {200, 501, 502}  # 502: a stream for a request that asked for none
         # Connections to the provider are kept for the next call; there are at most as many as ran side by side.
         after = await fall(served, lambda: before + up.open_connections)
         await up.__aexit__()

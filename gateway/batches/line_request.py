@@ -45,7 +45,7 @@ from gateway.memory_budget import RETRY_S, MemoryBudget, close_loan, estimate_me
 from gateway.proxy import forward
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.proxy.failover import Proxy
-from gateway.request_context import RequestContext, make_request_id
+from gateway.request_context import BatchShare, RequestContext, make_request_id
 from gateway.routing.response_owners import ResponseOwners
 from gateway.routing.route import Route
 from gateway.routing.router import Router
@@ -136,8 +136,8 @@ class LineRequest:
         context.started_ms = int(services.clock() * 1000)
         context.started_at = self._loop.time()
         context.read_at = monotonic()
-        context.client_request_id = context.batch_id = batch.id
-        context.batch_ppm = batch.multiplier_ppm
+        context.client_request_id = batch.id
+        context.batch = BatchShare(batch.id, batch.multiplier_ppm)
 
     @property
     def address(self) -> None:

@@ -81,7 +81,7 @@ def build_record(
         *(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.source, charge.cost_nanos),
         *(reserved, charge.overrun_nanos, first_byte_ms, total_ms, ctx.client_request_id),
         *(tried, usage.images, usage.duration_ms, usage.characters, build_error(fault.message) if fault else ""),
-        *(unpriced, ctx.batch_id, ctx.batch_ppm, adapted),
+        *(unpriced, ctx.batch.id, ctx.batch.multiplier_ppm, adapted),
     )
 
 
@@ -112,6 +112,6 @@ def build_start(ctx: RequestContext, channel: str | None, reserved_nanos: int) -
         call.stream,
         reserved_nanos,
         ctx.client_request_id,
-        ctx.batch_id,
-        ctx.batch_ppm,
+        ctx.batch.id,
+        ctx.batch.multiplier_ppm,
     )

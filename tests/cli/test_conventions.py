@@ -35,6 +35,7 @@ OPTIONS = {
     ("keys", "edit"): ["--rpm", "5"],
     ("members", "edit"): ["--role", "viewer"],
     ("nodes", "forget"): ["--release"],
+    ("prices", "set"): ["--input", "1"],
     ("store", "copy"): ["--from", "missing", "--to", "postgresql://127.0.0.1:1/missing"],
 }
 WITHOUT_A_GATEWAY = (

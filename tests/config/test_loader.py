@@ -175,6 +175,7 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "BILLING__REQUIRE_PRICE": ("yes", True),
     "BILLING__UNPRICED": ("free", "free"),
     "BILLING__ABANDONED": ("drain", "drain"),
+    "ROUTING__DEMO": ("off", "off"),
     "ROUTING__MAX_ATTEMPTS": ("4", 4),
     "ROUTING__RETRY_RATIO": ("0.5", 0.5),
     "ROUTING__FAILOVER_AFTER_S": ("20", 20.0),

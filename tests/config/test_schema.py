@@ -404,7 +404,7 @@ def test_a_configuration_never_shows_its_secrets() -> None:
         ({"channel": [CHANNEL, CHANNEL]}, {"channel[1].name"}),
         ({"account": [ACCOUNT, {"name": "b"}, ACCOUNT]}, {"account[2].name"}),
         ({"group": [{"name": "vip"}, {"name": "lab"}, {"name": "vip", "price_multiplier": 2}]}, {"group[2].name"}),
-        ({"price": [{"model": "m"}, {"model": "m"}]}, {"price[1].model"}),
+        ({"price": [{"model": "m", "free": True}, {"model": "m", "free": True}]}, {"price[1].model"}),
         ({"key": [KEY]}, {"key[0].account"}),
         ({"account": [ACCOUNT], "key": [KEY, KEY | {"secret": "sk-" + "b" * 20}]}, {"key[1].name"}),
         ({"account": [ACCOUNT], "key": [KEY, KEY | {"name": "b"}]}, {"key[1].secret"}),
@@ -714,7 +714,7 @@ def test_a_price_becomes_integers() -> None:
     expected = Price("m", 150_000_000, 75_000_000, 10**9, 40_000_000, 100_000_000, 15 * 10**9)
     expected = attrs.evolve(expected, sizes=(("*x1080", 500_000_000), ("640x360", 0)))
     assert parse_table(table, PriceSpec).price() == expected
-    assert parse_table({"model": "m"}, PriceSpec).price() == Price("m")
+    assert parse_table({"model": "m", "free": True}, PriceSpec).price() == Price("m")
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from tests.support.started_gateways import StartGateway
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")
 SECOND = 1_000_000_000
 """Of sound, in nano-USD, where a second costs a dollar."""
-BY_THE_SECOND = {"price": [{"model": "m", "usd_per_second": 1.0}]}
-BY_THE_TOKEN = {"price": [{"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 1}]}
-BY_THE_CHARACTER = {"price": [{"model": "m", "usd_per_million_characters": 1}]}
+BY_THE_SECOND = {"price": [{"model": "*", "usd_per_second": 1.0}]}
+BY_THE_TOKEN = {"price": [{"model": "*", "input_usd_per_million": 1, "output_usd_per_million": 1}]}
+BY_THE_CHARACTER = {"price": [{"model": "*", "usd_per_million_characters": 1}]}
 DEPRECATED = pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
 
 

@@ -369,7 +369,9 @@ async def test_no_usage_that_a_provider_can_report_lowers_what_is_spent(gateway_
         assert check_sums(gateway, await gateway.rows(len(UNBELIEVABLE))) == spent[-1]
 
 
-@pytest.mark.parametrize("free", [{"price": [{"model": "*"}]}, {"billing": {"unpriced": "free"}}], ids=str)
+@pytest.mark.parametrize(
+    "free", [{"price": [{"model": "*", "free": True}]}, {"billing": {"unpriced": "free"}}], ids=str
+)
 async def test_a_model_that_costs_nothing_needs_no_room(gateway_with: StartGateway, free: dict[str, Any]) -> None:
     go = asyncio.Event()
     go.set()

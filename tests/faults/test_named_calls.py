@@ -177,7 +177,7 @@ async def test_a_call_that_came_to_nothing_may_be_made_again(gateway_with: Start
     scripts: list[Script] = [[REFUSED], [FAILED], [STALL], [CALLS[call][2]]]
     async with ScriptedUpstream(*scripts) as up:
         gateway = await gateway_with(serve(up))
-        for status in (400, 502):
+        for status in (400, 501):
             heard = await say(gateway, call)
             assert (heard.status, "Idempotent-Replayed" in heard.headers) == (status, False)
         assert (await say(gateway, call, model="unknown", key="two")).status == 404

@@ -11,6 +11,7 @@ from gateway.formats.sse import BOM
 from tests.support.fault_scene import audit, call, site, until
 from tests.support.gateway import HELLO, channel
 from tests.support.scripted_upstream import (
+    COMPLETION,
     DONE,
     LAST_CHUNK,
     SSE_HEAD,
@@ -124,8 +125,8 @@ async def test_an_answer_nobody_asked_for_never_reaches_the_next_caller(
     pause: float,
     stream: bool,
 ) -> None:
-    evil = b"".join(chat_script("evil")) if stream else answer({"choices": [], "evil": True})  # type: ignore[arg-type]
-    mine = b"".join(chat_script("mine")) if stream else answer({"choices": [], "mine": True})  # type: ignore[arg-type]
+    evil = b"".join(chat_script("evil")) if stream else answer({**COMPLETION, "evil": True})  # type: ignore[arg-type]
+    mine = b"".join(chat_script("mine")) if stream else answer({**COMPLETION, "mine": True})  # type: ignore[arg-type]
     sent: list[Received] = []
 
     async def note(received: Received) -> None:

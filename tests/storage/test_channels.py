@@ -41,6 +41,7 @@ FULL = Channel(
     owned_by="\u65e5\u672c",
     allow_fields=("service_tier", "tools.*"),
     held=True,
+    held_reason="It did not answer",
 )
 BARE = Channel("bare", "openai", "https://api.openai.com/v1")
 

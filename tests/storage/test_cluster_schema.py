@@ -151,8 +151,8 @@ async def test_a_database_of_a_development_version_gets_the_functions_of_this_on
     """Its schema is 0022, whose functions of credit leases have changed since."""
     connection, _ = observers
     made = await connection.fetch(_FUNCTIONS)
+    await database.write(lambda sync: sync.run_sync(downgrade, "0022"))
     await connection.execute("DROP FUNCTION fold_other_leases")
-    await connection.execute("UPDATE alembic_version SET version_num = '0022'")
     await database.close()
     await (await open_database(url)).close()
     assert await connection.fetch(_FUNCTIONS) == made

@@ -10,13 +10,14 @@ import attrs
 import orjson
 
 from gateway.domain.request_log import ANSWERED, RequestRecord, parse_tried
+from gateway.error_status import STATUS
 from gateway.formats.sse import SseSplitter, parse_data
 from gateway.server.context import SERVICES
 from tests.support.fast_provider import SwiftUpstream
 from tests.support.gateway import HELLO, RunningGateway, channel
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, Step, answer, chat_script
 
-PRICE = {"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 2}
+PRICE = {"model": "*", "input_usd_per_million": 1, "output_usd_per_million": 2}
 """1,000 nano-USD a prompt token and 2,000 a completion token."""
 WORDS = ("good", "words")
 TOKENS = (5, 7)
@@ -91,7 +92,7 @@ def read_word(heard: Heard) -> str:
 
 def check_error(heard: Heard, code: str) -> None:
     """The one error object, with the status of its code, and the request id at the end of its message."""
-    status = {"upstream_error": 502, "upstream_timeout": 504, "overloaded": 503, "no_available_channel": 503}[code]
+    status = STATUS[code]
     assert heard.status == status, heard
     assert heard.headers["Content-Type"].startswith("application/json")
     _check_object(heard, heard.body, code)

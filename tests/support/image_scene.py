@@ -17,7 +17,7 @@ from tests.support.scripted_upstream import ScriptedUpstream, answer
 
 IMAGES = "/v1/images/generations"
 EDITS = "/v1/images/edits"
-PRICE = {"model": "m", "usd_per_image": 1}
+PRICE = {"model": "*", "usd_per_image": 1}
 A_IMAGE = 1_000_000_000
 """Nano-USD."""
 PROMPT = "a lighthouse that nobody else is to hear of"

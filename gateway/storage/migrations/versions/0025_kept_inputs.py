@@ -21,3 +21,13 @@ def upgrade() -> None:
     op.drop_index("kept_responses_by_account", "kept_responses")
     op.create_index("kept_responses_by_account", "kept_responses", ["account_id", "stored_bytes"])
     op.create_index("kept_responses_by_before", "kept_responses", ["before_id"])
+
+
+def downgrade() -> None:
+    # No release has the schema before this one: what only this layout can read is deleted, as the table is one step on.
+    op.execute("DELETE FROM kept_responses WHERE inputs IS NOT NULL OR before_id IS NOT NULL")
+    op.drop_index("kept_responses_by_before", "kept_responses")
+    op.drop_index("kept_responses_by_account", "kept_responses")
+    op.create_index("kept_responses_by_account", "kept_responses", ["account_id"])
+    for name in ("stored_bytes", "inputs_memory", "body_memory", "inputs", "before_id"):
+        op.drop_column("kept_responses", name)
