@@ -143,6 +143,11 @@ def is_utf8(data: bytes) -> bool:
     return True
 
 
+def has_name(event: bytes) -> bool:
+    """Return whether a line begins with ``event:``, before a regular expression finds it at a tenth of the speed."""
+    return event.startswith(b"event:") or b"\nevent:" in event or b"\revent:" in event
+
+
 def parse_data(event: bytes) -> bytes | None:
     """Return the data of one event, its ``data`` lines joined by LF; None if it has none (a comment, a bare name)."""
     if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2 and b"\r" not in event:  # noqa: PLR2004

@@ -138,14 +138,37 @@ class PassthroughStream(StreamState):
         events: complete events with data so far that are part of an answer.
     """
 
-    __slots__ = ("_begun", "_secrets", "_splitter", "events")
+    __slots__ = ("_begun", "_read", "_secrets", "_splitter", "events")
 
     def __init__(self, secrets: Secrets) -> None:
         super().__init__()
         self._secrets = secrets
         self._splitter = sse.SseSplitter()
         self._begun = False
+        self._read = b""
         self.events = 0
+
+    def feed(self, data: bytes) -> bytes:
+        raise NotImplementedError
+
+    @property
+    def heavy(self) -> bool:
+        """Whether the next piece has to go through ``read``: a large event is incomplete, or not written yet."""
+        splitter = self._splitter
+        return bool(self._read) or (splitter.waiting and splitter.held_bytes > LARGE_EVENT_BYTES and not self.closed)
+
+    @property
+    def unwritten(self) -> bool:
+        return bool(self._read)
+
+    def read(self, data: bytes) -> None:
+        """Check ``data``. A thread may do this if nothing else uses the transform meanwhile."""
+        self._read = self.feed(data)
+
+    def write(self) -> bytes:
+        """Return the client's bytes of the last ``read``."""
+        out, self._read = self._read, b""
+        return out
 
     def _feed_slowly(self, data: bytes) -> bytes:
         """Process ``data`` event by event."""

@@ -28,7 +28,7 @@ from gateway.providers.registry import PROVIDERS
 from gateway.proxy import fan_out
 from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.failover import Proxy
-from gateway.proxy.stream import StreamRelay
+from gateway.proxy.stream import MAX_HELD_BYTES, StreamRelay
 from gateway.proxy.stream_timeouts import StreamTimeouts
 from gateway.request_context import RequestContext
 from gateway.routing.target import Attempt, Packed, Target, find_answered
@@ -242,7 +242,7 @@ def _record_first_event(proxy: Proxy, attempt: Attempt, received: Iterable[bytes
     if attempt.target.find_price is not None:
         attempt.answered = find_answered(b"".join(received))
     if attempt.target.endpoint.wire == "openai_responses":
-        attempt.response_id = find_response_id(b"".join(received))
+        attempt.response_id = find_response_id(b"".join(received)[:MAX_HELD_BYTES])
 
 
 def _end(

@@ -8,7 +8,7 @@ from gateway.errors import GatewayError, ProviderBadResponse, ProviderError
 from gateway.formats.error_body import build_error_event
 from gateway.formats.json_or_stream import is_event_stream, is_json, strip_beginning
 from gateway.formats.sse import KEEPALIVE, MAX_NOISE_BYTES
-from gateway.formats.stream import StreamTransform, TranslatingStream
+from gateway.formats.stream import PassthroughStream, StreamTransform, TranslatingStream
 from gateway.formats.translator import EVENT_STREAM
 from gateway.large_work import work_aside
 from gateway.proxy.client_stream import ClientStream
@@ -19,6 +19,8 @@ from gateway.upstream.interface import HttpResponse, PumpResult
 EVENTS = "text/event-stream; charset=utf-8"
 MAX_HELD_BYTES = 64 * 1024
 """Maximum of held bytes before the first event, without noise; beyond it the client is answered without one."""
+_READ_ASIDE = (TranslatingStream, PassthroughStream)
+"""Transforms that a thread may use for a large event."""
 
 
 class StreamRelay:
@@ -136,7 +138,12 @@ class StreamRelay:
             else:
                 with Timeout(self._timeouts.timer, self._timeouts.find_silence_s()):
                     pumped = await self._reply.pump(self._hold)
-                    while pumped is PumpResult.PAUSED and self._is_heavy():
+                    # Written out here and in ``_push``: a call of ``_is_heavy`` would be one more for every request.
+                    while (
+                        pumped is PumpResult.PAUSED
+                        and isinstance(self._transform, _READ_ASIDE)
+                        and self._transform.heavy
+                    ):
                         pumped = await self._pump_large(self._held.append)
                         if pumped is PumpResult.PAUSED and not (
                             self._transform.events or self._transform.closed or self._is_heavy()
@@ -144,6 +151,8 @@ class StreamRelay:
                             pumped = await self._reply.pump(self._hold)
         except TimeoutError:
             self._held.append(KEEPALIVE)
+            if isinstance(self._transform, PassthroughStream):  # a thread may have finished an event meanwhile
+                self._held.append(self._transform.write())
         if self._transform.error is not None:
             raise self._transform.error
         if pumped is PumpResult.ENDED:
@@ -175,7 +184,7 @@ class StreamRelay:
     async def _push(self) -> PumpResult:
         """Pump to the end mark or to the end of the response; wait while the client reads slowly."""
         while not self._transform.closed:
-            if self._is_heavy():
+            if isinstance(self._transform, _READ_ASIDE) and self._transform.heavy:
                 if await self._pump_large(self._send) is PumpResult.ENDED:
                     return PumpResult.ENDED
             elif (
@@ -189,12 +198,12 @@ class StreamRelay:
         return PumpResult.PAUSED
 
     def _is_heavy(self) -> bool:
-        return isinstance(self._transform, TranslatingStream) and self._transform.heavy
+        return isinstance(self._transform, _READ_ASIDE) and self._transform.heavy
 
     async def _pump_large(self, send: Callable[[bytes], object]) -> PumpResult:
-        """Pump one piece of a large event, which a thread parses, and ``send`` the output."""
+        """Pump one piece of a large event, which a thread reads, and ``send`` the output."""
         transform, pieces = self._transform, list[bytes]()
-        assert isinstance(transform, TranslatingStream)  # noqa: S101 - see ``_is_heavy``
+        assert isinstance(transform, _READ_ASIDE)  # noqa: S101 - see ``_is_heavy``
         if not transform.unwritten:
 
             def take(piece: bytes, _raw: bytes | None) -> bool:

@@ -72,7 +72,7 @@ def parse_event(event: bytes, payload: bytes) -> tuple[str, object]:
         return kind, value
     if isinstance(value, dict) and value.get("error"):
         return "error", value
-    names = _NAME.findall(event)  # by the standard the last one counts
+    names = _NAME.findall(event) if sse.has_name(event) else []  # by the standard the last one counts
     return (names[-1].decode(errors="replace") if names else ""), value
 
 

@@ -366,7 +366,7 @@ class ResponsesPassthrough(PassthroughStream):
 
 def _parse_event(event: bytes, payload: bytes) -> tuple[str, dict[str, Any]]:
     """Return an event's type and its data as an object, empty if it is none. Data about a part is not parsed."""
-    found = _NAME.search(event)
+    found = _NAME.search(event) if sse.has_name(event) else None
     name = found[1] if found else b""
     if _PART.match(name):
         return name.decode(), {}
