@@ -12,10 +12,10 @@ from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats import rerank
+from gateway.formats.anthropic import call_ids
 from gateway.formats.anthropic import message_to_stream as anthropic_whole
 from gateway.formats.anthropic import request_reader as anthropic_reader
 from gateway.formats.anthropic import response as anthropic_response
-from gateway.formats.anthropic.passthrough import MessagesPassthrough
 from gateway.formats.anthropic.passthrough_body import build_passed_body
 from gateway.formats.gemini import client_embeddings, token_counts, vertex_embeddings
 from gateway.formats.gemini import embeddings as gemini_embeddings
@@ -67,7 +67,7 @@ def _parse_chat(raw: bytes, call: InferenceRequest, naming: ResponseIdentity, se
     value = parse_answer_object(raw, secrets)  # hot: not through ``_untouched``
     usage = parse_chat_answer(value, call)
     if call.operation == "chat" and (b'"tool_calls"' in raw or (call.choices == 1 and len(value["choices"]) > 1)):
-        return mend_answer(raw, call.choices, naming.id), usage
+        return mend_answer(raw, call, naming.id), usage
     return raw, usage
 
 
@@ -178,8 +178,8 @@ DIRECT_FORMATS: Mapping[Wire, PassthroughFormat] = MappingProxyType(
         "rerank_data": PassthroughFormat(rerank.build_rerank_body, _without_identity(rerank.parse_data_answer)),
         "anthropic_messages": PassthroughFormat(
             build_passed_body,
-            _untouched(anthropic_response.parse_passed_answer),
-            MessagesPassthrough,
+            _without_identity(call_ids.parse_answer),
+            call_ids.open_stream,
             anthropic_whole.build_whole,
         ),
         "anthropic_count_tokens": PassthroughFormat(build_passed_body, _parse_count),

@@ -18,6 +18,7 @@ from gateway.domain import exact_json
 from gateway.domain.output_limits import find_longest_answer
 from gateway.errors import InvalidRequest
 from gateway.formats import chat
+from gateway.formats.call_ids import find_unused_id
 from gateway.formats.openai.strict_schema import is_strict
 
 ANSWER_TOOL = "answer_in_json"
@@ -212,21 +213,13 @@ def _find_pairs(messages: Sequence[chat.Message]) -> tuple[dict[Place, str], dic
             if isinstance(part, chat.ToolCallPart):
                 same = [one for one in waiting.get(part.id, ()) if one[0] == number]
                 waiting[part.id] = [*same, (number, place)]
-                ids[number, place] = _find_unused(part.id, used)
+                ids[number, place] = find_unused_id(part.id or "call", used)
                 used.add(ids[number, place])
             elif isinstance(part, chat.ToolResultPart) and waiting.get(part.id):
                 call = waiting[part.id].pop(0)
                 ids[number, place] = ids[call]
                 results[call] = ((number, place), part)
     return ids, results
-
-
-def _find_unused(call_id: str, used: set[str]) -> str:
-    name, number = call_id or "call", 1
-    while name in used:
-        number += 1
-        name = f"{call_id or 'call'}_{number}"
-    return name
 
 
 def _fit_call(call: chat.ToolCallPart, call_id: str, adapted: dict[str, None]) -> chat.ToolCallPart:

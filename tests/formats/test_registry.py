@@ -679,6 +679,7 @@ def test_whatever_is_told_instead_of_a_stream_is_one_or_a_fault(
 ) -> None:
     wrong = orjson.dumps(data.draw(spoilt(ANSWERS[wire][0])))
     made = exchange(operation, wire, stream=True)
+    made.write_body()  # what the request has decides which ids of calls are new
     try:
         told, usage = made.build_whole(wrong, [SECRET])
     except ProviderError:

@@ -12,7 +12,7 @@ from gateway.domain.api_format import WIRES
 from gateway.providers.base import Provider, find_url_problem
 from gateway.providers.registry import PROVIDERS
 
-NOT_VENDORS = {"base", "efforts", "message_order", "priced_fields", "quirks", "registry", "sigv4"}
+NOT_VENDORS = {"base", "efforts", "hosted_tools", "message_order", "priced_fields", "quirks", "registry", "sigv4"}
 MODULES = [module.name for module in pkgutil.iter_modules(gateway.providers.__path__)]
 PAGE = re.compile(r"\b([a-z0-9-]+\.)+(ai|cn|co|com|dev|io)(/[\w.-]+)+")
 """An address of a documentation, without its scheme."""

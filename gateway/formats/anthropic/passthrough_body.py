@@ -17,7 +17,9 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.formats.anthropic.model_features import parse_claude_features
 from gateway.formats.anthropic.request_tools import BILLING_LINE, TOOL_REFERENCE, describe_tool
 from gateway.formats.anthropic.request_writer import build_call_id, misses_thought
+from gateway.formats.call_ids import find_unused_id
 from gateway.formats.chat import GEMINI_PREFIX
+from gateway.formats.json_values import as_text, list_objects
 
 Body = dict[str, Any]
 _SYSTEM = "system"
@@ -36,14 +38,57 @@ def build_passed_body(call: InferenceRequest, model: str) -> Body:
     claude, messages = features.claude, body["messages"]
     if not features.takes_system_messages and _SYSTEM in map(_find_role, messages):
         body["messages"] = messages = _write_system_as_user(messages)
+    if call.body.get("tools"):
+        messages = make_ids_unique(messages)
     passed = [_build_message(message, claude=claude) for message in messages]
-    if any(after is not before for after, before in zip(passed, messages, strict=True)):
+    if any(after is not before for after, before in zip(passed, body["messages"], strict=True)):
         body["messages"] = passed = [message for message in passed if message["content"]]
     if not claude:
         drop_billing_line(body)
     if (body.get("thinking") or {}).get("type") == "enabled" and misses_thought(passed):
         del body["thinking"]
     return body
+
+
+def make_ids_unique(messages: list[Body]) -> list[Body]:
+    """Return the messages with every repeated id of a call changed, and that of its result.
+
+    Anthropic refuses a repeated one: "`tool_use` ids must be unique".
+    """
+    ids = [block.get("id") for message in messages for block in list_objects(message["content"]) if _is_call(block)]
+    used: set[str] = set()
+    if len({name for name in ids if isinstance(name, str)}) == len(ids):
+        return messages
+    waiting: dict[str, list[str]] = {}
+    written: list[Body] = []
+    for message in messages:
+        content = message["content"]
+        if isinstance(content, list):
+            for block in filter(_is_call, content):
+                waiting.pop(as_text(block.get("id")), None)
+            content = [_make_unique(block, used, waiting) for block in content]
+        written.append(message | {"content": content})
+    return written
+
+
+def _is_call(block: Body) -> bool:
+    return bool(block["type"] == "tool_use")
+
+
+def _make_unique(block: Body, used: set[str], waiting: dict[str, list[str]]) -> Body:
+    """Give a call an unused id, which then waits for its result, or give a result the id that waits for it."""
+    for kind, field in _ID_FIELDS:
+        name = as_text(block.get(field))
+        if block["type"] != kind or not name:
+            continue
+        if kind == "tool_use":
+            found = find_unused_id(name, used)
+            used.add(found)
+            waiting.setdefault(name, []).append(found)
+        else:
+            found = waiting[name].pop(0) if waiting.get(name) else name
+        return block if found == name else block | {field: found}
+    return block
 
 
 def drop_billing_line(body: Body) -> None:

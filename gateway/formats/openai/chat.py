@@ -260,7 +260,7 @@ class ChatPassthrough(PassthroughStream):
 
     def _mend(self, event: bytes, payload: bytes) -> bytes:
         if self._mender is None:
-            self._mender = CallMender(self._call.choices)
+            self._mender = CallMender(self._call)
         written = self._mender.mend(event, payload)
         if written is not event:
             self.note_mended()

@@ -10,8 +10,10 @@ from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
+from gateway.formats.json_values import as_text, list_objects
 from gateway.formats.openai.chat import DONE_EVENT, parse_answer_object, parse_chat_answer
 from gateway.formats.openai.errors import Secrets
+from gateway.formats.openai.odd_answers import mend_calls
 
 _CHUNK = "chat.completion.chunk"
 _OUTER = frozenset({"choices", "usage"})
@@ -28,6 +30,7 @@ def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tu
     head = {name: field for name, field in value.items() if name not in _OUTER}
     if call.operation == "chat":
         head["object"] = _CHUNK
+        mend_calls(value["choices"], call, as_text(value.get("id")) or "made")
     frames = [head | {"choices": [part]} for part in _list_parts(value["choices"], chat=call.operation == "chat")]
     if call.include_usage:
         frames = [frame | {"usage": None} for frame in frames]
@@ -58,5 +61,5 @@ def _make_delta(message: object) -> dict[str, Any]:
     delta = {name: value for name, value in message.items() if value is not None or name == "content"}
     calls = delta.pop("tool_calls", None)
     if isinstance(calls, list) and calls:
-        delta["tool_calls"] = [call | {"index": at} for at, call in enumerate(calls) if isinstance(call, dict)]
+        delta["tool_calls"] = [call | {"index": at} for at, call in enumerate(list_objects(calls))]
     return {"role": "assistant"} | delta

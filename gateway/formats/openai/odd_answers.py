@@ -10,6 +10,8 @@ from typing import Any
 import orjson
 
 from gateway.domain import exact_json
+from gateway.domain.inference_request import InferenceRequest
+from gateway.formats.call_ids import find_unused_id
 from gateway.formats.json_values import as_object, as_text, list_objects
 from gateway.formats.openai.chunk_reader import ChoiceCalls
 
@@ -38,36 +40,53 @@ def join_choices(choices: list[Any]) -> list[Any]:
     return [{**choices[0], "index": 0, "message": joined, "finish_reason": reason}]
 
 
-def mend_answer(raw: bytes, choices: int, answer_id: str) -> bytes:
-    """Return the bytes of a whole answer to a request for so many choices; the same ones if nothing breaks clients."""
+def mend_answer(raw: bytes, call: InferenceRequest, answer_id: str) -> bytes:
+    """Return the bytes of a whole answer to ``call``; the same ones if nothing breaks clients."""
     value = exact_json.loads(raw)
-    listed = join_choices(value["choices"]) if choices == 1 else value["choices"]
-    changed = listed is not value["choices"]
-    for choice in list_objects(listed):
-        known: set[str] = set()
-        for at, call in enumerate(list_objects(as_object(choice.get("message")).get("tool_calls"))):
-            changed |= _mend_arguments(call)
-            name = as_text(call.get("id"))
-            if not name or name in known:
-                name, changed = f"call_{answer_id}_{choice.get('index', 0)}_{at}", True
-                call["id"] = name
-            known.add(name)
+    listed = join_choices(value["choices"]) if call.choices == 1 else value["choices"]
+    changed = mend_calls(listed, call, answer_id) or listed is not value["choices"]
     return exact_json.dumps(value | {"choices": listed}) if changed else raw
+
+
+def mend_calls(choices: list[Any], call: InferenceRequest, answer_id: str) -> bool:
+    """Put right the tool calls of whole choices; return whether any was wrong."""
+    used, changed = find_used_ids(call), False
+    for choice in list_objects(choices):
+        known = used.copy()
+        for at, called in enumerate(list_objects(as_object(choice.get("message")).get("tool_calls"))):
+            changed |= _mend_arguments(called)
+            name = as_text(called.get("id"))
+            if not name or name in known:
+                made = f"call_{answer_id}_{choice.get('index', 0)}_{at}"
+                called["id"] = name = find_unused_id(made, known)
+                changed = True
+            known.add(name)
+    return changed
+
+
+def find_used_ids(call: InferenceRequest) -> set[str]:
+    """Return the ids of the calls in the history of a chat: clients match results with calls by id alone.
+
+    Some servers number the calls of each answer from zero.
+    """
+    messages = list_objects(call.body.get("messages")) if call.operation == "chat" else []
+    calls = [called for message in messages for called in list_objects(message.get("tool_calls"))]
+    return {name for called in calls if (name := as_text(called.get("id")))}
 
 
 class CallMender:
     """Puts right the fragments of the tool calls of one stream.
 
     Args:
-        choices: number of requested answers.
+        call: the request.
     """
 
     __slots__ = ("_calls", "_ids", "_single")
 
-    def __init__(self, choices: int) -> None:
-        self._single = choices == 1
+    def __init__(self, call: InferenceRequest) -> None:
+        self._single = call.choices == 1
         self._calls: dict[int, ChoiceCalls] = {}
-        self._ids: set[str] = set()
+        self._ids = find_used_ids(call)
 
     def mend(self, event: bytes, payload: bytes) -> bytes:
         """Return an event with tool calls; the same bytes if nothing in it breaks clients."""
@@ -92,9 +111,7 @@ class CallMender:
         return changed
 
     def _mend_fragment(self, fragment: Json, calls: ChoiceCalls) -> bool:
-        function = fragment.get("function")
-        if not isinstance(function, dict):
-            return False
+        function = as_object(fragment.get("function") or fragment.get("custom"))
         name, before = as_text(function.get("name")), fragment.copy()
         call = calls.find_call(fragment, name)
         fragment["index"] = call.index
@@ -106,7 +123,7 @@ class CallMender:
         elif name:
             call.name = name
             if not call.id or call.id in self._ids:
-                call.id = fragment["id"] = f"call_{calls.prefix}{call.index}"
+                call.id = fragment["id"] = find_unused_id(f"call_{calls.prefix}{call.index}", self._ids)
             self._ids.add(call.id)
         return changed or any(fragment.get(key) != before.get(key) for key in ("index", "id"))
 

@@ -169,3 +169,45 @@ def test_a_client_of_messages_reads_an_estimate_where_the_provider_counts_nothin
     used = next(delta["usage"] for delta in deltas if delta["type"] == "message_delta")
     assert used["output_tokens"] == streaming.parse_usage().completion_tokens > 0
     assert streaming.parse_usage().source == ("estimate" if usage is None else "upstream")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_new_call_never_has_an_id_of_the_history(stream: bool) -> None:
+    history = [
+        {"role": "assistant", "tool_calls": [call("f", "call_0")]},
+        {"role": "tool", "tool_call_id": "call_0", "content": "1"},
+    ]
+    asked = ask("chat", stream=stream, messages=[*MESSAGES, *history])
+    calls = [call("f", "call_0", index=0), call("f", "call_1", index=1)]
+    exchange = make_exchange(asked, "openai_chat", NAMING)
+    if stream:
+        chunk = {"id": "x", "choices": [{"index": 0, "delta": {"tool_calls": calls}}]}
+        told = exchange.open_gate([]).feed(b"data: " + orjson.dumps(chunk) + b"\n\n")
+        found = orjson.loads(sse.parse_data(told) or b"")["choices"][0]["delta"]["tool_calls"]
+    else:
+        raw = orjson.dumps({"id": "x", "choices": [choice(0, *calls)]})
+        found = orjson.loads(exchange.parse_answer(raw, ())[0])["choices"][0]["message"]["tool_calls"]
+    ids = [one["id"] for one in found]
+    assert ids[1] == "call_1"
+    assert ids[0] not in {"call_0", "call_1", ""}
+
+
+@pytest.mark.parametrize("wrong", [[], {}, 7, None, [{}]])
+@pytest.mark.parametrize("field", ["id", "index", "function", "name", "type"])
+def test_a_call_whose_fields_have_other_types_ends_no_answer(field: str, wrong: Any) -> None:
+    odd = call("f", "call_0", index=0)
+    odd |= {"function": {**odd["function"], "name": wrong}} if field == "name" else {field: wrong}
+    raw = orjson.dumps({"id": "x", "choices": [choice(0, odd, call("g", "call_1", index=1))]})
+    for operation in ("chat", "messages", "responses", "generate_content"):
+        exchange = make_exchange(ask(operation), "openai_chat", NAMING)
+        assert b"call_1" in exchange.parse_answer(raw, ())[0] or operation == "generate_content"
+    exchange = make_exchange(ask("chat", stream=True), "openai_chat", NAMING)
+    told, _ = exchange.build_whole(raw, ())
+    assert make_exchange(ask("chat", stream=True), "openai_chat", NAMING).open_gate([]).feed(told) == told
+
+
+def test_a_custom_call_keeps_its_place_beside_a_call_of_a_function() -> None:
+    custom = {"index": 0, "id": "call_c", "type": "custom", "custom": {"name": "patch", "input": "x"}}
+    chunk = {"id": "x", "choices": [{"index": 0, "delta": {"tool_calls": [custom, call("f", "call_f", index=1)]}}]}
+    raw = b"data: " + orjson.dumps(chunk) + b"\n\n"
+    assert make_exchange(ask("chat", stream=True), "openai_chat", NAMING).open_gate([]).feed(raw) == raw

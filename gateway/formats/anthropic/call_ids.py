@@ -1,0 +1,75 @@
+"""Keeps ids of tool calls unique where a Messages chat goes to a provider of the same format.
+
+Servers that number the calls of each answer repeat ids. Anthropic then answers 400 "`tool_use` ids must be unique", and
+Claude Code, which finds a result by id alone, takes the new call for one that has its result.
+"""
+
+from typing import Any
+
+from gateway.domain import exact_json
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.usage import Usage
+from gateway.formats.anthropic.passthrough import MessagesPassthrough
+from gateway.formats.anthropic.response import parse_passed_answer
+from gateway.formats.call_ids import find_unused_id
+from gateway.formats.json_values import as_object, as_text, list_objects, loads_or_none
+from gateway.formats.openai.errors import Secrets
+
+Body = dict[str, Any]
+_CALL = b'"tool_use"'
+
+
+def find_used_ids(call: InferenceRequest) -> set[str]:
+    """Return the ids of the calls in the history of a request with tools."""
+    if not call.body.get("tools"):
+        return set()
+    blocks = [block for message in call.body["messages"] for block in list_objects(message["content"])]
+    return {as_text(block.get("id")) for block in blocks if block["type"] == "tool_use"} - {""}
+
+
+def parse_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """Return a whole answer, whose calls get ids that the history does not have, and its usage."""
+    usage = parse_passed_answer(raw, call, secrets)
+    if _CALL not in raw or not (used := find_used_ids(call)):
+        return raw, usage
+    message = exact_json.loads(raw)
+    changed = [_rename(block, used) for block in list_objects(message["content"])]
+    return exact_json.dumps(message) if any(changed) else raw, usage
+
+
+def open_stream(call: InferenceRequest, secrets: Secrets = ()) -> MessagesPassthrough:
+    """Return the passthrough of a stream; only one whose history has calls looks at the calls."""
+    used = find_used_ids(call)
+    return _UniqueCalls(call, secrets, used) if used else MessagesPassthrough(call, secrets)
+
+
+class _UniqueCalls(MessagesPassthrough):
+    """Gives the calls of a stream ids that are not in ``used``."""
+
+    __slots__ = ("_used",)
+
+    def __init__(self, call: InferenceRequest, secrets: Secrets, used: set[str]) -> None:
+        super().__init__(call, secrets)
+        self._used = used
+
+    def feed(self, data: bytes) -> bytes:
+        return self._feed_slowly(data) if _CALL in data else super().feed(data)
+
+    def _judge(self, event: bytes, payload: bytes) -> bytes:
+        passed = super()._judge(event, payload)
+        if not passed or _CALL not in payload:
+            return passed
+        value = as_object(loads_or_none(payload, exact=True))
+        if not _rename(as_object(value.get("content_block")), self._used):
+            return passed
+        return b"event: content_block_start\ndata: " + exact_json.dumps(value) + b"\n\n"
+
+
+def _rename(block: Body, used: set[str]) -> bool:
+    """Give a call an id that is not in ``used``, and note the id there; return whether the id changed."""
+    before = as_text(block.get("id"))
+    if block.get("type") != "tool_use" or not before:
+        return False
+    block["id"] = name = find_unused_id(before, used)
+    used.add(name)
+    return name != before

@@ -1,0 +1,91 @@
+"""Ids of calls are unique in what Claude gets and in what a client gets, also where one format is passed through."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.formats import sse
+from gateway.formats.anthropic.passthrough import MessagesPassthrough
+from gateway.formats.anthropic.passthrough_body import build_passed_body
+from gateway.formats.anthropic.request import parse_messages_call
+from gateway.formats.registry import make_exchange
+from gateway.formats.translator import ResponseIdentity
+
+NAMING = ResponseIdentity("1", "m", 1)
+TOOL = {"name": "read", "input_schema": {"type": "object"}}
+
+
+def called(*ids: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": [{"type": "tool_use", "id": i, "name": "read", "input": {}} for i in ids]}
+
+
+def answered(*ids: str) -> dict[str, Any]:
+    results = [{"type": "tool_result", "tool_use_id": i, "content": str(at)} for at, i in enumerate(ids)]
+    return {"role": "user", "content": results}
+
+
+def ask(*history: dict[str, Any], **more: Any) -> InferenceRequest:
+    messages = [{"role": "user", "content": "Go"}, *history]
+    return parse_messages_call({"model": "m", "max_tokens": 9, "tools": [TOOL], "messages": messages, **more})
+
+
+@pytest.mark.parametrize(
+    ("history", "expected"),
+    [
+        ([called("a"), answered("a")], [["a"], ["a"]]),
+        ([called("a"), answered("a"), called("a"), answered("a")], [["a"], ["a"], ["a_2"], ["a_2"]]),
+        ([called("a", "a"), answered("a", "a")], [["a", "a_2"], ["a", "a_2"]]),
+        ([called("a", "a_2"), answered("a_2", "a"), called("a"), answered("a")],
+         [["a", "a_2"], ["a_2", "a"], ["a_3"], ["a_3"]]),
+        ([called("a"), called("a"), answered("a")], [["a"], ["a_2"], ["a_2"]]),
+    ],
+)  # fmt: skip
+def test_a_repeated_id_of_the_history_is_changed_with_its_result(history: Any, expected: list[list[str]]) -> None:
+    call = ask(*history)
+    before = orjson.dumps(call.body)
+    sent = build_passed_body(call, "claude-sonnet-4-5")["messages"][1:]
+    found = [[block.get("id") or block["tool_use_id"] for block in message["content"]] for message in sent]
+    assert found == expected
+    assert orjson.dumps(call.body) == before
+
+
+@pytest.mark.parametrize("wrong", [[], {}, 7, None])
+def test_an_id_of_another_type_is_left_to_the_provider(wrong: Any) -> None:
+    sent = build_passed_body(ask(called(wrong, "a"), answered("a")), "claude-sonnet-4-5")
+    assert [block["id"] for block in sent["messages"][1]["content"]] == [wrong, "a"]
+
+
+def read_ids(call: InferenceRequest, answer: list[dict[str, Any]], *, stream: bool) -> tuple[bytes, bytes]:
+    """Return the provider's bytes of an answer and those that the client gets."""
+    exchange = make_exchange(call, "anthropic_messages", NAMING)
+    if not stream:
+        message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "tool_use"}
+        raw = orjson.dumps(message | {"content": answer, "usage": {"input_tokens": 1, "output_tokens": 1}})
+        return raw, exchange.parse_answer(raw, ())[0]
+    starts = [{"type": "content_block_start", "index": at, "content_block": block} for at, block in enumerate(answer)]
+    raw = b"".join(b"event: content_block_start\ndata: " + orjson.dumps(start) + b"\n\n" for start in starts)
+    return raw, exchange.open_gate([]).feed(raw)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_new_call_never_has_an_id_of_the_history(stream: bool) -> None:
+    answer = [*called("call_0", "call_1", "call_0")["content"], {"type": "text", "text": 'of "tool_use"'}]
+    call = ask(called("call_0"), answered("call_0"), stream=stream)
+    raw, told = read_ids(call, answer, stream=stream)
+    blocks = (
+        [orjson.loads(sse.parse_data(event) or b"")["content_block"] for event in sse.SseSplitter().split(told)]
+        if stream
+        else orjson.loads(told)["content"]
+    )
+    assert [block.get("id") for block in blocks] == ["call_0_2", "call_1", "call_0_3", None]
+    fresh = [*called("call_7")["content"], {"type": "tool_use", "id": [], "name": "read", "input": {}}]
+    raw, told = read_ids(call, fresh, stream=stream)
+    assert told == raw
+
+
+def test_only_a_chat_with_tools_and_calls_looks_at_events() -> None:
+    plain = [ask(stream=True), ask(called("a"), answered("a"), stream=True, tools=[])]
+    opened = [make_exchange(call, "anthropic_messages", NAMING).open_gate([]) for call in plain]
+    assert [type(one) for one in opened] == [MessagesPassthrough, MessagesPassthrough]
