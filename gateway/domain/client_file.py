@@ -39,7 +39,7 @@ class FileRules:
 
     Attributes:
         max_bytes: of one file.
-        max_total_bytes: of all files of an account, with the parts of its uploads.
+        max_total_bytes: of all files of an account, with what its open uploads declare.
         keep_ms: how long a file is kept if its client names no time.
     """
 

@@ -54,7 +54,7 @@ class ClientUploads:
             expires_ms=now_ms + UPLOAD_TTL_MS,
             kept_s=new.kept_s,
         )
-        await self._store.add_upload(upload)
+        await self._store.add_upload(upload, self._files.rules.max_total_bytes)
         return upload
 
     async def get(self, upload_id: str, account_id: int) -> ClientUpload:
@@ -78,7 +78,7 @@ class ClientUploads:
         part = UploadPart(make_client_id("part_"), upload.id, size, self.now_ms)
         await self._folder.keep(draft, part.id)
         try:
-            await self._store.add_part(part, upload, self._files.rules.max_total_bytes)
+            await self._store.add_part(part, upload)
         except GatewayError:
             await self._folder.remove(part.id)
             raise

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
-from sqlalchemy import Row, delete, func, insert, or_, select, union_all, update
+from sqlalchemy import Column, ColumnElement, Row, case, delete, func, insert, or_, select, union_all, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -15,6 +15,9 @@ from gateway.storage.database import Database
 from gateway.storage.schema import batches, files, upload_parts, uploads
 
 _FILE = [column for column in files.c if column.name != "sequence"]
+
+LEAST_BYTES = 4096
+"""What a file or an open upload counts at least: an empty one has a row and a name in the folder, too."""
 
 
 class ClientFileRepository:
@@ -30,7 +33,7 @@ class ClientFileRepository:
         """Store a new file. Raises ``RequestTooLarge`` if the account has no room for it, ``NotFound`` without one."""
 
         async def add(connection: AsyncConnection) -> None:
-            await _check_room(connection, file.account_id, file.bytes, max_total_bytes)
+            await _check_room(connection, file, max_total_bytes)
             await connection.execute(insert(files).values(attrs.asdict(file)))
 
         await self._write(add)
@@ -59,10 +62,11 @@ class ClientFileRepository:
         """Delete the row of a file; return whether there was one."""
         return bool(await self._database.change(delete(files).where(files.c.id == file.id)))
 
-    async def add_upload(self, upload: ClientUpload) -> None:
-        """Store a new upload. Raises ``NotFound`` if its account was deleted."""
+    async def add_upload(self, upload: ClientUpload, max_total_bytes: int) -> None:
+        """Store a new upload. Raises as ``add_file`` does: the bytes that it declares count while it is open."""
 
         async def add(connection: AsyncConnection) -> None:
+            await _check_room(connection, upload, max_total_bytes)
             await connection.execute(insert(uploads).values(attrs.asdict(upload)))
 
         await self._write(add)
@@ -78,19 +82,18 @@ class ClientFileRepository:
         rows = await self._database.read(select(upload_parts).where(upload_parts.c.upload_id == upload_id))
         return [UploadPart(**row._mapping) for row in rows]  # noqa: SLF001 - as above
 
-    async def add_part(self, part: UploadPart, upload: ClientUpload, max_total_bytes: int) -> None:
+    async def add_part(self, part: UploadPart, upload: ClientUpload) -> None:
         """Store a new part.
 
         Raises:
             Conflict: the upload has ended.
-            RequestTooLarge: the parts have more bytes than the upload, or the account has no room for this one.
+            RequestTooLarge: the parts have more bytes than the upload.
         """
 
         async def add(connection: AsyncConnection) -> None:
             sent = select(func.coalesce(func.sum(upload_parts.c.bytes), 0)).where(upload_parts.c.upload_id == upload.id)
             if (await connection.execute(sent)).scalar_one() + part.bytes > upload.bytes:
                 raise RequestTooLarge(f"The parts have more than the {upload.bytes} bytes of the upload", param="data")
-            await _check_room(connection, upload.account_id, part.bytes, max_total_bytes)
             await _check_pending(connection, upload)
             await connection.execute(insert(upload_parts).values(attrs.asdict(part)))
 
@@ -136,17 +139,30 @@ class ClientFileRepository:
             raise NotFound("The account or the upload was deleted") from None
 
 
-async def _check_room(connection: AsyncConnection, account_id: int, size: int, max_total_bytes: int) -> None:
+async def _check_room(connection: AsyncConnection, new: ClientFile | ClientUpload, max_total_bytes: int) -> None:
+    """Raise ``RequestTooLarge`` unless the account has room for ``new`` beside its files and open uploads.
+
+    An open upload counts as declared. Once it has expired, the parts that are not deleted yet count.
+    """
     if not max_total_bytes:
         return
-    own = select(func.coalesce(func.sum(files.c.bytes), 0)).where(files.c.account_id == account_id)
+    own, opened = uploads.c.account_id == new.account_id, uploads.c.expires_ms > new.created_ms
     joined = upload_parts.join(uploads, uploads.c.id == upload_parts.c.upload_id)
-    parts = select(func.coalesce(func.sum(upload_parts.c.bytes), 0)).select_from(joined)
-    held = (await connection.execute(own)).scalar_one()
-    held += (await connection.execute(parts.where(uploads.c.account_id == account_id))).scalar_one()
-    if held + size > max_total_bytes:
+    held = 0
+    for sizes in (
+        select(_sum_counted(files.c.bytes)).where(files.c.account_id == new.account_id),
+        select(_sum_counted(uploads.c.bytes)).where(own, opened, uploads.c.status == "pending"),
+        select(_sum_counted(upload_parts.c.bytes)).select_from(joined).where(own, ~opened),
+    ):
+        held += (await connection.execute(sizes)).scalar_one()
+    if held + max(new.bytes, LEAST_BYTES) > max_total_bytes:
         limit = max_total_bytes // 1024**2
-        raise RequestTooLarge(f"The account's files may have {limit} MB together: delete some", param="file")
+        param = "file" if isinstance(new, ClientFile) else "bytes"
+        raise RequestTooLarge(f"The account's files may have {limit} MB together: delete some", param=param)
+
+
+def _sum_counted(size: Column[int]) -> ColumnElement[int]:
+    return func.coalesce(func.sum(case((size < LEAST_BYTES, LEAST_BYTES), else_=size)), 0)
 
 
 async def _check_pending(connection: AsyncConnection, upload: ClientUpload) -> None:

@@ -79,15 +79,21 @@ async def test_limits_of_size_are_kept(gateway_with: StartGateway, sdk: MakeClie
     kept = await client.files.create(file=("two", bytes(2 * MIB)), purpose="user_data")
     with pytest.raises(openai.APIStatusError, match="3 MB together"):
         await client.files.create(file=("two", bytes(2 * MIB)), purpose="user_data")
-    upload = await client.uploads.create(filename="a", purpose="batch", bytes=2 * MIB, mime_type="text/plain")
-    await client.uploads.parts.create(upload.id, data=bytes(MIB))
     with pytest.raises(openai.APIStatusError, match="3 MB together"):
-        await client.uploads.parts.create(upload.id, data=bytes(1))
+        await client.uploads.create(filename="a", purpose="batch", bytes=MIB + 1, mime_type="text/plain")
+    declared = MIB - 4096  # one empty file fits beside what the upload declares
+    upload = await client.uploads.create(filename="a", purpose="batch", bytes=declared, mime_type="text/plain")
+    await client.uploads.parts.create(upload.id, data=bytes(1))
+    await client.files.create(file=("empty", b""), purpose="user_data")
+    with pytest.raises(openai.APIStatusError, match="3 MB together"):
+        await client.files.create(file=("empty", b""), purpose="user_data")
     with pytest.raises(openai.APIStatusError, match="2 MB at most"):
         await client.uploads.create(filename="a", purpose="batch", bytes=2 * MIB + 1, mime_type="text/plain")
     await client.files.delete(kept.id)
     await client.files.create(file=("two", bytes(MIB)), purpose="user_data")
-    assert len(list_stored(tmp_path)) == 2
+    assert len(list_stored(tmp_path)) == 3
+    await client.uploads.cancel(upload.id)
+    await client.files.create(file=("rest", bytes(2 * MIB - 4096)), purpose="user_data")
 
 
 async def test_what_is_wrong_with_a_file_is_named(gateway_with: StartGateway, sdk: MakeClient, tmp_path: Path) -> None:
