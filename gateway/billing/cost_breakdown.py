@@ -1,18 +1,32 @@
 """The lines of a request's cost.
 
-A row has usage and cost, and no prices. So the lines use the present prices: they are exact if their sum is the cost,
-and marked as estimates if it is not.
+A row has its charge, the units that were charged and the model that answered, and no prices. So the lines use the
+present prices: they add up to the charge if these are the prices that were charged, and are marked as estimates if not.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from math import ceil
 
 import attrs
 
-from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, cost_nanos
+from gateway.domain.charged_units import parse_charged
+from gateway.domain.price import (
+    NANOS_PER_USD,
+    ONE_PPM,
+    Price,
+    Tier,
+    cost_nanos,
+    list_shares,
+    multiply_ppm,
+    split_prompt,
+)
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.usage import Usage
+from gateway.domain.usage import NO_RARE, Usage
 
 _MILLION = 1_000_000
+_Part = tuple[str, int | Fraction, int, int | Fraction]
+"""A kind of usage, its amount, and the price in nano-USD of how many units."""
 
 
 @attrs.frozen
@@ -20,11 +34,13 @@ class BillLine:
     """One line.
 
     Attributes:
-        what: ``input_tokens``, ``cached_input_tokens``, ``output_tokens``, ``images``, ``seconds``, ``characters``; or
-            ``request`` if only the whole cost is known.
+        what: ``input_tokens``, ``cached_input_tokens``, ``cache_write_tokens``, ``output_tokens``, the tokens of a
+            modality (``audio_input_tokens``), ``searches``, ``images``, ``seconds`` and so on; ``reported_cost`` if the
+            provider's own figure was charged; ``request`` if only the whole cost is known.
         per: the number of units that ``unit_usd`` is for.
         unit_usd: the price of that many; None if unknown.
         estimated: the prices are not those that were charged.
+        cost_nanos: the cost; the lines of a request that are no estimates add up to its charge.
     """
 
     what: str
@@ -33,47 +49,83 @@ class BillLine:
     unit_usd: float | None
     cost_usd: float
     estimated: bool = False
+    cost_nanos: int = 0
 
 
-def list_lines(row: RequestRecord, price: Price | None, multiplier_ppm: int = ONE_PPM) -> list[BillLine]:
-    """Return the lines of a request at a price and a multiplier; none without usage.
+def list_lines(row: RequestRecord, prices: Sequence[Price], multiplier_ppm: int = ONE_PPM) -> list[BillLine]:
+    """Return the lines of a request; none without usage.
 
-    ``input_tokens`` do not include ``cached_tokens`` here.
+    Args:
+        row: the request.
+        prices: those of the models that may have been charged: that which was asked for, and that which answered.
+        multiplier_ppm: what they were multiplied with.
     """
-    if price is None:
-        usd = row.cost_nanos / NANOS_PER_USD
-        return [BillLine("request", 1, 1, None, usd)] if row.cost_nanos else []
-    estimated = cost_nanos(price, _parse_usage(row), multiplier_ppm) != row.cost_nanos
-    return [
-        _build_line(what, quantity, per, nanos * multiplier_ppm / ONE_PPM, estimated=estimated)
-        for what, quantity, per, nanos in _list_parts(row, price)
-        if quantity
-    ]
+    usage = parse_charged(row)
+    price = next((one for one in prices if cost_nanos(one, usage, multiplier_ppm) == row.cost_nanos), None)
+    if price is not None:
+        return _build_lines(price, usage, multiplier_ppm, charged=row.cost_nanos)
+    reported = usage.rare.cost_nanos if usage.rare is not None else None
+    if reported is not None and multiply_ppm(reported, multiplier_ppm) == row.cost_nanos:
+        return [_build_whole("reported_cost", row.cost_nanos)]
+    if prices:
+        return _build_lines(prices[0], usage, multiplier_ppm)
+    return [_build_whole("request", row.cost_nanos)] if row.cost_nanos else []
 
 
-def _parse_usage(row: RequestRecord) -> Usage:
-    return Usage(
-        row.prompt_tokens,
-        row.completion_tokens,
-        row.cached_tokens,
-        images=row.images,
-        duration_ms=row.duration_ms,
-        characters=row.characters,
-    )
+def _build_whole(what: str, nanos: int) -> BillLine:
+    return BillLine(what, 1, 1, None, nanos / NANOS_PER_USD, cost_nanos=nanos)
 
 
-def _list_parts(row: RequestRecord, price: Price) -> Iterator[tuple[str, float, int, int]]:
-    """Yield each kind of usage, its amount, and the price in nano-USD of how many units."""
-    rates = price.find_tier(row.prompt_tokens) or price
-    cached, rate = min(row.cached_tokens, row.prompt_tokens), rates.cached_input_nanos_per_million
-    yield "input_tokens", row.prompt_tokens - cached, _MILLION, rates.input_nanos_per_million
-    yield "cached_input_tokens", cached, _MILLION, rates.input_nanos_per_million if rate is None else rate
-    yield "output_tokens", row.completion_tokens, _MILLION, rates.output_nanos_per_million
-    yield "images", row.images, 1, price.image_nanos
-    yield "seconds", row.duration_ms / 1_000, 1, price.second_nanos
-    yield "characters", row.characters, _MILLION, price.character_nanos_per_million
+def _build_lines(price: Price, usage: Usage, multiplier_ppm: int, charged: int | None = None) -> list[BillLine]:
+    """Build the lines at a price. Each ends where the sum of them is rounded up, so that the last is ``charged``."""
+    parts = [part for part in _list_parts(price, usage) if part[1]]
+    factor, total, before, lines = Fraction(multiplier_ppm, ONE_PPM), Fraction(0), 0, []
+    for number, (what, quantity, per, nanos) in enumerate(parts, 1):
+        total += quantity * factor * nanos / per
+        after = ceil(total) if charged is None or number < len(parts) else charged
+        unit_usd = float(nanos * factor / NANOS_PER_USD)
+        cost = after - before
+        shown = int(quantity) if quantity == int(quantity) else float(quantity)
+        lines.append(BillLine(what, shown, per, unit_usd, cost / NANOS_PER_USD, charged is None, cost))
+        before = after
+    return lines
 
 
-def _build_line(what: str, quantity: float, per: int, nanos: float, *, estimated: bool) -> BillLine:
-    unit_usd = nanos / NANOS_PER_USD
-    return BillLine(what, quantity, per, unit_usd, quantity / per * unit_usd, estimated)
+def _list_parts(price: Price, usage: Usage) -> Iterator[_Part]:
+    rates = price.find_tier(usage.prompt_tokens) or price
+    rare = usage.rare or NO_RARE
+    factor = Fraction(price.find_factor(rare.tier) if rare.tier else ONE_PPM, ONE_PPM)
+    for what, tokens, nanos in _list_tokens(price, rates, usage):
+        yield what, tokens, _MILLION, nanos * factor
+    yield "reasoning_tokens", rare.reasoning, _MILLION, price.reasoning_nanos_per_million
+    yield "citation_tokens", rare.citations, _MILLION, price.citation_nanos_per_million
+    yield "searches", rare.searches, 1, price.search_nanos
+    yield "file_searches", rare.file_searches, 1, price.file_search_nanos
+    yield "images", usage.images, 1, price.image_nanos
+    yield "seconds", Fraction(usage.duration_ms, 1_000), 1, price.find_second_nanos(usage.size)
+    yield "characters", usage.characters, _MILLION, price.character_nanos_per_million
+    yield "calls", rare.calls if price.call_nanos and usage.used else 0, 1, price.call_nanos
+
+
+def _list_tokens(price: Price, rates: Price | Tier, usage: Usage) -> Iterator[tuple[str, int, int]]:
+    """Yield the tokens of the prompt and of the answer, each kind with its price in nano-USD per million."""
+    text, rate = split_prompt(usage), rates.input_nanos_per_million
+    fresh, cached, made, shares = text.fresh, text.cached, usage.completion_tokens, []
+    if price.modal and usage.rare is not None:
+        shares = list(list_shares(price, rates, usage, usage.rare))
+    for share in shares:
+        fresh, cached, made = fresh - share.fresh, cached - share.cached, made - share.output
+    write = rates.cache_write_nanos_per_million
+    write_rate = rate if write is None else write
+    kept_long = rates.cache_write_long_nanos_per_million
+    cached_rate = rates.cached_input_nanos_per_million
+    yield "input_tokens", fresh, rate
+    yield "cached_input_tokens", cached, rate if cached_rate is None else cached_rate
+    yield "cache_write_tokens", text.written, write_rate
+    yield "cache_write_long_tokens", text.written_long, write_rate if kept_long is None else kept_long
+    for share in shares:
+        yield f"{share.name}_input_tokens", share.fresh, share.rates.fresh
+        yield f"cached_{share.name}_input_tokens", share.cached, share.rates.cached
+    yield "output_tokens", made, rates.output_nanos_per_million
+    for share in shares:
+        yield f"{share.name}_output_tokens", share.output, share.rates.output

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from gateway.domain.balance import Charge
+from gateway.domain.charged_units import build_units
 from gateway.domain.content_filter import is_block_code
 from gateway.domain.inference_request import COUNTS
 from gateway.domain.request_log import (
@@ -24,6 +25,7 @@ from gateway.wording import mask_keys
 
 CLIENT_CLOSED_STATUS = 499
 """The status of a record whose client disconnected before it was answered; no client ever receives it."""
+MAX_SERVED_CHARS = 200
 NOTHING_CHARGED = Charge(0, 0)
 _STATUS: Mapping[Outcome, int] = MappingProxyType(
     {"client_closed": CLIENT_CLOSED_STATUS, "interrupted": INTERRUPTED_STATUS},
@@ -64,24 +66,24 @@ def build_record(
     """
     call, attempts, usage, account, key = ctx.call, ctx.attempts, ctx.usage, ctx.caller.account, ctx.caller.key
     model, stream = (call.model if attempts else mask_keys(call.model), call.stream) if call else ("", False)
-    if ctx.first_byte_at is None:
-        first_byte_ms, status = None, fault.status if fault is not None else _STATUS.get(outcome, 200)
-    else:
-        first_byte_ms, status = round((ctx.first_byte_at - ctx.started_at) * 1000), 200
-    total_ms = round((now - ctx.started_at) * 1000)
+    first_byte_ms = None if ctx.first_byte_at is None else round((ctx.first_byte_at - ctx.started_at) * 1000)
+    status = 200 if first_byte_ms is not None else fault.status if fault is not None else _STATUS.get(outcome, 200)
     tried = _build_trail(ctx, outcome, fault, now) if len(attempts) > 1 else ""
-    reserved = ctx.reservation.nanos if ctx.reservation is not None else 0
     unpriced = bool(attempts) and attempts[-1].target.unpriced and ctx.operation not in COUNTS
     adapted = build_adapted(attempts[-1].exchange.adapted) if attempts and attempts[-1].exchange.adapted else ""
+    served = attempts[-1].answered or attempts[-1].target.model if attempts else model
+    units = usage.rare is not None or usage.written_tokens or usage.size
+    reserved = ctx.reservation.nanos if ctx.reservation is not None else 0
     # In the order of the fields: so many arguments with their names take twice the time of the record itself.
     return RequestRecord(
         *(ctx.id, ctx.started_ms, now_ms, ctx.operation, account.id),
         *(account.name, key.id, key.name, model, attempts[-1].channel.name if attempts else None),
         *(status, outcome, fault.public_code if fault else None, stream, len(attempts)),
         *(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.source, charge.cost_nanos),
-        *(reserved, charge.overrun_nanos, first_byte_ms, total_ms, ctx.client_request_id),
+        *(reserved, charge.overrun_nanos, first_byte_ms, round((now - ctx.started_at) * 1000), ctx.client_request_id),
         *(tried, usage.images, usage.duration_ms, usage.characters, build_error(fault.message) if fault else ""),
         *(unpriced, ctx.batch.id, ctx.batch.multiplier_ppm, adapted),
+        *("" if served == model else build_error(served[:MAX_SERVED_CHARS]), build_units(usage) if units else ""),
     )
 
 

@@ -13,7 +13,12 @@ _HIDDEN = frozenset(
     }
 )  # fmt: skip
 """Fields that another field, or a table below, shows in a better form."""
-_OPTIONAL = frozenset({"images", "duration_ms", "characters", "usage_capped", "error", "error_code", "adapted"})
+_OPTIONAL = frozenset(
+    {
+        "images", "duration_ms", "characters", "usage_capped", "error", "error_code", "adapted",
+        "served_model", "units",
+    }
+)  # fmt: skip
 """Fields that are left out if they have no value."""
 
 

@@ -5,7 +5,7 @@ that a tenth of a cent per million is still an integer.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import ROUND_CEILING, Decimal
 from fnmatch import fnmatchcase, translate
 from functools import lru_cache
@@ -227,44 +227,81 @@ def _made_nanos(price: Price, usage: Usage) -> int:
     )
 
 
-def _prompt_nanos(rates: Price | Tier, usage: Usage) -> int:
-    """Return a prompt's cost times a million. Each token counts once, whatever parts the provider reports."""
-    rate = rates.input_nanos_per_million
+class PromptParts(NamedTuple):
+    """The tokens of a prompt: each counts once, whatever parts the provider reports."""
+
+    fresh: int
+    cached: int
+    written: int
+    written_long: int
+
+
+def split_prompt(usage: Usage) -> PromptParts:
+    """Return the parts of a prompt that have prices of their own."""
     cached = min(usage.cached_tokens, usage.prompt_tokens)
-    if not usage.written_tokens:
-        return (usage.prompt_tokens - cached) * rate + cached * _or(rates.cached_input_nanos_per_million, rate)
     written = min(usage.written_tokens, usage.prompt_tokens - cached)
     kept_long = min(usage.written_long_tokens, written)
-    write_rate = _or(rates.cache_write_nanos_per_million, rate)
-    return (
-        (usage.prompt_tokens - cached - written) * rate
-        + cached * _or(rates.cached_input_nanos_per_million, rate)
-        + (written - kept_long) * write_rate
-        + kept_long * _or(rates.cache_write_long_nanos_per_million, write_rate)
-    )
+    return PromptParts(usage.prompt_tokens - cached - written, cached, written - kept_long, kept_long)
 
 
-def _modal_nanos(price: Price, rates: Price | Tier, usage: Usage, rare: RareUnits) -> int:
-    """Return what tokens of audio, images and video cost more than as many of text, times a million; it may be < 0.
+def _prompt_nanos(rates: Price | Tier, usage: Usage) -> int:
+    """Return a prompt's cost times a million."""
+    rate = rates.input_nanos_per_million
+    fresh, cached, written, kept_long = split_prompt(usage)
+    per_million = fresh * rate + cached * _or(rates.cached_input_nanos_per_million, rate)
+    if written or kept_long:
+        write_rate = _or(rates.cache_write_nanos_per_million, rate)
+        per_million += written * write_rate + kept_long * _or(rates.cache_write_long_nanos_per_million, write_rate)
+    return per_million
+
+
+class OwnRates(NamedTuple):
+    """What tokens of a modality cost, in nano-USD per million."""
+
+    fresh: int
+    cached: int
+    output: int
+
+
+class Share(NamedTuple):
+    """The tokens of a modality in the prompt and in the completion, and their rates."""
+
+    name: str
+    fresh: int
+    cached: int
+    output: int
+    rates: OwnRates
+
+
+def list_shares(price: Price, rates: Price | Tier, usage: Usage, rare: RareUnits) -> Iterator[Share]:
+    """Yield the tokens of audio, images and video.
 
     The cached and written tokens of the prompt are counted as text, except those that are reported as cached otherwise.
     """
-    rate, made_rate = rates.input_nanos_per_million, rates.output_nanos_per_million
-    text_cached = _or(rates.cached_input_nanos_per_million, rate)
-    read = min(usage.cached_tokens, usage.prompt_tokens)
-    fresh = usage.prompt_tokens - read - min(usage.written_tokens, usage.prompt_tokens - read)
-    made, more = usage.completion_tokens, 0
+    rate, made = rates.input_nanos_per_million, usage.completion_tokens
+    fresh, read, _, _ = split_prompt(usage)
     for modality in _MODALITIES:
         prompt, cached, completion = modality.find_counts(rare)
         own = modality.find_rates(price)
         cached = min(cached, read)
         new, answered = max(0, min(prompt - cached, fresh)), min(completion, made)
         own_rate = _or(own.fresh, rate)
-        own_cached = _or(own.cached, text_cached if own.fresh is None else own_rate)
-        more += new * (own_rate - rate) + cached * (own_cached - text_cached)
-        more += answered * (_or(own.output, made_rate) - made_rate)
+        kept = _or(rates.cached_input_nanos_per_million, rate) if own.fresh is None else own_rate
+        output = _or(own.output, rates.output_nanos_per_million)
+        yield Share(modality.name, new, cached, answered, OwnRates(own_rate, _or(own.cached, kept), output))
         read, fresh, made = read - cached, fresh - new, made - answered
-    return more
+
+
+def _modal_nanos(price: Price, rates: Price | Tier, usage: Usage, rare: RareUnits) -> int:
+    """Return what tokens of audio, images and video cost more than as many of text, times a million; it may be < 0."""
+    rate, made_rate = rates.input_nanos_per_million, rates.output_nanos_per_million
+    text_cached = _or(rates.cached_input_nanos_per_million, rate)
+    return sum(
+        share.fresh * (share.rates.fresh - rate)
+        + share.cached * (share.rates.cached - text_cached)
+        + share.output * (share.rates.output - made_rate)
+        for share in list_shares(price, rates, usage, rare)
+    )
 
 
 def _or(rate: int | None, other: int) -> int:

@@ -114,6 +114,8 @@ class RequestRecord:
         batch_multiplier_ppm: what its price was multiplied with as a line of a batch, in parts per million.
         adapted: what was written as text, left out or changed to suit the provider (``build_adapted``); empty if
             nothing was.
+        served_model: the provider's model that was charged, if its name is not ``model``; empty otherwise.
+        units: what was charged and has no field here (``charged_units.py``); empty if nothing was.
     """
 
     id: str
@@ -150,6 +152,8 @@ class RequestRecord:
     batch_id: str | None = None
     batch_multiplier_ppm: int = ONE_PPM
     adapted: str = ""
+    served_model: str = ""
+    units: str = ""
 
 
 def parse_record(fields: Mapping[str, Any]) -> RequestRecord:

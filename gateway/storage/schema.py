@@ -32,7 +32,7 @@ __all__ = (
     "uploads", "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0025"
+REVISION = "0026"
 """The newest migration; a database at this revision needs none, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can go on with this one, until they are replaced. Older ones take no more requests."""
@@ -139,6 +139,8 @@ requests = Table(
     Column("batch_id", String(64)),
     Column("batch_multiplier_ppm", INT, nullable=False, server_default=text("1000000")),
     Column("adapted", Text, nullable=False, server_default=text("''")),
+    Column("served_model", Text, nullable=False, server_default=text("''")),
+    Column("units", Text, nullable=False, server_default=text("''")),
     Index("requests_by_key", "key_id", "sequence"),
     Index("requests_by_model", "model", "sequence"),
     Index("requests_by_account", "account_id", "sequence"),

@@ -8,14 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.billing.cost_breakdown import BillLine, list_lines
+from gateway.domain.charged_units import build_units, parse_charged
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, Tier, cost_nanos
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.usage import Usage
+from gateway.domain.usage import RareUnits, Usage, attach_rare
 from tests.support.request_records import make_row
 
-NOTHING: dict[str, Any] = dict.fromkeys(
-    ("prompt_tokens", "completion_tokens", "cached_tokens", "images", "duration_ms", "characters", "cost_nanos"), 0
-)
 PRICE = Price(
     "m",
     input_nanos_per_million=3 * NANOS_PER_USD,
@@ -28,79 +26,152 @@ PRICE = Price(
 )
 
 
-def used(price: Price | None = PRICE, multiplier_ppm: int = ONE_PPM, **values: Any) -> RequestRecord:
+def charged(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM, **values: Any) -> RequestRecord:
     """A row of what was used, charged at that price."""
-    row = make_row(1, **NOTHING | values)
-    usage = Usage(
-        row.prompt_tokens, row.completion_tokens, row.cached_tokens,
-        images=row.images, duration_ms=row.duration_ms, characters=row.characters,
-    )  # fmt: skip
-    return attrs.evolve(row, cost_nanos=cost_nanos(price, usage, multiplier_ppm))
+    columns = {
+        name: getattr(usage, name)
+        for name in ("prompt_tokens", "completion_tokens", "cached_tokens", "images", "duration_ms", "characters")
+    }
+    cost = cost_nanos(price, usage, multiplier_ppm)
+    return make_row(1, **{"units": build_units(usage), "cost_nanos": cost, **columns, **values})
 
 
-def test_a_call_is_billed_by_what_went_in_from_the_cache_and_out() -> None:
-    row = used(prompt_tokens=100_000, cached_tokens=40_000, completion_tokens=10_000)
-    assert list_lines(row, PRICE) == [
-        BillLine("input_tokens", 60_000, 1_000_000, 3.0, pytest.approx(0.18)),
-        BillLine("cached_input_tokens", 40_000, 1_000_000, 1.0, pytest.approx(0.04)),
-        BillLine("output_tokens", 10_000, 1_000_000, 15.0, pytest.approx(0.15)),
-    ]
+def shown(row: RequestRecord, *prices: Price, multiplier_ppm: int = ONE_PPM) -> dict[str, tuple[float, float | None]]:
+    """The amount and the price of each line, none of which is an estimate."""
+    lines = list_lines(row, prices, multiplier_ppm)
+    assert not any(line.estimated for line in lines)
+    assert sum(line.cost_nanos for line in lines) == row.cost_nanos
+    return {line.what: (line.quantity, line.unit_usd) for line in lines}
 
 
-def test_what_is_made_and_heard_and_spoken_is_billed() -> None:
-    row = used(images=2, duration_ms=3_500, characters=500_000)
-    assert list_lines(row, PRICE) == [
-        BillLine("images", 2, 1, 0.04, pytest.approx(0.08)),
-        BillLine("seconds", 3.5, 1, 0.1, pytest.approx(0.35)),
-        BillLine("characters", 500_000, 1_000_000, 30.0, pytest.approx(15)),
-    ]
-
-
-def test_a_long_prompt_is_billed_by_its_tier() -> None:
-    row = used(prompt_tokens=200_001, cached_tokens=1, completion_tokens=1)
-    lines = {line.what: line.unit_usd for line in list_lines(row, PRICE)}
-    assert lines == {"input_tokens": 6.0, "cached_input_tokens": 6.0, "output_tokens": 22.0}
-    assert not any(line.estimated for line in list_lines(row, PRICE))
-
-
-def test_a_multiplier_is_in_every_price() -> None:
-    row = used(multiplier_ppm=1_250_000, images=1, prompt_tokens=1_000_000)
-    assert [(line.unit_usd, line.cost_usd, line.estimated) for line in list_lines(row, PRICE, 1_250_000)] == [
-        (pytest.approx(7.5), pytest.approx(7.5), False),  # as a long prompt
-        (pytest.approx(0.05), pytest.approx(0.05), False),
-    ]
-
-
-def test_at_other_prices_than_were_charged_every_line_says_so() -> None:
-    row = used(prompt_tokens=10, completion_tokens=10)
-    assert {line.estimated for line in list_lines(row, attrs.evolve(PRICE, output_nanos_per_million=1))} == {True}
-    assert {line.estimated for line in list_lines(attrs.evolve(row, cost_nanos=0), PRICE)} == {True}
-
-
-def test_without_a_price_there_is_the_whole_cost_or_nothing() -> None:
-    assert list_lines(used(prompt_tokens=10), None) == [BillLine("request", 1, 1, None, pytest.approx(0.00003))]
-    assert list_lines(used(None, prompt_tokens=10), None) == []
-
-
-def test_where_nothing_was_used_there_is_no_line() -> None:
-    assert list_lines(used(), PRICE) == []
-
-
-COUNTS = st.integers(0, 10**8)
-USED = st.fixed_dictionaries(
-    {
-        "prompt_tokens": COUNTS,
-        "completion_tokens": COUNTS,
-        "cached_tokens": COUNTS,
-        "images": st.integers(0, 1_000),
-        "characters": COUNTS,
-    },
+FULL = attrs.evolve(
+    PRICE,
+    cache_write_nanos_per_million=4 * NANOS_PER_USD,
+    cache_write_long_nanos_per_million=6 * NANOS_PER_USD,
+    audio_input_nanos_per_million=32 * NANOS_PER_USD,
+    image_output_nanos_per_million=60 * NANOS_PER_USD,
+    search_nanos=NANOS_PER_USD // 100,
+    file_search_nanos=NANOS_PER_USD // 400,
+    call_nanos=NANOS_PER_USD // 200,
+    citation_nanos_per_million=2 * NANOS_PER_USD,
+    tiers_served=(("flex", ONE_PPM // 2),),
 )
 
 
-@given(USED, st.sampled_from([ONE_PPM, 0, 333_333, 2 * ONE_PPM]))
-def test_lines_that_are_not_estimated_come_to_what_was_charged(values: dict[str, int], multiplier_ppm: int) -> None:
-    row = used(PRICE, multiplier_ppm, **values)
-    lines = list_lines(row, PRICE, multiplier_ppm)
+@pytest.mark.parametrize(
+    ("usage", "lines"),
+    [
+        (
+            Usage(100_000, 10_000, 40_000),
+            {"input_tokens": (60_000, 3), "cached_input_tokens": (40_000, 1), "output_tokens": (10_000, 15)},
+        ),
+        (
+            Usage(images=2, duration_ms=3_500, characters=500_000),
+            {"images": (2, 0.04), "seconds": (3.5, 0.1), "characters": (500_000, 30)},
+        ),
+        (
+            Usage(200_001, 1, 1),
+            {"input_tokens": (200_000, 6), "cached_input_tokens": (1, 6), "output_tokens": (1, 22)},
+        ),
+        (
+            Usage(100, written_tokens=70, written_long_tokens=30),
+            {"input_tokens": (30, 3), "cache_write_tokens": (40, 4), "cache_write_long_tokens": (30, 6)},
+        ),
+        (
+            Usage(1_928, 1_920, rare=RareUnits(audio_input=1_920, image_output=1_120, tier="flex")),
+            {
+                "input_tokens": (8, 1.5),
+                "audio_input_tokens": (1_920, 16),
+                "output_tokens": (800, 7.5),
+                "image_output_tokens": (1_120, 30),
+            },
+        ),
+        (
+            Usage(rare=RareUnits(searches=2, file_searches=1, citations=5, calls=3)),
+            {"searches": (2, 0.01), "file_searches": (1, 0.0025), "citation_tokens": (5, 2), "calls": (3, 0.005)},
+        ),
+    ],
+)
+def test_a_row_has_a_line_for_each_kind_of_unit(usage: Usage, lines: dict[str, tuple[float, float]]) -> None:
+    found = shown(charged(FULL, usage), FULL)
+    if "calls" not in lines:
+        assert found.pop("calls") == (1, 0.005)
+    assert found == lines
+
+
+def test_a_multiplier_is_in_every_price() -> None:
+    row = charged(PRICE, Usage(1_000_000, images=1), 1_250_000)
+    assert shown(row, PRICE, multiplier_ppm=1_250_000) == {
+        "input_tokens": (1_000_000, 7.5),  # as a long prompt
+        "images": (1, 0.05),
+    }
+
+
+def test_the_lines_are_those_of_the_model_that_was_charged() -> None:
+    dearer = attrs.evolve(PRICE, output_nanos_per_million=120 * NANOS_PER_USD)
+    row = charged(dearer, Usage(10, 10), served_model="m-large")
+    assert shown(row, PRICE, dearer)["output_tokens"] == (10, 120)
+
+
+def test_a_figure_of_the_provider_is_one_line() -> None:
+    usage = Usage(10, 10, rare=RareUnits(cost_nanos=4_200_000))
+    row = charged(PRICE, usage, cost_nanos=8_400_000)
+    assert list_lines(row, [PRICE], 2 * ONE_PPM) == [
+        BillLine("reported_cost", 1, 1, None, 0.0084, cost_nanos=8_400_000)
+    ]
+    assert "output_tokens" in shown(charged(PRICE, usage), PRICE)  # an operator's price goes first
+
+
+def test_at_other_prices_than_were_charged_every_line_says_so() -> None:
+    row = charged(PRICE, Usage(10, 10))
+    assert {line.estimated for line in list_lines(row, [attrs.evolve(PRICE, output_nanos_per_million=1)])} == {True}
+    assert {line.estimated for line in list_lines(attrs.evolve(row, cost_nanos=0), [PRICE])} == {True}
+
+
+def test_without_a_price_there_is_the_whole_cost_or_nothing() -> None:
+    assert list_lines(charged(PRICE, Usage(10)), []) == [BillLine("request", 1, 1, None, 0.00003, cost_nanos=30_000)]
+    assert list_lines(charged(None, Usage(10)), []) == []
+
+
+def test_where_nothing_was_used_there_is_no_line() -> None:
+    assert list_lines(charged(FULL, Usage()), [FULL]) == []
+
+
+COUNTS = st.integers(0, 10**6)
+RATES = st.integers(0, 10**9)
+_COUNTED = [field.name for field in attrs.fields(RareUnits) if field.type is int]
+_RATED = [field.name for field in attrs.fields(Price) if "nanos" in field.name]
+RARE = st.fixed_dictionaries({}, optional=dict.fromkeys(_COUNTED, COUNTS) | {"tier": st.just("flex")})
+USAGES = st.builds(
+    attach_rare,
+    st.builds(
+        Usage,
+        *(COUNTS, COUNTS, COUNTS),
+        images=st.integers(0, 1_000),
+        duration_ms=COUNTS,
+        written_tokens=COUNTS,
+        written_long_tokens=COUNTS,
+        characters=COUNTS,
+        size=st.sampled_from(["", "1280x720"]),
+    ),
+    RARE,
+)
+PRICES = st.builds(
+    Price,
+    st.just("m"),
+    tiers_served=st.just((("flex", 333_333),)),
+    tiers=st.sampled_from([(), PRICE.tiers]),
+    sizes=st.sampled_from([(), (("1280*", 7),)]),
+    **dict.fromkeys(_RATED, RATES),
+)
+
+
+@given(PRICES, USAGES, st.sampled_from([ONE_PPM, 0, 333_333, 2 * ONE_PPM]))
+def test_lines_add_up_to_the_charge_exactly(price: Price, usage: Usage, multiplier_ppm: int) -> None:
+    row = charged(price, usage, multiplier_ppm)
+    kept = parse_charged(row)
+    assert attrs.evolve(kept, rare=kept.rare or RareUnits()) == attrs.evolve(usage, rare=usage.rare or RareUnits())
+    lines = list_lines(row, [price], multiplier_ppm)
     assert not any(line.estimated for line in lines)
-    assert sum(line.cost_usd for line in lines) == pytest.approx(row.cost_nanos / NANOS_PER_USD, abs=1e-8, rel=1e-9)
+    assert sum(line.cost_nanos for line in lines) == row.cost_nanos
+    assert all(line.cost_nanos >= 0 for line in lines)

@@ -1,16 +1,23 @@
 """What the built-in prices charge for the usage that vendors report, in nano-USD."""
 
+from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 
 from gateway.config.loader import read_shipped
+from gateway.domain.api_format import Wire
+from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.price import cost_nanos
 from gateway.domain.usage import Usage, attach_tier, parse_usage
 from gateway.formats.anthropic import response as anthropic
 from gateway.formats.gemini.usage_metadata import parse_usage_metadata
 from gateway.formats.openai.images import parse_images_usage
 from gateway.formats.openai.realtime import parse_realtime_usage
+from gateway.formats.rare_bounds import OF_KNOWN_UNITS, fill_rare
+from gateway.formats.registry import make_exchange
+from gateway.formats.translator import ResponseIdentity
 
 
 def gemini(raw: dict[str, Any]) -> Usage | None:
@@ -66,9 +73,461 @@ SESSION = {
         ("gpt-4.1", "openai", attach_tier(Usage(160, 30), "priority"), 980_000),
         ("gpt-4.1", "openai", attach_tier(Usage(160, 30), "default"), 560_000),
         ("omni-moderation-latest", "openai", Usage(500), 0),
+        ("whisper-1", "openai", Usage(duration_ms=61_000), 6_100_000),
+        ("tts-1", "openai", Usage(characters=1_001), 15_015_000),
+        ("tts-1-hd", "openai", Usage(characters=1_001), 30_030_000),
+        ("gpt-4o-mini-tts", "openai", Usage(100, 1_000), 12_060_000),
     ],
 )
 def test_a_charge_is_what_the_vendor_publishes(model: str, provider: str, usage: Usage, nanos: int) -> None:
     price = read_shipped().find(model, provider)
     assert price is not None
     assert cost_nanos(price, usage) == nanos
+
+
+def text(prompt: int, completion: int, **more: Any) -> dict[str, Any]:
+    """A chat answer."""
+    extra = {name: more.pop(name) for name in ("service_tier",) if name in more}
+    choice = {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}
+    return {
+        "id": "c",
+        "object": "chat.completion",
+        "choices": [choice],
+        "usage": chat(prompt, completion, **more),
+    } | extra
+
+
+def response(prompt: int, completion: int, *items: dict[str, Any], **more: Any) -> dict[str, Any]:
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "ok"}]}
+    usage = {"input_tokens": prompt, "output_tokens": completion, **more.pop("usage", {})}
+    return {"id": "r", "object": "response", "status": "completed", "output": [*items, said], "usage": usage} | more
+
+
+def message(prompt: int, completion: int, **more: Any) -> dict[str, Any]:
+    usage = {"input_tokens": prompt, "output_tokens": completion, **more}
+    said = [{"type": "text", "text": "ok"}]
+    return {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "content": said,
+        "stop_reason": "end_turn",
+        "usage": usage,
+    }
+
+
+def generated(prompt: int, completion: int, *, queries: int = 0, version: str = "", **more: Any) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": [{"text": "ok"}]}, "finishReason": "STOP"}
+    if queries:
+        candidate["groundingMetadata"] = {"webSearchQueries": ["q"] * queries}
+    counts = {"promptTokenCount": prompt, "candidatesTokenCount": completion, **more}
+    return {"candidates": [candidate], "usageMetadata": counts, "modelVersion": version}
+
+
+def converse(prompt: int, completion: int, **more: Any) -> dict[str, Any]:
+    usage = {"inputTokens": prompt, "outputTokens": completion, "totalTokens": prompt + completion, **more}
+    said = {"message": {"role": "assistant", "content": [{"text": "ok"}]}}
+    return {"output": said, "stopReason": "end_turn", "usage": usage}
+
+
+def ranked(**more: Any) -> dict[str, Any]:
+    return {"results": [{"index": 0, "relevance_score": 0.5}]} | more
+
+
+SEARCH: dict[str, Any] = {"type": "web_search_call", "id": "w", "action": {"type": "search", "query": "q"}}
+OPENED: dict[str, Any] = {"type": "web_search_call", "id": "w", "action": {"type": "open_page", "url": "u"}}
+FILES: dict[str, Any] = {"type": "file_search_call", "id": "f", "queries": ["q"]}
+ANSWERS: list[tuple[str, str, Operation, Wire, dict[str, Any], int]] = [
+    (
+        "gpt-4o-audio-preview",
+        "openai",
+        "chat",
+        "openai_chat",
+        text(17, 592, completion_tokens_details={"audio_tokens": 482}),
+        39_702_500,
+    ),
+    ("gpt-4o", "openai", "chat", "openai_chat", text(1_000, 100), 3_500_000),
+    (
+        "gpt-4o",
+        "openai",
+        "chat",
+        "openai_chat",
+        text(1_000, 100, prompt_tokens_details={"cached_tokens": 800}),
+        200 * 2_500 + 800 * 1_250 + 100 * 10_000,
+    ),
+    ("gpt-4o", "openai", "chat", "openai_chat", text(1_000, 100, service_tier="priority"), 5_950_000),
+    ("gpt-5-mini", "openai", "chat", "openai_chat", text(1_000, 100, service_tier="flex"), 225_000),
+    ("gpt-5-mini", "openai", "chat", "openai_chat", text(1_000, 100, service_tier="default"), 450_000),
+    ("gpt-4.1", "openai", "chat", "openai_chat", text(160, 30, service_tier="priority"), 980_000),
+    (
+        "gpt-5",
+        "openai",
+        "chat",
+        "openai_chat",
+        text(1_000, 500, completion_tokens_details={"reasoning_tokens": 400}),
+        1_250_000 + 5_000_000,
+    ),
+    ("gpt-5.4", "openai", "chat", "openai_chat", text(272_000, 10), 272_000 * 2_500 + 150_000),
+    ("gpt-5.4", "openai", "chat", "openai_chat", text(272_001, 10), 272_001 * 5_000 + 225_000),
+    (
+        "gpt-audio",
+        "openai",
+        "chat",
+        "openai_chat",
+        text(100, 50, prompt_tokens_details={"audio_tokens": 80}),
+        20 * 2_500 + 80 * 32_000 + 50 * 10_000,
+    ),
+    (
+        "deepseek-chat",
+        "deepseek",
+        "chat",
+        "openai_chat",
+        text(1_000, 100, prompt_cache_hit_tokens=600),
+        400 * 270 + 600 * 70 + 100 * 1_100,
+    ),
+    (
+        "grok-4",
+        "xai",
+        "chat",
+        "openai_chat",
+        {
+            **text(100, 10),
+            "usage": {
+                "prompt_tokens": 100,
+                "completion_tokens": 10,
+                "total_tokens": 310,
+                "completion_tokens_details": {"reasoning_tokens": 200},
+            },
+        },
+        300_000 + 210 * 15_000,
+    ),
+    ("gpt-5", "openai", "responses", "openai_responses", response(1_000, 100), 2_250_000),
+    (
+        "gpt-5",
+        "openai",
+        "responses",
+        "openai_responses",
+        response(1_000, 100, usage={"input_tokens_details": {"cached_tokens": 400}}),
+        600 * 1_250 + 400 * 125 + 1_000_000,
+    ),
+    ("gpt-5", "openai", "responses", "openai_responses", response(1_000, 100, SEARCH), 12_250_000),
+    (
+        "gpt-5",
+        "openai",
+        "responses",
+        "openai_responses",
+        response(1_000, 100, SEARCH, OPENED, SEARCH, FILES),
+        2_250_000 + 22_500_000,
+    ),
+    (
+        "gpt-5",
+        "openai",
+        "responses",
+        "openai_responses",
+        response(1_000, 100, SEARCH, service_tier="flex"),
+        1_125_000 + 10_000_000,
+    ),
+    ("gpt-5.1-codex", "openai", "responses", "openai_responses", response(60_020, 9), 75_115_000),
+    (
+        "gpt-5.1-codex",
+        "openai",
+        "responses",
+        "openai_responses",
+        response(1_000, 100, service_tier="priority"),
+        4_500_000,
+    ),
+    ("claude-sonnet-4-5", "anthropic", "messages", "anthropic_messages", message(1_000, 100), 4_500_000),
+    (
+        "claude-sonnet-4-5",
+        "anthropic",
+        "messages",
+        "anthropic_messages",
+        message(10, 100, cache_read_input_tokens=2_000),
+        30_000 + 600_000 + 1_500_000,
+    ),
+    (
+        "claude-sonnet-4-5",
+        "anthropic",
+        "messages",
+        "anthropic_messages",
+        message(10, 100, cache_creation_input_tokens=2_000),
+        30_000 + 7_500_000 + 1_500_000,
+    ),
+    (
+        "claude-sonnet-4-5",
+        "anthropic",
+        "messages",
+        "anthropic_messages",
+        message(
+            10,
+            100,
+            cache_creation_input_tokens=2_000,
+            cache_creation={"ephemeral_5m_input_tokens": 500, "ephemeral_1h_input_tokens": 1_500},
+        ),
+        30_000 + 500 * 3_750 + 1_500 * 6_000 + 1_500_000,
+    ),
+    ("claude-sonnet-4-5", "anthropic", "messages", "anthropic_messages", message(200_000, 100), 601_500_000),
+    (
+        "claude-sonnet-4-5",
+        "anthropic",
+        "messages",
+        "anthropic_messages",
+        message(1, 100, cache_read_input_tokens=200_000),
+        6_000 + 200_000 * 600 + 2_250_000,
+    ),
+    (
+        "claude-sonnet-4-5",
+        "anthropic",
+        "messages",
+        "anthropic_messages",
+        message(300, 40, server_tool_use={"web_search_requests": 2}),
+        21_500_000,
+    ),
+    ("claude-fable-5-2", "anthropic", "messages", "anthropic_messages", message(1_000, 100), 12_000_000),
+    ("claude-fable-5-2", "anthropic", "messages", "anthropic_messages", message(1_000, 100, speed="fast"), 24_000_000),
+    (
+        "claude-fable-5-2",
+        "anthropic",
+        "messages",
+        "anthropic_messages",
+        message(1_000, 100, speed="standard", service_tier="standard"),
+        12_000_000,
+    ),
+    (
+        "anthropic.claude-sonnet-4-6",
+        "bedrock_converse",
+        "chat",
+        "bedrock_converse",
+        converse(1_000, 100),
+        3_300_000 + 1_650_000,
+    ),
+    (
+        "anthropic.claude-sonnet-4-6",
+        "bedrock_converse",
+        "chat",
+        "bedrock_converse",
+        converse(10, 100, cacheReadInputTokens=2_000),
+        33_000 + 660_000 + 1_650_000,
+    ),
+    (
+        "anthropic.claude-sonnet-4-6",
+        "bedrock_converse",
+        "chat",
+        "bedrock_converse",
+        converse(10, 100, cacheWriteInputTokens=2_000),
+        33_000 + 8_250_000 + 1_650_000,
+    ),
+    ("gemini-2.5-flash", "gemini", "generate_content", "gemini_generate", generated(1_000, 100), 550_000),
+    (
+        "gemini-2.5-flash",
+        "gemini",
+        "generate_content",
+        "gemini_generate",
+        generated(1_000, 100, thoughtsTokenCount=50),
+        300_000 + 375_000,
+    ),
+    (
+        "gemini-2.5-flash",
+        "gemini",
+        "generate_content",
+        "gemini_generate",
+        {**generated(0, 0), "usageMetadata": HEARD},
+        1_947_400,
+    ),
+    (
+        "gemini-2.5-flash",
+        "gemini",
+        "generate_content",
+        "gemini_generate",
+        generated(
+            1_000,
+            100,
+            cachedContentTokenCount=900,
+            promptTokensDetails=[part("AUDIO", 600)],
+            cacheTokensDetails=[part("AUDIO", 500), part("TEXT", 400)],
+        ),
+        400 * 30 + 500 * 100 + 100 * 1_000 + 100 * 2_500,
+    ),
+    ("gemini-2.5-pro", "gemini", "generate_content", "gemini_generate", generated(200_000, 100), 251_000_000),
+    (
+        "gemini-2.5-pro",
+        "gemini",
+        "generate_content",
+        "gemini_generate",
+        generated(200_001, 100),
+        200_001 * 2_500 + 1_500_000,
+    ),
+    (
+        "gemini-2.5-flash",
+        "gemini",
+        "generate_content",
+        "gemini_generate",
+        generated(1_000, 100, queries=3, version="gemini-2.5-flash"),
+        35_550_000,
+    ),
+    (
+        "gemini-3-flash-preview",
+        "gemini",
+        "generate_content",
+        "gemini_generate",
+        generated(1_000, 100, queries=3, version="gemini-3-flash-preview"),
+        800_000 + 42_000_000,
+    ),
+    (
+        "gemini-3-flash-preview",
+        "gemini",
+        "generate_content",
+        "gemini_generate",
+        {**generated(0, 0), "usageMetadata": HEARD},
+        1_954_000,
+    ),
+    (
+        "gemini-3.1-flash-image",
+        "gemini",
+        "generate_content",
+        "gemini_generate",
+        {**generated(0, 0), "usageMetadata": DRAWN},
+        69_605_000,
+    ),
+    (
+        "gpt-4o-transcribe",
+        "openai",
+        "transcriptions",
+        "openai_transcriptions",
+        {
+            "text": "ok",
+            "usage": {
+                "type": "tokens",
+                "input_tokens": 100,
+                "output_tokens": 20,
+                "total_tokens": 120,
+                "input_token_details": {"audio_tokens": 90, "text_tokens": 10},
+            },
+        },
+        25_000 + 90 * 6_000 + 200_000,
+    ),
+    (
+        "gpt-4o-transcribe",
+        "openai",
+        "transcriptions",
+        "openai_transcriptions",
+        {"text": "ok", "usage": {"type": "tokens", "input_tokens": 100, "output_tokens": 20, "total_tokens": 120}},
+        600_000 + 200_000,
+    ),
+    ("rerank-v3.5", "cohere", "rerank", "rerank", ranked(meta={"billed_units": {"search_units": 1}}), 2_000_000),
+    ("rerank-v3.5", "cohere", "rerank", "rerank", ranked(meta={"billed_units": {"search_units": 3}}), 6_000_000),
+    (
+        "omni-moderation-latest",
+        "openai",
+        "moderations",
+        "openai_moderations",
+        {"id": "m", "model": "o", "results": [{"flagged": False}]},
+        0,
+    ),
+    (
+        "text-embedding-3-small",
+        "openai",
+        "embeddings",
+        "openai_embeddings",
+        {
+            "object": "list",
+            "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}],
+            "usage": {"prompt_tokens": 1_000, "total_tokens": 1_000},
+        },
+        20_000,
+    ),
+]
+
+
+def find_charge(model: str, provider: str, usage: Usage, call: InferenceRequest) -> int:
+    price = read_shipped().find(model, provider)
+    assert price is not None
+    return cost_nanos(price, fill_rare(usage, call) if call.operation in OF_KNOWN_UNITS else usage)
+
+
+@pytest.mark.parametrize(("model", "provider", "operation", "wire", "answer", "nanos"), ANSWERS)
+def test_an_answer_costs_what_the_vendor_publishes(
+    model: str, provider: str, operation: Operation, *, wire: Wire, answer: dict[str, Any], nanos: int
+) -> None:
+    call = InferenceRequest(operation, model, {"model": model, "messages": []})
+    _, usage = make_exchange(call, wire, ResponseIdentity("i", model, 1)).parse_answer(orjson.dumps(answer), ())
+    assert find_charge(model, provider, usage, call) == nanos
+
+
+def begun(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events of an Anthropic message; its last counts are in ``message_delta``."""
+    first = {**answer, "content": [], "stop_reason": None, "usage": {**answer["usage"], "output_tokens": 1}}
+    return [
+        {"type": "message_start", "message": first},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "ok"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": answer["usage"]},
+        {"type": "message_stop"},
+    ]
+
+
+def chunked(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """The chunks of a chat answer; the last has its usage."""
+    shared = {name: value for name, value in answer.items() if name not in ("choices", "usage")}
+    shared["object"] = "chat.completion.chunk"
+    choice = {"index": 0, "delta": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}
+    return [shared | {"choices": [choice]}, shared | {"choices": [], "usage": answer["usage"]}]
+
+
+def completed(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events of a response."""
+    started = {"type": "response.created", "response": {**answer, "status": "in_progress", "output": [], "usage": None}}
+    delta = {"type": "response.output_text.delta", "item_id": "m", "output_index": 0, "content_index": 0, "delta": "ok"}
+    return [started, delta, {"type": "response.completed", "response": answer}]
+
+
+STREAMS: dict[str, Callable[[dict[str, Any]], list[dict[str, Any]]]] = {
+    "openai_chat": chunked,
+    "openai_responses": completed,
+    "anthropic_messages": begun,
+    "gemini_generate": lambda answer: [answer],
+}
+STREAMED = [row for row in ANSWERS if row[3] in STREAMS]
+
+
+@pytest.mark.parametrize(("model", "provider", "operation", "wire", "answer", "nanos"), STREAMED)
+def test_a_stream_costs_the_same(
+    model: str, provider: str, operation: Operation, *, wire: Wire, answer: dict[str, Any], nanos: int
+) -> None:
+    call = InferenceRequest(operation, model, {"model": model, "messages": []}, stream=True)
+    gate = make_exchange(call, wire, ResponseIdentity("i", model, 1)).open_gate(())
+    for event in STREAMS[wire](answer):
+        named = f"event: {event['type']}\n" if "type" in event else ""
+        gate.feed(f"{named}data: ".encode() + orjson.dumps(event) + b"\n\n")
+    if wire == "openai_chat":
+        gate.feed(b"data: [DONE]\n\n")
+    gate.finish()
+    assert find_charge(model, provider, gate.parse_usage(), call) == nanos
+
+
+@pytest.mark.parametrize(
+    ("model", "operation", "raw", "nanos"),
+    [
+        ("gpt-image-1", "images", {"input_tokens": 20, "output_tokens": 4_160}, 100_000 + 4_160 * 40_000),
+        ("gpt-image-1", "image_edits", dict(**EDITED), 45_570_000),
+        ("gpt-image-1.5", "images", {"input_tokens": 20, "output_tokens": 4_160}, 100_000 + 4_160 * 32_000),
+        (
+            "gpt-image-1.5",
+            "images",
+            {
+                "input_tokens": 20,
+                "output_tokens": 4_260,
+                "output_tokens_details": {"image_tokens": 4_160, "text_tokens": 100},
+            },
+            100_000 + 4_160 * 32_000 + 100 * 10_000,
+        ),
+    ],
+)
+def test_images_cost_what_the_vendor_publishes(
+    model: str, operation: Operation, raw: dict[str, Any], nanos: int
+) -> None:
+    call = InferenceRequest(operation, model, {"model": model})
+    usage = parse_images_usage(raw)
+    assert usage is not None
+    assert find_charge(model, "openai", usage, call) == nanos

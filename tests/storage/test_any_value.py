@@ -78,6 +78,8 @@ ROWS = st.builds(
     batch_id=st.none() | names(),
     batch_multiplier_ppm=AMOUNTS,
     adapted=texts(2_000),
+    served_model=texts(200),
+    units=texts(500),
 )
 JOB_VALUES: dict[str, st.SearchStrategy[Any]] = {
     "prompt": texts(5_000), "size": texts(100), "seconds": texts(100), "remixed_from": st.none() | names(),

@@ -181,6 +181,8 @@ UNTOLD: dict[str, Any] = {
     "batch_id": None,
     "batch_multiplier_ppm": 1_000_000,
     "adapted": "",
+    "served_model": "",
+    "units": "",
 }
 """What earlier versions did not write down."""
 

@@ -90,12 +90,15 @@ class RequestHistory:
         """Return the lines of a request's cost, at current prices."""
         tariff, channel = self._router.tariff, self._catalog.find_channel(row.channel or "")
         caller = self._directory.find_caller(row.key_id)
-        multiplier = tariff.find_multiplier(caller.key.group if caller else None)
-        batch_ppm = row.batch_multiplier_ppm
+        multiplier, batch_ppm = tariff.find_multiplier(caller.key.group if caller else None), row.batch_multiplier_ppm
         if channel is None:
-            return list_lines(row, tariff.prices.find(row.model), multiply_ppm(multiplier, batch_ppm))
-        price = tariff.find_price(row.model, channel.upstream_model(row.model), channel.provider)
-        return list_lines(row, price, multiply_ppm(multiply_ppm(channel.multiplier_ppm, multiplier), batch_ppm))
+            found = [tariff.prices.find(name) for name in (row.model, row.served_model) if name]
+        else:
+            multiplier = multiply_ppm(channel.multiplier_ppm, multiplier)
+            names = [(row.model, channel.upstream_model(row.model)), (row.served_model, row.served_model)]
+            found = [tariff.find_price(*pair, channel.provider) for pair in names if pair[0]]
+        prices = [price for price in found if price is not None]
+        return list_lines(row, prices, multiply_ppm(multiplier, batch_ppm))
 
     @contextmanager
     def exporting(self, account_id: int | None) -> Iterator[None]:

@@ -76,9 +76,17 @@ ROW = s.record(
     batch_id=s.maybe(s.TEXT),
     batch_multiplier_ppm=s.COUNT,
     adapted=s.TEXT,
+    served_model=s.TEXT,
+    units=s.TEXT,
 )
 _LINE = s.record(
-    what=s.TEXT, quantity=s.NUMBER, per=s.COUNT, unit_usd=s.maybe(s.NUMBER), cost_usd=s.NUMBER, estimated=s.FLAG
+    what=s.TEXT,
+    quantity=s.NUMBER,
+    per=s.COUNT,
+    unit_usd=s.maybe(s.NUMBER),
+    cost_usd=s.NUMBER,
+    estimated=s.FLAG,
+    cost_nanos=s.COUNT,
 )
 _WHOLE_ROW = s.extend(
     ROW,
@@ -128,9 +136,10 @@ async def list_requests(request: web.Request) -> web.Response:
 async def get_request(request: web.Request) -> web.Response:
     """Get a request with its attempts and its cost breakdown, by its id or a beginning that no other id has.
 
-    The log has no prices: `lines` are calculated with the current ones. If they do not add up to the charge, each of
-    them
-    is `estimated`; the request's own `cost_usd` is the charge.
+    `served_model` is the provider's name of the model that was charged, if that is not `model`. `units` are the counts
+    that were charged and have no field, as JSON. The log has no prices: `lines` are calculated with the current ones.
+    They add up to the charge, in `cost_nanos`, or each of them is `estimated`; the request's own `cost_usd` is the
+    charge.
     """
     actor, history = request[ACTOR], request.app[SERVICES].admin.history
     stored = await history.get(request.match_info["id"], actor.scope)
@@ -216,7 +225,7 @@ def build_row(stored: StoredRequest, actor: Actor) -> Fields:
         "usage_implausible": row.usage_source == "bound",  # its name before
         "cost_usd": row.cost_nanos / NANOS_PER_USD,
     }
-    return fields if actor.scope is None else fields | {"channel": None, "tried": ""}
+    return fields if actor.scope is None else fields | {"channel": None, "tried": "", "served_model": ""}
 
 
 def _build_page(page: RequestPage, rows: list[Fields]) -> Fields:

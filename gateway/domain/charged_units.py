@@ -1,0 +1,37 @@
+"""What a row keeps of the units that were charged and have no column of their own: compact JSON."""
+
+import json
+from typing import Any
+
+import attrs
+
+from gateway.domain.request_log import RequestRecord
+from gateway.domain.usage import NO_RARE, RareUnits, Usage
+
+_OF_USAGE = ("written_tokens", "written_long_tokens", "size")
+_OF_RARE = tuple((field.name, getattr(NO_RARE, field.name)) for field in attrs.fields(RareUnits))
+_NAMES = frozenset(name for name, _ in _OF_RARE)
+
+
+def build_units(usage: Usage) -> str:
+    """Write the units of ``usage`` that have no column, as ``{"searches":2,"tier":"flex"}``; empty without any."""
+    found: dict[str, Any] = {name: value for name in _OF_USAGE if (value := getattr(usage, name))}
+    if (rare := usage.rare) is not None:
+        found |= {name: value for name, usual in _OF_RARE if (value := getattr(rare, name)) != usual}
+    return json.dumps(found, separators=(",", ":")) if found else ""
+
+
+def parse_charged(row: RequestRecord) -> Usage:
+    """Return the usage that a row was charged for."""
+    kept: dict[str, Any] = json.loads(row.units) if row.units else {}
+    rare = {name: value for name, value in kept.items() if name in _NAMES}
+    return Usage(
+        row.prompt_tokens,
+        row.completion_tokens,
+        row.cached_tokens,
+        images=row.images,
+        duration_ms=row.duration_ms,
+        characters=row.characters,
+        rare=RareUnits(**rare) if rare else None,
+        **{name: kept[name] for name in _OF_USAGE if name in kept},
+    )
