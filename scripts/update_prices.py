@@ -107,6 +107,16 @@ STUDIOS = (
             Film("veo-3.1-lite-generate-preview", "0.05", {_1080P: "0.08"}),
         ),
     ),
+    # cloud.google.com/vertex-ai/generative-ai/pricing, "Veo": with sound, which is asked for.
+    Studio(
+        "vertex",
+        "Vertex AI's videos",
+        (
+            Film("veo-3.1-generate-001", "0.4", {_4K: "0.6"}),
+            Film("veo-3.1-fast-generate-001", "0.1", {_1080P: "0.12", _4K: "0.3"}),
+            Film("veo-3.1-lite-generate-001", "0.05", {_1080P: "0.08"}),
+        ),
+    ),
     # kling.ai/document-api/pricing/base/video.md, without sound where a model can do without: so it is asked.
     Studio(
         "kling",

@@ -40,6 +40,7 @@ Wire = Literal[
     "luma_pictures",
     "openai_videos",
     "gemini_videos",
+    "vertex_videos",
     "kling_videos",
     "minimax_videos",
     "runway_videos",
@@ -53,6 +54,7 @@ Wire = Literal[
 _VIDEOS: tuple[Wire, ...] = (
     "openai_videos",
     "gemini_videos",
+    "vertex_videos",
     "kling_videos",
     "minimax_videos",
     "runway_videos",

@@ -115,6 +115,8 @@ class VideoBackend(ABC):
 
     takes_urls = True
     """Whether the provider fetches a reference by its address; else the gateway fetches it and sends the file."""
+    inline_videos = False
+    """Whether the answer about a completed task has the video itself, which ``read_video`` decodes."""
 
     @abstractmethod
     def submit(self, spec: VideoSpec) -> ProviderCall:
@@ -150,6 +152,10 @@ class VideoBackend(ABC):
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002
         """Parse a successful (2xx) answer to that request. Raises ``ProviderBadResponse`` if it names no location."""
         raise ProviderBadResponse("The provider was not asked where its video is")
+
+    def read_video(self, raw: bytes) -> bytes:  # noqa: ARG002
+        """Return the video in a successful (2xx) answer. Raises ``ProviderBadResponse`` if there is none."""
+        raise ProviderBadResponse("The provider was not asked for its video")
 
     def remix(self, task: ProviderTask, spec: VideoSpec) -> ProviderCall | None:  # noqa: ARG002
         """Return the request that remakes a video with another prompt, answered like a submit; None: not supported."""

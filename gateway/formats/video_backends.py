@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from gateway.formats.gemini.vertex_videos import VertexVideoBackend
 from gateway.formats.gemini.videos import GeminiVideoBackend
 from gateway.formats.openai.videos import OpenAiVideoBackend
 from gateway.formats.vendors.dashscope_videos import DashScopeVideoBackend
@@ -18,6 +19,7 @@ VIDEO_BACKENDS: Mapping[str, VideoBackend] = MappingProxyType(
     {
         "openai_videos": OpenAiVideoBackend(),
         "gemini_videos": GeminiVideoBackend(),
+        "vertex_videos": VertexVideoBackend(),
         "kling_videos": KlingVideoBackend(),
         "minimax_videos": MiniMaxVideoBackend(),
         "runway_videos": RunwayVideoBackend(),

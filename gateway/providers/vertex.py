@@ -13,8 +13,8 @@ Images: Gemini's image models (.../docs/multimodal/image-generation); Imagen was
 (.../docs/image/configure-aspect-ratio). Embeddings: the text embedding models
 (.../docs/model-reference/text-embeddings-api), and Gemini Embedding 2, whose options are in an object of their own
 (cloud.google.com/vertex-ai/generative-ai/docs/reference/rest/v1/projects.locations.publishers.models/embedContent; the
-batch of it in github.com/googleapis/python-genai, ``google/genai/models.py``). Videos are not supported: Veo answers
-with the whole video in base64, or with an address in a bucket of Cloud Storage, which needs another server's token.
+batch of it in github.com/googleapis/python-genai, ``google/genai/models.py``). Videos:
+.../docs/model-reference/veo-video-generation.
 
 The key is a service account's key file (JSON), in base64 and in one line. Each request carries a token that the account
 signs itself, so that none has to be fetched (google.aip.dev/auth/4111, with a scope); a token serves for half an hour.
@@ -29,7 +29,7 @@ import orjson
 from gateway.errors import ProviderAuthError
 from gateway.formats.json_values import list_objects
 from gateway.providers.base import Body, Endpoint, Provider, sign_bearer
-from gateway.providers.gemini import IMAGE_MODELS, IMAGES
+from gateway.providers.gemini import IMAGE_MODELS, IMAGES, VIDEO_MODELS, VIDEOS
 from gateway.providers.priced_fields import BETA, EVERYWHERE
 
 LIFETIME_S = 3_600
@@ -118,6 +118,7 @@ VERTEX = Provider(
             models=("gemini-embedding-2*",),
         ),
         Endpoint("gemini_pictures", f"{_GEMINI}:generateContent", models=IMAGE_MODELS),
+        Endpoint("vertex_videos", f"{_GEMINI}:predictLongRunning", models=VIDEO_MODELS),
         Endpoint(
             "gemini_generate",
             f"{_GEMINI}:generateContent",
@@ -127,6 +128,6 @@ VERTEX = Provider(
     ),
     sign_at=sign_at,
     models_path=None,
-    capabilities=IMAGES,
+    capabilities=(*IMAGES, *VIDEOS),
     priced_fields=EVERYWHERE | {"speed", "inference_geo", BETA},
 )

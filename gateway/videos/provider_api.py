@@ -5,7 +5,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from hashlib import sha256
 
 import attrs
@@ -28,15 +28,22 @@ from gateway.formats.image_backend import ProviderCall
 from gateway.formats.openai.errors import parse_retry_after
 from gateway.formats.video_backend import ContentLocation, ProviderTask, TaskStatus, Variant, VideoBackend, VideoSpec
 from gateway.formats.video_backends import VIDEO_BACKENDS
+from gateway.large_work import work_aside
 from gateway.providers.registry import PROVIDERS
 from gateway.proxy.forward import MAX_ERROR_BYTES, OK
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.target import Attempt, Way
 from gateway.upstream.interface import FetchedFile, Fetcher, FileRequest, HttpClient, HttpResponse
+from gateway.videos.inline_file import InlineFile
 
 MAX_ANSWER_BYTES = 256 * 1024
 """The largest answer about a task; it is read whole."""
+MAX_INLINE_BYTES = 100 * 1024 * 1024
+"""The same if the video is in it."""
+MAX_INLINE = 2
+"""Answers with a video that are in memory at a time: of polls, and of files that are read."""
 POLL_TIMEOUT_S = 30.0
+INLINE_TIMEOUT_S = 120.0
 _PRINT_CHARS = 12
 _NOT_THE_PROVIDER = frozenset({408, 502, 504, *range(520, 528)})
 """Statuses that proxies in front of the provider send too: they do not tell whether the provider has the request."""
@@ -107,6 +114,8 @@ class VideoProviderApi:
         self._fetcher = fetcher
         self._catalog = catalog
         self._clock = clock
+        self._polled = asyncio.Semaphore(MAX_INLINE)
+        self._opened = asyncio.Semaphore(MAX_INLINE)  # apart: a client that reads slowly must not stop polls
 
     async def submit(self, attempt: Attempt, job: VideoJob, spec: VideoSpec, original: VideoJob | None) -> TaskStatus:
         """Ask the provider, once, to start a job.
@@ -178,9 +187,13 @@ class VideoProviderApi:
             ProviderError: anything else; the state is unknown, too.
         """
         backend = VIDEO_BACKENDS[job.wire]
-        raw, poll_after_s = await self._ask(way, backend, backend.poll(_name_task(job)))
-        with _reading_answer():
-            return PollResult(backend.parse_polled(raw, way.channel.secrets), poll_after_s)
+        place: AbstractAsyncContextManager[None] = self._polled if backend.inline_videos else nullcontext()
+        async with place:
+            raw, poll_after_s = await self._ask(way, backend, backend.poll(_name_task(job)))
+            with _reading_answer():
+                if len(raw) > MAX_ANSWER_BYTES:
+                    return PollResult(await work_aside(backend.parse_polled, raw, way.channel.secrets), poll_after_s)
+                return PollResult(backend.parse_polled(raw, way.channel.secrets), poll_after_s)
 
     async def cancel(self, way: Way, job: VideoJob) -> bool:
         """Ask the provider to stop a task; return whether it did. Never raises."""
@@ -201,10 +214,25 @@ class VideoProviderApi:
         backend = VIDEO_BACKENDS[job.wire]
         found = backend.find_content(_name_task(job), variant)
         if isinstance(found, ProviderCall):
+            if backend.inline_videos:
+                return await self._open_inline(way, backend, found)
             raw = await self._ask_location(way, backend, found)
             with _reading_answer():
                 found = backend.read_content(raw, way.channel.secrets)
         return None if found is None else await self._fetcher.open(self._locate(way, found, wanted))
+
+    async def _open_inline(self, way: Way, backend: VideoBackend, ask: ProviderCall) -> InlineFile:
+        """Return the video that is in the answer to ``ask``; its place is taken until it is closed."""
+        await self._opened.acquire()
+        file: InlineFile | None = None
+        try:
+            raw = await self._ask_location(way, backend, ask)
+            with _reading_answer():
+                file = InlineFile(await work_aside(backend.read_video, raw), self._opened.release)
+        finally:
+            if file is None:
+                self._opened.release()
+        return file
 
     async def _ask_location(self, way: Way, backend: VideoBackend, ask: ProviderCall) -> bytes:
         """Return the answer that names the file's address.
@@ -260,12 +288,14 @@ class VideoProviderApi:
 
     async def _ask(self, way: Way, backend: VideoBackend, ask: ProviderCall) -> tuple[bytes, float | None]:
         """Return the body of a 2xx answer and the provider's poll hint in seconds. Raises ``ProviderError``."""
+        inline = backend.inline_videos
         try:
-            async with asyncio.timeout(POLL_TIMEOUT_S):
+            async with asyncio.timeout(INLINE_TIMEOUT_S if inline else POLL_TIMEOUT_S):
                 reply = await self._upstream.send(way.plan(ask, self._now_s))
                 try:
                     if reply.status in OK:
-                        return await reply.read(MAX_ANSWER_BYTES), self._parse_hint(reply)
+                        limit = MAX_INLINE_BYTES if inline else MAX_ANSWER_BYTES
+                        return await reply.read(limit), self._parse_hint(reply)
                     raise await self._parse_refusal(reply, backend, way.channel)
                 finally:
                     reply.close()

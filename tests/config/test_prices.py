@@ -296,6 +296,11 @@ A_SECOND = {
         "veo-3.1-fast-generate-preview": {"720p": "0.1", "1080p": "0.12", "4k": "0.3"},
         "veo-3.1-lite-generate-preview": {"720p": "0.05", "1080p": "0.08"},
     },
+    "vertex": {
+        "veo-3.1-generate-001": {"720p": "0.4", "1080p": "0.4", "4k": "0.6"},
+        "veo-3.1-fast-generate-001": {"720p": "0.1", "1080p": "0.12", "4k": "0.3"},
+        "veo-3.1-lite-generate-001": {"720p": "0.05", "1080p": "0.08"},
+    },
     "kling": {
         **dict.fromkeys(("kling-3.0", "kling-v3", "kling-3.0-omni"), _KLING_3),
         "kling-3.0-turbo": {"720p": "0.112", "1080p": "0.14"},
@@ -349,7 +354,7 @@ def find_entry(provider: str, model: str) -> Capability:
 def tell_size(provider: str, entry: Capability, size: str) -> str:
     """A size as its vendor is told it; to those who are told pixels, by how many there are."""
     match provider:
-        case "gemini":
+        case "gemini" | "vertex":
             return gemini_videos.SIZES[size][1]
         case "kling":
             return kling_videos.MODELS[entry.name].sizes[size][1]

@@ -1,5 +1,6 @@
 """Claude, Gemini and others in Google's and Amazon's clouds, through a running gateway."""
 
+from base64 import b64encode
 from datetime import datetime
 from typing import Any
 
@@ -179,6 +180,33 @@ async def test_azure_makes_videos_as_openai_does_with_its_own_header(
             ("POST", "/v1/videos"), ("GET", "/v1/videos/video_theirs"), ("GET", "/v1/videos/video_theirs/content"),
         ]  # fmt: skip
         assert {sent.headers["api-key"] for sent in up.received} == {"azure-key"}
+
+
+@pytest.mark.filterwarnings("ignore:The Sora API:DeprecationWarning")
+async def test_vertex_makes_videos_that_are_in_its_last_answer(gateway_with: StartGateway, sdk: MakeClient) -> None:
+    model = f"{PROJECT}/publishers/google/models/veo-3.1-fast-generate-001"
+    name = {"name": f"{model.removeprefix('/')}/operations/a1b07c8e-7b5a"}
+    film = write_clip("a boat").ljust(600_000, b"\0")  # larger than other answers may be
+    videos = [{"bytesBase64Encoded": b64encode(film).decode(), "mimeType": "video/mp4"}]
+    done = answer({**name, "done": True, "response": {"videos": videos}})
+    async with ScriptedUpstream([answer(name)], [answer(name)], [done], [done]) as up:
+        named = {
+            "provider": "vertex",
+            "api_key": KEY,
+            "models": ["veo"],
+            "model_map": {"veo": model.rsplit("/", maxsplit=1)[-1]},
+        }
+        client = sdk(await gateway_with({"channel": [channel(f"{up.base_url}{PROJECT}", **named)]}))
+        asked: Any = {"model": "veo", "prompt": "a boat", "seconds": "4", "poll_interval_ms": 20}
+        video = await client.videos.create_and_poll(**asked)
+        assert (video.status, video.error) == ("completed", None)
+        assert await (await client.videos.download_content(video.id)).aread() == film
+        begun, *polls = up.received
+        assert (begun.method, begun.path) == ("POST", f"/v1{model}:predictLongRunning")
+        assert begun.json["parameters"]["generateAudio"] is True
+        assert begun.json["parameters"]["durationSeconds"] == 4
+        assert {(sent.method, sent.path) for sent in polls} == {("POST", f"/v1{model}:fetchPredictOperation")}
+        assert all(sent.json == {"operationName": name["name"]} for sent in polls)
 
 
 STREAM_HEAD = (

@@ -86,7 +86,7 @@ CODED = base64.b64encode(draw()).decode()
 SECRET = "hush-hush-hush"
 REQUIRED_IMAGE = ("i2v", "gen4_turbo", "I2V", "2.3-Fast")
 """Parts of the names of models that need an image."""
-ONE_LENGTH_WITH_SIZE = {"gemini_videos", "minimax_videos"}
+ONE_LENGTH_WITH_SIZE = {"gemini_videos", "minimax_videos", "vertex_videos"}
 """API formats whose larger videos have one length only."""
 
 
@@ -297,7 +297,8 @@ def test_requests_go_to_the_providers_addresses(wire: str, row: Any) -> None:
     way = Way(Channel("up", provider.slug, provider.base_url or ""), endpoint, model, "key", "video_1")
     asks = {"poll": backend.poll(task), "cancel": backend.cancel(task), "delete": backend.delete(task)}
     plans = {name: way.plan(ask, 1_700_000_000) if ask else None for name, ask in asks.items()}
-    assert all(ask is None or (ask.passing, ask.begins, ask.body) == (True, False, None) for ask in asks.values())
+    body = {"operationName": task_id.replace("~", "/")} if wire == "vertex_videos" else None
+    assert all(ask is None or (ask.passing, ask.begins, ask.body) == (True, False, body) for ask in asks.values())
     submit = way.plan(backend.submit(build_spec(wire, {"model": model})), 1_700_000_000)
     plans["submit"] = submit
     assert {name: plan and f"{plan.method} {plan.url}" for name, plan in plans.items()} == addresses
@@ -313,6 +314,9 @@ def test_requests_after_the_submit_pass_and_name_the_task(wire: str) -> None:
             assert not ask.begins
             assert ask.path is not None
     poll = backend.poll(TASK)
+    if wire == "vertex_videos":
+        assert (poll.method, poll.body) == ("POST", {"operationName": "task-1"})
+        return
     assert (poll.method, poll.body) == ("GET", None)
     assert "task-1" in (poll.path or "")
 
@@ -379,7 +383,7 @@ def test_parse_refused_returns_the_error_of_an_answer(wire: str, row: Any) -> No
 
 def check_parsers(wire: str, raw: bytes) -> None:
     """The parsers raise nothing but a ``ProviderError``, and what they return can be used."""
-    backend, has_clues = VIDEO_BACKENDS[wire], wire != "openai_videos"
+    backend, has_clues = VIDEO_BACKENDS[wire], wire not in {"openai_videos", "vertex_videos"}
     for read in (backend.parse_submitted, backend.parse_polled):
         try:
             found = read(raw, ())
@@ -393,6 +397,8 @@ def check_parsers(wire: str, raw: bytes) -> None:
         if read == backend.parse_submitted:
             assert ".." not in (backend.poll(ProviderTask(found.id or "", "m")).path or "..").split("/")
         assert backend.find_content(ProviderTask(found.id or "x", "m", found.clue or "x"), "video") is not None
+    with suppress(ProviderBadResponse):
+        assert isinstance(backend.read_video(raw), bytes)
     with suppress(ProviderBadResponse):
         assert (backend.read_content(raw, ()).url or "").startswith("http")
     for status in (200, 400, 401, 404, 429, 500):

@@ -143,6 +143,7 @@ SPEAKS = {
     "elevenlabs_transcriptions": {"elevenlabs"},
     "openai_videos": {"openai", "azure_openai", "model_gateway", "custom", "demo"},
     "gemini_videos": {"gemini"},
+    "vertex_videos": {"vertex"},
     "kling_videos": {"kling"},
     "minimax_videos": {"minimax"},
     "runway_videos": {"runway"},

@@ -75,6 +75,7 @@ class GeminiVideoBackend(VideoBackend):
     __slots__ = ()
 
     takes_urls = False
+    name_pattern = _NAME
 
     def submit(self, spec: VideoSpec) -> ProviderCall:
         stray = next((name for name in _REJECTED if spec.extra.get(name) not in (None, "")), None)
@@ -84,18 +85,22 @@ class GeminiVideoBackend(VideoBackend):
         if spec.reference is not None:
             instance["image"] = _build_image(spec.reference)
         body: Body = {"instances": [instance]}
-        if parameters := _build_parameters(spec):
+        if parameters := self.build_parameters(spec):
             body["parameters"] = parameters
         return ProviderCall(body, begins=True)
+
+    def build_parameters(self, spec: VideoSpec) -> Body:
+        """Return ``parameters`` of the request. Raises ``InvalidRequest``."""
+        return _build_parameters(spec)
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         if "name" not in value:
             raise _find_error(value, raw, secrets)
         name = value["name"]
-        if not isinstance(name, str) or not _NAME.match(name):
+        if not isinstance(name, str) or not self.name_pattern.match(name):
             raise ProviderBadResponse("The provider gave its task no usable id")
-        return attrs.evolve(_parse_operation(value, secrets), id=name.replace("/", "~"))
+        return attrs.evolve(self._parse_operation(value, secrets), id=name.replace("/", "~"))
 
     def parse_refused(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
@@ -114,7 +119,30 @@ class GeminiVideoBackend(VideoBackend):
         value = parse_object(raw)
         if "name" not in value and "done" not in value:
             raise ProviderBadResponse("The provider's answer does not contain the task")
-        return _parse_operation(value, secrets)
+        return self._parse_operation(value, secrets)
+
+    def _parse_operation(self, value: Body, secrets: Secrets) -> TaskStatus:
+        if value.get("done") is not True:
+            return TaskStatus("processing")
+        error, response = value.get("error"), value.get("response")
+        if isinstance(error, dict):
+            return _build_failure(error.get("message"), secrets, blocked=_is_block(error.get("message")))
+        if not isinstance(response, dict):
+            raise ProviderBadResponse("The provider's task is done, and nothing is said of how")
+        return self.parse_response(response, secrets)
+
+    def parse_response(self, response: Body, secrets: Secrets) -> TaskStatus:
+        """Parse what an operation that is done has made."""
+        result = as_object(response.get("generateVideoResponse"))
+        samples = as_list(result.get("generatedSamples"))
+        url = find_url(as_object(as_object(samples[0]).get("video")).get("uri")) if samples else None
+        return TaskStatus("completed", progress=100, clue=url) if url else self.parse_filtered(result, secrets)
+
+    def parse_filtered(self, result: Body, secrets: Secrets) -> TaskStatus:
+        """Parse why an operation that is done has made no video."""
+        reasons = [text for text in as_list(result.get("raiMediaFilteredReasons")) if isinstance(text, str)]
+        count = result.get("raiMediaFilteredCount")
+        return _build_failure(" ".join(reasons), secrets, blocked=bool(reasons) or (type(count) is int and count > 0))
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
         """The address needs the key."""
@@ -149,24 +177,6 @@ def _build_parameters(spec: VideoSpec) -> Body:
             raise InvalidRequest(f"'seconds' must be {_WHOLE} for videos of that size", param="seconds")
         parameters["durationSeconds"] = spec.seconds
     return parameters
-
-
-def _parse_operation(value: Body, secrets: Secrets) -> TaskStatus:
-    if value.get("done") is not True:
-        return TaskStatus("processing")
-    error, response = value.get("error"), value.get("response")
-    if isinstance(error, dict):
-        return _build_failure(error.get("message"), secrets, blocked=_is_block(error.get("message")))
-    if not isinstance(response, dict):
-        raise ProviderBadResponse("The provider's task is done, and nothing is said of how")
-    result = as_object(response.get("generateVideoResponse"))
-    samples = as_list(result.get("generatedSamples"))
-    url = find_url(as_object(as_object(samples[0]).get("video")).get("uri")) if samples else None
-    if url is not None:
-        return TaskStatus("completed", progress=100, clue=url)
-    reasons = [text for text in as_list(result.get("raiMediaFilteredReasons")) if isinstance(text, str)]
-    count = result.get("raiMediaFilteredCount")
-    return _build_failure(" ".join(reasons), secrets, blocked=bool(reasons) or (type(count) is int and count > 0))
 
 
 def _build_failure(message: object, secrets: Secrets, *, blocked: bool) -> TaskStatus:

@@ -1,0 +1,70 @@
+"""Videos of Veo on Vertex AI: long-running operations whose last answer has the video itself.
+
+docs.cloud.google.com/vertex-ai/generative-ai/docs/model-reference/veo-video-generation: a task begins with
+``:predictLongRunning`` and is asked for with ``:fetchPredictOperation``, in whose body is the operation's full name. A
+video is in base64 in ``response.videos``: with a ``storageUri`` it would be in a bucket of Cloud Storage instead, which
+needs another server's token, so that field is refused. Everything else is as in ``formats/gemini/videos.py``.
+
+Sound is asked for: Veo 3 requires ``generateAudio``, and the shipped prices are those with sound.
+"""
+
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from types import MappingProxyType
+from urllib.parse import quote
+
+from gateway.errors import ProviderBadResponse
+from gateway.formats.gemini.videos import GeminiVideoBackend
+from gateway.formats.image_backend import ProviderCall
+from gateway.formats.json_values import as_list, as_object
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.request_body import Body
+from gateway.formats.video_backend import ProviderTask, TaskStatus, Variant, VideoSpec, check_fixed_fields, parse_object
+
+_PART = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
+_FIXED: Mapping[str, object] = MappingProxyType({"storageUri": None, "generateAudio": True, "sampleCount": 1})
+
+
+class VertexVideoBackend(GeminiVideoBackend):
+    """``VideoBackend``; a task's id is its operation's full name with ``~`` for every ``/``."""
+
+    __slots__ = ()
+
+    inline_videos = True
+    name_pattern = re.compile(
+        rf"projects/{_PART}/locations/{_PART}/publishers/google/models/{_PART}/operations/{_PART}\Z", re.ASCII
+    )
+
+    def submit(self, spec: VideoSpec) -> ProviderCall:
+        check_fixed_fields(spec.extra, _FIXED)
+        return super().submit(spec)
+
+    def build_parameters(self, spec: VideoSpec) -> Body:
+        return {**super().build_parameters(spec), "generateAudio": True}
+
+    def poll(self, task: ProviderTask) -> ProviderCall:
+        path = f"/publishers/google/models/{quote(task.model, safe='')}:fetchPredictOperation"
+        return ProviderCall({"operationName": task.id.replace("~", "/")}, path=path, passing=True)
+
+    def find_content(self, task: ProviderTask, variant: Variant) -> ProviderCall | None:
+        """The answer to a poll has the video."""
+        return self.poll(task) if variant == "video" else None
+
+    def parse_response(self, response: Body, secrets: Secrets) -> TaskStatus:
+        if _find_video(response):
+            return TaskStatus("completed", progress=100)
+        return self.parse_filtered(response, secrets)
+
+    def read_video(self, raw: bytes) -> bytes:
+        try:
+            return b64decode(_find_video(as_object(parse_object(raw).get("response"))), validate=True)
+        except ValueError:
+            raise ProviderBadResponse("The provider's video is not valid base64") from None
+
+
+def _find_video(response: Body) -> str:
+    """Return the first video in base64; empty if there is none."""
+    videos = as_list(response.get("videos"))
+    data = as_object(videos[0]).get("bytesBase64Encoded") if videos else None
+    return data if isinstance(data, str) else ""

@@ -1,0 +1,39 @@
+"""A video that came inside a provider's answer, read like a file that is fetched."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+_PIECE_BYTES = 64 * 1024
+_HEADERS: Mapping[str, str] = MappingProxyType({"Content-Type": "video/mp4"})
+
+
+class InlineFile:
+    """``FetchedFile`` of ``content``; ``release`` is called when it is closed."""
+
+    def __init__(self, content: bytes, release: Callable[[], None]) -> None:
+        self._content, self._offset, self._release = content, 0, release
+        self._closed = False
+
+    @property
+    def status(self) -> int:
+        return 200
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return _HEADERS
+
+    @property
+    def length(self) -> int | None:
+        return len(self._content)
+
+    async def read(self) -> bytes:
+        """Return the next piece; empty at the end."""
+        piece = self._content[self._offset : self._offset + _PIECE_BYTES]
+        self._offset += len(piece)
+        return piece
+
+    def close(self) -> None:
+        """Give the place of the video to another one."""
+        if not self._closed:
+            self._closed, self._content = True, b""
+            self._release()
