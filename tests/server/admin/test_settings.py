@@ -160,7 +160,7 @@ async def test_a_setting_is_in_force_when_its_change_returns_until_it_is_taken_b
 
 
 REFUSED: tuple[tuple[str, Any, int, str], ...] = (
-    (TELLING, {"value": 0}, 400, "console: routing.max_attempts: expected a number from 1 to 10, not '0'"),
+    (TELLING, {"value": 0}, 400, "routing.max_attempts: expected a number from 1 to 10, not '0'"),
     (TELLING, {"value": "3"}, 400, "expected a whole number"),
     (TELLING, {"value": 2**70}, 400, ""),
     ("/settings/routing/cooldown_s", {"value": 2**63}, 400, ""),
@@ -200,7 +200,7 @@ async def test_what_the_rest_then_would_not_go_with_is_refused_also_where_it_is_
     await desk("PUT", "/settings/media/keep_hours", {"value": 200})
     await desk("PUT", "/settings/media/link_hours", {"value": 100})
     refused = await desk("DELETE", "/settings/media/keep_hours", status=400)
-    assert "console: media.link_hours: keep_hours: expected no less than link_hours" in refused["error"]["message"]
+    assert "media.link_hours: keep_hours: expected no less than link_hours" in refused["error"]["message"]
     assert await desk.list_stored() == {"media.keep_hours": 200, "media.link_hours": 100}
     await desk("DELETE", "/settings/media/link_hours")
     await desk("DELETE", "/settings/media/keep_hours")
