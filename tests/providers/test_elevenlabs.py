@@ -28,7 +28,9 @@ HEARD = {
 
 
 async def start(standing_with: StartGateway, up: ScriptedUpstream, model: str = "eleven_v3") -> Any:
-    return await standing_with({"channel": [channel(up.base_url, provider="elevenlabs", model_map={"m": model})]})
+    return await standing_with(
+        {"channel": [channel(up.base_url, provider="elevenlabs", model_map={"m": model}, allow_fields=["voice"])]}
+    )
 
 
 @pytest.mark.parametrize(
