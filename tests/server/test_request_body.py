@@ -80,7 +80,7 @@ BAD_CHAT: dict[str, tuple[bytes, str]] = {
         "stream_options.include_usage",
     ),
     "a temperature of 1e400": (chat('"temperature":1e400'), ""),
-    "a hot temperature": (chat('"temperature":2.1'), "temperature"),
+    "a hot temperature": (chat('"temperature":100.1'), "temperature"),
     "a true temperature": (chat('"top_p":true'), "top_p"),
     "tools as an object": (chat('"tools":{}'), "tools"),
     "a user of one": (chat('"user":1'), "user"),

@@ -15,6 +15,7 @@ from gateway.errors import InvalidRequest
 from gateway.formats.anthropic.request import FAR_DOCUMENT_TOKENS, TOOLS_TOKENS, Size, measure_document
 from gateway.formats.gemini.field_names import unify_names
 from gateway.formats.openai.fields import (
+    MAX_TEMPERATURE,
     Body,
     kind_of,
     parse_integer,
@@ -43,7 +44,7 @@ _INTEGERS = (
     ("seed", -_SEEDS, _SEEDS - 1),
 )
 _NUMBERS = (
-    ("temperature", 0.0, 2.0),
+    ("temperature", 0.0, MAX_TEMPERATURE),
     ("topP", 0.0, 1.0),
     ("presencePenalty", -2.0, 2.0),
     ("frequencyPenalty", -2.0, 2.0),

@@ -22,6 +22,7 @@ from gateway.formats.json_values import as_object, list_objects, loads_or_none
 from gateway.formats.openai.errors import Secrets, build_reported, mask, parse_error_value
 from gateway.formats.openai.fields import (
     MAX_CHOICES,
+    MAX_TEMPERATURE,
     Body,
     parse_flag,
     parse_integer,
@@ -52,7 +53,7 @@ MAX_AFFINITY_CHARS = 256
 _AFFINITY_FIELDS = ("prompt_cache_key", "user", "safety_identifier")
 _ANY_AFFINITY_FIELD = frozenset(_AFFINITY_FIELDS)
 _BOUNDS = (
-    ("temperature", 0.0, 2.0),
+    ("temperature", 0.0, MAX_TEMPERATURE),
     ("top_p", 0.0, 1.0),
     ("presence_penalty", -2.0, 2.0),
     ("frequency_penalty", -2.0, 2.0),

@@ -9,6 +9,8 @@ from gateway.wording import find_nearest, fold_name
 Body = dict[str, Any]
 
 MAX_MODEL_LENGTH = 256
+MAX_TEMPERATURE = 100.0
+"""Local servers (vLLM, llama.cpp, Ollama) take more than 2; vendors whose limit is 2 refuse more themselves."""
 MAX_CHOICES = 128
 
 

@@ -34,6 +34,7 @@ from gateway.formats.openai.content_parts import (
     refuse,
 )
 from gateway.formats.openai.fields import (
+    MAX_TEMPERATURE,
     Body,
     parse_flag,
     parse_integer,
@@ -67,7 +68,7 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
     return chat.ChatRequest(
         messages=messages,
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
-        temperature=parse_number(body, "temperature", 0, 2),
+        temperature=parse_number(body, "temperature", 0, MAX_TEMPERATURE),
         top_p=parse_number(body, "top_p", 0, 1),
         # 0 and -1 mean no limit.
         top_k=max(parse_integer(body, "top_k", -1, MAX_TOKENS) or 0, 0) or None,

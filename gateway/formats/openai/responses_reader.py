@@ -15,7 +15,15 @@ OpenAI does not document.
 from gateway.formats import chat
 from gateway.formats.adaptations import Adaptations
 from gateway.formats.openai.content_parts import expect_object, expect_text, refuse
-from gateway.formats.openai.fields import Body, parse_flag, parse_list, parse_number, parse_object, read_text
+from gateway.formats.openai.fields import (
+    MAX_TEMPERATURE,
+    Body,
+    parse_flag,
+    parse_list,
+    parse_number,
+    parse_object,
+    read_text,
+)
 from gateway.formats.openai.request_reader import STANDARD_TIERS, check_tier, parse_effort, parse_parallel
 from gateway.formats.openai.response_items import parse_items
 from gateway.formats.openai.response_tools import only_there, parse_tools
@@ -42,7 +50,7 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
     return chat.ChatRequest(
         messages=tuple(messages),
         max_tokens=body.get("max_output_tokens"),
-        temperature=parse_number(body, "temperature", 0, 2),
+        temperature=parse_number(body, "temperature", 0, MAX_TEMPERATURE),
         top_p=parse_number(body, "top_p", 0, 1),
         tools=tools,
         tool_choice=choice,

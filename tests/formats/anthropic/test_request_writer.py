@@ -243,6 +243,25 @@ def test_a_model_that_cannot_be_made_to_use_a_tool_is_not() -> None:
     assert refuse(tools=(TOOL,), tool_choice="required", model=NEW) == "tool_choice"
 
 
+@pytest.mark.parametrize(
+    ("model", "thinks"),
+    [
+        ("claude-opus-4-5", False),
+        ("claude-opus-4-6", False),
+        ("claude-sonnet-4-6", False),
+        ("claude-opus-4-7", False),
+        ("claude-opus-4-8", True),
+        ("claude-opus-5", True),
+    ],
+)
+@pytest.mark.parametrize("choice", ["required", ForcedTool("f")])
+@pytest.mark.parametrize("wish", [{"effort": "high"}, {"thinking_tokens": 2048}])
+def test_before_a_forced_call_only_newer_models_think(model: str, thinks: bool, choice: Any, wish: Any) -> None:
+    asked: Any = {"tools": (TOOL,), "model": model, "max_tokens": 9000, **wish}
+    assert ("thinking" in write(tool_choice=choice, **asked)) is thinks
+    assert "thinking" in write(**asked)
+
+
 def test_where_thinking_is_counted_a_forced_tool_comes_before_a_thought() -> None:
     assert "thinking" not in write(tools=(TOOL,), tool_choice="required", effort="high")
     assert "thinking" in write(tools=(TOOL,), tool_choice="required", effort="high", model="claude-opus-5")

@@ -46,6 +46,8 @@ def message(content: object, role: object = "user") -> dict[str, Any]:
     "extra",
     [
         {},
+        {"temperature": 2.1},
+        {"temperature": 100},
         {"n": 1, "temperature": 0, "top_p": 1, "presence_penalty": -2, "frequency_penalty": 2.0},
         {"n": 128, "max_tokens": 1, "max_completion_tokens": MAX_TOKENS},
         {"n": None, "temperature": None, "stream": None, "tools": None, "user": None, "stream_options": None},
@@ -107,7 +109,7 @@ def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any]) -> 
         ({"max_tokens": 1.5}, "max_tokens"),
         ({"max_tokens": MAX_TOKENS + 1}, "max_tokens"),
         ({"max_completion_tokens": "9"}, "max_completion_tokens"),
-        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": 100.1}, "temperature"),
         ({"temperature": "1"}, "temperature"),
         ({"temperature": False}, "temperature"),
         ({"top_p": -0.1}, "top_p"),

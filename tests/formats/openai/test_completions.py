@@ -102,7 +102,7 @@ def test_output_is_set_aside_for_every_try(extra: dict[str, Any], bound: int) ->
         ({"best_of": -1}, "best_of"),
         ({"best_of": "2"}, "best_of"),
         ({"max_tokens": -1}, "max_tokens"),
-        ({"temperature": 3}, "temperature"),
+        ({"temperature": 101}, "temperature"),
         ({"stream": 1}, "stream"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),

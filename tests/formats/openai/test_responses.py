@@ -183,7 +183,7 @@ def test_calls_whose_answers_are_stored_stay_together(extra: dict[str, Any], aff
         ({"tools": {}}, "tools"),
         ({"stream": 1}, "stream"),
         ({"background": "yes"}, "background"),
-        ({"temperature": 2.5}, "temperature"),
+        ({"temperature": 100.5}, "temperature"),
         ({"top_p": -1}, "top_p"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"max_output_tokens": "9"}, "max_output_tokens"),

@@ -421,7 +421,7 @@ REFUSALS: tuple[tuple[Path, dict[str, Any], str], ...] = (
     (PATHS[0], {"max_tokens": -1}, "max_tokens"),
     (PATHS[0], {"stream": "yes"}, "stream"),
     (PATHS[0], {"stream_options": {"include_usage": True}}, "stream_options"),
-    (PATHS[0], {"temperature": 9}, "temperature"),
+    (PATHS[0], {"temperature": 101}, "temperature"),
     (PATHS[1], {"input": None}, "input"),
     (PATHS[1], {"input": [7]}, "input[0]"),
     (PATHS[1], {"model": 7}, "model"),

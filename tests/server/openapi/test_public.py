@@ -64,7 +64,7 @@ CALLS = (
     Call("create_chat_completion", {**CHAT, "n": 2}, headers={"Idempotency-Key": "once"}, status=409),
     Call("create_chat_completion", {**CHAT, "stream": True, "stream_options": {"include_usage": True}}),
     Call("create_chat_completion", {**CHAT, "model": "nobody's"}, status=404),
-    Call("create_chat_completion", {**CHAT, "temperature": 9}, status=400),
+    Call("create_chat_completion", {**CHAT, "temperature": 101}, status=400),
     Call("create_chat_completion", CHAT, headers={"Authorization": "Bearer sk-of-nobody-at-all"}, status=401),
     Call("create_chat_completion", form={"model": MODEL}, status=415),
     Call("create_response", {"model": MODEL, "input": "hi"}),
