@@ -98,6 +98,7 @@ async def test_the_row_of_a_success_has_every_field(billing: BillingServices) ->
         total_ms=2_500,
         client_request_id="theirs",
         tried="other=upstream_timeout:120,up=ok:2375",
+        served_model="theirs",
     )
 
 

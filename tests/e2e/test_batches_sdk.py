@@ -151,7 +151,7 @@ async def test_a_batch_belongs_to_its_account(gateway_with: StartGateway, sdk: M
 async def test_a_line_that_is_refused_is_in_the_error_file(gateway_with: StartGateway, sdk: MakeClient) -> None:
     gateway = await gateway_with(CONFIG)
     client = sdk(gateway)
-    wrong = make_line(2, model="demo-chat", messages=[{"role": "user", "content": "hi"}], temperature=9)
+    wrong = make_line(2, model="demo-chat", messages=[{"role": "user", "content": "hi"}], temperature=-1)
     batch = await await_end(client, await start(client, [make_line(1), wrong, make_line(3)]))
     assert batch.status == "completed"
     assert batch.request_counts is not None

@@ -256,7 +256,7 @@ async def test_what_the_gateway_refuses_is_said_in_googles_shape(
             await google(gateway).aio.models.generate_content(model="nobody-has-it", contents="Hi")
         assert (unknown.value.code, unknown.value.status) == (404, "NOT_FOUND")
         with pytest.raises(errors.ClientError, match=r"generationConfig\.temperature") as wrong:
-            await ask(google(gateway), streamed=True, temperature=3)
+            await ask(google(gateway), streamed=True, temperature=101)
         assert (wrong.value.code, wrong.value.status) == (400, "INVALID_ARGUMENT")
         assert not up.received
 

@@ -11,6 +11,7 @@ from gateway.formats.sse import parse_data
 from gateway.server.context import SERVICES
 from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.fault_scene import (
+    PRICE,
     TOKENS,
     UNHURRIED,
     WORDS,
@@ -70,7 +71,7 @@ def read_stream(heard: Heard) -> tuple[dict[int, str], list[Any]]:
 async def test_several_choices_are_one_answer_and_one_charge(standing_with: StartGateway, streamed: bool) -> None:
     answers = ("one", "two three", "four")
     async with AnthropicProvider(*map(Says, answers)) as up:
-        gateway = await standing_with(site(up.channel()))
+        gateway = await standing_with(site(up.channel(), price=[PRICE | {"model": "*"}]))  # of the model that answers
         more = {"stream_options": {"include_usage": True}} if streamed else {}
         heard = await call(gateway, stream=streamed, n=COUNT, **more)
         assert (heard.status, len(up.received)) == (200, COUNT)

@@ -65,9 +65,9 @@ CHAT: dict[str, Any] = {
         {
             "role": "assistant",
             "content": "Let me look",
-            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"city": "x"}'}}],
+            "tool_calls": [{"id": "h1", "type": "function", "function": {"name": "f", "arguments": '{"city": "x"}'}}],
         },
-        {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
+        {"role": "tool", "tool_call_id": "h1", "content": "sunny"},
     ],
     "max_tokens": 99,
     "temperature": 0.5,
@@ -79,8 +79,8 @@ MESSAGES: dict[str, Any] = {
     "system": "Be brief",
     "messages": [
         *TURNS,
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "f", "input": {"city": "x"}}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "sunny"}]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "h1", "name": "f", "input": {"city": "x"}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "h1", "content": "sunny"}]},
     ],
     "tools": [{"name": "f", "input_schema": WEATHER}],
 }
@@ -89,10 +89,10 @@ GENERATE: dict[str, Any] = {
     "systemInstruction": {"parts": [{"text": "Be brief"}]},
     "contents": [
         {"role": "user", "parts": [{"text": "Hi"}]},
-        {"role": "model", "parts": [{"functionCall": {"id": "c1", "name": "f", "args": {"city": "x"}}}]},
+        {"role": "model", "parts": [{"functionCall": {"id": "h1", "name": "f", "args": {"city": "x"}}}]},
         {
             "role": "user",
-            "parts": [{"functionResponse": {"id": "c1", "name": "f", "response": {"output": "sunny"}}}],
+            "parts": [{"functionResponse": {"id": "h1", "name": "f", "response": {"output": "sunny"}}}],
         },
     ],
     "tools": [{"functionDeclarations": [{"name": "f", "parametersJsonSchema": WEATHER}]}],

@@ -17,7 +17,7 @@ from tests.support.fast_provider import SwiftUpstream
 from tests.support.gateway import HELLO, RunningGateway, channel
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, Step, answer, chat_script
 
-PRICE = {"model": "*", "input_usd_per_million": 1, "output_usd_per_million": 2}
+PRICE = {"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 2}
 """1,000 nano-USD a prompt token and 2,000 a completion token."""
 WORDS = ("good", "words")
 TOKENS = (5, 7)
