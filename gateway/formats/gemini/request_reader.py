@@ -1,10 +1,12 @@
 """Parses a checked body in Gemini's format into the common chat model.
 
 Shapes: ai.google.dev/api/generate-content and ai.google.dev/api/caching (``Content``, ``Part``, ``Tool``). What only
-Gemini can do (tools that run on its servers, cached contents, files stored there, other answers than text) is rejected
-by name; options that only tune the answer (``safetySettings``, ``mediaResolution``, ``labels``) are dropped.
+Gemini can do (cached contents, files stored there, other answers than text) is rejected by name in this turn, and
+written as text in earlier ones (``formats/adaptations.py``). Tools that run on Google's servers and are only offered
+are left out. Options that only tune the answer (``safetySettings``, ``mediaResolution``, ``labels``) are dropped.
 """
 
+from mimetypes import guess_type
 from typing import Any, cast
 
 import attrs
@@ -13,6 +15,7 @@ from gateway.domain import exact_json
 from gateway.domain.inference_request import GENERATION_CONFIG as CONFIG
 from gateway.errors import InvalidRequest
 from gateway.formats import chat
+from gateway.formats.adaptations import LEFT_OUT, Adaptations, check_choice
 from gateway.formats.gemini.openapi_schema import build_json_schema
 from gateway.formats.gemini.request import check_object
 from gateway.formats.gemini.signatures import is_foreign, parse_foreign
@@ -57,11 +60,14 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
         if modality.upper() != "TEXT":
             where = f"{CONFIG}.responseModalities[{index}]"
             raise _only_there(where, f"'{where}' other than TEXT")
-    tools = tuple(_parse_tools(body.get("tools") or []))
+    adaptations = Adaptations()
+    tools = tuple(_parse_tools(body.get("tools") or [], adaptations))
     choice, tools = _parse_choice(body, tools)
+    choice = check_choice(choice, tools, adaptations)
+    messages = _parse_messages(body, adaptations)
     tokens, effort = _parse_thinking(config.get("thinkingConfig") or {})
     return chat.ChatRequest(
-        messages=_parse_messages(body),
+        messages=messages,
         max_tokens=config.get("maxOutputTokens"),
         temperature=config.get("temperature"),
         top_p=config.get("topP"),
@@ -77,6 +83,7 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
         thinking_tokens=tokens,
         effort=effort,
         top_logprobs=_parse_top_logprobs(config),
+        adapted=tuple(adaptations.names),
     )
 
 
@@ -100,17 +107,20 @@ def _only_there(param: str, what: str) -> InvalidRequest:
 # Messages.
 
 
-def _parse_messages(body: Body) -> tuple[chat.Message, ...]:
+def _parse_messages(body: Body, adaptations: Adaptations) -> tuple[chat.Message, ...]:
     messages: list[chat.Message] = []
+    contents = body["contents"]
+    past = max((index for index, content in enumerate(contents) if content.get("role") == "model"), default=-1)
     if body.get("systemInstruction") is not None:
         messages.append(chat.Message("system", _parse_system(body["systemInstruction"]["parts"])))
     calls = _Calls()
-    for index, content in enumerate(body["contents"]):
+    for index, content in enumerate(contents):
         where = f"contents[{index}].parts"
+        adaptations.is_past = index <= past
         if content.get("role") != "model":
-            messages.append(chat.Message("user", tuple(_parse_user(content["parts"], where, calls))))
+            messages.append(chat.Message("user", tuple(_parse_user(content["parts"], where, calls, adaptations))))
             continue
-        parts = _parse_model(content["parts"], where, calls)
+        parts = _parse_model(content["parts"], where, calls, adaptations)
         if messages and messages[-1].role == "assistant":  # the pieces of a stream that the client has kept
             messages[-1] = chat.Message("assistant", _join([*messages[-1].parts, *parts]))
         else:
@@ -143,8 +153,11 @@ class _Calls:
         self.waiting.append((name, call["name"]))
         return name
 
-    def find(self, response: Body, where: str) -> str:
-        """Return the id of the call that ``response`` answers: by its id, else the first call of its name."""
+    def find(self, response: Body) -> str:
+        """Return the id of the call that ``response`` answers: by its id, else the first call of its name.
+
+        A response to no call gets an id of its own: ``valid_chat.py`` writes such a response as text.
+        """
         given = response.get("id")
         for index, (call_id, name) in enumerate(self.waiting):
             if call_id == given or (not given and name == response["name"]):
@@ -152,24 +165,28 @@ class _Calls:
                 return call_id
         if isinstance(given, str) and given:
             return given
-        raise InvalidRequest(f"'{where}': no function call before it has the name {response['name']!r}", param=where)
+        self.count += 1
+        return f"call_{self.count - 1}"
 
 
-def _parse_user(parts: list[Body], where: str, calls: _Calls) -> list[chat.Part]:
+def _parse_user(parts: list[Body], where: str, calls: _Calls, adaptations: Adaptations) -> list[chat.Part]:
     written: list[chat.Part] = []
     for index, part in enumerate(parts):
         here = f"{where}[{index}]"
+        if adaptations.is_past and (other := _find_other(part)) is not None:
+            written += _write_other(part, other, adaptations)
+            continue
         kind = _find_kind(part, here)
         if kind == "functionCall":
             raise InvalidRequest(f"'{here}': a function call belongs to the role 'model'", param=here)
         if kind == "functionResponse":
             written.append(_parse_result(part[kind], f"{here}.{kind}", calls))
         elif part.get("thought") is not True:
-            written.append(_parse_content(part, kind, here))
+            written.append(_parse_content(part, kind, here, adaptations))
     return written
 
 
-def _parse_model(parts: list[Body], where: str, calls: _Calls) -> list[chat.Part]:
+def _parse_model(parts: list[Body], where: str, calls: _Calls, adaptations: Adaptations) -> list[chat.Part]:
     written: list[chat.Part] = []
     for index, part in enumerate(parts):
         here = f"{where}[{index}]"
@@ -186,6 +203,9 @@ def _parse_model(parts: list[Body], where: str, calls: _Calls) -> list[chat.Part
             elif thought or own:
                 written.append(chat.ReasoningPart(thought, own and chat.GEMINI_PREFIX + own))
             continue
+        if (other := _find_other(part)) is not None:  # code that Google ran, and what comes next
+            written += _write_other(part, other, adaptations)
+            continue
         kind = _find_kind(part, here)
         if kind == "functionResponse":
             raise InvalidRequest(f"'{here}': a function's response belongs to the role 'user'", param=here)
@@ -194,7 +214,7 @@ def _parse_model(parts: list[Body], where: str, calls: _Calls) -> list[chat.Part
             arguments = exact_json.dumps(call.get("args") or {}).decode()
             written.append(chat.ToolCallPart(calls.add(call), call["name"], arguments, own))
         else:
-            written.append(_parse_content(part, kind, here))
+            written.append(_parse_content(part, kind, here, adaptations))
     return written
 
 
@@ -218,25 +238,42 @@ def _join(parts: list[chat.Part]) -> tuple[chat.Part, ...]:
     return tuple(joined) or (chat.TextPart(""),)
 
 
+def _find_other(part: Body) -> str | None:
+    """Return the field with the content of a kind that only Gemini has; None if there is none."""
+    return next((name for name, value in part.items() if value and name not in _PARTS | _DESCRIBING), None)
+
+
+def _write_other(part: Body, kind: str, adaptations: Adaptations) -> list[chat.TextPart]:
+    inner = part[kind]
+    return adaptations.write(kind, inner if isinstance(inner, dict) else {kind: inner})
+
+
 def _find_kind(part: Body, where: str) -> str:
     """Return the field that holds the content of a part. Raises ``InvalidRequest`` for Gemini's own kinds."""
-    stray = next((name for name, value in part.items() if value and name not in _PARTS | _DESCRIBING), None)
+    stray = _find_other(part)
     if stray is not None:
         raise _only_there(f"{where}.{stray}", f"'{where}.{stray}'")
     return next((name for name in part if name in _PARTS and part[name] is not None), "text")
 
 
-def _parse_content(part: Body, kind: str, where: str) -> chat.TextPart | chat.MediaPart:
+def _parse_content(part: Body, kind: str, where: str, adaptations: Adaptations) -> chat.TextPart | chat.MediaPart:
     if kind == "text":
         return chat.TextPart(part.get("text") or "")
     inner = part[kind]
     if kind == "inlineData":
         return _parse_inline(inner)
-    media_type = inner.get("mimeType")
-    known = media_type if isinstance(media_type, str) and media_type else None
-    if not inner["fileUri"].startswith(("http://", "https://")) or "/v1beta/files/" in inner["fileUri"]:
+    address, media_type = inner["fileUri"], inner.get("mimeType")
+    known = media_type if isinstance(media_type, str) and media_type else guess_type(address.partition("?")[0])[0]
+    film = known is None or known.startswith("video/")  # Google takes the address of a YouTube film without a type
+    stored = not address.startswith(("http://", "https://")) or "/v1beta/files/" in address
+    if (film or stored) and adaptations.is_past:
+        return adaptations.replace_file(kind)
+    if stored:
         raise _only_there(f"{where}.{kind}.fileUri", f"'{where}.{kind}.fileUri' of a file that is stored at Google")
-    return chat.MediaPart(_find_media(known or "image/"), media_type=known, url=inner["fileUri"])
+    if known is None or film:
+        what = f"'{where}.{kind}' of a video" if known else f"'{where}.{kind}' without a 'mimeType'"
+        raise _only_there(f"{where}.{kind}", what)
+    return chat.MediaPart(_find_media(known), media_type=known, url=address)
 
 
 def _parse_inline(inner: Body) -> chat.MediaPart:
@@ -263,18 +300,18 @@ def _parse_result(response: Body, where: str, calls: _Calls) -> chat.ToolResultP
         _parse_inline(check_object(check_object(part, f"{where}.parts[{index}]").get("inlineData"), where))
         for index, part in enumerate(response.get("parts") or ())
     ]
-    return chat.ToolResultPart(calls.find(response, where), (chat.TextPart(text), *media), failed)
+    return chat.ToolResultPart(calls.find(response), (chat.TextPart(text), *media), failed)
 
 
 # Tools and settings.
 
 
-def _parse_tools(tools: list[Body]) -> list[chat.Tool]:
+def _parse_tools(tools: list[Body], adaptations: Adaptations) -> list[chat.Tool]:
     written = []
-    for index, tool in enumerate(tools):
+    for tool in tools:
         for name, value in tool.items():
             if name != "functionDeclarations" and value is not None:
-                raise _only_there(f"tools[{index}].{name}", f"The tool '{name}'")
+                adaptations.note(f"{LEFT_OUT}{name}")
         written += [_parse_tool(declaration) for declaration in tool.get("functionDeclarations") or ()]
     return written
 

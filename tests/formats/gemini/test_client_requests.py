@@ -4,6 +4,7 @@ from typing import Any
 
 import orjson
 import pytest
+from google.genai import types
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -247,8 +248,18 @@ def test_the_pieces_of_a_stream_are_one_message_with_its_signature() -> None:
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ({"tools": [{"functionDeclarations": []}, {"codeExecution": {}}]}, "tools[1].codeExecution"),
-        ({"tools": [{"urlContext": {}}]}, "tools[0].urlContext"),
+        (
+            {"tools": [{"urlContext": {}}], "toolConfig": {"functionCallingConfig": {"mode": "ANY"}}},
+            "tool_choice",
+        ),
+        (
+            {"contents": [{"parts": [{"fileData": {"fileUri": "https://www.youtube.com/watch?v=x"}}]}]},
+            "contents[0].parts[0].fileData",
+        ),
+        (
+            {"contents": [{"parts": [{"fileData": {"fileUri": "https://a.test/x", "mimeType": "video/mp4"}}]}]},
+            "contents[0].parts[0].fileData",
+        ),
         ({"cachedContent": "cachedContents/x"}, "cachedContent"),
         ({"generationConfig": {"responseModalities": ["TEXT", "AUDIO"]}}, "generationConfig.responseModalities[1]"),
         ({"generationConfig": {"responseMimeType": "text/x.enum"}}, "generationConfig.responseMimeType"),
@@ -274,6 +285,66 @@ def test_what_only_gemini_can_do_is_named(body: dict[str, Any], field: str) -> N
     with pytest.raises(InvalidRequest) as caught:
         read_chat(**body)
     assert caught.value.param == field
+
+
+def list_fields(kind: type[Any]) -> list[str]:
+    """The fields of a type of Google's own library, as the API has them."""
+    return [field.alias or name for name, field in kind.model_fields.items()]
+
+
+@pytest.mark.parametrize("tool", sorted({*list_fields(types.Tool)} - {"functionDeclarations"}))
+def test_a_tool_that_google_runs_is_left_out_where_it_is_only_offered(tool: str) -> None:
+    read = read_chat(tools=[{tool: {"x": 1}}, {"functionDeclarations": [{"name": "f"}]}])
+    assert ([one.name for one in read.tools], read.adapted) == (["f"], (f"tools.{tool}",))
+
+
+KNOWN_PARTS = {"text", "inlineData", "fileData", "functionCall", "functionResponse"}
+MARKS = {"thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata", "mediaProcessing"}
+
+
+@pytest.mark.parametrize("kind", sorted({*list_fields(types.Part), "somethingNew"} - KNOWN_PARTS - MARKS))
+@pytest.mark.parametrize("role", ["user", "model"])
+def test_a_part_of_a_kind_that_only_google_has_is_text_in_a_history(kind: str, role: str) -> None:
+    past = {"role": role, "parts": [{kind: {"code": "print(1)"}}]}
+    read = read_chat(contents=[USER, past, {"role": "model", "parts": [{"text": "1"}]}, USER])
+    assert read.adapted == (kind,)
+    texts = [part.text for message in read.messages for part in message.parts if isinstance(part, chat.TextPart)]
+    assert any(f"[{kind}] print(1)" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    "file", [{"fileUri": "https://www.youtube.com/watch?v=x"}, {"fileUri": "files/abc", "mimeType": "image/png"}]
+)
+def test_a_file_that_only_google_reads_is_a_note_in_a_history(file: dict[str, str]) -> None:
+    read = read_chat(
+        contents=[{"role": "user", "parts": [{"fileData": file}]}, {"role": "model", "parts": [{"text": "1"}]}, USER]
+    )
+    assert read.adapted == ("fileData",)
+    (note,) = read.messages[0].parts
+    assert isinstance(note, chat.TextPart)
+
+
+def test_a_result_without_its_call_is_no_reason_to_refuse() -> None:
+    result = {"functionResponse": {"name": "f", "response": {"result": "1"}}}
+    (part,) = read_chat(contents=[{"role": "user", "parts": [result]}]).messages[0].parts
+    assert isinstance(part, chat.ToolResultPart)
+
+
+@pytest.mark.parametrize(
+    ("address", "media_type", "kind"),
+    [
+        ("https://a.test/x.png", None, "image"),
+        ("https://a.test/x.pdf?v=1", None, "file"),
+        ("https://a.test/x", "image/webp", "image"),
+    ],
+)
+def test_the_kind_of_a_file_at_an_address_is_that_of_its_type_or_its_name(
+    address: str, media_type: str | None, kind: str
+) -> None:
+    file = {"fileUri": address} | ({"mimeType": media_type} if media_type else {})
+    (part,) = read_chat(contents=[{"role": "user", "parts": [{"fileData": file}]}]).messages[0].parts
+    assert isinstance(part, chat.MediaPart)
+    assert part.kind == kind
 
 
 def test_functions_that_may_not_be_called_are_not_offered() -> None:
