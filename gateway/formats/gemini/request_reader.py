@@ -61,8 +61,7 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
             where = f"{CONFIG}.responseModalities[{index}]"
             raise _only_there(where, f"'{where}' other than TEXT")
     adaptations = Adaptations()
-    tools = tuple(_parse_tools(body.get("tools") or [], adaptations))
-    choice, tools = _parse_choice(body, tools)
+    choice, tools = _parse_choice(body, tuple(_parse_tools(body.get("tools") or [], adaptations)))
     choice = check_choice(choice, tools, adaptations)
     messages = _parse_messages(body, adaptations)
     tokens, effort = _parse_thinking(config.get("thinkingConfig") or {})
