@@ -220,13 +220,13 @@ async def test_several_candidates(kind: type[Provider], standing_with: StartGate
         assert [each.content.parts[0].text for each in whole.candidates] == ["One", "Two"]
 
 
-async def test_a_search_is_refused_where_nobody_has_it(standing_with: StartGateway, google: MakeGoogle) -> None:
+async def test_a_search_is_left_out_where_no_provider_has_it(standing_with: StartGateway, google: MakeGoogle) -> None:
     async with OpenAIProvider() as up:
         gateway = await standing_with({"channel": [up.channel()]})
-        with pytest.raises(errors.ClientError, match="googleSearch") as caught:
-            await ask(google(gateway), streamed=False, tools=[types.Tool(google_search=types.GoogleSearch())])
-        assert (caught.value.code, caught.value.status) == (400, "INVALID_ARGUMENT")
-        assert not up.received
+        await ask(google(gateway), streamed=False, tools=[types.Tool(google_search=types.GoogleSearch())])
+        (row,) = await gateway.rows(1)
+        assert (row.outcome, row.adapted) == ("completed", "tools.googleSearch")
+        assert "tools" not in up.received[0].json
 
 
 @pytest.mark.parametrize("allowed", [False, True])
