@@ -219,10 +219,6 @@ async def test_a_spent_quota_is_an_exhausted_resource_and_names_the_limit_that_f
         ({"contents": [{"parts": [{"inline_data": {"data": "AA=="}}]}]}, "contents[0].parts[0].inlineData.mimeType"),
         ({**ASK, "tools": [{"functionDeclarations": [{}]}]}, "tools[0].functionDeclarations[0].name"),
         ({**ASK, "systemInstruction": "be kind"}, "systemInstruction"),
-        (
-            {"contents": [{"parts": [{"functionResponse": {"name": "f", "response": {}}}]}]},
-            "contents[0].parts[0].functionResponse",
-        ),
     ],
 )
 async def test_a_bad_field_is_named(standing_with: StartGateway, body: Any, field: str) -> None:
