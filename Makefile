@@ -12,7 +12,7 @@ COMPILE  := $(VENV)/pins/bin/uv pip compile -q --universal --python-version 3.11
             --only-binary :all: --no-emit-index-url --custom-compile-command 'make pins'
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-unit test-clients test-suites soak check format bench profile clean pins sbom audit messages reference docs zipapp
+.PHONY: help run test test-unit test-clients test-suites soak check format bench bench-parts profile clean pins sbom audit messages reference docs zipapp
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*##"} /^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +21,7 @@ run: $(VENV)/run.stamp  ## Set up and start the gateway (ARGS="--port 9000" for 
 	@$(BIN)/gateway serve $(ARGS)
 
 # What was compiled is kept, whatever the environment says: every process of a test would compile the house anew.
-test test-unit test-clients test-suites soak check: export PYTHONDONTWRITEBYTECODE =
+test test-unit test-clients test-suites soak bench-parts check: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/dev.stamp  ## Set up and run all tests (ARGS="-k name" for pytest's options)
 	@$(BIN)/python -m pytest $(ARGS)
@@ -46,6 +46,9 @@ check: $(VENV)/dev.stamp  ## Lint, types, import floors and sizes
 
 bench: $(VENV)/dev.stamp  ## Measure beside nginx and a bare relay, some ten minutes (ARGS=--quick for a rough look)
 	@$(BIN)/python scripts/bench.py $(ARGS)
+
+bench-parts: $(VENV)/dev.stamp  ## Print what the parts of a request cost in CPU time, and compare them
+	@$(BIN)/python -m pytest --numprocesses=0 --timeout=0 -m cost -s tests/bench $(ARGS)
 
 profile: $(VENV)/dev.stamp  ## See where the time goes under load (ARGS="--only sse")
 	@$(BIN)/python scripts/profile_relay.py $(ARGS)

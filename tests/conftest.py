@@ -23,6 +23,7 @@ from tests.support.repositories import close_databases, has_databases
 from tests.support.shared_gateways import Stand
 from tests.support.started_gateways import ReadLog, StartGateway, starting
 from tests.support.statement_cache import share
+from tests.support.suite_times import WHOLE_RUN, measure_suite_cpu_s, read_times, store_times, write_times
 
 # A machine's speed is no property of the code: a number bounds the examples, no time. `make soak` sets EXAMPLES.
 settings.register_profile(
@@ -64,14 +65,17 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Of a test that passes its worker sends one report instead of three, with what stands around them: each is dear.
+    """Send one report instead of three for a test that passes, with the time of all three: each report costs CPU.
 
-    All of them where somebody asks how long everything takes, and where there are no workers.
+    All of them are sent where pytest's own ``--durations`` is given, and where there are no workers.
     """
     if not hasattr(item.config, "workerinput") or item.config.getoption("durations") is not None:
         return None
-    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+    reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    whole_s = sum(report.duration for report in reports)
+    for report in reports:
         if report.when == "call" or not report.passed:
+            report.duration = whole_s
             item.ihook.pytest_runtest_logreport(report=report)
     return True
 
@@ -167,4 +171,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if lines:
         terminalreporter.section("what faults come to")
         for line in lines:
+            terminalreporter.write_line(line)
+    times = read_times(stats)
+    if len(times) >= WHOLE_RUN and (cache := terminalreporter.config.cache) is not None:
+        cpu_s = measure_suite_cpu_s()
+        store_times(times, cpu_s, cache.mkdir("suite"))
+        terminalreporter.section("slowest tests, with set-up and end")
+        for line in write_times(times, cpu_s):
             terminalreporter.write_line(line)

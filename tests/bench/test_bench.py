@@ -40,7 +40,7 @@ def measure(**order: Any) -> dict[str, Any]:
     return uvloop.run(bench.run(bench.Order(TINY, pinned=False, **order)))
 
 
-@pytest.mark.soak
+@pytest.mark.cost
 def test_an_observed_gateway_is_measured_beside_one_that_is_not() -> None:
     run = measure(names=("gateway", "observed"), parts=("json",))
     figures = read_figures(run["samples"])
@@ -48,7 +48,7 @@ def test_an_observed_gateway_is_measured_beside_one_that_is_not() -> None:
     assert any("observed" in line and "gateway" in line for line in write_run(run))
 
 
-@pytest.mark.slow
+@pytest.mark.cost
 def test_the_smallest_run_has_every_figure(names: tuple[str, ...], tmp_path: Path) -> None:
     """Of every relay, and each is a number; what is written to a file reads the same. A crowd needs one relay here."""
     run = measure(names=names, parts=("json", "sse", "latency"))

@@ -1,4 +1,4 @@
-"""What money costs in CPU: printed, never asserted as time. ``make test ARGS="tests/bench -n0 -s"`` shows it.
+"""What money costs in CPU: printed, never asserted as time. ``make bench-parts`` shows it.
 
 Budget: 25 us a request for admission and settlement in memory, 40 us a request in the writer at 1,000 a second.
 """
@@ -89,7 +89,7 @@ async def measure(work: Callable[[int], Any]) -> float:
     return statistics.median(costs)
 
 
-@pytest.mark.slow
+@pytest.mark.cost
 async def test_admission_and_settlement(tmp_path: Path) -> None:
     """Each kind of desk settles every call it admitted."""
     journal = RequestJournal(tmp_path / "requests.journal")
@@ -107,7 +107,7 @@ async def test_admission_and_settlement(tmp_path: Path) -> None:
     journal.close()
 
 
-@pytest.mark.slow
+@pytest.mark.cost
 async def test_the_writer(tmp_path: Path) -> None:
     """Every row is stored, and the sums of the day are those of the rows."""
     desk = Desk(NoJournal(), Limits())

@@ -1,7 +1,7 @@
 """What a limited request costs a gateway that counts alone, in PostgreSQL and in Valkey (Redis): printed.
 
-``make soak ARGS=tests/bench/test_limit_cost.py``. A key and its account have limits, as every caller has. CPU is this
-process' own: the server's is not in it.
+``make bench-parts ARGS=tests/bench/test_limit_cost.py``. A key and its account have limits, as every caller has.
+CPU is this process' own: the server's is not in it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from gateway.storage.valkey.limits import ValkeyLimitServer
 from tests.support.limit_servers import LONG_S, running, running_redis
 from tests.support.postgres import SharedPostgres
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(0)]
+pytestmark = [pytest.mark.cost, pytest.mark.timeout(0)]
 CALLS, TOKENS = 4_000, 100
 RATES = Limits(rpm=10_000_000, tpm=1_000_000_000)
 PLACES = Limits(rpm=10_000_000, tpm=1_000_000_000, max_concurrency=1_000)

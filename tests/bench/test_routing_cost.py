@@ -1,6 +1,6 @@
 """What choosing a channel costs in CPU, with few and with many: printed, never asserted as time.
 
-``make test ARGS="tests/bench -n0 -s"`` shows it.
+``make bench-parts`` shows it.
 """
 
 import collections
@@ -20,7 +20,7 @@ from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
 from gateway.routing.target import Attempt
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.cost
 
 CALLS = 2_000
 ROUNDS = 7

@@ -1,4 +1,4 @@
-"""What a streamed event costs in CPU, passed through and translated. ``make test ARGS="tests/bench -n0 -s"`` shows it.
+"""What a streamed event costs in CPU, passed through and translated. ``make bench-parts`` shows it.
 
 Budget: an event that is translated costs at most twice what one costs that passes: the whole of it, from the
 provider's socket to the client's. Kinds take turns, and the best round of each is compared: it has least of the
@@ -47,8 +47,6 @@ from tests.support.scripted_upstream import (
     delta,
     event,
 )
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 EVENTS = 1_000
 ROUNDS = 3
@@ -202,6 +200,7 @@ def feed(kind: Kind) -> tuple[float, bytes]:
     return took, b"".join(left)
 
 
+@pytest.mark.cost
 def test_a_gate_alone() -> None:
     """Printed only: beside a socket on either side it is the smaller part."""
     costs: dict[str, list[float]] = {kind.name: [] for kind in KINDS}
@@ -272,6 +271,8 @@ def test_steps_are_counted() -> None:
     assert 1.8 < many / few < 2.2
 
 
+@pytest.mark.cost
+@pytest.mark.timeout(240)
 async def test_a_translated_event_costs_a_few_times_a_passed_one(tmp_path: Path) -> None:
     """A gateway in a process of its own; every event is read, judged and written by itself, for none comes sooner."""
     async with AsyncExitStack() as stack:

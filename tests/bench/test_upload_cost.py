@@ -1,6 +1,6 @@
 """What an upload costs in CPU a megabyte, from the caller's socket through the disk to the provider's: printed.
 
-``make test ARGS="tests/bench -n0 -s"`` shows it. Ways take turns within one run, and medians are compared with each
+``make bench-parts`` shows it. Ways take turns within one run, and medians are compared with each
 other only: a machine's speed and its other work are in both.
 """
 
@@ -14,7 +14,7 @@ import pytest
 from tests.support.gateway_process import GatewayProcess
 from tests.support.uploads import BLOCK, MB, UploadProvider, edit, lead, name_file, site
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.cost
 
 ROUNDS = 3
 SIZE_MB = 20

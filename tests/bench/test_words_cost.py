@@ -1,6 +1,6 @@
 """What checking a prompt costs in CPU, with few words listed and with many: printed, and compared with each other only.
 
-``make test ARGS="tests/bench -n0 -s"`` shows it.
+``make bench-parts`` shows it.
 """
 
 import random
@@ -11,7 +11,7 @@ import pytest
 
 from gateway.media.word_filter import WordList, parse_words
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.cost
 
 ROUNDS = 15
 CHARACTERS = 32_000
