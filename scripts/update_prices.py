@@ -78,8 +78,8 @@ class Studio:
     films: tuple[Film, ...]
 
 
-def find_dearest_second(*videos: tuple[str, int]) -> Decimal:
-    """What a second of the dearest costs, rounded up, where each is sold as a whole: its dollars and its seconds."""
+def find_highest_second(*videos: tuple[str, int]) -> Decimal:
+    """The highest cost of a second, rounded up, where each is sold as a whole: its dollars and its seconds."""
     return max((Decimal(usd) / seconds).quantize(Decimal("1e-9"), ROUND_CEILING) for usd, seconds in videos)
 
 
@@ -137,13 +137,13 @@ STUDIOS = (
             Film("MiniMax-H3-Max", "0.08", {"*480*": "0.05"}),
             Film(
                 "MiniMax-Hailuo-2.3 MiniMax-Hailuo-02",
-                find_dearest_second(("0.28", 6), ("0.56", 10)),
-                {_1080P: find_dearest_second(("0.49", 6))},
+                find_highest_second(("0.28", 6), ("0.56", 10)),
+                {_1080P: find_highest_second(("0.49", 6))},
             ),
             Film(
                 "MiniMax-Hailuo-2.3-Fast",
-                find_dearest_second(("0.19", 6), ("0.32", 10)),
-                {_1080P: find_dearest_second(("0.33", 6))},
+                find_highest_second(("0.19", 6), ("0.32", 10)),
+                {_1080P: find_highest_second(("0.33", 6))},
             ),
         ),
     ),
@@ -160,7 +160,7 @@ STUDIOS = (
             Film("seedance2", "0.36", {"*3840*": "1.5", f"{_1080P} 1440x1440 *1664* 2206x946": "0.4"}),
             Film("seedance2_fast", "0.29"),
             Film("seedance2_mini", "0.16"),
-            Film("gemini_omni_flash", find_dearest_second(("0.31", 3))),
+            Film("gemini_omni_flash", find_highest_second(("0.31", 3))),
         ),
     ),
     # help.aliyun.com/zh/model-studio/model-pricing: Singapore's, told there in yuan, 7.33924 a dollar (as
@@ -452,7 +452,7 @@ def _list_texts(clause: object) -> Iterator[str]:
 
 
 def find_prices(model: types.ModelInfo, day: date) -> types.ModelPrice:
-    """The package's prices of a model on a day; the dearest of the day where they change with the hour."""
+    """The package's prices of a model on a day; the highest of the day where they change with the hour."""
     midnight = datetime.combine(day, time(), UTC)
     hours = (model.get_prices(midnight + timedelta(minutes=30 * half)) for half in range(48))
     return max(hours, key=lambda prices: (_base(prices.output_mtok), _base(prices.input_mtok)))
@@ -471,7 +471,7 @@ def _base(price: Decimal | types.TieredPrices | None) -> Decimal:
 
 
 def find_answer(prices: types.ModelPrice) -> str:
-    """The rate of an answer's tokens: of text, else the dearest of what the answer is made of."""
+    """The rate of an answer's tokens: of text, else the highest of what the answer is made of."""
     if prices.output_mtok is not None:
         return "output_mtok"
     return max(ANSWERS, key=lambda key: _base(getattr(prices, key)))

@@ -151,7 +151,7 @@ async def test_the_mock_answers_streams_and_refuses() -> None:
 
 
 def test_corrections_are_of_what_the_gateway_refuses_only() -> None:
-    body = {"prompt": "x", "max_tokens": 0, "conversation": "string", "stream_options": {}, "n": 0}
+    body = {"prompt": "x", "max_tokens": 0, "md5": "md5", "stream_options": {}, "n": 0}
     correct_body("/v1/videos", body)
     assert body == {"prompt": "x", "max_tokens": 12, "n": 0, "model": "sora-2"}
     assert correct_query({"limit": "0", "after": "after", "order": "asc"}) == {"limit": "1", "order": "asc"}

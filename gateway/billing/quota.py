@@ -113,8 +113,8 @@ class QuotaService:
     async def admit(self, ctx: RequestContext, options: Sequence[Target], *, journaled: bool = True) -> None:
         """Reserve money, take a permit, note the start. Raises ``QuotaExceeded, RateLimited, StoreUnavailable``.
 
-        The reservation covers the dearest of ``options`` and, as far as a quota is left, the longest answer and all
-        that the provider may read. A video job is not ``journaled``: the database has it before a provider does.
+        The reservation covers the most expensive of ``options`` and, as far as a quota is left, the longest answer and
+        all that the provider may read. A video job is not ``journaled``: the database has it before a provider does.
         """
         call, caller = ctx.call, ctx.caller
         assert call is not None  # noqa: S101 - it is parsed before

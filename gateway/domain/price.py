@@ -386,7 +386,7 @@ def _index_spellings(prices: Iterable[Price]) -> tuple[_Exact, _Exact]:
 
     The latter has the price of the name without a date, else of the latest.
 
-    Of spellings of one name with different prices the dearest counts: which of them another one means is unknown.
+    Of spellings of one name with different prices the highest counts: which of them another one means is unknown.
     """
     spelled: dict[tuple[str, str | None], Price] = {}
     released: dict[tuple[str, str | None], Price] = {}

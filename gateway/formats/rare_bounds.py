@@ -55,7 +55,7 @@ def bound_rare(usage: Usage, call: InferenceRequest, price: Price | None) -> Usa
         video_output=made,
         searches=searches,
         file_searches=searches,
-        tier=_find_dearest(call.body, price),
+        tier=_find_tier(call.body, price),
     )
     return attrs.evolve(usage, rare=rare)
 
@@ -80,8 +80,8 @@ def _count_searches(body: dict[str, Any]) -> int:
     return most
 
 
-def _find_dearest(body: dict[str, Any], price: Price) -> str:
-    """Return the service tier that a request names, or the dearest one if it leaves the choice to the provider."""
+def _find_tier(body: dict[str, Any], price: Price) -> str:
+    """Return the service tier that a request names, or the most expensive one if the provider chooses."""
     asked = body.get("speed") or body.get("service_tier")
     if asked is None or asked in ("default", "standard", "standard_only"):
         return ""

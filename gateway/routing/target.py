@@ -136,7 +136,7 @@ class Target:
     def cost_of(self, answered: str, usage: Usage) -> int:
         """Return the cost of ``usage`` if the model ``answered`` has answered, in nano-USD: the dearer of both models.
 
-        A name with a date is the same model. If the provider named none (``""``), the dearest possible model counts.
+        A name with a date is the same model. If the provider named none (``""``), the most expensive one counts.
         """
         if not answered:
             return self.find_most(usage)

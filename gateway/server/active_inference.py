@@ -30,7 +30,7 @@ class ActiveInference:
         idempotency_key: of the request; one that does nothing if it has none.
         task: runs the request; None once it has ended.
         cancelled: an operator or a member has cancelled the request.
-        stopped: it was cancelled by way of its task, because no attempt was under way.
+        stopped: it was cancelled through its task, because no attempt was under way.
     """
 
     def __init__(self, request: web.Request, operation: Operation) -> None:

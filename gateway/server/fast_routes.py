@@ -19,7 +19,7 @@ from gateway.server.middlewares import PROBES, with_middlewares
 
 
 class FastRoutes:
-    """Sends requests to their handlers: ``POST`` on a plain path of the API at once, every other by way of aiohttp.
+    """Sends requests to their handlers: ``POST`` on a plain path of the API at once, every other through aiohttp.
 
     Args:
         app: the root application; its routes and middlewares are read once.

@@ -387,7 +387,7 @@ async def replay_response(request: web.Request, handler: Handler) -> web.StreamR
 
 
 async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Find the channels that may serve the request, and reserve what the dearest of them may cost.
+    """Find the channels that may serve the request, and reserve the highest cost among them.
 
     ``settle_request`` turns the reservation into a charge.
     """

@@ -327,8 +327,8 @@ class LedgerRepository:
         ):
             if value is not None:
                 statement = statement.where(column == value)
-        dearest = (func.sum(usage_days.c.cost_nanos).desc(), func.sum(usage_days.c.requests).desc(), label)
-        statement = statement.order_by(label) if axis == "day" else statement.order_by(*dearest)
+        by_cost = (func.sum(usage_days.c.cost_nanos).desc(), func.sum(usage_days.c.requests).desc(), label)
+        statement = statement.order_by(label) if axis == "day" else statement.order_by(*by_cost)
         return [
             UsageLine(str(row.label), *(int(getattr(row, name)) for name in _SUMS))
             for row in await self._database.read_long(statement)

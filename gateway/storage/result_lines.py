@@ -72,7 +72,7 @@ class FolderLines:
 
 
 def copy_durably(source: Path, target: Path, draft: Path) -> None:
-    """Copy a file by way of ``draft``; the copy is there as a whole or not at all. Raises ``OSError``."""
+    """Copy a file through ``draft``; the copy is there as a whole or not at all. Raises ``OSError``."""
     shutil.copyfile(source, draft)
     draft.chmod(_OWNER_ONLY)
     with draft.open("rb") as copied:

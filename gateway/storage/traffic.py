@@ -68,8 +68,8 @@ class TrafficRepository:
         found = _find(stretches, wanted, _LABELS[axis].label("label"), *(_C[name] for name in SUMS))
         sums = [func.sum(found.c[name]).label(name) for name in SUMS]
         statement = select(found.c.label, *sums).group_by(found.c.label)
-        dearest = (func.sum(found.c.cost_nanos).desc(), func.sum(found.c.requests).desc(), found.c.label)
-        statement = statement.order_by(*((found.c.label,) if axis in {"day", "hour"} else dearest))
+        by_cost = (func.sum(found.c.cost_nanos).desc(), func.sum(found.c.requests).desc(), found.c.label)
+        statement = statement.order_by(*((found.c.label,) if axis in {"day", "hour"} else by_cost))
         return [TrafficLine(str(row[0]), *map(int, row[1:])) for row in await self._database.read_long(statement)]
 
     async def list_facets(self, wanted: TrafficFilter) -> Facets:

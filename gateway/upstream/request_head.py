@@ -50,7 +50,7 @@ class RequestHeadBuilder:
         self._origins: dict[tuple[str, str, int, str | None], Origin] = {}
 
     def build(self, plan: HttpRequest, proxy: str | None) -> RequestHead:
-        """Build the head of a request by way of ``proxy``, whatever the request names.
+        """Build the head of a request through ``proxy``, whatever the request names.
 
         Raises ``ProviderBadResponse`` if its URL or headers cannot be sent.
         """

@@ -13,6 +13,7 @@ This page is generated from `scripts/suite_runs/differences.toml`.
 
 The packages `openai` and `anthropic` come with tests of every call. `make test-suites` runs these tests twice: against
 a mock of the provider, and through a gateway whose only channel is that mock, and allows every field (`allow_fields`).
+By default a gateway also answers ids that it does not know, such as that of a `conversation`, with 404.
 The mock of OpenAI is made from its OpenAPI document, the mock of Anthropic from the types of its library. Both refuse
 requests that do not fit.
 

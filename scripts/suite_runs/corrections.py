@@ -20,7 +20,7 @@ MODELS: Mapping[str, str] = MappingProxyType(
 _DATA = b"Example data"
 """What the suites send as any file."""
 _LEAST = ("max_tokens", "max_completion_tokens", "bytes")
-_INVENTED = {"conversation": "string", "md5": "md5", "fallbacks": "default"}
+_INVENTED = {"md5": "md5", "fallbacks": "default"}
 _CURSORS = ("after", "after_id", "before_id")
 
 

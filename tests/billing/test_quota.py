@@ -213,7 +213,7 @@ async def test_keys_of_one_account_share_its_room_and_not_each_others(billing: B
     assert (held(billing, one), held(billing, other)) == ((60, 100), (40, 100))
 
 
-async def test_the_dearest_of_the_options_is_held(billing: BillingServices) -> None:
+async def test_the_most_expensive_of_the_options_is_held(billing: BillingServices) -> None:
     prices = [(None, ONE_PPM), (NANO_A_TOKEN, ONE_PPM), (NANO_A_TOKEN, 2_500_001), (NANO_A_TOKEN, 0)]
     options = [option_of(price, multiplier) for price, multiplier in prices]
     ctx = billing.arrive(caller_of(), call_for(4))

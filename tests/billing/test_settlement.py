@@ -153,7 +153,7 @@ async def test_the_multiplier_of_the_option_counts(billing: BillingServices) -> 
     assert costs == [3_000_000, 6_000_000, 0]
 
 
-async def test_what_is_charged_is_the_channel_that_answered_and_not_the_dearest_that_was_asked(
+async def test_what_is_charged_is_the_channel_that_answered_and_not_the_most_expensive_that_was_asked(
     billing: BillingServices,
 ) -> None:
     dear = attrs.evolve(OPTION, price=attrs.evolve(PRICE, output_nanos_per_million=nanos(Decimal(1_000))))

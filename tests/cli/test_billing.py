@@ -251,7 +251,7 @@ def test_bars_are_of_signs_where_there_are_no_blocks(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_usage_is_by_what_was_asked_dearest_first(server: Server) -> None:
+def test_usage_is_by_what_was_asked_the_highest_cost_first(server: Server) -> None:
     assert [line["model"] for line in server.ask("usage", "--by", "model", *JANUARY)["data"]] == ["big", LONG, STEERING]
     assert [line["key"] for line in server.ask("usage", "--by", "key", *JANUARY)["data"]] == ["local/first"]
     only = server.ask("usage", *JANUARY, "--model", "big", "--key", "1", "--account", "local")

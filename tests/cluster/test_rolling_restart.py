@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import re
-import socket
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +29,7 @@ from tests.support.scripted_upstream import (
     delta,
     event,
 )
+from tests.support.sockets import find_free_port
 from tests.support.spending_callers import PRICE
 from tests.support.tools import find_tool
 
@@ -43,13 +43,6 @@ DELAY_S = 2.5
 """Longer than the proxies take a node for dead that has come back."""
 
 
-def find_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
-
-
 def name_addresses(nodes: Sequence[GatewayProcess]) -> list[str]:
     return [node.url.removeprefix("http://") for node in nodes]
 
@@ -57,7 +50,7 @@ def name_addresses(nodes: Sequence[GatewayProcess]) -> list[str]:
 @contextlib.contextmanager
 def run_nginx(folder: Path, nodes: Sequence[GatewayProcess]) -> Iterator[str]:
     """Run nginx with ``deploy/nginx/cluster.conf`` without its certificate."""
-    nginx, port, other = find_tool("nginx", "nginx-light"), find_port(), find_port()
+    nginx, port, other = find_tool("nginx", "nginx-light"), find_free_port(), find_free_port()
     site = (DEPLOY / "nginx" / "cluster.conf").read_text()
     for number, address in enumerate(name_addresses(nodes), start=11):
         site = site.replace(f"10.0.0.{number}:8080", address)
@@ -77,7 +70,7 @@ def run_nginx(folder: Path, nodes: Sequence[GatewayProcess]) -> Iterator[str]:
 @contextlib.contextmanager
 def run_caddy(folder: Path, nodes: Sequence[GatewayProcess]) -> Iterator[str]:
     """Run Caddy with ``deploy/Caddyfile.cluster`` without its certificate."""
-    caddy, port = find_tool("caddy", "caddy"), find_port()
+    caddy, port = find_tool("caddy", "caddy"), find_free_port()
     site = (DEPLOY / "Caddyfile.cluster").read_text()
     for number, address in enumerate(name_addresses(nodes), start=11):
         site = site.replace(f"10.0.0.{number}:8080", address)

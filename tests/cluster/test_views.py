@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -20,6 +19,7 @@ from tests.support.gateway import CHAT, HELLO, channel
 from tests.support.gateway_process import GatewayProcess, eventually
 from tests.support.postgres import SharedPostgres
 from tests.support.scripted_upstream import STALL, ScriptedUpstream
+from tests.support.sockets import find_free_port
 from tests.support.upstream_scripts import STARTED, TWO
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -38,17 +38,12 @@ async def tables() -> AsyncIterator[dict[str, Any]]:
         yield {"channel": [channel(up.base_url, **unhurried)], "account": [{"name": "acme"}, {"name": "other"}]}
 
 
-def find_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 @asynccontextmanager
 async def start(path: Path, url: str, tables: dict[str, Any], known: Sequence[bool]) -> AsyncIterator[list[Any]]:
     """A node for each of ``known``: whether the others know where they reach it, as nodes of one machine do."""
     nodes = []
     for number, is_known in enumerate(known):
-        nodes.append(make_node(path / f"node{number}", url, tables, port=find_port() if is_known else 0))
+        nodes.append(make_node(path / f"node{number}", url, tables, port=find_free_port() if is_known else 0))
     async with AsyncExitStack() as stack:
         for node in nodes:
             stack.push_async_callback(node.kill)

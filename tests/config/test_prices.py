@@ -509,7 +509,7 @@ def test_of_a_price_that_changes_with_the_hour_it_is_the_highest(rush: int) -> N
     [([("0.28", 6), ("0.56", 10)], "0.056"), ([("0.19", 6), ("0.32", 10)], "0.032"), ([("0.49", 6)], "0.081666667")],
 )
 def test_no_video_that_is_sold_as_a_whole_costs_less_by_the_second(videos: list[tuple[str, int]], dollars: str) -> None:
-    second = update_prices.find_dearest_second(*videos)
+    second = update_prices.find_highest_second(*videos)
     assert second == Decimal(dollars)
     assert all(seconds * second >= Decimal(price) for price, seconds in videos)
 

@@ -11,6 +11,7 @@ import pytest
 from gateway.domain.ledger import OnCrash
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import RequestRecord
+from tests.support.fault_scene import until
 from tests.support.gateway_process import GatewayProcess
 from tests.support.kill_runs import (
     ANSWER_COST,
@@ -39,11 +40,15 @@ START_S = (0.0, 0.25)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-async def live_and_die(gateway: GatewayProcess, memory: Memory, rng: random.Random, number: int) -> bool:
+async def live_and_die(
+    gateway: GatewayProcess, memory: Memory, rng: random.Random, number: int, *, until_refused: bool
+) -> bool:
     """A round: caps filled up, a crowd let in, and the gateway killed under it.
 
-    Leaves it dead. Whether the one after it was killed as well, at its start, where it recovers.
+    Leaves it dead. Whether the one after it was killed as well, at its start, where it recovers. ``until_refused``: it
+    is killed once a call of this or an earlier round was refused.
     """
+    reached = len(memory.reached)
     for path, usd in REFILL.items():
         await gateway.ask(path, {"kind": "set", "amount_usd": usd})
     crowd = [
@@ -51,6 +56,7 @@ async def live_and_die(gateway: GatewayProcess, memory: Memory, rng: random.Rand
         for place, secret in enumerate(KEYS)
         for index in range(CALLERS // len(KEYS))
     ]
+    await until(lambda: len(memory.reached) >= reached + CALLERS and (memory.refused or not until_refused))
     await asyncio.sleep(rng.uniform(*LOAD_S))
     await gateway.kill()
     await asyncio.gather(*crowd)
@@ -126,7 +132,7 @@ async def test_kills_under_load_leave_books_that_agree(
             GatewayProcess(tmp_path / "data", {**site(up, streaming, on_crash), **store}) as gateway,
         ):
             for number in range(kills):
-                twice = await live_and_die(gateway, memory, rng, number)
+                twice = await live_and_die(gateway, memory, rng, number, until_refused=number == kills - 1)
                 await gateway.start()
                 rows = await check_round(gateway, memory, on_crash)
                 logged = {line["request_id"] for line in gateway.read_log("request_interrupted")}

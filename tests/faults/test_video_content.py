@@ -100,6 +100,7 @@ async def test_a_file_that_is_larger_than_any_is_not_begun_and_one_that_is_cance
             await submit(gateway, prompt)
         await until(lambda: len(up.tasks) == 3 and all(task.ranges for task in up.tasks.values()))
         await until(lambda: len(up.find("large").ranges) > 1)
+        await until(lambda: list_kept(gateway))
         assert [path.name[:6] for path in list_kept(gateway)] == ["draft-"]
         jobs = await find_jobs(gateway)
         for prompt, job in jobs.items():

@@ -1,4 +1,4 @@
-"""A prompt that is too long: recognised in every provider's words, and told in the words that each client acts on."""
+"""A prompt that is too long: found by every provider's words, and reported in the words that each client acts on."""
 
 import orjson
 import pytest

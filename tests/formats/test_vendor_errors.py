@@ -85,7 +85,7 @@ def test_words_that_say_less_than_the_status_or_too_much_are_left_out(status: in
         ({"error": {"message": "WORDS: prompt is too long"}}, ContextExceeded, 400),
     ],
 )
-def test_a_failure_with_status_200_is_told_whole_and_streamed(
+def test_a_failure_with_status_200_is_reported_whole_and_streamed(
     value: dict[str, object], kind: type[ProviderError], status: int
 ) -> None:
     raw = orjson.dumps(value)

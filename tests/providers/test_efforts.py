@@ -1,4 +1,4 @@
-"""What each vendor and model is told of reasoning, and what they require of messages."""
+"""What each vendor and model gets about reasoning, and what they require of messages."""
 
 from typing import Any
 

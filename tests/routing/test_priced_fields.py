@@ -90,7 +90,7 @@ def test_nothing_is_bought_on_ones_own_machine() -> None:
     assert len(floor.options(call_of("m", service_tier="priority", tools=[{"type": "web_search"}]))) == 1
 
 
-def test_what_is_held_covers_the_dearest_model_that_is_named() -> None:
+def test_what_is_held_covers_the_most_expensive_model_that_is_named() -> None:
     (target,) = ask(Floor(router("router", "models"), prices=PRICES), models=[DEAR])
     (plain,) = ask(Floor(router("router", "models"), prices=PRICES))
     assert (plain.cost(USED), plain.find_most(USED)) == (10, 10)

@@ -547,7 +547,7 @@ def find_refusal(floor: Floor) -> tuple[int, str | None, int | None]:
     return caught.value.status, caught.value.public_code, caught.value.retry_after_s
 
 
-def test_while_every_channel_waits_for_a_rate_limit_a_request_is_told_to_slow_down() -> None:
+def test_while_every_channel_waits_for_a_rate_limit_a_request_gets_429() -> None:
     floor = Floor(channel("own", "m", rpm=1), channel("theirs", "m"))
     attempts = [floor.begin()[1] for _ in range(2)]
     fault = limited()

@@ -1,4 +1,4 @@
-"""Connections over TLS are counted when they are accepted: those that never finish a handshake shut nobody out."""
+"""Connections over TLS are counted when they are accepted: those that never finish a handshake shut no one out."""
 
 import asyncio
 import ssl

@@ -65,6 +65,8 @@ def test_a_killed_process_leaves_what_it_had_noted(path: Path) -> None:
     with opened(path) as journal:
         left = {item.row.id: item.settled for item in journal.leftovers}
     assert len(noted) > 3
+    last = next(reversed(noted))
+    noted[last] = noted[last] or left[last]  # killed after it had settled the call, before it said that
     assert {name: left.get(name) for name in noted} == noted
 
 

@@ -63,14 +63,21 @@ async def write(engine: AsyncEngine, writer: int, commits: int) -> list[str]:
     return written
 
 
-async def follow(log: RequestLogRepository, wanted: RequestFilter, over: asyncio.Event) -> list[tuple[int, str]]:
-    """Everything after ``wanted.after`` until nothing has come since ``over``, as a follower reads it."""
+async def follow(
+    log: RequestLogRepository, wanted: RequestFilter, over: asyncio.Event, shown: asyncio.Event | None = None
+) -> list[tuple[int, str]]:
+    """Everything after ``wanted.after`` until nothing has come since ``over``, as a follower reads it.
+
+    ``shown`` is set once there is a row.
+    """
     seen: list[tuple[int, str]] = []
     while True:
         ends = over.is_set()
         page = await log.list_requests(wanted, 7)
         assert [one.sequence for one in page] == sorted(one.sequence for one in page)
         seen += [(one.sequence, one.row.id) for one in page]
+        if seen and shown is not None:
+            shown.set()
         wanted = attrs.evolve(wanted, after=page.next)
         if not page.more and ends:
             return seen
@@ -80,16 +87,21 @@ async def follow(log: RequestLogRepository, wanted: RequestFilter, over: asyncio
 async def test_a_follower_sees_every_row_of_eight_writers_once(url: str, database: Database) -> None:
     log, small = RequestLogRepository(database), RequestLogRepository(database, in_order=10, by_index=3)
     over, start = asyncio.Event(), (await log.list_requests(RequestFilter(), 1)).newest
-    async with open_writers(url) as engine:
+    shown, late = asyncio.Event(), make_rows(10_000, account_id=WRITERS, key_id=WRITERS)
+    async with open_writers(url) as engine, engine.connect() as slow:
+        await slow.begin()
+        await post_rows(slow, late)  # the lowest sequence, which becomes visible last
         followers = [
-            asyncio.create_task(follow(log, RequestFilter(after=start), over)),
+            asyncio.create_task(follow(log, RequestFilter(after=start), over, shown)),
             asyncio.create_task(follow(small, RequestFilter(after=start), over)),
             asyncio.create_task(follow(small, RequestFilter(after=start, key_id=3, status=200), over)),
         ]
         written = await asyncio.gather(*(write(engine, writer, COMMITS) for writer in range(WRITERS)))
+        await asyncio.wait_for(shown.wait(), 20)
+        await slow.commit()
         over.set()
         everything, in_steps, of_one = await asyncio.gather(*followers)
-    ids = sorted(one for each in written for one in each)
+    ids = sorted([*(one for each in written for one in each), *(row.id for row in late)])
     assert sorted(one for _, one in everything) == ids
     assert sorted(one for _, one in in_steps) == ids
     assert sorted(one for _, one in of_one) == sorted(written[3])

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator
@@ -19,6 +18,7 @@ from gateway.storage.postgres.limits import PostgresLimitServer
 from gateway.storage.valkey.limit_script import RULES
 from gateway.storage.valkey.limits import ValkeyLimitServer
 from tests.support.postgres import SharedPostgres
+from tests.support.sockets import find_free_port
 from tests.support.tools import find_tool
 
 LONG_S = 30.0
@@ -73,10 +73,8 @@ class RedisServer:
 
 @asynccontextmanager
 async def running_redis() -> AsyncIterator[RedisServer]:
-    with tempfile.TemporaryDirectory(prefix="redis-") as folder, socket.create_server(("127.0.0.1", 0)) as listener:
-        port = int(listener.getsockname()[1])
-        listener.close()
-        server = RedisServer(Path(folder), port)
+    with tempfile.TemporaryDirectory(prefix="redis-") as folder:
+        server = RedisServer(Path(folder), find_free_port())
         try:
             await server.start()
             yield server
@@ -106,8 +104,7 @@ class SentinelServer:
 @asynccontextmanager
 async def running_sentinel(server: RedisServer, folder: Path) -> AsyncIterator[SentinelServer]:
     program = shutil.which("valkey-server") or find_tool("redis-server", "redis-server")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = int(listener.getsockname()[1])
+    port = find_free_port()
     config = folder / "sentinel.conf"
     config.write_text(
         f"port {port}\nbind 127.0.0.1\nsentinel monitor gateway 127.0.0.1 {server.port} 1\n"

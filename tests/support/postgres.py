@@ -7,7 +7,6 @@ import asyncio
 import fcntl
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator
@@ -21,6 +20,7 @@ import attrs
 import pytest
 
 from gateway.storage.database import open_database
+from tests.support.sockets import find_free_port
 
 USER = "gateway"
 TEMPLATE = "gateway_template"
@@ -188,12 +188,7 @@ def make_server(folder: Path) -> PostgresServer:
     if os.geteuid() == 0:
         shutil.chown(folder, "postgres", "postgres")
     _run("initdb", "-D", str(folder), "-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
-    return PostgresServer(folder, _find_port())
-
-
-def _find_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    return PostgresServer(folder, find_free_port())
 
 
 def _run(program: str, *arguments: str) -> None:

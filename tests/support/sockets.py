@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import os
+import secrets
 import socket
 import stat
 
 _OPEN = "/proc/self/fd"
+_QUIET_PORTS = range(12_000, 32_000)
+"""Below those that Linux chooses by itself: 32,768 to 60,999 (``ip_local_port_range``)."""
 
 
 def count_sockets() -> int:
@@ -20,11 +23,16 @@ def count_sockets() -> int:
 
 
 def find_free_port() -> int:
-    """A port of the loopback that is free now, for a program that cannot choose one and say which."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """A port of the loopback that is free now, for a program that cannot choose one and say which.
+
+    The system gives it to no client's end of a connection, as it does with the ports that it chooses: a server that
+    starts later, or again, finds it free.
+    """
+    while True:
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            port = secrets.choice(_QUIET_PORTS)
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 async def check_sockets(before: int) -> None:

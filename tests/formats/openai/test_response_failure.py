@@ -87,7 +87,7 @@ def test_a_failure_reported_by_the_provider_takes_its_place() -> None:
     assert [value["sequence_number"] for value in read(transform.write_error(transform.error, "r"))] == [3, 4]
 
 
-def test_a_failure_before_the_response_began_is_told_too() -> None:
+def test_a_failure_before_the_response_began_is_an_event_too() -> None:
     transform = ResponsesPassthrough(CALL)
     first, second = read(transform.write_error(BROKE, "req_1"))
     assert (first["sequence_number"], second["sequence_number"]) == (0, 1)

@@ -254,7 +254,9 @@ def test_nodes_ask_each_other_over_https_or_on_one_machine(url: str, safely: boo
     assert [not find_problem(url, insecure=each) for each in (False, True)] == [safely, insecurely]
 
 
-async def test_a_malformed_row_stops_nobody(shared_postgres: SharedPostgres, other: ScriptedUpstream) -> None:
+async def test_a_malformed_row_stops_no_work_of_others(
+    shared_postgres: SharedPostgres, other: ScriptedUpstream
+) -> None:
     """The table of nodes may hold anything that the database takes."""
     async with (
         ScriptedUpstream([_ANSWER.replace(_BODY, b"x" * len(_BODY))]) as mad,

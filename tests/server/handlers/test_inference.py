@@ -113,7 +113,7 @@ async def test_one_hold_lasts_through_every_attempt_and_the_channel_that_answere
     standing_with: StartGateway,
     stream: bool,
 ) -> None:
-    """Held is what the dearest of the channels that may be tried would cost."""
+    """Held is the highest cost among the channels that may be tried."""
     held: list[set[tuple[int, int]]] = []
     go = asyncio.Event()
 

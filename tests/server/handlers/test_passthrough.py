@@ -257,10 +257,12 @@ NO_MEDIA = [
     (IMAGES, "my-flux", NO_PATH, 404, (404, "Provider returned 404 Not Found for /images/generations")),
     (IMAGES, "unknown", NO_PATH, 404, (404, "Provider returned 404 Not Found for /images/generations")),
 ]
-"""Who is asked for which model, what a provider answers, and what its client is told."""
+"""Who is asked for which model, what a provider answers, and what its client gets."""
 
 
-async def test_a_chat_model_at_a_server_without_the_path_is_told_which_models_do(standing_with: StartGateway) -> None:
+async def test_a_chat_model_at_a_server_without_the_path_gets_the_names_of_models_that_do(
+    standing_with: StartGateway,
+) -> None:
     async with ScriptedUpstream(*[[answer(body, status)] for _, _, body, status, _ in NO_MEDIA]) as up:
         models = ["m", "unknown", "gpt-image-9", "my-flux", "my-tts"]
         image = {"model": "my-flux", "usd_per_image": 0.01}

@@ -171,7 +171,7 @@ async def test_a_key_cannot_name_a_model_that_it_may_not_use(standing_with: Star
 async def test_a_caller_with_a_limit_cannot_reach_beyond_it_by_naming_a_dearer_model(
     standing_with: StartGateway,
 ) -> None:
-    """What is held is for the dearest of the models that may answer."""
+    """What is held is for the most expensive of the models that may answer."""
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         key = {"name": "test", "account": "acme", "secret": KEY, "quota_usd": 0.0003}
         gateway = await standing_with({**router(up, "models"), "account": [{"name": "acme"}], "key": [key]})
