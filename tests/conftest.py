@@ -23,7 +23,7 @@ from tests.support.repositories import close_databases, has_databases
 from tests.support.shared_gateways import Stand
 from tests.support.started_gateways import ReadLog, StartGateway, starting
 from tests.support.statement_cache import share
-from tests.support.suite_times import WHOLE_RUN, measure_suite_cpu_s, read_times, store_times, write_times
+from tests.support.suite_times import CPU, WHOLE_RUN, measure_cpu_s, read_times, store_times, write_times
 
 # A machine's speed is no property of the code: a number bounds the examples, no time. `make soak` sets EXAMPLES.
 settings.register_profile(
@@ -53,6 +53,15 @@ UNIT = {"domain", "formats", "providers", "routing", "auth", "proxy", "test_erro
 """Folders and files of ``tests/`` whose tests open no socket; ``make test-unit`` runs these alone."""
 
 
+ARCHITECTURE = TESTS / "architecture"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave ``tests/architecture`` to ``make check``, which names that folder."""
+    named = any(ARCHITECTURE.name in argument for argument in config.args)
+    return True if collection_path == ARCHITECTURE and not named else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """What pytest collects stays: the garbage collector never looks at it, whichever test asks it to look."""
@@ -71,11 +80,13 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """
     if not hasattr(item.config, "workerinput") or item.config.getoption("durations") is not None:
         return None
+    began_s = measure_cpu_s()
     reports = runtestprotocol(item, log=False, nextitem=nextitem)
-    whole_s = sum(report.duration for report in reports)
+    whole_s, cpu_s = sum(report.duration for report in reports), measure_cpu_s() - began_s
     for report in reports:
         if report.when == "call" or not report.passed:
             report.duration = whole_s
+            report.user_properties = [*report.user_properties, (CPU, cpu_s)]
             item.ihook.pytest_runtest_logreport(report=report)
     return True
 
@@ -174,7 +185,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(line)
     times = read_times(stats)
     if len(times) >= WHOLE_RUN and (cache := terminalreporter.config.cache) is not None:
-        cpu_s = measure_suite_cpu_s()
+        cpu_s = measure_cpu_s()
         store_times(times, cpu_s, cache.mkdir("suite"))
         terminalreporter.section("slowest tests, with set-up and end")
         for line in write_times(times, cpu_s):
