@@ -1,6 +1,7 @@
 """The API formats of clients that can be translated: each is parsed into the common chat model and built from it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +17,7 @@ from gateway.formats.gemini import response_writer as gemini_writer
 from gateway.formats.openai import request_reader as openai_reader
 from gateway.formats.openai import response as openai_response
 from gateway.formats.openai import responses_reader
+from gateway.formats.openai.custom_tools import CustomCallSerializer, find_custom_names
 from gateway.formats.openai.responses_writer import ResponseStreamSerializer
 from gateway.formats.openai.responses_writer import build_answer as build_response
 from gateway.formats.openai.stream import ChatStreamSerializer
@@ -36,21 +38,27 @@ class ClientFormat:
     fields: Mapping[str, str] = MappingProxyType({})
 
 
+def _open_chat_writer(call: InferenceRequest, naming: ResponseIdentity) -> StreamSerializer:
+    custom = find_custom_names(call.body)
+    return (partial(CustomCallSerializer, custom) if custom else ChatStreamSerializer)(
+        answer_id=f"chatcmpl-{naming.id}",
+        model=naming.model,
+        created_s=naming.now_s,
+        include_usage=call.include_usage,
+    )
+
+
 CLIENT_FORMATS: Mapping[Operation, ClientFormat] = MappingProxyType(
     {
         "chat": ClientFormat(
             openai_reader.parse_chat_request,
-            lambda call, naming: ChatStreamSerializer(
-                answer_id=f"chatcmpl-{naming.id}",
-                model=naming.model,
-                created_s=naming.now_s,
-                include_usage=call.include_usage,
-            ),
-            lambda events, _call, naming: openai_response.build_answer(
+            _open_chat_writer,
+            lambda events, call, naming: openai_response.build_answer(
                 events,
                 answer_id=f"chatcmpl-{naming.id}",
                 model=naming.model,
                 created_s=naming.now_s,
+                custom=find_custom_names(call.body),
             ),
         ),
         "messages": ClientFormat(

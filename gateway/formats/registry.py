@@ -32,6 +32,7 @@ from gateway.formats.one_call import OneCallParser, keep_first_call, takes_one_c
 from gateway.formats.openai import request_writer as openai_writer
 from gateway.formats.openai import response as openai_response
 from gateway.formats.openai.chat import ChatPassthrough
+from gateway.formats.openai.custom_tools import find_custom_names
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.stream import ChatStreamParser
 from gateway.formats.passthrough_format import PassthroughFormat
@@ -240,9 +241,15 @@ _NATIVE: Mapping[str, Wire] = MappingProxyType(
 """The native format of each operation that can be translated."""
 
 
-def make_exchange(call: InferenceRequest, wire: Wire, naming: ResponseIdentity) -> Translator:
-    """Return the translator of ``call`` for ``wire``, a format of its operation (see ``domain/api_format.py``)."""
-    if _NATIVE.get(call.operation, wire) != wire:
+def make_exchange(
+    call: InferenceRequest, wire: Wire, naming: ResponseIdentity, *, custom_tools: bool = True
+) -> Translator:
+    """Return the translator of ``call`` for ``wire``, a format of its operation (see ``domain/api_format.py``).
+
+    ``custom_tools``: the provider takes a chat's custom tools. Where it takes functions alone, they are translated.
+    """
+    foreign = not custom_tools and "tools" in call.body and call.operation == "chat" and find_custom_names(call.body)
+    if foreign or _NATIVE.get(call.operation, wire) != wire:
         return _ChatTranslation(call, naming, CLIENT_FORMATS[call.operation], _PROVIDER_FORMATS[wire])
     direct = GOOGLE_FORMATS.get(call.operation, DIRECT_FORMATS).get(wire, IMAGE_BACKEND_FORMAT)
     return _Passthrough(call, naming, direct, PLAIN if direct.find_manner is None else direct.find_manner(call))

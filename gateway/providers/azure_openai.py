@@ -68,7 +68,7 @@ AZURE_OPENAI = base.Provider(
     title="Azure OpenAI",
     env_key="AZURE_OPENAI_API_KEY",
     endpoints=(
-        base.Endpoint("openai_chat", base.CHAT.path, quirks=_CHAT_QUIRKS),
+        base.Endpoint("openai_chat", base.CHAT.path, quirks=_CHAT_QUIRKS, custom_tools=True),
         *(
             attrs.evolve(one, quirks=(hash_long_user,))
             for one in (base.EMBEDDINGS, base.COMPLETIONS, base.RESPONSES, base.IMAGES, base.EDITS)

@@ -6,6 +6,8 @@ It takes every request in the client's own format, so that nothing is translated
 of them. Every vendor's priced fields count here.
 """
 
+import attrs
+
 from gateway.providers.base import COUNT_TOKENS, MESSAGES, Endpoint, Provider
 from gateway.providers.custom import ENDPOINTS, PRICED
 
@@ -15,7 +17,7 @@ MODEL_GATEWAY = Provider(
     slug="model_gateway",
     title="Another Model Gateway",
     endpoints=(
-        *ENDPOINTS,
+        *(attrs.evolve(one, custom_tools=True) for one in ENDPOINTS),
         MESSAGES,
         COUNT_TOKENS,
         Endpoint(

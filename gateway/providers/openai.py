@@ -91,6 +91,7 @@ OPENAI = base.Provider(
             "openai_chat",
             base.CHAT.path,
             quirks=(limit_as_max_completion_tokens, *FIT_CHAT, *DROP_EXTENSIONS),
+            custom_tools=True,
         ),
         attrs.evolve(base.EMBEDDINGS, quirks=(hash_long_user,)),
         attrs.evolve(base.COMPLETIONS, quirks=(hash_long_user,)),

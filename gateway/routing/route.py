@@ -245,7 +245,9 @@ class Route:
             call, several = make_single(call), call
         if target.left_out:
             call = attrs.evolve(call, body=leave_out(call.body, target.left_out))
-        exchange = make_exchange(call, target.endpoint.wire, ResponseIdentity(answer_id, target.model, now_s))
+        endpoint = target.endpoint
+        naming = ResponseIdentity(answer_id, target.model, now_s)
+        exchange = make_exchange(call, endpoint.wire, naming, custom_tools=endpoint.custom_tools)
         if target.left_out:
             exchange.adapted = target.left_out
         channel = target.state.channel

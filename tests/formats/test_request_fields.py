@@ -42,6 +42,13 @@ HI = {"role": "user", "content": "Hi"}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
 PLAIN = {"type": "object", "properties": {"a": {"type": "string"}}}
 FUNCTION = {"type": "function", "function": {"name": "f", "parameters": PLAIN}}
+CUSTOM = {"type": "custom", "custom": {"name": "f"}}
+ONE_TEXT = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
 CLAUDE_TOOL = {"name": "f", "input_schema": PLAIN}
 GEMINI_TOOL = {"functionDeclarations": [{"name": "f", "parametersJsonSchema": PLAIN}]}
 TUNES = "it only tunes an answer"
@@ -133,8 +140,25 @@ MARKED: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
 )
 """OpenAI's marks in a prompt, and Anthropic's."""
 CHAT_MORE: tuple[tuple[str, Row], ...] = (
-    ("tools", Row([{"type": "custom", "custom": {"name": "f"}}], PASSED, *(Refused("tools[0].type"),) * 2)),
-    ("tool_choice", Row({"type": "custom", "custom": {"name": "f"}}, PASSED, *(Refused("tool_choice.type"),) * 2)),
+    (
+        "tools",
+        Row(
+            [CUSTOM],
+            PASSED,
+            Sent({"tools": [{"name": "f", "input_schema": ONE_TEXT}]}),
+            Sent({"tools": [{"functionDeclarations": [{"name": "f", "parametersJsonSchema": ONE_TEXT}]}]}),
+        ),
+    ),
+    (
+        "tool_choice",
+        Row(
+            CUSTOM,
+            PASSED,
+            Sent({"tool_choice": {"type": "tool", "name": "f"}}),
+            Sent({"toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["f"]}}}),
+            TOOLS,
+        ),
+    ),
     ("service_tier", Row("default", PASSED, *dropped("it is the standard"))),
     ("modalities", Row(["text"], PASSED, *dropped("it is the standard"))),
     ("logprobs", Row(False, PASSED, *dropped("it asks for nothing"))),

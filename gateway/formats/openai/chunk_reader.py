@@ -16,6 +16,7 @@ import orjson
 from gateway.domain import exact_json
 from gateway.domain.usage import attach_tier, parse_count, parse_usage
 from gateway.errors import ProviderBadResponse
+from gateway.formats.call_ids import find_unused_id
 from gateway.formats.chat import (
     ENDED,
     ChoiceFinished,
@@ -85,41 +86,70 @@ class _ToolCall:
 
 
 class ChoiceCalls:
-    """The state of one answer: its tool calls, and whether it has finished."""
+    """The state of one answer: its tool calls, and whether it has finished.
 
-    __slots__ = ("calls", "finished", "keys", "prefix")
+    One answer may be split into several choices, of which each counts its calls from 0 and has a finish reason.
+
+    Attributes:
+        finished: a finish reason has come.
+        ended: the event of it is written.
+        reason: why the answer ends, if that is not written yet.
+        closed: the provider's indexes of finished choices.
+    """
+
+    __slots__ = ("calls", "closed", "ended", "finished", "keys", "prefix", "reason", "used")
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix  # of ids that the gateway makes
-        self.finished = False
+        self.finished = self.ended = False
+        self.reason: Reason = "stop"
+        self.closed: set[int] = set()
         self.calls: list[_ToolCall] = []
-        self.keys: dict[object, _ToolCall] = {}
+        self.keys: dict[object, _ToolCall] = {}  # by index or id, in a choice after the first with its index
+        self.used: set[str] = set()  # ids
 
-    def find_call(self, fragment: dict[str, Any], name: str) -> _ToolCall:
-        """Return the call that ``fragment`` belongs to.
+    def find_call(self, fragment: dict[str, Any], name: str, choice: int = 0) -> _ToolCall:
+        """Return the call that ``fragment`` belongs to; ``choice`` is the provider's index of its choice.
 
         Calls are distinguished by index. Some vendors leave it out, or write 0 for each of several whole calls; then
-        another id, or without ids another name, begins another call.
+        another id, or without ids another name, begins another call. So does a name after a finish reason.
         """
         index, given = fragment.get("index"), fragment.get("id")
         identity = given if isinstance(given, str) else ""
-        if type(index) is int:
-            call = self.keys.get(index)
-        elif identity:
-            call = self.keys.get(identity)
+        if name and choice in self.closed:
+            self.closed.discard(choice)
+            self.keys = {key: call for key, call in self.keys.items() if _find_choice(key) != choice}
+        key: object = index if type(index) is int else identity
+        if choice:
+            key = (choice, key)
+        if type(index) is int or identity:
+            call = self.keys.get(key)
         else:
             call = self.calls[-1] if self.calls and not name else None
         if call is None or call.is_other(identity, name):
             call = _ToolCall(len(self.calls), identity)
             self.calls.append(call)
         call.id = call.id or identity
-        self.keys[index if type(index) is int else identity] = call
+        self.keys[key] = call
         return call
 
     def begin(self, call: _ToolCall, name: str, choice: int, signature: str | None) -> ToolCallStart:
-        """Start ``call`` and return its event."""
+        """Start ``call`` and return its event. Its id becomes unique."""
         call.name = name
-        return ToolCallStart(call.index, call.id or f"call_{self.prefix}{choice}_{call.index}", name, choice, signature)
+        call_id = find_unused_id(call.id or f"call_{self.prefix}{choice}_{call.index}", self.used)
+        self.used.add(call_id)
+        return ToolCallStart(call.index, call_id, name, choice, signature)
+
+    def close(self, choice: int, reason: Reason) -> None:
+        """Note a finish reason of one of the provider's choices; a cause that breaks the answer off stays."""
+        self.finished = True
+        self.closed.add(choice)
+        if self.reason in {"stop", "tool_calls"}:
+            self.reason = reason
+
+
+def _find_choice(key: object) -> object:
+    return key[0] if isinstance(key, tuple) else 0
 
 
 class ChunkParser:
@@ -128,7 +158,7 @@ class ChunkParser:
     Args:
         secrets: masked in error messages.
         answer_id: part of the ids of tool calls if the provider gives none, nor an id of the answer.
-        single: one answer was requested: whatever its index, a choice is a part of it.
+        single: one answer was requested: whatever its index, a choice is a part of it, and it ends with the last one.
 
     Attributes:
         begun: a part of an answer has arrived.
@@ -161,6 +191,8 @@ class ChunkParser:
             yield StreamError(failure)
             return
         choices = [choice for choice in listed if isinstance(choice, dict)] if isinstance(listed, list) else []
+        if self._single and not choices and value.get("usage") is not None:  # which follows the last choice
+            yield from self._finish_all(self.finished)
         if not self.begun and (choices or value.get("id")):
             yield self._start(value)
         for choice in choices:
@@ -193,12 +225,16 @@ class ChunkParser:
 
     def end(self) -> Iterator[Event]:
         """Yield the last events of a complete answer. The usage follows every finish, if necessary again."""
-        for index, choice in self._choices.items():
-            if not choice.finished:
-                yield self._finish(index, choice, "stop")
+        yield from self._finish_all(len(self._choices))
         if self._used is not None and self._late:
             yield self._used
         yield ENDED
+
+    def _finish_all(self, count: int) -> Iterator[Event]:
+        """Yield the end of the first ``count`` choices, as far as it is not written yet."""
+        for index, choice in [*self._choices.items()][:count]:
+            if not choice.ended:
+                yield self._finish(index, choice, choice.reason)
 
     def _start(self, value: dict[str, Any]) -> MessageStart:
         self.begun = True
@@ -210,25 +246,29 @@ class ChunkParser:
 
     def _parse_choice(self, value: dict[str, Any]) -> Iterator[Event]:
         at = value.get("index")
-        index = at if type(at) is int and 0 <= at < MAX_CHOICES and not self._single else 0
+        place = at if type(at) is int and 0 <= at < MAX_CHOICES else 0
+        index = 0 if self._single else place
         choice = self._choices.get(index)
         if choice is None:
             choice = self._choices[index] = ChoiceCalls(self._prefix)
-        if choice.finished:
+        if choice.ended:
             return
         if value.get("logprobs") and (tokens := parse_logprobs(value["logprobs"])):
             yield LogprobsReport(tokens, index)
         delta = value.get("delta")
         if isinstance(delta, dict):
-            yield from self._parse_delta(delta, index, choice)
+            yield from self._parse_delta(delta, index, choice, place if self._single else 0)
         reason = value.get("finish_reason")
         if isinstance(reason, str) and reason:
             if reason in _BROKEN:
                 yield fail("The provider could not complete its answer")
-            else:
-                yield self._finish(index, choice, _REASONS.get(reason, "stop"))
+                return
+            self.finished += not choice.finished
+            choice.close(place if self._single else 0, _REASONS.get(reason, "stop"))
+            if not self._single:
+                yield self._finish(index, choice, choice.reason)
 
-    def _parse_delta(self, delta: dict[str, Any], index: int, choice: ChoiceCalls) -> Iterator[Event]:
+    def _parse_delta(self, delta: dict[str, Any], index: int, choice: ChoiceCalls, place: int) -> Iterator[Event]:
         for name in _REASONING_FIELDS:
             thought = delta.get(name)
             if isinstance(thought, str) and thought:
@@ -246,13 +286,12 @@ class ChunkParser:
         if delta.get("images"):
             yield from _parse_images(delta["images"], index)
         if delta.get("tool_calls"):
-            yield from _parse_fragments(delta["tool_calls"], index, choice)
+            yield from _parse_fragments(delta["tool_calls"], index, choice, place)
         if delta.get("function_call"):
-            yield from _parse_fragments([{"index": 0, "function": delta["function_call"]}], index, choice)
+            yield from _parse_fragments([{"index": 0, "function": delta["function_call"]}], index, choice, place)
 
     def _finish(self, index: int, choice: ChoiceCalls, reason: Reason) -> ChoiceFinished:
-        choice.finished = self._late = True
-        self.finished += 1
+        choice.finished = choice.ended = self._late = True
         # A forced tool ends with a plain "stop" in the OpenAI API format, and with some vendors any call does.
         called = any(call.started for call in choice.calls)
         return ChoiceFinished("tool_calls" if reason == "stop" and called else reason, index)
@@ -313,14 +352,14 @@ def _parse_images(images: object, index: int) -> Iterator[ImageOutput]:
             yield ImageOutput(found[0], found[1], index)
 
 
-def _parse_fragments(fragments: object, index: int, choice: ChoiceCalls) -> Iterator[Event]:
+def _parse_fragments(fragments: object, index: int, choice: ChoiceCalls, place: int) -> Iterator[Event]:
     for fragment in fragments if isinstance(fragments, list) else ():
         function = fragment.get("function") if isinstance(fragment, dict) else None
         if not isinstance(function, dict):
             continue
         named = function.get("name")
         name = named if isinstance(named, str) else ""
-        call = choice.find_call(fragment, name)
+        call = choice.find_call(fragment, name, place)
         if len(choice.calls) > MAX_CALLS or call.early_chars > MAX_EARLY:
             yield fail("The provider's answer has too many tool calls, or one without a name")
             return

@@ -102,18 +102,19 @@ class CallMender:
 
     def _mend_choice(self, choice: Json, made: str) -> bool:
         index = choice.get("index")
-        changed = self._single and type(index) is int and index > 0
+        place = index if self._single and type(index) is int else 0
+        changed = place > 0
         if changed:
             choice["index"] = index = 0
         calls = self._calls.setdefault(index if type(index) is int else 0, ChoiceCalls(f"{made}_"))
         for fragment in list_objects(as_object(choice.get("delta")).get("tool_calls")):
-            changed |= self._mend_fragment(fragment, calls)
+            changed |= self._mend_fragment(fragment, calls, place)
         return changed
 
-    def _mend_fragment(self, fragment: Json, calls: ChoiceCalls) -> bool:
+    def _mend_fragment(self, fragment: Json, calls: ChoiceCalls, place: int) -> bool:
         function = as_object(fragment.get("function") or fragment.get("custom"))
         name, before = as_text(function.get("name")), fragment.copy()
-        call = calls.find_call(fragment, name)
+        call = calls.find_call(fragment, name, place)
         fragment["index"] = call.index
         changed = _mend_arguments(fragment)
         if call.started:  # the library would append both to what it has

@@ -6,10 +6,10 @@ image generation), ``reasoning_content`` (DeepSeek: thinking mode), ``thinking``
 ``top_k``, and ``extra_content.google.thought_signature`` of a tool call (Google: thought signatures).
 
 Rejected, because the answer would not be what was requested: ``logit_bias``, ``moderation``, ``web_search_options``,
-audio among ``modalities``, ``functions``, custom tools, uploaded files of this turn, and a ``service_tier`` other than
+audio among ``modalities``, ``functions``, uploaded files of this turn, and a ``service_tier`` other than
 the standard one.
 Left out and named (``adapted``): tools that run at a vendor and are only offered. What a history has of other formats
-is translated or becomes text.
+is translated or becomes text. A custom tool becomes a function; see ``custom_tools.py``.
 Dropped, because the answer is valid without them: ``audio`` (unless requested), ``metadata``, ``prediction`` (it only
 makes an answer faster), ``store``, ``verbosity`` (it only tunes an answer), ``prompt_cache_*``, ``stream_options``,
 ``reasoning.exclude``, a message's ``name``, and every field that OpenAI does not document.
@@ -18,8 +18,6 @@ makes an answer faster), ``store``, ``verbosity`` (it only tunes an answer), ``p
 
 from collections.abc import Container, Iterator
 from typing import cast, get_args
-
-import orjson
 
 from gateway.domain.usage import MAX_TOKENS
 from gateway.formats import chat
@@ -33,6 +31,7 @@ from gateway.formats.openai.content_parts import (
     parse_parts,
     refuse,
 )
+from gateway.formats.openai.custom_tools import build_custom, write_input
 from gateway.formats.openai.fields import (
     MAX_TEMPERATURE,
     Body,
@@ -200,7 +199,7 @@ def _parse_call(call: object, where: str) -> chat.ToolCallPart:
         custom = expect_object(values.get("custom"), f"{where}.custom")
         text = expect_text(custom.get("input"), f"{where}.custom.input")
         tool = expect_text(custom.get("name"), f"{where}.custom.name")
-        return chat.ToolCallPart(name, tool, orjson.dumps({"input": text}).decode(), cache=cache)
+        return chat.ToolCallPart(name, tool, write_input(text), cache=cache)
     tool, arguments = _parse_function(values.get("function"), f"{where}.function")
     return chat.ToolCallPart(name, tool, arguments, find_signature(values), cache)
 
@@ -242,7 +241,7 @@ def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool,
         return tools, check_choice(cast("chat.ToolChoice | None", choice), tools, adaptations)
     if not isinstance(choice, dict):
         raise refuse("tool_choice", "'tool_choice' must be auto, none, required or an object")
-    if choice.get("type") in ("function", "tool"):
+    if choice.get("type") in ("function", "tool", "custom"):
         forced = chat.ForcedTool(_parse_name(choice, "tool_choice"))
         return tools, check_choice(forced, tools, adaptations)
     if choice.get("type") == "allowed_tools":
@@ -275,20 +274,18 @@ def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[ch
 
 
 def _parse_name(tool: Body, where: str) -> str:
-    """Return the name of a tool. Some clients write the fields of a function beside its type."""
-    if tool.get("function") is None and tool.get("name") is not None:
+    """Return the name of a tool. Some clients write its fields beside its type."""
+    kind = "custom" if tool.get("type") == "custom" else "function"
+    if tool.get(kind) is None and tool.get("name") is not None:
         return expect_text(tool["name"], f"{where}.name")
-    function = expect_object(tool.get("function"), f"{where}.function")
-    return expect_text(function.get("name"), f"{where}.function.name")
+    fields = expect_object(tool.get(kind), f"{where}.{kind}")
+    return expect_text(fields.get("name"), f"{where}.{kind}.name")
 
 
 def _parse_tool(tool: Body, where: str) -> chat.Tool:
-    if tool.get("type") == "custom":
-        raise refuse(
-            f"{where}.type",
-            f"'{where}' is no function: such a tool only works with a channel that speaks the convention",
-        )
     name = _parse_name(tool, where)
+    if tool.get("type") == "custom":
+        return _parse_custom(tool, name, where)
     function, here = tool.get("function"), f"{where}.function"
     if function is None:
         function, here = tool, where
@@ -304,6 +301,13 @@ def _parse_tool(tool: Body, where: str) -> chat.Tool:
         strict,
         parse_cache(tool, where) or parse_cache(function, here),
     )
+
+
+def _parse_custom(tool: Body, name: str, where: str) -> chat.Tool:
+    fields, here = (tool, where) if tool.get("custom") is None else (tool["custom"], f"{where}.custom")
+    description, form = fields.get("description"), fields.get("format")
+    described = None if description is None else expect_text(description, f"{here}.description")
+    return build_custom(name, described, {} if form is None else expect_object(form, f"{here}.format"))
 
 
 def parse_parallel(body: Body) -> bool | None:

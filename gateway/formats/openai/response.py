@@ -4,7 +4,7 @@ Shape: OpenAI's OpenAPI document, ``CreateChatCompletionResponse``; vendors exte
 ``chunk_reader``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import orjson
@@ -13,6 +13,7 @@ from gateway.errors import ProviderBadResponse
 from gateway.formats import chat
 from gateway.formats.openai.chat import NO_CHOICES, parse_answer_object
 from gateway.formats.openai.chunk_reader import ChunkParser
+from gateway.formats.openai.custom_tools import build_custom_call, read_input
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.logprobs import build_logprobs
 from gateway.formats.openai.odd_answers import join_choices
@@ -84,8 +85,8 @@ class _Message:
             case chat.ChoiceFinished():
                 self.reason = event.reason
 
-    def write(self, index: int) -> dict[str, Any]:
-        """Build the choice. ``content`` is null if a tool call or a refusal replaces it."""
+    def write(self, index: int, custom: Collection[str]) -> dict[str, Any]:
+        """Build the choice; ``custom``: names of custom tools. A tool call or a refusal replaces an empty text."""
         replaced = self.calls or self.refusal
         message: dict[str, Any] = {
             "role": "assistant",
@@ -95,21 +96,27 @@ class _Message:
         if self.thoughts:
             message["reasoning_content"] = "".join(self.thoughts)
         if self.calls:
-            message["tool_calls"] = [_build_call(*self.calls[at]) for at in sorted(self.calls)]
+            message["tool_calls"] = [_build_call(*self.calls[at], custom) for at in sorted(self.calls)]
         if self.images:
             message["images"] = [build_image(image) for image in self.images]
         logprobs = build_logprobs(self.logprobs) if self.logprobs else None
         return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": self.reason}
 
 
-def _build_call(started: chat.ToolCallStart, arguments: list[str]) -> dict[str, Any]:
+def _build_call(started: chat.ToolCallStart, arguments: list[str], custom: Collection[str]) -> dict[str, Any]:
+    if started.name in custom:
+        return build_custom_call(started, read_input("".join(arguments)))
     call = build_call(started)
     call["function"]["arguments"] = "".join(arguments)
     return call
 
 
-def build_answer(events: Iterable[chat.Event], *, answer_id: str, model: str, created_s: int) -> bytes:
+def build_answer(
+    events: Iterable[chat.Event], *, answer_id: str, model: str, created_s: int, custom: Collection[str] = ()
+) -> bytes:
     """Build a ``chat.completion``; id, model and time are the provider's if it reports them.
+
+    ``custom``: the names of the request's custom tools.
 
     Raises the error of a ``StreamError``, and ``ProviderBadResponse`` if ``events`` contain no answer.
     """
@@ -124,16 +131,9 @@ def build_answer(events: Iterable[chat.Event], *, answer_id: str, model: str, cr
                 used = event
             case chat.StreamError():
                 raise event.error
-            case (
-                chat.TextDelta()
-                | chat.ReasoningDelta()
-                | chat.RefusalDelta()
-                | chat.ToolCallStart()
-                | chat.ToolCallDelta()
-                | chat.ImageOutput()
-                | chat.LogprobsReport()
-                | chat.ChoiceFinished()
-            ):
+            case chat.ReasoningSignature() | chat.RedactedReasoning() | chat.StreamEnd():
+                pass  # the format has no place for them
+            case _:
                 messages.setdefault(event.choice, _Message()).take(event)
     if not messages:
         raise ProviderBadResponse(NO_CHOICES)
@@ -142,7 +142,7 @@ def build_answer(events: Iterable[chat.Event], *, answer_id: str, model: str, cr
         "object": "chat.completion",
         "created": created_s,
         "model": model,
-        "choices": [messages[index].write(index) for index in sorted(messages)],
+        "choices": [messages[index].write(index, custom) for index in sorted(messages)],
     }
     if used is not None:
         answer["usage"] = build_usage(used)

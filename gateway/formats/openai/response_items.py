@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any
 
 import attrs
-import orjson
 
 from gateway.formats import chat
 from gateway.formats.adaptations import Adaptations
@@ -24,10 +23,11 @@ from gateway.formats.openai.content_parts import (
     parse_file,
     refuse,
 )
+from gateway.formats.openai.custom_tools import write_input
 from gateway.formats.openai.fields import Body
 from gateway.formats.openai.response_client_tools import parse_client_call, parse_client_result
 from gateway.formats.openai.response_reasoning import parse_reasoning
-from gateway.formats.openai.response_tools import INPUT, join_name
+from gateway.formats.openai.response_tools import join_name
 
 _ROLES: Mapping[str, str] = MappingProxyType(
     {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
@@ -198,7 +198,7 @@ def _parse_custom_call(item: Body, where: str) -> chat.ToolCallPart:
     return chat.ToolCallPart(
         expect_text(item.get("call_id"), f"{where}.call_id"),
         join_name(item.get("namespace"), expect_text(item.get("name"), f"{where}.name")),
-        orjson.dumps({INPUT: text}).decode(),
+        write_input(text),
     )
 
 

@@ -3,10 +3,10 @@
 Shapes: OpenAI's OpenAPI document, ``FunctionToolParam``, ``CustomToolParam``, ``NamespaceToolParam``. Tools also stand
 in items of the input: those that the client adds (``additional_tools``) or has found (``tool_search_output``).
 
-A custom tool becomes a function with one text; its grammar, which only restrains the model, goes into the description.
-A tool of a namespace becomes a tool whose name begins with that of the namespace; the description of the namespace is
-dropped, since the tools have their own. Tools that the client runs: see ``response_client_tools.py``. A tool that runs
-at OpenAI is left out unless the model must call it.
+A custom tool becomes a function with one text; see ``custom_tools.py``. A tool of a namespace becomes a tool whose name
+begins with that of the namespace; the description of the namespace is dropped, since the tools have their own. Tools
+that the client runs: see ``response_client_tools.py``. A tool that runs at OpenAI is left out unless the model has to
+call it.
 """
 
 import hashlib
@@ -17,11 +17,10 @@ from gateway.formats import chat
 from gateway.formats.adaptations import LEFT_OUT, Adaptations, check_choice
 from gateway.formats.json_values import as_object, list_objects
 from gateway.formats.openai.content_parts import expect_list, expect_object, expect_text, refuse
+from gateway.formats.openai.custom_tools import build_custom
 from gateway.formats.openai.fields import Body, parse_list, parse_object
 from gateway.formats.openai.response_client_tools import CLIENT_TOOLS, build_function, is_run_by_client
 
-INPUT = "input"
-"""The argument of a function that stands for a custom tool, which is called with one text."""
 MAX_NAME = 64
 """Characters of a tool's name that every format takes (OpenAI's OpenAPI document, ``FunctionObject``)."""
 _DIGEST = 8
@@ -141,21 +140,6 @@ def _parse_tool(tool: Body, where: str, namespace: str = "") -> chat.Tool:
     return chat.Tool(
         name, description, None if schema is None else expect_object(schema, f"{where}.parameters"), strict
     )
-
-
-def build_custom(name: str, description: str | None, form: Body) -> chat.Tool:
-    """Return the function for a custom tool; ``form`` is its ``format``."""
-    grammar = form.get("definition")
-    if isinstance(grammar, str):
-        grammar_text = f"The input must fit this grammar ({form.get('syntax')}):\n{grammar}"
-        description = f"{description}\n\n{grammar_text}" if description else grammar_text
-    schema: Body = {
-        "type": "object",
-        "properties": {INPUT: {"type": "string"}},
-        "required": [INPUT],
-        "additionalProperties": False,
-    }
-    return chat.Tool(name, description, schema)
 
 
 def find_call_kinds(body: Body) -> dict[str, str]:

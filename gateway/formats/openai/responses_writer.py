@@ -15,10 +15,11 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import GatewayError, ProviderBadResponse
 from gateway.formats import chat
 from gateway.formats.json_values import as_object, loads_or_none
+from gateway.formats.openai.custom_tools import read_input
 from gateway.formats.openai.response_client_tools import build_item
 from gateway.formats.openai.response_failure import build_failure
 from gateway.formats.openai.response_reasoning import UNSIGNED, build_redacted, build_signed
-from gateway.formats.openai.response_tools import INPUT, find_call_kinds, find_namespaces
+from gateway.formats.openai.response_tools import find_call_kinds, find_namespaces
 from gateway.formats.openai.responses_echo import build_echo
 from gateway.formats.translator import ResponseIdentity
 
@@ -348,9 +349,7 @@ class ResponseStreamSerializer:
         if item.value["type"] != "custom_tool_call":
             item.value |= {"status": status, **build_item(item.value["type"].removesuffix("_call"), arguments)}
             return self._finish_item(item)
-        text = as_object(loads_or_none(arguments.encode())).get(INPUT)
-        # A model that ignores the schema may write the text itself.
-        given = item.value["input"] = text if isinstance(text, str) else arguments
+        given = item.value["input"] = read_input(arguments)
         kind = "response.custom_tool_call_input"
         delta = self._write(f"{kind}.delta", **place, delta=given) if given else b""
         return delta + self._write(f"{kind}.done", **place, input=given) + self._finish_item(item)

@@ -7,11 +7,12 @@ import pytest
 from openai.lib.streaming._deltas import accumulate_delta
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.formats import sse
+from gateway.formats import chat, sse
 from gateway.formats.anthropic.request import parse_messages_call
 from gateway.formats.gemini.request import parse_generate_call
 from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.openai.responses import parse_responses_call
+from gateway.formats.openai.stream import ChatStreamParser
 from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity
 
@@ -150,6 +151,50 @@ def test_streamed_choices_of_one_answer_are_one_message(operation: str) -> None:
     out += transform.feed(b"data: [DONE]\n\n")
     for word in (b"I will look.", b'"f"', b'"g"'):
         assert word in out
+
+
+def finish(reason: str, index: int = 0) -> bytes:
+    chosen = {"index": index, "delta": {}, "finish_reason": reason}
+    return b"data: %b\n\n" % orjson.dumps({"id": "x", "choices": [chosen]})
+
+
+SPLIT = {
+    "after the first finish": finish("tool_calls")
+    + event(call("f", "a", '{"p":1}', index=0))
+    + finish("tool_calls")
+    + event(call("g", "b", '{"q":2}', index=0))
+    + finish("stop"),
+    "repeated ids": event(call("f", "a", '{"p":1}', index=0))
+    + finish("stop")
+    + event(call("g", "a", '{"q":2}', index=0))
+    + finish("tool_calls"),
+    "the same call twice": event(call("f", "a", '{"p":1}', index=0))
+    + finish("tool_calls")
+    + event(call("f", "a", '{"q":2}', index=0)),
+    "interleaved choices": event(call("f", "a", "", index=0), index=0)
+    + event(call("g", "a", "", index=0), index=1)
+    + event(piece('{"p":1}'), index=0)
+    + finish("tool_calls", 0)
+    + event(piece('{"q":2}'), index=1)
+    + finish("tool_calls", 1),
+}
+
+
+@pytest.mark.parametrize("operation", ["messages", "responses", "generate_content"])
+@pytest.mark.parametrize("name", SPLIT)
+def test_a_stream_of_split_choices_has_every_call(operation: str, name: str) -> None:
+    usage = {"id": "x", "choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 5}}
+    raw = SPLIT[name] + b"data: %b\n\ndata: [DONE]\n\n" % orjson.dumps(usage)
+    read = [one for one in ChatStreamParser(1, (), "1").feed(raw) if not isinstance(one, chat.MessageStart)]
+    starts = [one for one in read if isinstance(one, chat.ToolCallStart)]
+    texts = ["".join([d.arguments for d in read if isinstance(d, chat.ToolCallDelta) and d.index == n]) for n in (0, 1)]
+    assert ([one.index for one in starts], texts) == ([0, 1], ['{"p":1}', '{"q":2}'])
+    assert len({one.id for one in starts}) == 2
+    assert [one for one in read if isinstance(one, chat.ChoiceFinished)] == [chat.ChoiceFinished("tool_calls")]
+    out = make_exchange(ask(operation, stream=True), "openai_chat", NAMING).open_gate(()).feed(raw)
+    assert out.count(b'"name":"') >= 2
+    assert b'p\\":1' in out or b'"p":1' in out
+    assert b'q\\":2' in out or b'"q":2' in out
 
 
 @pytest.mark.parametrize("usage", [None, {"prompt_tokens": 7, "completion_tokens": 5}])

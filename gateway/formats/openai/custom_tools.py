@@ -1,0 +1,113 @@
+"""Custom tools, which a model calls with one text, as functions with one argument, and their calls in chat answers.
+
+Shapes: OpenAI's OpenAPI document, ``CustomToolParam``, ``CustomToolChatCompletions`` and
+``ChatCompletionMessageCustomToolCall``. A grammar only restrains the model: it goes into the description.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.errors import ProviderBadResponse
+from gateway.formats import chat
+from gateway.formats.json_values import as_object, as_text, list_objects, loads_or_none
+from gateway.formats.openai.stream import ChatStreamSerializer, build_call
+
+Body = dict[str, Any]
+INPUT = "input"
+"""The argument of a function that stands for a custom tool."""
+MAX_CHARS = 16 * 1024 * 1024
+"""Characters of the texts of one answer: each is written once it is whole."""
+
+
+def build_custom(name: str, description: str | None, form: Body) -> chat.Tool:
+    """Return the function for a custom tool; ``form`` is its ``format``, which has the grammar in it or below it."""
+    form = as_object(form.get("grammar")) or form
+    grammar = form.get("definition")
+    if isinstance(grammar, str):
+        grammar_text = f"The input must fit this grammar ({form.get('syntax')}):\n{grammar}"
+        description = f"{description}\n\n{grammar_text}" if description else grammar_text
+    schema: Body = {
+        "type": "object",
+        "properties": {INPUT: {"type": "string"}},
+        "required": [INPUT],
+        "additionalProperties": False,
+    }
+    return chat.Tool(name, description, schema)
+
+
+def read_input(arguments: str) -> str:
+    """Return the text with which a custom tool is called. A model that ignores the schema may write the text itself."""
+    text = as_object(loads_or_none(arguments.encode(errors="surrogatepass"))).get(INPUT)
+    return text if isinstance(text, str) else arguments
+
+
+def write_input(text: str) -> str:
+    """Return the arguments of the function that stands for a custom tool."""
+    return orjson.dumps({INPUT: text}).decode()
+
+
+def find_custom_names(body: Body) -> frozenset[str]:
+    """Return the names of the custom tools of a chat body."""
+    tools = [tool for tool in list_objects(body.get("tools")) if tool.get("type") == "custom"]
+    return frozenset(name for tool in tools if (name := as_text(as_object(tool.get("custom")).get("name"))))
+
+
+def build_custom_call(started: chat.ToolCallStart, text: str) -> Body:
+    """Build a call of a custom tool."""
+    call = build_call(started)
+    del call["function"]
+    return call | {"type": "custom", "custom": {"name": started.name, "input": text}}
+
+
+@attrs.define
+class _Call:
+    """A call whose text is not whole yet."""
+
+    started: chat.ToolCallStart
+    arguments: list[str] = attrs.Factory(list)
+
+
+class CustomCallSerializer(ChatStreamSerializer):
+    """Writes events as a chat stream, with the calls of custom tools as such.
+
+    Args:
+        names: of the custom tools.
+    """
+
+    __slots__ = ("_chars", "_names", "_waiting")
+
+    def __init__(
+        self, names: Collection[str], *, answer_id: str, model: str, created_s: int, include_usage: bool
+    ) -> None:
+        super().__init__(answer_id=answer_id, model=model, created_s=created_s, include_usage=include_usage)
+        self._names = names
+        self._waiting: dict[tuple[int, int], _Call] = {}  # by choice and index
+        self._chars = 0
+
+    def write(self, event: chat.Event) -> bytes:
+        if isinstance(event, chat.ToolCallStart) and event.name in self._names:
+            self._waiting[event.choice, event.index] = _Call(event)
+            fragment = {"index": event.index} | build_custom_call(event, "")
+            return self._build_delta(event.choice, {"tool_calls": [fragment]}, None)
+        if isinstance(event, chat.ToolCallDelta) and (event.choice, event.index) in self._waiting:
+            self._chars += len(event.arguments)
+            if self._chars > MAX_CHARS:
+                raise ProviderBadResponse("The provider's answer is too long", phase="stream")
+            self._waiting[event.choice, event.index].arguments.append(event.arguments)
+            return b""
+        if isinstance(event, chat.ChoiceFinished):
+            return self._write_inputs(event.choice) + super().write(event)
+        return super().write(event)
+
+    def _write_inputs(self, choice: int) -> bytes:
+        """Write the texts of the calls of one choice."""
+        written = b""
+        for place in sorted(place for place in self._waiting if place[0] == choice):
+            text = read_input("".join(self._waiting.pop(place).arguments))
+            if text:
+                delta = {"tool_calls": [{"index": place[1], "custom": {"input": text}}]}
+                written += self._build_delta(choice, delta, None)
+        return written
