@@ -17,7 +17,6 @@ from gateway.errors import InvalidRequest
 from gateway.formats import chat
 from gateway.formats.adaptations import LEFT_OUT, Adaptations, check_choice
 from gateway.formats.gemini.openapi_schema import build_json_schema
-from gateway.formats.gemini.request import check_object
 from gateway.formats.gemini.signatures import is_foreign, parse_foreign
 from gateway.formats.openai.fields import Body
 
@@ -37,6 +36,9 @@ _MAX_TOP = 20
 _JSON = "application/json"
 _PLAIN = frozenset({None, "", "text/plain"})
 _PARTS = frozenset({"text", "inlineData", "fileData", "functionCall", "functionResponse"})
+_OF_USER = _PARTS - {"functionCall"}
+_OF_RESULT = _OF_USER - {"functionResponse"}
+_OF_MODEL = _PARTS - {"functionResponse"}
 _DESCRIBING = frozenset(
     {"thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata", "mediaProcessing"},
 )
@@ -172,15 +174,17 @@ def _parse_user(parts: list[Body], where: str, calls: _Calls, adaptations: Adapt
     written: list[chat.Part] = []
     for index, part in enumerate(parts):
         here = f"{where}[{index}]"
-        if adaptations.is_past and (other := _find_other(part)) is not None:
+        if adaptations.is_past and (other := _find_other(part, _OF_USER)) is not None:
             written += _write_other(part, other, adaptations)
             continue
         kind = _find_kind(part, here)
         if kind == "functionCall":
             raise InvalidRequest(f"'{here}': a function call belongs to the role 'model'", param=here)
         if kind == "functionResponse":
-            written.append(_parse_result(part[kind], f"{here}.{kind}", calls))
-        elif part.get("thought") is not True:
+            written.append(_parse_result(part[kind], f"{here}.{kind}", calls, adaptations))
+        elif part.get("thought") is True:
+            adaptations.note("thought")
+        else:
             written.append(_parse_content(part, kind, here, adaptations))
     return written
 
@@ -202,12 +206,10 @@ def _parse_model(parts: list[Body], where: str, calls: _Calls, adaptations: Adap
             elif thought or own:
                 written.append(chat.ReasoningPart(thought, own and chat.GEMINI_PREFIX + own))
             continue
-        if (other := _find_other(part)) is not None:  # code that Google ran, and what comes next
+        if (other := _find_other(part, _OF_MODEL)) is not None:  # code that Google ran, and what comes next
             written += _write_other(part, other, adaptations)
             continue
         kind = _find_kind(part, here)
-        if kind == "functionResponse":
-            raise InvalidRequest(f"'{here}': a function's response belongs to the role 'user'", param=here)
         if kind == "functionCall":
             call = part[kind]
             arguments = exact_json.dumps(call.get("args") or {}).decode()
@@ -237,9 +239,9 @@ def _join(parts: list[chat.Part]) -> tuple[chat.Part, ...]:
     return tuple(joined) or (chat.TextPart(""),)
 
 
-def _find_other(part: Body) -> str | None:
-    """Return the field with the content of a kind that only Gemini has; None if there is none."""
-    return next((name for name, value in part.items() if value and name not in _PARTS | _DESCRIBING), None)
+def _find_other(part: Body, kinds: frozenset[str] = _PARTS) -> str | None:
+    """Return the field with content of another kind than ``kinds``; None if there is none."""
+    return next((name for name, value in part.items() if value and name not in kinds | _DESCRIBING), None)
 
 
 def _write_other(part: Body, kind: str, adaptations: Adaptations) -> list[chat.TextPart]:
@@ -290,16 +292,22 @@ def _find_media(media_type: str) -> Any:
     return kind if kind in {"image", "audio"} else "file"
 
 
-def _parse_result(response: Body, where: str, calls: _Calls) -> chat.ToolResultPart:
+def _parse_result(response: Body, where: str, calls: _Calls, adaptations: Adaptations) -> chat.ToolResultPart:
     value: Body = response.get("response") or {}
     failed = value.keys() == {"error"}
     inside = next(iter(value.values())) if len(value) == 1 and (failed or value.keys() <= _RESULTS) else value
     text = inside if isinstance(inside, str) else exact_json.dumps(inside).decode()
-    media = [
-        _parse_inline(check_object(check_object(part, f"{where}.parts[{index}]").get("inlineData"), where))
-        for index, part in enumerate(response.get("parts") or ())
-    ]
-    return chat.ToolResultPart(calls.find(response), (chat.TextPart(text), *media), failed)
+    parts: list[chat.TextPart | chat.MediaPart] = [chat.TextPart(text)]
+    for index, part in enumerate(response.get("parts") or ()):
+        here = f"{where}.parts[{index}]"
+        other = _find_other(part, _OF_RESULT)
+        if adaptations.is_past and other is not None:
+            parts += _write_other(part, other, adaptations)
+        elif other is not None:
+            raise _only_there(f"{here}.{other}", f"'{here}.{other}'")
+        else:
+            parts.append(_parse_content(part, _find_kind(part, here), here, adaptations))
+    return chat.ToolResultPart(calls.find(response), tuple(parts), failed)
 
 
 # Tools and settings.

@@ -324,6 +324,42 @@ def test_a_file_that_only_google_reads_is_a_note_in_a_history(file: dict[str, st
     assert isinstance(note, chat.TextPart)
 
 
+@pytest.mark.parametrize(
+    ("role", "part", "kind", "written"),
+    [
+        ("user", {"functionCall": {"name": "f", "args": {"x": 1}}}, "functionCall",
+         '[functionCall] {"name":"f","args":{"x":1}}'),
+        ("model", {"functionResponse": {"name": "f", "response": {"x": 1}}}, "functionResponse",
+         '[functionResponse] {"name":"f","response":{"x":1}}'),
+        ("user", {"functionResponse": {"name": "f", "parts": [{"fileData": {"fileUri": "files/x"}}]}}, "fileData",
+         "[fileData: a file that is not available any more]"),
+        ("user", {"functionResponse": {"name": "f", "parts": [{"somethingNew": {"x": "y"}}]}}, "somethingNew",
+         "[somethingNew] y"),
+        ("user", {"text": "Hm", "thought": True}, "thought", None),
+    ],
+)  # fmt: skip
+def test_a_part_of_the_other_role_is_text_in_a_history(
+    role: str, part: dict[str, Any], kind: str, written: str | None
+) -> None:
+    answer = {"role": "model", "parts": [{"text": "1"}]}
+    read = read_chat(contents=[USER, {"role": role, "parts": [part]}, answer, USER])
+    parts = [one for message in read.messages for one in message.parts]
+    parts += [one for result in parts if isinstance(result, chat.ToolResultPart) for one in result.parts]
+    texts = [one.text for one in parts if isinstance(one, chat.TextPart)]
+    assert read.adapted == (kind,)
+    assert written is None or any(text.startswith(written) for text in texts)
+    assert "Hm" not in texts
+
+
+@pytest.mark.parametrize("kind", ["fileData", "functionCall", "somethingNew"])
+def test_a_part_of_a_result_of_this_turn_is_named_if_only_google_reads_it(kind: str) -> None:
+    inner = {"fileUri": "files/x", "name": "f"}
+    result = {"functionResponse": {"name": "f", "parts": [{kind: inner}]}}
+    with pytest.raises(InvalidRequest) as caught:
+        read_chat(contents=[{"role": "user", "parts": [result]}])
+    assert (caught.value.param or "").startswith(f"contents[0].parts[0].functionResponse.parts[0].{kind}")
+
+
 def test_a_result_without_its_call_is_no_reason_to_refuse() -> None:
     result = {"functionResponse": {"name": "f", "response": {"result": "1"}}}
     (part,) = read_chat(contents=[{"role": "user", "parts": [result]}]).messages[0].parts
