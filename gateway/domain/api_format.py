@@ -12,6 +12,7 @@ Wire = Literal[
     "openai_completions",
     "openai_moderations",
     "openai_responses",
+    "openai_compact",
     "rerank",
     "rerank_data",
     "anthropic_messages",
@@ -64,7 +65,7 @@ _VIDEOS: tuple[Wire, ...] = (
     "fal_videos",
 )
 
-OPTIONAL_WIRES: frozenset[Wire] = frozenset({"openai_responses", "anthropic_messages"})
+OPTIONAL_WIRES: frozenset[Wire] = frozenset({"openai_responses", "openai_compact", "anthropic_messages"})
 """API formats whose endpoint a server may lack although others of its kind have it, beside that for chats."""
 
 WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(

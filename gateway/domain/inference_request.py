@@ -112,6 +112,8 @@ class InferenceRequest:
         foreign: what it names at a provider and the gateway has not seen made: what a channel must allow, and where.
         made: takes the ids in the answer that the client may name in a later request.
         searches: those that a rerank is billed as at the most.
+        compaction: what a summary of the conversation is asked for: an ``item`` of a response, or a ``response`` of
+            ``/v1/responses/compact``; empty: an ordinary answer.
         keep: takes the whole response if the gateway writes it, and keeps it; None: it is not kept.
     """
 
@@ -143,6 +145,7 @@ class InferenceRequest:
     foreign: tuple[tuple[str, str], ...] = ()
     made: list[str] = attrs.field(factory=list, repr=False, eq=False)
     searches: int = 0
+    compaction: Literal["", "item", "response"] = ""
     keep: Callable[[bytes], None] | None = attrs.field(default=None, repr=False, eq=False)
 
     @property

@@ -14,12 +14,10 @@ from gateway.formats.anthropic.stream import MessagesStreamSerializer
 from gateway.formats.chat import ChatRequest, Event
 from gateway.formats.gemini import request_reader as gemini_reader
 from gateway.formats.gemini import response_writer as gemini_writer
+from gateway.formats.openai import compaction_writer, responses_reader
 from gateway.formats.openai import request_reader as openai_reader
 from gateway.formats.openai import response as openai_response
-from gateway.formats.openai import responses_reader
 from gateway.formats.openai.custom_tools import CustomCallSerializer, find_custom_names
-from gateway.formats.openai.responses_writer import ResponseStreamSerializer
-from gateway.formats.openai.responses_writer import build_answer as build_response
 from gateway.formats.openai.stream import ChatStreamSerializer
 from gateway.formats.stream import StreamSerializer
 from gateway.formats.translator import ResponseIdentity
@@ -71,8 +69,8 @@ CLIENT_FORMATS: Mapping[Operation, ClientFormat] = MappingProxyType(
         ),
         "responses": ClientFormat(
             responses_reader.parse_chat_request,
-            ResponseStreamSerializer,
-            build_response,
+            compaction_writer.open_writer,
+            compaction_writer.build_answer,
             MappingProxyType({"messages": "input", "response_format": "text.format", "logprobs": "top_logprobs"}),
         ),
         "generate_content": ClientFormat(

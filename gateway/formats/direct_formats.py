@@ -22,6 +22,7 @@ from gateway.formats.gemini import embeddings as gemini_embeddings
 from gateway.formats.gemini import passthrough as gemini_passthrough
 from gateway.formats.gemini import request_writer as gemini_writer
 from gateway.formats.gemini.passthrough_body import build_passed_body as build_gemini_body
+from gateway.formats.openai import compact_call
 from gateway.formats.openai import completion_to_stream as openai_whole
 from gateway.formats.openai import completions as openai_completions
 from gateway.formats.openai import moderations as openai_moderations
@@ -125,6 +126,9 @@ DIRECT_FORMATS: Mapping[Wire, PassthroughFormat] = MappingProxyType(
             _untouched(openai_responses.parse_responses_answer),
             openai_responses.ResponsesPassthrough,
             responses_whole.build_whole,
+        ),
+        "openai_compact": PassthroughFormat(
+            compact_call.build_compact_body, _untouched(compact_call.parse_compact_answer)
         ),
         "openai_images": PassthroughFormat(build_images_body, _refuse_whole, ImagesPassthrough, write_whole_images),
         "openai_edits": PassthroughFormat(build_edits_form, _refuse_whole, ImagesPassthrough, write_whole_images),

@@ -187,7 +187,8 @@ class _ChatTranslation:
     def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         events = self._parse_events(raw, secrets)
         usage = parse_events_usage(events, self.call)
-        if self.call.operation == "messages" and usage.source == "estimate":  # its clients require counts
+        # Clients of these require counts.
+        if usage.source == "estimate" and (self.call.operation == "messages" or self.call.compaction == "response"):
             events = [*events, UsageReport(usage)]
         try:
             return self.client.write_answer(events, self.call, self.naming), usage
@@ -249,7 +250,7 @@ def make_exchange(
     ``custom_tools``: the provider takes a chat's custom tools. Where it takes functions alone, they are translated.
     """
     foreign = not custom_tools and "tools" in call.body and call.operation == "chat" and find_custom_names(call.body)
-    if foreign or _NATIVE.get(call.operation, wire) != wire:
+    if foreign or (wire in _PROVIDER_FORMATS and _NATIVE.get(call.operation, wire) != wire):
         return _ChatTranslation(call, naming, CLIENT_FORMATS[call.operation], _PROVIDER_FORMATS[wire])
     direct = GOOGLE_FORMATS.get(call.operation, DIRECT_FORMATS).get(wire, IMAGE_BACKEND_FORMAT)
     return _Passthrough(call, naming, direct, PLAIN if direct.find_manner is None else direct.find_manner(call))
@@ -257,4 +258,4 @@ def make_exchange(
 
 def is_translated(operation: Operation, wire: Wire) -> bool:
     """Return whether ``operation`` goes through the common chat model to a provider that uses ``wire``."""
-    return _NATIVE.get(operation, wire) != wire
+    return wire in _PROVIDER_FORMATS and _NATIVE.get(operation, wire) != wire

@@ -73,6 +73,7 @@ AZURE_OPENAI = base.Provider(
             attrs.evolve(one, quirks=(hash_long_user,))
             for one in (base.EMBEDDINGS, base.COMPLETIONS, base.RESPONSES, base.IMAGES, base.EDITS)
         ),
+        base.COMPACT,
         *(
             base.Endpoint(one.wire, f"{one.path}{_PREVIEW}")
             for one in (base.TRANSCRIPTIONS, base.TRANSLATIONS, base.SPEECH)

@@ -97,6 +97,7 @@ OPENAI = base.Provider(
         attrs.evolve(base.COMPLETIONS, quirks=(hash_long_user,)),
         base.MODERATIONS,
         attrs.evolve(base.RESPONSES, quirks=(hash_long_user,)),
+        base.COMPACT,
         attrs.evolve(base.IMAGES, quirks=(hash_long_user,), models=_IMAGE_MODELS),
         attrs.evolve(base.EDITS, quirks=(hash_long_user,), models=_IMAGE_MODELS),
         base.TRANSCRIPTIONS,

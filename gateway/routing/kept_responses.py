@@ -331,11 +331,12 @@ def _read_turns(loaded: Sequence[KeptResponse], last_id: str | None) -> list[Bod
 def _extend(call: InferenceRequest, before_id: str, items: list[Body]) -> InferenceRequest:
     longer = [*items, *_list_items(call.body.get("input"))]
     body = {name: value for name, value in call.body.items() if name != "previous_response_id"} | {"input": longer}
-    return attrs.evolve(parse_responses_call(body), continues=before_id)
+    return attrs.evolve(parse_responses_call(body), continues=before_id, compaction=call.compaction)
 
 
 def _inline(call: InferenceRequest, known: dict[str, Body]) -> InferenceRequest:
-    return parse_responses_call(call.body | {"input": replace_references(call.body["input"], known)})
+    body = call.body | {"input": replace_references(call.body["input"], known)}
+    return attrs.evolve(parse_responses_call(body), compaction=call.compaction)
 
 
 def _add_items(response: KeptResponse, value: object) -> KeptResponse:

@@ -25,6 +25,7 @@ from gateway.formats.translator import ResponseIdentity
 from gateway.providers.hosted_tools import leave_out
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_state import AFTER_FAILURES, RATE_LIMITS
+from gateway.routing.compacting_endpoint import find_compacting
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.selection import Candidate, choose
 from gateway.routing.target import Attempt, Target
@@ -284,6 +285,8 @@ class Route:
 
 def _find_other_endpoint(target: Target, call: InferenceRequest) -> Target | None:
     """Return the same channel and model with the next API format that serves the request; None if there is none."""
+    if call.compaction:
+        return find_compacting(target, call)
     wires = tuple(wire for wire in WIRES[call.operation] if wire not in target.state.missing)
     endpoint = PROVIDERS[target.channel.provider].find_endpoint(wires, target.model)
     return None if endpoint is None else attrs.evolve(target, endpoint=endpoint)

@@ -22,6 +22,7 @@ from gateway.formats.openai.fields import PLAIN_NAMES
 from gateway.providers.base import Endpoint, Provider
 from gateway.providers.priced_fields import check_spelling
 from gateway.providers.registry import PRICED_FIELDS, PROVIDERS
+from gateway.routing.compacting_endpoint import find_compacting
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog, model_not_found
 from gateway.routing.priced_fields import find_refused_variant, keep_allowed, keep_trusting, refuse_variant
@@ -72,6 +73,8 @@ class Router:
         options = self._find_options(caller, call.model, call.operation)
         if not options:
             self._check_served(caller, call)
+        if call.compaction:
+            options = [able for target in options if (able := find_compacting(target, call)) is not None]
         if not call.body.keys() <= PLAIN_NAMES:
             check_spelling(call.body, _FOLDED)
         if call.features or call.operation == "responses" or not PRICED_FIELDS.isdisjoint(call.body):

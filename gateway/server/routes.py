@@ -15,6 +15,7 @@ from gateway.formats.anthropic.request import parse_count_call, parse_messages_c
 from gateway.formats.form import ReceivedForm
 from gateway.formats.openai import models as openai_models
 from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.compact_call import parse_compact_call
 from gateway.formats.openai.completions import parse_completions_call
 from gateway.formats.openai.embeddings import parse_embeddings_call
 from gateway.formats.openai.images import parse_edits_call, parse_images_call
@@ -67,6 +68,7 @@ _JSON: tuple[tuple[str, Operation, ParseJson], ...] = (
     ("/moderations", "moderations", parse_moderations_call),
     ("/rerank", "rerank", parse_rerank_call),
     ("/responses", "responses", parse_responses_call),
+    ("/responses/compact", "responses", parse_compact_call),
     ("/audio/speech", "speech", parse_speech_call),
 )
 _REPLAYED: tuple[tuple[str, Operation, ParseJson], ...] = (
@@ -91,7 +93,7 @@ def list_inference_routes() -> Iterator[tuple[str, Handler]]:
         yield (
             path,
             with_middlewares(
-                forward_response if operation == "responses" else forward_inference,
+                forward_response if path == "/responses" else forward_inference,
                 [_settle(operation), partial(parse_request, parse=parse), quota],
             ),
         )

@@ -10,9 +10,8 @@ from gateway.wording import find_nearest
 
 _UNSERVED = (
     "assistants", "chatkit", "complete", "containers", "content_provenance_checks", "conversations", "evals",
-    "fine_tuning", "organization", "organizations", "projects", "responses/compact",
-    "responses/input_tokens", "skills", "threads", "vector_stores", "videos/characters", "videos/edits",
-    "videos/extensions",
+    "fine_tuning", "organization", "organizations", "projects", "responses/input_tokens", "skills", "threads",
+    "vector_stores", "videos/characters", "videos/edits", "videos/extensions",
 )  # fmt: skip
 """Paths of the OpenAI API (its OpenAPI document) and of the Anthropic API that the gateway does not serve."""
 _PARTLY_SERVED = {

@@ -17,7 +17,7 @@ from gateway.formats.openai.responses import parse_responses_call
 from gateway.memory_budget import Loan
 from gateway.server.context import SERVICES
 from tests.support.anthropic_provider import AnthropicProvider
-from tests.support.gateway import RunningGateway, channels
+from tests.support.gateway import RunningGateway, channel, channels
 from tests.support.gemini_provider import GeminiProvider
 from tests.support.openai_provider import OpenAIProvider
 from tests.support.providers import Call, Fails, Provider, ReceivedImage, Says
@@ -539,3 +539,53 @@ async def test_the_first_example_of_openais_library_runs_over_the_demo(
     assert made.output_text
     again = await client.responses.create(model="demo-chat", input="And then?", previous_response_id=made.id)
     assert again.previous_response_id == made.id
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_conversation_is_compacted_and_goes_on(
+    provider_type: ProviderType, streamed: bool, standing_with: StartGateway, sdk: MakeClient
+) -> None:
+    user, go_on = {"role": "user", "content": ASK}, {"role": "user", "content": "Go on"}
+    items = [user, {"role": "assistant", "content": "Looking."}]
+    async with provider_type(Says("It is a door.")) as up:
+        gateway = await standing_with({"channel": [up.channel()]})
+        client = sdk(gateway)
+        made = await ask(client, streamed, [*items, {"type": "compaction_trigger"}], tools=[TOOL])
+        (item,) = made.output
+        assert item.type == "compaction"
+        assert "Summarize this conversation" in up.heard[0].messages[-1]
+        compacted = await client.responses.compact(model="m", input=items, instructions="Be brief.")
+        assert (compacted.object, [one.type for one in compacted.output]) == (
+            "response.compaction",
+            ["message", "compaction"],
+        )
+        assert (compacted.usage.input_tokens, compacted.usage.output_tokens) == (21, 13)
+        for output in ([item], compacted.output):
+            await ask(client, streamed, [*(one.model_dump(exclude_none=True, warnings=False) for one in output), go_on])
+        await ask(client, streamed, [go_on], previous_response_id=made.id)
+        for heard in up.heard[2:]:
+            said = "\n".join(heard.messages)
+            assert "It is a door." in said
+            assert "Looking." not in said
+        assert not find_mistakes(up)
+        rows = await gateway.rows(5)
+        assert {(row.operation, row.prompt_tokens, row.completion_tokens) for row in rows} == {("responses", 21, 13)}
+
+
+async def test_a_provider_that_compacts_is_asked_to(standing_with: StartGateway, sdk: MakeClient) -> None:
+    item = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAA"}
+    usage = {"input_tokens": 21, "output_tokens": 13, "total_tokens": 34}
+    whole = {"id": "resp_1", "created_at": 1, "object": "response.compaction", "output": [item], "usage": usage}
+    response = {**whole, "object": "response", "status": "completed"}
+    async with ScriptedUpstream([answer(whole)], [answer(response)]) as up:
+        gateway = await standing_with({"channel": [channel(up.base_url, provider="openai")]})
+        client = sdk(gateway)
+        compacted = await client.responses.compact(model="m", input=ASK)
+        assert compacted.output[0].model_dump(exclude_none=True) == item
+        await ask(client, False, [{"role": "user", "content": ASK}, {"type": "compaction_trigger"}])
+        first, second = up.received
+        assert (first.path, "store" in first.json) == ("/v1/responses/compact", False)
+        assert [one["role"] for one in first.json["input"]] == ["user"]
+        assert (second.path, second.json["input"][-1]) == ("/v1/responses", {"type": "compaction_trigger"})
+        rows = await gateway.rows(2)
+        assert [(row.prompt_tokens, row.completion_tokens) for row in rows] == [(21, 13)] * 2

@@ -268,7 +268,7 @@ RESPONSES: Mapping[str, Row] = {
     "background_options": Row(
         {"completion_window": "2h"}, Dropped("they bound the wait at OpenAI"), *dropped("the same")
     ),
-    "context_management": Row([{"type": "compaction"}], REFUSED, REFUSED, REFUSED),
+    "context_management": Row([{"type": "compaction"}], Dropped("it only shortens the prompt"), *dropped("the same")),
     "conversation": Row("c", REFUSED, REFUSED, REFUSED),
     "image": Row({"detail": "low"}, Dropped(TUNES), *dropped(TUNES)),
     "include": Row(["message.output_text.logprobs"], REFUSED, REFUSED, REFUSED),

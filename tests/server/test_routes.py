@@ -22,7 +22,6 @@ UNSERVED = (
     "/v1/videos/characters/char_1",
     "/v1/audio/voices",
     "/v1/audio/speech/more",
-    "/v1/responses/compact",
     "/v1/responses/input_tokens",
     "/v1/chat/completions/chatcmpl-1",
     "/v1/chat/completions/chatcmpl-1/messages",
@@ -78,7 +77,8 @@ async def test_an_unknown_path_is_a_404_in_our_shape_and_never_a_redirect(
 SERVED = {
     "post /audio/speech", "post /audio/transcriptions", "post /audio/translations", "post /chat/completions",
     "post /completions", "post /embeddings", "post /images/edits", "post /images/generations", "get /models",
-    "get /models/m", "post /moderations", "post /responses", "get /videos", "post /videos", "get /videos/v",
+    "get /models/m", "post /moderations", "post /responses", "post /responses/compact",
+    "get /videos", "post /videos", "get /videos/v",
     "delete /videos/v", "get /videos/v/content", "post /videos/v/remix", "get /files", "post /files", "get /files/f",
     "delete /files/f", "get /files/f/content", "post /uploads", "post /uploads/u/parts", "post /uploads/u/complete",
     "post /uploads/u/cancel", "get /batches", "post /batches", "get /batches/b", "post /batches/b/cancel",
@@ -96,7 +96,7 @@ fine_tuning/alpha/graders/run fine_tuning/checkpoints/x/permissions/y fine_tunin
 fine_tuning/jobs/x/events images/variations assistants assistants/x organization/admin_api_keys organization/costs
 organization/projects/x/api_keys/y organization/usage/completions organization/users/x projects/x/roles
 projects/x/users/y/roles/z realtime/calls realtime/calls/x/accept realtime/transcription_sessions
-responses/input_tokens responses/compact threads threads/runs threads/x
+responses/input_tokens threads threads/runs threads/x
 threads/x/messages/y threads/x/runs/y/steps/z vector_stores vector_stores/x/search
 content_provenance_checks videos/characters videos/characters/x videos/edits videos/extensions skills skills/x
 skills/x/versions/y/content chatkit/sessions chatkit/sessions/x/cancel chatkit/threads/x/items

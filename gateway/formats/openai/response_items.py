@@ -14,6 +14,7 @@ import attrs
 from gateway.formats import chat
 from gateway.formats.adaptations import Adaptations
 from gateway.formats.json_values import as_text
+from gateway.formats.openai.compaction import KINDS, TRIGGER, find_replaced, is_of_user, read_summary
 from gateway.formats.openai.content_parts import (
     expect_list,
     expect_object,
@@ -53,7 +54,10 @@ def parse_items(value: object, adaptations: Adaptations | None = None) -> list[c
     )
     messages: list[chat.Message] = []
     joins = False
+    replaced = find_replaced(items)
     for at, item in enumerate(items):
+        if at <= replaced and not is_of_user(item):
+            continue
         adaptations.is_past = at <= past
         message, joinable = _parse_item(item, f"input[{at}]", history)
         if not message.parts:
@@ -69,7 +73,8 @@ def parse_items(value: object, adaptations: Adaptations | None = None) -> list[c
 
 def _is_of_model(item: Body) -> bool:
     kind = item.get("type")
-    return item.get("role") == "assistant" or (isinstance(kind, str) and kind.endswith("_call"))
+    made = isinstance(kind, str) and (kind.endswith("_call") or kind in KINDS)
+    return item.get("role") == "assistant" or made
 
 
 @attrs.frozen
@@ -101,6 +106,8 @@ def _parse_item(item: Body, where: str, history: _History) -> tuple[chat.Message
     if kind in _CLIENT_RESULTS:
         part = parse_client_result(item, history.calls)
         return chat.Message("user", () if part is None else (part,)), True
+    if kind in KINDS and (summary := read_summary(item)) is not None:
+        return chat.Message("user", (chat.TextPart(summary),)), False
     return _adapt(kind, item, history.adaptations), True
 
 
@@ -240,7 +247,7 @@ _OF_MODEL: Mapping[str, Callable[[Body, str], Any]] = MappingProxyType(
 _CLIENT_RESULTS = frozenset(
     {"local_shell_call_output", "shell_call_output", "apply_patch_call_output", "tool_search_output"}
 )
-_LEFT_OUT = frozenset({"compaction", "configuration_update", "mcp_list_tools"})
+_LEFT_OUT = frozenset({*KINDS, TRIGGER, "configuration_update", "mcp_list_tools"})
 """Items that say nothing to another provider's model."""
 _RESULT_ENDINGS = ("_output", "_response")
 _MEDIA: Mapping[str, Callable[[Body, str], chat.MediaPart]] = MappingProxyType(

@@ -37,6 +37,7 @@ from gateway.formats.openai.chat import (
     parse_answer_object,
     parse_any_object,
 )
+from gateway.formats.openai.compaction import asks_for_summary, is_summary
 from gateway.formats.openai.errors import (
     NO_REASON,
     ErrorBody,
@@ -119,6 +120,7 @@ def parse_responses_call(body: Body) -> InferenceRequest:
         max_prompt_tokens=tokens,
         max_output_tokens=min(longest or MAX_RESERVED_OUTPUT, MAX_RESERVED_OUTPUT),
         affinity_key=_parse_affinity_key(body),
+        compaction="item" if asks_for_summary(body.get("input")) else "",
     )
 
 
@@ -161,7 +163,8 @@ def _measure(value: Any) -> tuple[int, int]:
             tokens += PART_TOKENS
         else:
             # Encrypted reasoning is longer than its text.
-            tokens += estimate_tokens(len(item)) if name == _ENCRYPTED else bound_text(item)
+            sealed = name == _ENCRYPTED and not is_summary(item)
+            tokens += estimate_tokens(len(item)) if sealed else bound_text(item)
             chars += len(item) if name in _TEXTS else 0
     return chars, tokens
 

@@ -3,9 +3,10 @@
 Shapes: OpenAI's OpenAPI document, ``CreateResponse``; tools: see ``response_tools``.
 
 Rejected, because the answer would not be what was requested: a tool that runs at OpenAI and must be called,
-``prompt``, ``moderation``, ``context_management``, ``access_programs``, ``top_logprobs``, the logprobs among
+``prompt``, ``moderation``, ``access_programs``, ``top_logprobs``, the logprobs among
 ``include``, uploaded files of this turn, and a ``service_tier`` other than the standard one.
-Left out and named (``adapted``): tools that run at OpenAI and are only offered.
+Left out and named (``adapted``): tools that run at OpenAI and are only offered, and ``context_management``.
+A trigger at the end of the input is answered by a summary: the model is asked for one (``compaction.py``).
 Dropped, because the answer is valid without them: ``metadata``, ``text.verbosity``, ``reasoning.summary`` (a model's
 reasoning is always shown), ``truncation``, ``max_tool_calls`` (of OpenAI's own tools), ``store``,
 ``prompt_cache_*``, ``stream_options``, ``background_options``, ``image`` (of tools at OpenAI), and every field that
@@ -14,6 +15,7 @@ OpenAI does not document.
 
 from gateway.formats import chat
 from gateway.formats.adaptations import Adaptations
+from gateway.formats.openai.compaction import PROMPT, asks_for_summary
 from gateway.formats.openai.content_parts import expect_object, expect_text, refuse
 from gateway.formats.openai.fields import (
     MAX_TEMPERATURE,
@@ -29,7 +31,7 @@ from gateway.formats.openai.response_items import parse_items
 from gateway.formats.openai.response_tools import only_there, parse_tools
 
 _ONLY_OPENAI = (
-    "prompt", "moderation", "context_management", "access_programs", "top_logprobs", "previous_response_id",
+    "prompt", "moderation", "access_programs", "top_logprobs", "previous_response_id",
     "conversation",
 )  # fmt: skip
 _LOGPROBS = "message.output_text.logprobs"
@@ -46,6 +48,12 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
     if instructions:
         messages.insert(0, chat.Message("system", (chat.TextPart(instructions),)))
     tools, choice = parse_tools(body, adaptations)
+    if body.get("context_management"):
+        adaptations.note("context_management")
+    summarizes = asks_for_summary(body.get("input"))
+    if summarizes:
+        messages.append(chat.Message("user", (chat.TextPart(PROMPT),)))
+        choice = "none" if tools else None
     reasoning = parse_object(body, "reasoning") or {}
     return chat.ChatRequest(
         messages=tuple(messages),
@@ -55,7 +63,7 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
         tools=tools,
         tool_choice=choice,
         parallel_tools=parse_parallel(body),
-        format=_parse_format(body),
+        format=None if summarizes else _parse_format(body),
         effort=parse_effort(reasoning.get("effort"), "reasoning.effort"),
         user=read_text(body, "safety_identifier") or read_text(body, "user") or None,
         adapted=tuple(adaptations.names),

@@ -4,7 +4,6 @@ Shapes: OpenAI's OpenAPI document, ``Response``, ``OutputItem`` and ``ResponseSt
 after the next item has begun: every event names its item. An item is done when its text can have no more.
 """
 
-from collections.abc import Iterable
 from io import StringIO
 from typing import Any
 
@@ -145,7 +144,7 @@ class ResponseStreamSerializer:
             status="completed" if incomplete is None else "incomplete",
             incomplete_details=None if incomplete is None else {"reason": incomplete},
             output=self._output,
-            usage=None if self._used is None else _build_usage(self._used),
+            usage=None if self._used is None else build_usage(self._used),
         )
 
     def _begin(self) -> bytes:
@@ -361,7 +360,7 @@ class ResponseStreamSerializer:
 _PREFIXES = {
     "message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc",
     "local_shell_call": "lsh", "shell_call": "sh", "apply_patch_call": "apc", "tool_search_call": "tsc",
-    "image_generation_call": "ig"
+    "image_generation_call": "ig", "compaction": "cmp"
 }  # fmt: skip
 
 
@@ -382,7 +381,8 @@ def _is_whole(call: _Item) -> bool:
     return call.text is not None and bool(as_object(loads_or_none(call.text.text.getvalue().encode())))
 
 
-def _build_usage(used: chat.UsageReport) -> Body:
+def build_usage(used: chat.UsageReport) -> Body:
+    """Build a ``ResponseUsage``."""
     usage = used.usage
     return {
         "input_tokens": usage.prompt_tokens,
@@ -391,16 +391,3 @@ def _build_usage(used: chat.UsageReport) -> Body:
         "output_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }
-
-
-def build_answer(events: Iterable[chat.Event], call: InferenceRequest, naming: ResponseIdentity) -> bytes:
-    """Build a whole response. Raises the error of a ``StreamError``."""
-    writer = ResponseStreamSerializer(call, naming)
-    for event in events:
-        if isinstance(event, chat.StreamError):
-            raise event.error
-        writer.write(event)
-    whole = writer.build_response()
-    if call.keep is not None:
-        call.keep(whole)
-    return whole

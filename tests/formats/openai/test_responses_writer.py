@@ -13,9 +13,10 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats import chat, sse
+from gateway.formats.openai.compaction_writer import build_answer
 from gateway.formats.openai.responses import ResponsesPassthrough, parse_responses_answer, parse_responses_call
 from gateway.formats.openai.responses_reader import parse_chat_request
-from gateway.formats.openai.responses_writer import MAX_CHARS, ResponseStreamSerializer, build_answer
+from gateway.formats.openai.responses_writer import MAX_CHARS, ResponseStreamSerializer
 from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity
 from tests.support import anthropic_cassettes as messages

@@ -74,6 +74,7 @@ CALLS = (
     Call("create_realtime_session", {"instructions": "Be brief."}),
     Call("create_response", {"model": MODEL, "input": HELLO, "stream": True}),
     Call("create_response", {"model": "claude", "input": "hi"}, keep=keep_response),
+    Call("compact_response", {"model": "claude", "input": "hi"}),
     Call("create_response", {"model": "claude", "input": "hi", "previous_response_id": "$response"}),
     Call("create_response", {"model": "claude", "input": "hi", "previous_response_id": "resp_none"}, status=404),
     Call("get_response", path={"id": "$response"}),

@@ -1,0 +1,50 @@
+"""``POST /responses/compact``: the request, and the passthrough to a provider that has the endpoint.
+
+Shapes: OpenAI's OpenAPI document, ``CompactResponseMethodPublicBody`` and ``CompactResource``. The common form of the
+request is one for a response whose input ends with a trigger.
+"""
+
+import attrs
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.usage import Usage
+from gateway.errors import InvalidRequest, ProviderBadResponse
+from gateway.formats.kept_names import list_made
+from gateway.formats.openai.chat import parse_answer_object, parse_any_object
+from gateway.formats.openai.compaction import TRIGGER
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.openai.fields import Body, parse_flag
+from gateway.formats.openai.responses import build_responses_body, parse_response_usage, parse_responses_call
+
+OBJECT = "response.compaction"
+_OF_RESPONSES = frozenset({"stream", "store", "background"})
+
+
+def parse_compact_call(body: Body) -> InferenceRequest:
+    """Check a body and return the request. Raises ``InvalidRequest`` naming the field."""
+    if parse_flag(body, "stream"):
+        raise InvalidRequest("'stream' must be false: a compacted conversation comes as one object", param="stream")
+    own = {name: value for name, value in body.items() if name not in _OF_RESPONSES} | {"store": False}
+    items = body.get("input")
+    if items is None or isinstance(items, str):
+        items = [{"type": "message", "role": "user", "content": items}] if items else []
+    own["input"] = [*items, {"type": TRIGGER}] if isinstance(items, list) else items
+    return attrs.evolve(parse_responses_call(own), compaction="response")
+
+
+def build_compact_body(call: InferenceRequest, model: str) -> Body:
+    """Build the body with the provider's name of the model, without the trigger: the path says what is asked for."""
+    body = build_responses_body(call, model)
+    del body["store"]
+    items = body.pop("input")[:-1]
+    return body | {"input": items} if items else body
+
+
+def parse_compact_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
+    """Return the usage of a compacted conversation. Raises ``ProviderBadResponse`` if the answer is none."""
+    value = parse_any_object(raw)
+    if value.get("object") != OBJECT:
+        parse_answer_object(raw, secrets)
+        raise ProviderBadResponse("The provider's answer is not a compacted conversation")
+    call.made[:] = list_made(value, kept=False)
+    return parse_response_usage(value, call)

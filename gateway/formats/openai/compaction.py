@@ -1,0 +1,73 @@
+"""Compaction of a conversation in the Responses API: the item that asks for it, and the item with the summary.
+
+Shapes: OpenAI's OpenAPI document, ``CompactionTriggerItemParam`` (the last item of an input),
+``CompactionSummaryItemParam`` and ``CompactResource``; developers.openai.com/api/docs/guides/context-management. A
+channel whose provider cannot compact asks its model for a summary. The item of the gateway has that summary as text
+behind a mark: every channel can read it.
+"""
+
+from typing import Any
+
+TRIGGER = "compaction_trigger"
+KINDS = ("compaction", "context_compaction")
+"""Types of items with a summary; the second one is Codex's."""
+PROMPT = (
+    "Summarize this conversation. Your summary replaces everything above: you will go on with the task and see nothing "
+    "but the summary, and perhaps the user's own messages. Write what the user wants and has decided, the instructions "
+    "and limits that still hold, what has been done and found out (with the names of files, functions, commands and "
+    "ids, and with exact values and error messages that still matter), what is unfinished, and the next step. Do not "
+    "go on with the task now, call no tools, and write nothing but the summary."
+)
+"""The last message of a request for a summary."""
+SUMMARY = "gateway:summary:"
+"""Begins the ``encrypted_content`` of the gateway's summaries."""
+_HEADING = "Summary of the conversation before this point, written by the assistant:\n\n"
+
+Item = dict[str, Any]
+
+
+def asks_for_summary(items: Any) -> bool:
+    """Return whether the input of a request ends with a trigger."""
+    return isinstance(items, list) and bool(items) and items[-1].get("type") == TRIGGER
+
+
+def build_content(summary: str) -> str:
+    """Return the ``encrypted_content`` of an item with a summary."""
+    return SUMMARY + summary
+
+
+def is_summary(content: str) -> bool:
+    """Return whether an ``encrypted_content`` is a summary of the gateway."""
+    return content.startswith(SUMMARY)
+
+
+def read_summary(item: Item) -> str | None:
+    """Return the text that stands for an item with a summary of the gateway; None for another one."""
+    content = item.get("encrypted_content")
+    if item.get("type") not in KINDS or not isinstance(content, str) or not is_summary(content):
+        return None
+    return _HEADING + content.removeprefix(SUMMARY)
+
+
+def replace_summary(item: Item) -> Item:
+    """Return a user's message in place of a summary of the gateway, which no provider can read; else the item."""
+    text = read_summary(item)
+    return item if text is None else {"type": "message", "role": "user", "content": text}
+
+
+def find_replaced(items: list[Item]) -> int:
+    """Return the index of the last trigger that a summary answers; -1 if there is none.
+
+    The summary replaces the items before, except the user's messages.
+    """
+    answered = (
+        at
+        for at in range(len(items) - 2, -1, -1)
+        if items[at].get("type") == TRIGGER and items[at + 1].get("type") in KINDS
+    )
+    return next(answered, -1)
+
+
+def is_of_user(item: Item) -> bool:
+    """Return whether an item is a message of the user, which a compacted conversation keeps."""
+    return item.get("type", "message") == "message" and item.get("role") == "user"

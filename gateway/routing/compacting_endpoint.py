@@ -1,0 +1,21 @@
+"""The endpoint of a channel that answers with a summary of the conversation; see ``formats/openai/compaction.py``."""
+
+import attrs
+
+from gateway.domain.api_format import WIRES
+from gateway.domain.inference_request import InferenceRequest
+from gateway.providers.registry import PROVIDERS
+from gateway.routing.target import Target
+
+
+def find_compacting(target: Target, call: InferenceRequest) -> Target | None:
+    """Return the same channel and model with the endpoint that compacts; None if there is none.
+
+    A provider without ``/responses/compact`` does not know the trigger either: its model is asked for a summary.
+    """
+    provider, (responses, *others) = PROVIDERS[target.channel.provider], WIRES[call.operation]
+    if provider.find_endpoint(("openai_compact",), target.model) is not None:
+        others = ["openai_compact" if call.compaction == "response" else responses, *others]
+    wires = tuple(wire for wire in others if wire not in target.state.missing)
+    endpoint = provider.find_endpoint(wires, target.model)
+    return None if endpoint is None else attrs.evolve(target, endpoint=endpoint)
