@@ -14,6 +14,7 @@ import structlog
 from aiohttp import web
 
 from gateway import __version__
+from gateway.allocator import bound_free_memory
 from gateway.app import create_app
 from gateway.config.certificate import ServerCertificate
 from gateway.config.server_schema import ServerSection
@@ -51,6 +52,8 @@ def run(options: AppOptions, manager: ServiceManager, on_ready: Callable[[str, S
 
     Raises ``PortInUse``, ``DatabaseStartupError``.
     """
+    if not bound_free_memory():
+        log.info("free_memory_not_bounded", reason="the C library is not glibc: its allocator decides what it keeps")
     with asyncio.Runner(loop_factory=_find_loop_factory()) as runner:
         runner.run(_serve(options, manager, on_ready))
 

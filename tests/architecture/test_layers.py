@@ -32,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("media",),
     ("videos",),
     ("batches",),
-    ("systemd", "retention_clock", "cleanup", "observability", "cluster"),
+    ("allocator", "systemd", "retention_clock", "cleanup", "observability", "cluster"),
     ("config",),
     ("alerts",),
     ("options",),
