@@ -408,3 +408,19 @@ class RequestCancelled(ProviderError):
 
 class ClientDisconnected(Exception):
     """The client has disconnected, or does not read: no answer can be sent."""
+
+
+def drop_frames(error: BaseException) -> None:
+    """Drop the traceback of an error that has been handled, and of those before it.
+
+    Its frames hold whole requests and answers. A variable of one of them often references the error: that cycle would
+    keep all of them in memory until the next full garbage collection.
+    """
+    found: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while found:
+        one = found.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            one.__traceback__ = None
+            found += (one.__cause__, one.__context__)

@@ -65,11 +65,12 @@ def load_arguments(text: str) -> Any:
 
 
 def load_refused(raw: bytes, error: orjson.JSONDecodeError) -> Any:
-    """Parse JSON that orjson has refused with ``error``, which is raised if the JSON is invalid."""
+    """Parse JSON that orjson has refused with ``error``; raise the same again if the JSON is invalid."""
     try:
         return _load(raw)
     except (ValueError, RecursionError):
-        raise error from None
+        # ``error`` itself would reference this frame, which references it and all of ``raw``.
+        raise orjson.JSONDecodeError(error.msg, error.doc, error.pos) from None
 
 
 def load_exactly(raw: bytes, value: Any) -> Any:

@@ -21,6 +21,7 @@ from gateway.errors import (
     RequestCancelled,
     ShuttingDown,
     UnsupportedByProvider,
+    drop_frames,
 )
 from gateway.formats.openai.errors import mask
 from gateway.proxy.drain import DrainedStream, DrainService
@@ -109,6 +110,7 @@ class Proxy:
         """Record a failed attempt and log what the client does not see. ``prompt``: a digest of the prompt."""
         self.load_balancer.record_failure(attempt.lease, error, prompt)
         _log_failure(attempt, error)
+        drop_frames(error)
 
     async def with_failover(self, ctx: RequestContext, send: Callable[[Attempt], Awaitable[T]]) -> T:
         """Run ``send(attempt)`` on one channel of the route after another until one answers.

@@ -214,7 +214,7 @@ async def stream(
         call, manner, timeouts = attempt.exchange.call, attempt.exchange.manner, attempt.timeouts
         if call.files or call.image is not None:  # the first byte comes when the upload or the image is complete
             timeouts = attrs.evolve(timeouts, first_byte_s=timeouts.total_s)
-        attempt.attach_client(client_stream)
+        attempt.client = client_stream
         keep_alive = partial(client_stream.write, b"" if manner.binary else KEEPALIVE)
         watch = StreamTimeouts(timeouts, proxy.timer, give_up=attempt.abort, keep_alive=keep_alive)
         try:
@@ -232,6 +232,7 @@ async def stream(
             return await relay.run(partial(_end, proxy, attempt, settle))
         finally:
             watch.stop()
+            attempt.client = None  # it references the request, which has the attempt: a cycle
 
     return await proxy.with_failover(ctx, send)
 

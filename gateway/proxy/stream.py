@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from gateway.deadlines import Timeout
-from gateway.errors import GatewayError, ProviderBadResponse, ProviderError
+from gateway.errors import GatewayError, ProviderBadResponse, ProviderError, drop_frames
 from gateway.formats.error_body import build_error_event
 from gateway.formats.json_or_stream import is_event_stream, is_json, strip_beginning
 from gateway.formats.sse import KEEPALIVE, MAX_NOISE_BYTES
@@ -119,6 +119,7 @@ class StreamRelay:
             if not self._binary:
                 written = self._transform.write_error(met, self._ctx.id)
                 self._last += written or build_error_event(met, self._ctx.id, self._ctx.operation)
+            drop_frames(met)
         finally:
             self._write_usage(error)
         self._timeouts.stop()  # from here on nothing waits for the provider

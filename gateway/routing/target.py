@@ -181,6 +181,8 @@ class Attempt:
         answered: the model that the provider names in its answer, if that may be another than was asked for; empty if
             it names none.
         response_id: the provider's id of the response, if it may have stored it.
+        client: the client's stream while the attempt runs, so that ``abort`` can wake a writer that waits for the
+            client to read; None before, and if there is none.
         several: the client's request, if several requests to the provider make its choices; see ``proxy/fan_out.py``.
     """
 
@@ -200,7 +202,7 @@ class Attempt:
     response_id: str = ""
     _timeout: Timeout | None = None
     abort_error: ProviderError | None = None
-    _client: AbortableStream | None = None
+    client: AbortableStream | None = None
     several: InferenceRequest | None = None
 
     @timeouts.default
@@ -239,10 +241,6 @@ class Attempt:
         if self.abort_error is not None:
             raise self.cancelled or self.abort_error
 
-    def attach_client(self, client: AbortableStream) -> None:
-        """Register the client's stream, so that ``abort`` can wake a writer blocked on backpressure."""
-        self._client = client
-
     def cancel(self, error: RequestCancelled) -> None:
         """End the attempt with ``error``; no other attempt follows."""
         self.cancelled = error
@@ -255,13 +253,13 @@ class Attempt:
             self._timeout.end()
         elif self.response is not None:
             self.response.abort(error)
-        if self._client is not None:
-            self._client.wake()
+        if self.client is not None:
+            self.client.wake()
 
     def drain(self, most_bytes: int, give_up: Callable[[], None]) -> None:
         """Go on without the client, and call ``give_up`` if a stream has more than ``most_bytes`` left."""
-        if self._client is not None:
-            self._client.leave(most_bytes, give_up)
+        if self.client is not None:
+            self.client.leave(most_bytes, give_up)
 
     def note_written(self) -> None:
         """Note that the request was written to the provider."""

@@ -29,6 +29,7 @@ from gateway.errors import (
     Overloaded,
     ProviderError,
     RateLimited,
+    drop_frames,
 )
 from gateway.formats.form import ReceivedForm
 from gateway.formats.openai.fields import has_unusual_names
@@ -137,7 +138,10 @@ async def error_responses(request: web.Request, handler: Handler) -> web.StreamR
     try:
         return await handler(request)
     except Exception as error:  # noqa: BLE001 - every bug ends here
-        return convert_error(error, request, request[CONTEXT].id)
+        try:
+            return convert_error(error, request, request[CONTEXT].id)
+        finally:
+            drop_frames(error)
 
 
 @web.middleware
@@ -309,6 +313,7 @@ async def settle_request(
             close_loan(active.context)
         services.drain.inside -= 1
         active.task = None  # a task references the exception that it ended with
+        del request[INFERENCE]  # it references the request: both would wait for the garbage collector, with the body
 
 
 async def parse_request(

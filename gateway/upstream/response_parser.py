@@ -175,7 +175,7 @@ class ResponseParser:
             self.excess = True
         else:  # a response without a body is complete before its head has been checked
             self.complete = False
-            self.broken = error
+            self.broken = error.with_traceback(None)  # its frames reference this object
 
     def _take_head(self, data: bytes) -> bytes:
         """Parse a head, or a part of it; return what comes after it."""

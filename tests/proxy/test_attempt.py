@@ -79,7 +79,7 @@ async def test_a_reply_under_way_is_aborted_and_whoever_waits_for_the_caller_is_
     client_stream: Any = SimpleNamespace(wake=lambda: woken.append(True))
     attempt, up = make_attempt(), Answering(lambda: None)
     attempt.response = up  # type: ignore[assignment]
-    attempt.attach_client(client_stream)
+    attempt.client = client_stream
     cancelled = make_cancelled()
     attempt.cancel(cancelled)
     assert (up.aborted, woken, attempt.cancelled) == ([cancelled], [True], cancelled)

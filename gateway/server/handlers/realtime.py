@@ -58,10 +58,10 @@ async def open_session(request: web.Request) -> web.StreamResponse:
             await client.prepare(request)
             ctx.first_byte_at = active.loop.time()
             active.session = session = RealtimeSession(active, attempt, call, client=client, provider=provider)
-            attempt.attach_client(session)
+            attempt.client = session
             await session.run(settings)
         finally:
-            active.session = None
+            active.session = attempt.client = None
             await provider.close()
 
     async with services.billing.quota.enter(ctx.caller):
