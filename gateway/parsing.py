@@ -53,7 +53,7 @@ class Constraint:
         low: the smallest valid number; None without one.
         high: the largest.
         above: a number that it must exceed.
-        names: the names of which it must be one; the message for a misspelt one has the nearest.
+        names: the names of which it must be one; the message for a misspelt one has the nearest instead of all.
     """
 
     test: Callable[[Any], bool]
@@ -63,10 +63,10 @@ class Constraint:
     above: int | None = None
     names: Collection[str] = ()
 
-    def describe(self, value: Any) -> str:
-        """Return what is expected instead of ``value``."""
+    def describe(self, value: Any, shown: str) -> str:
+        """Return what is expected instead of ``value``; ``shown``: the value as a message may have it."""
         hint = did_you_mean(value, self.names) if isinstance(value, str) and self.names else ""
-        return f"expected {self.expected}{hint}"
+        return f"unknown name{hint}" if hint else f"expected {self.expected}{shown}"
 
 
 def must(expected: str, test: Callable[[Any], bool], names: Collection[str] = ()) -> Mapping[str, Constraint]:
@@ -160,7 +160,7 @@ def _parse_field(value: Any, field: "attrs.Attribute[Any]", made: dict[str, Any]
         return
     check = find_check(field)
     if check is not None and made[field.name] is not None and not check.test(made[field.name]):
-        yield field.name, f"{check.describe(value)}{_show(value, field)}"
+        yield field.name, check.describe(value, _show(value, field))
 
 
 def _show(value: Any, field: "attrs.Attribute[Any]") -> str:

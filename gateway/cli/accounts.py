@@ -64,7 +64,8 @@ def list_accounts(context: CliContext) -> None:
 def add_account(context: CliContext, name: str, **options: Any) -> None:
     """Add the account NAME."""
     fields = new_fields(options)
-    print_answer(context, call(context, "POST", "accounts", body={"name": name, **fields}), print_fields)
+    made = call(context, "POST", "accounts", body={"name": name, **fields})
+    print_answer(context, made, lambda _: click.echo(f"The account {name} is added."))
     _warn_of_unpriced(context, fields)
 
 

@@ -165,6 +165,7 @@ def _ask_passphrase(environ: Mapping[str, str], *, new: bool) -> str:
     except click.Abort:
         if hides:
             raise
+        click.echo(err=True)
         raise CliError(f"No terminal to ask for the passphrase of the backup: set {PASSPHRASE}") from None
     return asked
 

@@ -3,9 +3,11 @@
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 import sys
+from collections.abc import Collection
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from gateway.cli.admin_client import (
     PROVIDER_TIMEOUT_S,
@@ -106,6 +108,7 @@ def add_channel(context: CliContext, name: str, *, force: bool, request: bool, *
 
     slug = options["provider"] or _find_provider(name)
     if slug == "demo":
+        _check_demo(name, {*options, "force", "request"} - {"provider"})
         _offer_demo(context)
         return
     provider = PROVIDERS.get(slug)
@@ -134,7 +137,18 @@ def _find_provider(name: str) -> str:
     if name in PROVIDERS:
         return name
     chosen = ", ".join(known for known in PROVIDERS if known != "demo")
-    raise click.UsageError(f"Unknown provider '{name}'{did_you_mean(name, PROVIDERS)}. Pass --provider: {chosen}")
+    hint = did_you_mean(name, PROVIDERS)
+    raise click.UsageError(f"Unknown provider '{name}'{hint or f'. Pass --provider: {chosen}'}")
+
+
+def _check_demo(name: str, options: Collection[str]) -> None:
+    """Check that the demo is added as it is. Raises ``UsageError`` if it gets another name, or one of ``options``."""
+    if name != "demo":
+        raise click.UsageError("The demo is built in, and its channel is called demo: gateway channels add demo")
+    context = click.get_current_context()
+    for option in context.command.params:
+        if option.name in options and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"The demo is built in and takes no options: leave out {option.opts[0]}")
 
 
 def _offer_demo(context: CliContext) -> None:

@@ -9,7 +9,7 @@ import click
 
 from gateway.cli.admin_client import AdminClient, CliContext, Json, load_file_config, run
 from gateway.cli.objects import call_object, find_id, find_member, print_edit
-from gateway.cli.options import ListByDefault, client_command
+from gateway.cli.options import ListByDefault, client_command, confirm
 from gateway.cli.output import print_answer
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import format_moment
@@ -148,7 +148,7 @@ def enable(context: CliContext, name: str) -> None:
 def delete(context: CliContext, name: str, *, yes: bool) -> None:
     """Delete the member NAME. The account and its keys stay."""
     if not yes:
-        click.confirm(f"Delete the member {name}?", abort=True, err=True)
+        confirm(f"Delete the member {name}?")
     deleted = call_object(context, "DELETE", "members", name)
     print_answer(context, deleted, lambda _: click.echo(f"The member {name} is deleted."))
 

@@ -1,7 +1,9 @@
 """Options that commands share, and their conversion to fields of the admin API."""
 
 import functools
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -337,6 +339,26 @@ def _serving_options(command: Command) -> Command:
 
 
 _FACTOR = NumberOrNone(whole=False, name="X")
+
+
+def confirm(question: str) -> None:
+    """Ask before what cannot be undone. Raises ``Abort`` if the answer is no, ``UsageError`` without any answer."""
+    with needing_terminal("--yes"):
+        sure = click.confirm(question, err=True)
+    if not sure:
+        raise click.Abort
+
+
+@contextmanager
+def needing_terminal(option: str) -> Iterator[None]:
+    """Name the option that answers a question, if standard input has no answer."""
+    try:
+        yield
+    except click.Abort:
+        if sys.stdin.isatty():  # Ctrl-C
+            raise
+        click.echo(err=True)
+        raise click.UsageError(f"There is no terminal to ask: pass {option}") from None
 
 
 def exit_unless(fine: bool) -> None:

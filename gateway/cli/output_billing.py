@@ -9,6 +9,7 @@ import click
 
 from gateway.cli.table import GAP, Column, FilledColumn, draw, fill, fill_column, fit, measure, print_table
 from gateway.cli.text import ABSENT, Json, clean, format_usd
+from gateway.domain.price import NANOS_PER_USD
 
 _LABEL_WIDTH = 24
 """The least width of the first column, unless its texts are shorter."""
@@ -45,25 +46,33 @@ def print_usage(usage: Json) -> None:
     click.echo(f"Usage from {period}\n")
     if axis == "day":
         lines = list(fill_days(lines))
+    elif rest := _find_rest(lines, total):
+        lines = [*lines, {axis: ABSENT, **rest}]
     console = Console()
-    filled, bar = fit_usage(
-        fill(list_usage_columns(axis, total["cost_usd"]), [*lines, {**total, axis: "total"}]), console.width
-    )
+    lines_and_total = [*lines, {**total, axis: "total"}]
+    columns = list_usage_columns(axis, find_decimals([line["cost_usd"] for line in lines_and_total]))
+    filled, bar = fit_usage(fill(columns, lines_and_total), console.width)
     if bar:
         bars = format_bars(lines, bar, plain=console.options.ascii_only)
         filled = [*filled, fill_column(Column("", str), [*bars, ""])]
     draw(console, filled, GAP)
 
 
-def list_usage_columns(axis: str, total_usd: float) -> list[Column]:
-    """List the columns of a usage table; ``total_usd`` decides on the decimals of the costs."""
+def _find_rest(lines: Sequence[Json], total: Json) -> Json | None:
+    """Return what is in the total alone: requests without a channel or a model; None if there are none."""
+    rest = {name: total[name] - sum(line[name] for line in lines) for name in _UNUSED}
+    return {**rest, "cost_usd": rest["cost_nanos"] / NANOS_PER_USD} if rest["requests"] else None
+
+
+def list_usage_columns(axis: str, decimals: int) -> list[Column]:
+    """List the columns of a usage table; its costs have that many ``decimals``."""
     return [
         Column(axis.upper(), axis, shrinks=True, width=_LABEL_WIDTH),
         Column("REQUESTS", lambda line: f"{line['requests']:,}", right=True, drop=1),
         Column("IN", lambda line: f"{line['prompt_tokens']:,}", right=True, drop=2),
         Column("OUT", lambda line: f"{line['completion_tokens']:,}", right=True, drop=2),
         Column("CACHED", lambda line: f"{line['cached_tokens']:,}", right=True, drop=3),
-        Column("COST", lambda line: format_cost(line["cost_usd"], total_usd), right=True),
+        Column("COST", lambda line: format_cost(line["cost_usd"], decimals), right=True),
     ]
 
 
@@ -107,17 +116,20 @@ def _format_bar(amount: int, most: int, width: int, *, plain: bool) -> str:
     return "█" * whole + _EIGHTHS[part]
 
 
-def format_cost(amount: float, total: float) -> str:
-    """Format dollars with the decimals that all amounts of a table with this ``total`` have.
+def find_decimals(costs: Sequence[float]) -> int:
+    """Return how many decimals the costs of a table have, of which the last is the total: as many as one of them needs.
 
-    A smaller amount is shown as ``<$0.0001``.
+    A large total needs no millionths.
     """
-    if total >= 1:
-        decimals = 4
-    elif total >= 0.01:  # noqa: PLR2004 - a cent
-        decimals = 6
-    else:
-        decimals = 9 if total else 2
+    total = costs[-1]
+    most = 4 if total >= 1 else 6 if total >= 0.01 else 9  # noqa: PLR2004 - a dollar, a cent
+    if any(0 < cost < 10**-most for cost in costs):
+        return most
+    return max(2, *(len(f"{cost:.{most}f}".rstrip("0").partition(".")[2]) for cost in costs))
+
+
+def format_cost(amount: float, decimals: int) -> str:
+    """Format dollars; an amount that is too small for the ``decimals`` is shown as ``<$0.0001``."""
     least = 10**-decimals
     return f"<${least:.{decimals}f}" if 0 < amount < least else f"${amount:,.{decimals}f}"
 

@@ -24,13 +24,18 @@ def format_state(state: str, wait_s: float | None, share: float) -> str:
 
 
 def format_health(channel: Json) -> str:
-    """Format the health of a channel, its failing models and keys: ``healthy, 1/3 keys failing``."""
+    """Format the health of a channel, its failing models and keys: ``healthy, 1/3 keys failing``.
+
+    If many requests fail, a healthy one has the share of those that do not: ``healthy, 54 % answered``.
+    """
     health = channel["health"]
     if health == "disabled":
         return "disabled"
     text = format_state(channel["state"], channel["cooldown_s"], channel["share"])
     if health in {"untested", "failing"}:
         text = health
+    elif health == "healthy" and channel["health_reason"]:
+        text += f", {_format_ratio(channel)} answered"
     if channel["state"] == "closed" and (failing := {circuit["model"] for circuit in channel["circuits"]}):
         text += f", {len(failing)} {'model' if len(failing) == 1 else 'models'} failing"
     keys = channel["keys"]
@@ -236,9 +241,10 @@ def print_tests(results: Sequence[Json]) -> None:
 
 def _list_tested_keys(result: Json) -> list[Json]:
     keys = result["keys"]
-    return [{**key, "name": result["name"], "key": f"{number}/{len(keys)}"} for number, key in enumerate(keys, 1)] or [
-        {**result, "key": None}
-    ]
+    return [
+        {**key, "name": result["name"], "key": f"…{key['last4']}" if key["last4"] else f"{number}/{len(keys)}"}
+        for number, key in enumerate(keys, 1)
+    ] or [{**result, "key": None}]
 
 
 def print_syncs(channels: Sequence[Json]) -> None:

@@ -157,7 +157,7 @@ async def _print_export(admin: AdminClient, query: Json) -> None:
 
 def print_requests(rows: Sequence[Json]) -> None:
     """Print a table of requests."""
-    print_table(REQUESTS, rows, "No requests recorded.")
+    print_table(REQUESTS, rows, "No requests found.")
 
 
 async def _print_new(rows: AsyncIterator[Json], *, as_json: bool) -> None:

@@ -6,7 +6,7 @@ import click
 
 from gateway.cli.admin_client import PROVIDER_TIMEOUT_S, CliContext, CliError
 from gateway.cli.objects import call_object
-from gateway.cli.options import Command, client_command
+from gateway.cli.options import Command, client_command, confirm, needing_terminal
 from gateway.cli.output import print_answer
 
 
@@ -14,7 +14,7 @@ def _confirm_option(noun: str) -> Callable[[Command], Command]:
     """Only an account can be deleted by its name: the only one, and the actor's own, need it."""
     if noun != "account":
         return lambda command: command
-    return click.option("--confirm", metavar="NAME", help="The account's name: required for the only account.")
+    return click.option("--confirm", "name", metavar="NAME", help="The account's name: required for the only account.")
 
 
 def add_toggles(group: click.Group, path: str, which: Callable[[Command], Command], noun: str) -> None:
@@ -34,14 +34,15 @@ def add_toggles(group: click.Group, path: str, which: Callable[[Command], Comman
     @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
     @_confirm_option(noun)
     @client_command
-    def delete(context: CliContext, *, which: str, yes: bool, confirm: str | None = None) -> None:
-        if noun == "account" and not yes and confirm is None:
-            confirm = click.prompt(f"This deletes the account {which} with all its keys. Type its name", err=True)
-        elif not yes and confirm is None:
-            click.confirm(f"Delete the {noun} {which}?", abort=True, err=True)
-        if confirm not in {None, which}:
-            raise CliError(f"'{confirm}' is not the name of the account: nothing is deleted")
-        query = {} if confirm is None else {"confirm": confirm}
+    def delete(context: CliContext, *, which: str, yes: bool, name: str | None = None) -> None:
+        if noun == "account" and not yes and name is None:
+            with needing_terminal("--yes, or --confirm with its name"):
+                name = click.prompt(f"This deletes the account {which} with all its keys. Type its name", err=True)
+        elif not yes and name is None:
+            confirm(f"Delete the {noun} {which}?")
+        if name not in {None, which}:
+            raise CliError(f"'{name}' is not the name of the account: nothing is deleted")
+        query = {} if name is None else {"confirm": name}
         print_answer(
             context,
             call_object(context, "DELETE", path, which, query=query),

@@ -104,7 +104,7 @@ def _describe_key(key: KeyState, number: int, now: float, *, tested: bool) -> Fi
     """
     refused = _describe_circuits(key.circuits.list_tripped(), now)
     state, wait, reason = key.breaker.state, key.breaker.wait_s(now), key.breaker.reason
-    if tested and key.test_error is not None and state == "closed":
+    if key.test_error is not None and (tested or key.test_refused) and state == "closed":
         state, reason = "open", key.test_error
     if state == "closed" and refused and not key.circuits.answered_lately:
         state, wait, reason = refused[0]["state"], refused[0]["cooldown_s"], refused[0]["reason"]

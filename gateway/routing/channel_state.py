@@ -62,7 +62,8 @@ class KeyState:
     ``breaker`` is that of the whole key, ``circuits`` those of models and API formats. A rejection trips them at once,
     so that requests need not be counted: as long as none has tripped, a success changes nothing.
     ``templates``: of requests sent with it, by their kind; see ``routing/target.py``.
-    ``test_error``: why the last test with this key failed; None if it did not.
+    ``test_error``: why the last test with this key failed; None if it did not, or a request has succeeded since.
+    ``test_refused``: because the provider refused the key.
     """
 
     key: str = attrs.field(repr=False)
@@ -70,6 +71,7 @@ class KeyState:
     limited: dict[str, RateLimit] = attrs.field(factory=dict)
     templates: dict[Hashable, RequestTemplate] = attrs.field(factory=dict, repr=False)
     test_error: str | None = None
+    test_refused: bool = False
     circuits: Circuits = attrs.field(init=False)
 
     @circuits.default

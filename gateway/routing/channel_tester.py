@@ -121,7 +121,7 @@ class ChannelTester:
             return
         state.test = TestResult(int(self._clock()), answer.took_ms, _read_error(answer), state.calls - state.failures)
         for key, tested in zip(state.keys, by_key or (answer,), strict=False):
-            key.test_error = _read_error(tested)
+            key.test_error, key.test_refused = _read_error(tested), isinstance(tested.error, ProviderAuthError)
 
     async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> dict[str, Any]:
         """Ask a channel's provider for its models with every key, and return the answer to each.
@@ -137,7 +137,8 @@ class ChannelTester:
         found, sent = (failed or answers)[0], None
         if request and (not failed or not found.asked):
             found, sent = await self.ask_chat(channel, answers[0], model)
-        self.record(channel, found, answers)
+        passing = next((answer for answer in answers if answer.passes), found)
+        self.record(channel, found if sent else passing, answers)  # one key that works is enough for its requests
         results = [{"last4": show_end(key), **_describe(answer)} for key, answer in zip(keys, answers, strict=True)]
         models = next((len(answer.listing) for answer in answers if answer.listing is not None), None)
         return {

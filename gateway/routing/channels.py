@@ -42,6 +42,21 @@ Check = Literal["refuse", "hold", "none"]
 it gets no requests until the provider answers; or the provider is not asked."""
 
 
+@attrs.frozen
+class Demo:
+    """The built-in demo of a gateway.
+
+    Attributes:
+        find_mode: returns the setting ``routing.demo``.
+        start: starts the demo if it does not run, and returns its channel.
+        find_last_use: returns when the request log last has a request for it, not before the argument; Unix seconds.
+    """
+
+    find_mode: Callable[[], DemoMode]
+    start: Callable[[], Awaitable[Channel]]
+    find_last_use: Callable[[float], Awaitable[float | None]]
+
+
 class ChannelService:
     """Reads and changes the channels.
 
@@ -53,11 +68,10 @@ class ChannelService:
         send: sends one real request, for a test.
         discover: looks for local servers and provider keys; returns the demo too if no server has answered.
         clock: Unix seconds.
+        demo: the demo; None: it is only among what ``discover`` finds.
 
     Attributes:
         leads: returns whether this process tests channels that are held. ``listed`` is called with each list of models.
-        find_demo_mode: returns the setting ``routing.demo``.
-        start_demo: starts the demo if it does not run, and returns its channel; None: this gateway has no demo.
     """
 
     def __init__(
@@ -70,6 +84,7 @@ class ChannelService:
         send: SendChat,
         discover: Callable[[], Awaitable[Sequence[Found]]],
         clock: Callable[[], float],
+        demo: Demo | None = None,
     ) -> None:
         self._catalog = catalog
         self._load_balancer = load_balancer
@@ -82,8 +97,7 @@ class ChannelService:
         self._changing = asyncio.Lock()
         self.leads: Callable[[], bool] = lambda: True
         self.listed: Callable[[Channel, Answer], None] = lambda *_: None
-        self.find_demo_mode: Callable[[], DemoMode] = lambda: "auto"
-        self.start_demo: Callable[[], Awaitable[Channel]] | None = None
+        self._demo = demo
         self._demo_mode: DemoMode = "auto"
         self._demo_calls = 0
         self._demo_used_s: float | None = None
@@ -93,6 +107,8 @@ class ChannelService:
         async with self._changing:
             stored = await self._store.list_channels()
             self._declared = tuple(channels)
+            if self._demo is not None and self._demo_used_s is None:
+                self._demo_used_s = await self._demo.find_last_use(self._clock() - DEMO_STAYS_S)
             await self._offer(stored)
         if self._offers_demo and self._declared:
             await self._test_declared()
@@ -139,13 +155,15 @@ class ChannelService:
 
     async def _set_demo(self, channels: list[Channel]) -> list[Channel]:
         """Return ``channels`` with the demo or without it, as ``routing.demo`` and its use say."""
-        self._demo_mode = self.find_demo_mode()
+        if self._demo is None:
+            return channels
+        self._demo_mode = self._demo.find_mode()
         if self._demo_mode == "off":
             return [channel for channel in channels if channel.origin != "demo"]
-        if self.start_demo is None or any(channel.origin == "demo" for channel in channels):
+        if any(channel.origin == "demo" for channel in channels):
             return channels
         if self._demo_mode == "on" or self._demo_in_use():
-            demo = await self.start_demo()
+            demo = await self._demo.start()
             if all(channel.name != demo.name for channel in channels):
                 return [*channels, demo]
         return channels
@@ -163,7 +181,7 @@ class ChannelService:
     async def review_demo(self) -> None:
         """Offer the demo, or stop, as the setting and the last use say now. Raises ``StoreUnavailable``."""
         beside = self._offers_demo and any(channel.origin != "demo" for channel in self._catalog.channels)
-        if beside or self._demo_mode != self.find_demo_mode():
+        if beside or (self._demo is not None and self._demo_mode != self._demo.find_mode()):
             async with self._changing:
                 await self._offer(await self._store.list_channels())
 
@@ -273,8 +291,8 @@ class ChannelService:
         self._note_answer(channel, answer)
         if answer.error is None and channel.origin in {"environment", "local"}:
             await self._retire_demo()
-        if channel.held and answer.error is None:
-            await self._release(channel)
+        if channel.held:
+            await self._decide_held(channel, answer.error)
         return answer.error
 
     def _note_answer(self, channel: Channel, answer: Answer) -> None:
@@ -293,8 +311,10 @@ class ChannelService:
     async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> Fields:
         """Test a channel with every key; see ``ChannelTester``. A held channel that passes gets requests from now."""
         result = await self._tester.test(channel, request=request, model=model)
-        if result["ok"] and channel.held:
+        if channel.held and result["ok"]:
             await (self.sync(channel) if channel.sync else self._release(channel))
+        elif channel.held and result["error"] != channel.held_reason:
+            await self._put_held(attrs.evolve(channel, held_reason=result["error"]), channel)
         return result
 
     async def retry(self) -> None:
@@ -322,8 +342,7 @@ class ChannelService:
             return
         answer = await self._tester.ask(channel)
         self._tester.record(channel, answer)
-        if answer.passes:
-            await self._release(channel)
+        await self._decide_held(channel, None if answer.passes else answer.error)
 
     async def rediscover(self) -> None:
         """Look for local servers that were started since the last time. One that is known stays.
@@ -346,13 +365,26 @@ class ChannelService:
         unlisted = [channel for channel, listing in fresh if listing is None and channel.origin != "demo"]
         await asyncio.gather(*map(self.sync, unlisted))
 
+    async def _decide_held(self, channel: Channel, error: ProviderError | None) -> None:
+        """Let a held channel get requests if there is no ``error``; else keep why not, for after a restart."""
+        if error is None:
+            await self._release(channel)
+        elif error.message != channel.held_reason:
+            await self._put_held(attrs.evolve(channel, held_reason=error.message), channel)
+
     async def _release(self, channel: Channel) -> None:
         """Let a held channel, whose provider has answered, get requests."""
+        if await self._put_held(attrs.evolve(channel, held=False, held_reason=""), channel):
+            log.info("channel_released", channel=channel.name, reason="its provider answered")
+
+    async def _put_held(self, changed: Channel, channel: Channel) -> bool:
+        """Store a held channel with its new state; return False if it was changed meanwhile."""
         async with self._changing:
-            if self._catalog.find_channel(channel.name) == channel:  # else it was changed meanwhile
-                await self._store.put_channel(attrs.evolve(channel, held=False, held_reason=""), before=channel)
-                await self._offer(await self._store.list_channels())
-                log.info("channel_released", channel=channel.name, reason="its provider answered")
+            if self._catalog.find_channel(channel.name) != channel:
+                return False
+            await self._store.put_channel(changed, before=channel)
+            await self._offer(await self._store.list_channels())
+            return True
 
     def list_channels(self) -> list[Fields]:
         """Every channel, in order."""

@@ -165,7 +165,8 @@ class LoadBalancer:
         lease.first_byte_ms = round((now - lease.began) * 1000)
         lease.streak = lease.state.circuits.find_streak(lease.place, lease.account) if lease.state.circuits else (0, 0)
         self._note_well(lease, now)
-        if lease.key.breaker.trips or lease.key.circuits:  # see ``KeyState``: otherwise there is nothing to record
+        key = lease.key
+        if key.breaker.trips or key.circuits or key.test_error:  # see ``KeyState``: otherwise nothing is to record
             self._note_key_well(lease, now)
 
     def record_failure(self, lease: Lease, error: ProviderError, prompt: int | None = None) -> None:
@@ -237,6 +238,7 @@ class LoadBalancer:
 
     def _note_key_well(self, lease: Lease, now: float) -> None:
         key, rules = lease.key, self.settings.rules
+        key.test_error = None
         if key.breaker.trips:
             if key.breaker.generation == lease.key_generation:
                 key.breaker.recover(now)

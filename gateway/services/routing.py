@@ -6,12 +6,15 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
+
 from gateway.config.reload import build_channels, build_models, build_tariff
 from gateway.demo.server import DEMO_MODELS, DemoUpstream
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
+from gateway.domain.request_log import RequestFilter
 from gateway.options import AppOptions
-from gateway.routing.channels import ChannelService, Found
+from gateway.routing.channels import ChannelService, Demo, Found
 from gateway.routing.chat_request import send_chat
 from gateway.routing.discovery import find_keyed, find_local
 from gateway.routing.kept_responses import KeptResponses
@@ -26,12 +29,15 @@ from gateway.storage.channels import ChannelRepository
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 from gateway.storage.kept_responses import KeptResponseRepository
+from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.response_owners import ResponseOwnerRepository
 from gateway.upstream.interface import HttpClient
 
 if TYPE_CHECKING:
     from gateway.routing.shared_models import SharedModelLists
 
+DEMO = "demo"
+"""The name of its channel."""
 _PAUSES_S = (0.1, 0.4)
 """A node stores a response as it answers; the client may ask another node a moment later."""
 
@@ -56,9 +62,13 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
         send=partial(_send_chat, client, options.clock),
         discover=discovery.find,
         clock=options.clock,
+        demo=Demo(
+            services.live_config.find_demo_mode,
+            discovery.start_demo,
+            partial(_find_demo_use, RequestLogRepository(database)),
+        ),
     )
     channels.leads = partial(leads, services)
-    channels.find_demo_mode, channels.start_demo = services.live_config.find_demo_mode, discovery.start_demo
     try:
         await channels.declare(build_channels(options.config))
     except DecryptionFailed as error:
@@ -99,6 +109,16 @@ async def _fetch_models(client: HttpClient, clock: Callable[[], float], channel:
     return await fetch_models(client, channel, now_s=int(clock()))
 
 
+async def _find_demo_use(request_log: RequestLogRepository, since_s: float) -> float | None:
+    """Return when a request that the demo answered ended last, if that was not before ``since_s``; Unix seconds.
+
+    Model by model: the log has an index of models, and none of channels.
+    """
+    wanted = RequestFilter(channel=DEMO, since_ms=int(since_s * 1000))
+    pages = [await request_log.list_requests(attrs.evolve(wanted, model=model), 1) for model in DEMO_MODELS]
+    return max((one.row.settled_ms / 1000 for page in pages for one in page), default=None)
+
+
 async def _send_chat(client: HttpClient, clock: Callable[[], float], channel: Channel, model: str) -> int:
     return await send_chat(client, channel, model, now_s=int(clock()))
 
@@ -132,4 +152,4 @@ class Discovery:
             self._demo = DemoUpstream(pace_s=self._options.demo_pace_s)
             self._stack.push_async_callback(self._demo.stop)
             await self._demo.start()
-        return Channel("demo", "demo", self._demo.base_url, (self._demo.api_key,), DEMO_MODELS, origin="demo")
+        return Channel(DEMO, "demo", self._demo.base_url, (self._demo.api_key,), DEMO_MODELS, origin="demo")

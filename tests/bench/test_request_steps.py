@@ -43,8 +43,8 @@ from tests.support.started_gateways import StartGateway
 SOURCE = str(Path(gateway.__file__).parent)
 DATABASE = "/storage/database.py"
 """Its callbacks are those of the background task that writes what requests have left."""
-ONCE_A_SECOND = "_write_second"
-"""Of the log: called for the first line in a second only."""
+NOW_AND_THEN = ("_write_second", "DeadlineTimer._check")
+"""Of the log, for the first line in a second only; and of the timer of all deadlines, whenever one may be due."""
 SITE = {
     "account": [{"name": "acme", "quota_usd": 1_000, "rpm": 100_000, "tpm": 100_000_000}],
     "key": [
@@ -53,8 +53,9 @@ SITE = {
     "price": [{"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 2}],
 }
 WORDS = ("a ", "few ", "words ", "of ", "text")
-TURN_S = 0.002
-"""The provider, the gateway and the client share one event loop: after any wait the piece before it has been passed."""
+READ = ("/upstream/connection.py", "Connection.data_received")
+TURNS = 10
+"""Of the event loop, which provider, gateway and client share: then the gateway has passed on what it has read."""
 
 
 _GENERATOR = dis.opmap["RETURN_GENERATOR"]
@@ -65,15 +66,29 @@ class Counts:
     """Calls of the gateway's functions, by file and function."""
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Count anew."""
         self.calls: Counter[tuple[str, str]] = Counter()
+        self.sent = 0
 
     def note(self, frame: FrameType, event_: str, _arg: object) -> None:
         """Count a call; see ``sys.setprofile``."""
         code = frame.f_code
         if event_ == "call" and code.co_filename.startswith(SOURCE) and not _is_resumed(frame) and _is_foreground():
             file = code.co_filename.removeprefix(SOURCE)
-            if file != DATABASE and code.co_qualname != ONCE_A_SECOND:
+            if file != DATABASE and not code.co_qualname.startswith(NOW_AND_THEN):
                 self.calls[file, code.co_qualname] += 1
+
+    async def await_pass(self, _received: object) -> None:
+        """A provider's step: wait until the gateway has read the piece before it, alone, and has passed it on."""
+        self.sent += 1
+        async with asyncio.timeout(20):
+            while self.calls[READ] < self.sent:  # noqa: ASYNC110 - the profile has no event
+                await asyncio.sleep(0)
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
 
     @property
     def total(self) -> int:
@@ -110,32 +125,31 @@ def profiled(counts: Counts) -> Iterator[None]:
         sys.setprofile(before)
 
 
-def write_stream(events: int) -> list[Step]:
+def write_stream(events: int) -> list[bytes]:
     """``events`` events with content, then a finish, the usage, the end mark and the end."""
-    steps: list[Step] = [SSE_HEAD, TURN_S]
-    for number in range(events):
-        steps += [chunk(event(delta(WORDS[number % len(WORDS)]))), TURN_S]
+    content = (event(delta(WORDS[number % len(WORDS)])) for number in range(events))
     last = (event(delta("", "stop")), event(usage_frame()), DONE)
-    for data in last:
-        steps += [chunk(data), TURN_S]
-    return [*steps, LAST_CHUNK]
+    return [SSE_HEAD, *map(chunk, (*content, *last)), LAST_CHUNK]
 
 
 async def count_third(
-    gateway_with: StartGateway, script: Sequence[Step], body: bytes, end: bytes, **sections: Any
+    gateway_with: StartGateway, pieces: Sequence[bytes], body: bytes, end: bytes, **sections: Any
 ) -> Counts:
-    """The calls of the third of three requests over one connection, each answered with ``script``."""
-    async with ScriptedUpstream(script) as up:
+    """The calls of the third of three requests over one connection, each answered with ``pieces`` one by one."""
+    counts = Counts()
+    steps: list[Step] = [step for piece in pieces for step in (piece, counts.await_pass)]
+    async with ScriptedUpstream(steps) as up:
         gateway_ = await gateway_with({**SITE, "channel": [channel(up.base_url)], **sections})
         reader, writer = await connect(gateway_.url)
-        counts = Counts()
-        for counts.calls in (Counter(), Counter(), Counter()):
+        for number in (1, 2, 3):
+            counts.clear()
             with profiled(counts):
                 writer.write(post(body))
                 await reader.readuntil(end)
-                await asyncio.sleep(10 * TURN_S)
+                assert len(await gateway_.rows(number)) == number
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)
         writer.close()
-        assert len(await gateway_.rows(3)) == 3
         assert up.connections == 1
     return counts
 

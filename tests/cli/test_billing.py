@@ -21,7 +21,7 @@ from rich.cells import cell_len
 
 from gateway.cli.main import main
 from gateway.cli.options import Amount
-from gateway.cli.output_billing import fill_days, fit_usage, format_bars, format_cost, list_usage_columns
+from gateway.cli.output_billing import fill_days, find_decimals, fit_usage, format_bars, format_cost, list_usage_columns
 from gateway.cli.table import fill
 from gateway.cli.text import clean, format_usd
 from gateway.domain.request_log import RequestRecord
@@ -223,8 +223,8 @@ def test_usage_by_day_has_a_bar_a_row_and_shows_the_days_between(server: Server)
         ("day", 40, "REQUESTS COST", 8),
         ("day", 60, "REQUESTS IN OUT COST", 9),
         ("day", 200, "REQUESTS IN OUT CACHED COST", 30),
-        ("key", 80, "REQUESTS IN OUT CACHED COST", 21),
-        ("account", 40, "REQUESTS COST", 12),
+        ("key", 80, "REQUESTS IN OUT CACHED COST", 23),
+        ("account", 40, "REQUESTS COST", 14),
         ("model", 30, "COST", 0),
         ("model", 60, "REQUESTS COST", 6),
         ("model", 80, "REQUESTS IN OUT CACHED COST", 6),
@@ -239,7 +239,7 @@ def test_usage_fits_the_terminal_and_cannot_steer_it(
     assert lines[1].count("█") == bar
     assert max(map(cell_len, lines)) <= width
     assert all(line.isprintable() for line in lines)
-    assert "$6.5000" in lines[-1]
+    assert "$6.50" in lines[-1]
 
 
 @pytest.mark.slow
@@ -394,7 +394,7 @@ def test_columns_and_bars_fit_whatever_is_counted(label: str, count: int, width:
     line = {"requests": count, "prompt_tokens": count, "completion_tokens": 0, "cached_tokens": count}
     lines = [{"model": name, "cost_usd": 0.0001, **line} for name in (label, "total")]
     numbers = {"REQUESTS": f"{count:,}", "IN": f"{count:,}", "OUT": "0", "CACHED": f"{count:,}", "COST": "$0.0001"}
-    filled, bar = fit_usage(fill(list_usage_columns("model", 5.0), lines), width)
+    filled, bar = fit_usage(fill(list_usage_columns("model", 4), lines), width)
     columns = [one.column.title for one in filled]
     assert columns[0] == "MODEL"
     assert columns[-1] == "COST"
@@ -422,17 +422,18 @@ def test_every_day_from_the_first_to_the_last_has_one_line(numbers: set[int]) ->
     ("amount", "total", "text"),
     [
         (0.0, 0.0, "$0.00"),
-        (0.0, 5.0, "$0.0000"),
-        (1234.5, 2000.0, "$1,234.5000"),
+        (0.0, 5.0, "$0.00"),
+        (1234.5, 2000.0, "$1,234.50"),
         (0.00009, 5.0, "<$0.0001"),
         (0.0001, 5.0, "$0.0001"),
-        (0.0125, 0.5, "$0.012500"),
+        (0.0125, 0.5, "$0.0125"),
         (0.0000005, 0.5, "<$0.000001"),
         (0.000000001, 0.0001, "$0.000000001"),
+        (0.00000525, 0.00000525, "$0.00000525"),
     ],
 )
-def test_costs_of_a_table_have_the_decimals_of_their_total(amount: float, total: float, text: str) -> None:
-    assert format_cost(amount, total) == text
+def test_costs_of_a_table_have_the_decimals_that_they_need(amount: float, total: float, text: str) -> None:
+    assert format_cost(amount, find_decimals([amount, total])) == text
 
 
 @given(st.decimals(Decimal(-900_000), Decimal(900_000), places=9))

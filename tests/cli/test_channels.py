@@ -70,6 +70,14 @@ async def test_the_demo_is_had_back_beside_a_channel(gateway_with: StartGateway)
         assert "demo-chat" not in await operator.see("models")
         assert re.fullmatch(r"The demo is on: \d+ models\n", await operator.see("channels", "add", "demo"))
         assert "demo-chat" in await operator.see("models")
+    for words, said in (
+        (["demo", "--rpm", "5"], "leave out --rpm"),
+        (["demo", "--no-sync"], "leave out --sync"),
+        (["demo", "--force"], "leave out --force"),
+        (["mine", "--provider", "demo"], "gateway channels add demo"),
+    ):
+        refused = await operator.type("channels", "add", *words)
+        assert (refused.exit_code, said in refused.stderr) == (2, True), refused.stderr
 
 
 async def test_a_channel_called_like_a_provider_is_its_and_offers_what_it_lists(gateway_with: StartGateway) -> None:
@@ -81,9 +89,13 @@ async def test_a_channel_called_like_a_provider_is_its_and_offers_what_it_lists(
         assert (filtered["sync"], filtered["models"], filtered["offers"]) == (True, ["b*", "c"], 0)
         fixed = await operator.ask("channels", "edit", "ollama", "--no-sync")
         assert (fixed["sync"], fixed["models"]) == (False, ["b*", "c"])
-    nobody = await operator.type("channels", "add", "thing")
-    assert nobody.exit_code == 2
-    assert "Unknown provider 'thing'. Pass --provider: openai, anthropic" in nobody.stderr
+    for words, said in (
+        (["thing"], "Unknown provider 'thing'. Pass --provider: openai, anthropic"),
+        (["opnai"], "Unknown provider 'opnai'; did you mean 'openai'?\n"),
+        (["thing", "--provider", "opnai"], "provider: unknown name; did you mean 'openai'?\n"),
+    ):
+        refused = await operator.type("channels", "add", *words)
+        assert (refused.exit_code > 0, said in refused.stderr) == (True, True), refused.stderr
 
 
 async def test_models_that_are_named_stay_and_the_provider_is_asked_only_for_a_test(gateway_with: StartGateway) -> None:
@@ -168,8 +180,8 @@ async def test_every_key_is_tested_and_one_that_fails_exits_with_1(gateway_with:
         assert failed.exit_code == 1
         rows = [line.split() for line in failed.stdout.splitlines()]
         assert rows[0] == ["CHANNEL", "KEY", "RESULT", "MODELS", "ERROR"]
-        assert rows[1][:4] == ["lab", "1/2", "failed", "-"]
-        assert ["lab", "2/2", "ok", "2", "-"] in rows
+        assert rows[1][:4] == ["lab", "…abcd", "failed", "-"]
+        assert ["lab", "…wxyz", "ok", "2", "-"] in rows
         again = await operator.type("channels", "test", "--json")
         assert again.exit_code == 1
         assert [key["ok"] for key in json.loads(again.stdout)["data"][0]["keys"]] == [False, True]
@@ -410,7 +422,8 @@ def test_images_seconds_and_characters_stand_beside_tokens_where_there_are_any(u
     ("standing", "text"),
     [
         ({}, "healthy"),
-        ({"share": 0.4}, "recovering 40 %"),
+        ({"share": 0.4, "health": "recovering"}, "recovering 40 %"),
+        ({"health_reason": "46 of the last 100 requests failed"}, "healthy, 54.3 % answered"),
         ({"circuits": [{"model": "m"}]}, "healthy, 1 model failing"),
         ({"circuits": [{"model": "m"}, {"model": "m"}, {"model": "n"}]}, "healthy, 2 models failing"),
         ({"state": "open", "cooldown_s": 9.0, "circuits": [{"model": "m"}]}, "cooling down 9 s"),
@@ -442,6 +455,8 @@ def test_a_channels_standing_is_a_few_words(standing: dict[str, Any], text: str)
         "share": 1.0,
         "keys": [{"state": "closed", "cooldown_s": 0.0}],
         "circuits": [],
+        "health_reason": None,
+        "success_ratio": 0.5437,
     }
     assert format_health({**well, **standing}) == text
 

@@ -161,6 +161,25 @@ def test_the_name_of_a_new_key_is_an_argument(data: Path) -> None:
     assert (twice.exit_code, "Give one name" in twice.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("keys", "delete", "1"), "--yes"),
+        (("channels", "remove", "lab"), "--yes"),
+        (("members", "delete", "ann"), "--yes"),
+        (("accounts", "delete", "local"), "--yes, or --confirm"),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, tuple) else None,
+)
+def test_a_question_without_a_terminal_names_the_option_that_answers_it(
+    words: tuple[str, ...], option: str, data: Path
+) -> None:
+    refused = CliRunner().invoke(main, [*words, "--data", str(data)], input="")
+    assert (refused.exit_code, f"There is no terminal to ask: pass {option}" in refused.stderr) == (2, True)
+    declined = CliRunner().invoke(main, [*words, "--data", str(data)], input="n\n")
+    assert declined.exit_code == 1
+
+
 def test_a_completion_script_is_printed_for_each_shell() -> None:
     for shell in ("bash", "zsh", "fish"):
         script = CliRunner().invoke(main, ["completion", shell])

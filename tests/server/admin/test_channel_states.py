@@ -135,6 +135,24 @@ async def test_a_demo_in_use_stays_for_an_hour_and_its_absence_says_how_to_have_
         assert "`gateway channels add demo`" in error["message"]
 
 
+async def test_a_demo_in_use_stays_after_a_restart(
+    gateway_with: StartGateway, tmp_path: Path, template_path: Path
+) -> None:
+    now_s = [time.time()]
+    async with ScriptedUpstream([MODELS], [answer(COMPLETION)]) as up:
+        first = await start_gateway(tmp_path / "kept", template_path, {}, clock=lambda: now_s[0])
+        assert await call(first, "demo-chat") == 200
+        await ask_office(first, "POST", "/channels", channel(up.base_url, "new"))
+        await first.close()
+        for passed, demo in ((3_500, True), (200, False)):
+            now_s[0] += passed
+            again = await start_gateway(tmp_path / "kept", template_path, {}, clock=lambda: now_s[0])
+            try:
+                assert ("demo-chat" in await list_models(again)) is demo
+            finally:
+                await again.close()
+
+
 @pytest.mark.parametrize("used", [False, True])
 async def test_the_setting_keeps_the_demo_or_removes_it_at_once(gateway_with: StartGateway, used: bool) -> None:
     async with ScriptedUpstream([MODELS]) as up:
@@ -190,18 +208,25 @@ async def test_a_key_that_works_beside_a_refused_one_is_healthy(gateway_with: St
         )
         await ask_office(gateway, "POST", "/channels/new/test")
         _, shown = await ask_office(gateway, "GET", "/channels/new")
-        assert sorted(key["state"] for key in shown["keys"]) == ["closed", "open"]
-        assert await call(gateway, "m") == 200  # a request that succeeds outweighs the test
-        _, shown = await ask_office(gateway, "GET", "/channels/new")
-        assert (shown["health"], [key["state"] for key in shown["keys"]]) == ("healthy", ["closed", "closed"])
+        assert (shown["health"], sorted(key["state"] for key in shown["keys"])) == ("healthy", ["closed", "open"])
+        refused = [key["state"] for key in shown["keys"]].index("open")
+        for _ in range(2):
+            assert await call(gateway, "m") == 200
+            used = {received.headers["authorization"] for received in up.received[2:]}
+            _, shown = await ask_office(gateway, "GET", "/channels/new")
+            # A request that succeeds outweighs the test of its own key, and says nothing about the other one.
+            state = "closed" if f"Bearer {('first', 'second')[refused]}" in used else "open"
+            assert (shown["keys"][refused]["state"], shown["health"]) == (state, "healthy")
+        assert len(used) == 2
 
 
 async def test_why_a_channel_is_held_outlives_a_restart(
     gateway_with: StartGateway, tmp_path: Path, template_path: Path
 ) -> None:
-    async with ScriptedUpstream([REFUSED]) as up:
+    async with ScriptedUpstream([answer(b"down", 500)], [REFUSED]) as up:
         first = await start_gateway(tmp_path / "kept", template_path, {})
         await ask_office(first, "POST", "/channels?check=hold", channel(up.base_url, "new"))
+        await ask_office(first, "POST", "/channels/new/test")  # the last reason counts
         await first.close()
     second = await start_gateway(tmp_path / "kept", template_path, {})
     try:
