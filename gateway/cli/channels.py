@@ -108,8 +108,7 @@ def add_channel(context: CliContext, name: str, *, force: bool, request: bool, *
 
     slug = options["provider"] or _find_provider(name)
     if slug == "demo":
-        _check_demo(name, {*options, "force", "request"} - {"provider"})
-        _offer_demo(context)
+        _offer_demo(context, name, {*options, "force", "request"} - {"provider"})
         return
     provider = PROVIDERS.get(slug)
     keys = _read_keys(options, channel=name, required=provider is not None and provider.env_key is not None)
@@ -119,10 +118,8 @@ def add_channel(context: CliContext, name: str, *, force: bool, request: bool, *
 
     async def add(admin: AdminClient) -> tuple[list[Json], Json]:
         before = (await admin.get("channels"))["data"]
-        body, query = (
-            {"name": name, **fields},
-            {"check": "hold" if force else "refuse", "request": "true" if request else None},
-        )
+        body = {"name": name, **fields}
+        query = {"check": "hold" if force else "refuse", "request": "true" if request else None}
         return before, await admin.call("POST", "channels", body=body, query=query, timeout_s=PROVIDER_TIMEOUT_S)
 
     before, made = run(context, add)
@@ -151,8 +148,9 @@ def _check_demo(name: str, options: Collection[str]) -> None:
             raise click.UsageError(f"The demo is built in and takes no options: leave out {option.opts[0]}")
 
 
-def _offer_demo(context: CliContext) -> None:
-    """Offer the built-in demo beside the other channels, and count its models."""
+def _offer_demo(context: CliContext, name: str, options: Collection[str]) -> None:
+    """Offer the built-in demo beside the other channels, and count its models. Raises ``UsageError``."""
+    _check_demo(name, options)
 
     async def offer(admin: AdminClient) -> Json:
         await admin.call("PUT", "settings", "routing", "demo", body={"value": "on"})

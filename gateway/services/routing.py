@@ -14,7 +14,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.request_log import RequestFilter
 from gateway.options import AppOptions
-from gateway.routing.channels import ChannelService, Demo, Found
+from gateway.routing.channels import ChannelService, Demo, DemoMode, Found
 from gateway.routing.chat_request import send_chat
 from gateway.routing.discovery import find_keyed, find_local
 from gateway.routing.kept_responses import KeptResponses
@@ -62,11 +62,7 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
         send=partial(_send_chat, client, options.clock),
         discover=discovery.find,
         clock=options.clock,
-        demo=Demo(
-            services.live_config.find_demo_mode,
-            discovery.start_demo,
-            partial(_find_demo_use, RequestLogRepository(database)),
-        ),
+        demo=discovery.describe_demo(services.live_config.find_demo_mode, RequestLogRepository(database)),
     )
     channels.leads = partial(leads, services)
     try:
@@ -145,6 +141,10 @@ class Discovery:
         if all(listing is None for _, listing in found):
             found.append((await self.start_demo(), None))
         return found
+
+    def describe_demo(self, find_mode: Callable[[], DemoMode], request_log: RequestLogRepository) -> Demo:
+        """Return the demo with the setting that ``find_mode`` returns."""
+        return Demo(find_mode, self.start_demo, partial(_find_demo_use, request_log))
 
     async def start_demo(self) -> Channel:
         """Start the demo if it does not run; return its channel."""
