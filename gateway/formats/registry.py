@@ -142,7 +142,7 @@ class _ChatTranslation:
             request = self.client.parse_chat_request(self.call.body)
             valid = make_valid(request, self.provider.find_rules(model), model)
             self._fitted = find_fitted(valid)
-            self.adapted = valid.request.adapted
+            self.adapted = tuple(dict.fromkeys((*self.adapted, *valid.request.adapted)))
             return self.provider.write_body(valid.request, self.call, model)
         except InvalidRequest as refused:
             raise self._name_field(refused) from None

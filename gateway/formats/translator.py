@@ -50,19 +50,18 @@ PLAIN = ResponseMode()
 class Translator(Protocol):
     """One request in one provider's API format.
 
-    ``adapted`` names what the last body that was written, or the vendor's quirks, left out or changed.
+    ``adapted`` names what the last body that was written, or the vendor's quirks, left out or changed. ``call`` may be
+    replaced before a body is written.
     """
 
     adapted: tuple[str, ...]
+    call: InferenceRequest
 
     @property
     def manner(self) -> ResponseMode: ...
 
     @property
     def naming(self) -> ResponseIdentity: ...
-
-    @property
-    def call(self) -> InferenceRequest: ...
 
     @property
     def path(self) -> str | None:

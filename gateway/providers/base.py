@@ -49,6 +49,7 @@ class Endpoint:
         rooted: the path is below the server's root, whatever path the base URL has.
         models: globs of provider model names that the endpoint serves; empty: all.
         one_choice: it makes one choice per request, whatever ``n`` says: several need several requests.
+        fetches: it takes images and files as data alone: the gateway fetches those that a prompt names by address.
         custom_tools: a chat may have custom tools, which only OpenAI has; elsewhere they become functions.
     """
 
@@ -59,6 +60,7 @@ class Endpoint:
     rooted: bool = False
     models: tuple[str, ...] = ()
     one_choice: bool = attrs.field()
+    fetches: bool = False
     custom_tools: bool = False
 
     @one_choice.default

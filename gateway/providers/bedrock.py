@@ -5,6 +5,8 @@ channel's ``base_url`` is ``https://bedrock-mantle.REGION.api.aws/v1``; some mod
 need a separate channel (.../inference-responses-api.html). Claude is below ``/anthropic`` at the server's root and
 needs a version (.../inference-messages-api.html). The model list: .../models-get-info.html.
 
+Claude takes images and documents as data alone here (pollinations/pollinations, issue 5862).
+
 The key is a Bedrock API key, sent as a Bearer token. Requests signed with AWS credentials (Signature Version 4) are not
 supported, nor is the Converse API, so models that only that serves are missing.
 """
@@ -33,6 +35,7 @@ BEDROCK = Provider(
             f"/anthropic/v1{MESSAGES.path}",
             rooted=True,
             models=(_CLAUDE,),
+            fetches=True,
             quirks=(leave_out_billing_line,),
         ),
         Endpoint("openai_responses", RESPONSES.path, models=_OTHERS),

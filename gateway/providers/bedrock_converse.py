@@ -66,7 +66,11 @@ def sign_plan(plan: HttpRequest, key: str, now_s: int) -> dict[str, str]:
 BEDROCK_CONVERSE = Provider(
     slug="bedrock_converse",
     title="Amazon Bedrock (Converse)",
-    endpoints=(Endpoint("bedrock_converse", "/model/{model}/converse", stream_path="/model/{model}/converse-stream"),),
+    endpoints=(
+        Endpoint(
+            "bedrock_converse", "/model/{model}/converse", stream_path="/model/{model}/converse-stream", fetches=True
+        ),
+    ),
     sign=_sign,
     sign_plan=sign_plan,
     models_path=None,

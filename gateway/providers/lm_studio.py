@@ -1,5 +1,7 @@
 """LM Studio's local server. lmstudio.ai/docs/developer/openai-compat: no key unless one was set; ``max_tokens``.
 
+Images are data alone.
+
 Anthropic's messages: lmstudio.ai/docs/developer/anthropic-compat, with a Bearer key too.
 """
 
@@ -12,7 +14,7 @@ LM_STUDIO = Provider(
     base_url="http://127.0.0.1:1234/v1",
     local_port=1234,
     endpoints=(
-        Endpoint("openai_chat", CHAT.path, quirks=(limit_as_max_tokens,)),
+        Endpoint("openai_chat", CHAT.path, quirks=(limit_as_max_tokens,), fetches=True),
         MESSAGES,
         EMBEDDINGS,
         COMPLETIONS,

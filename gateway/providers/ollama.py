@@ -1,9 +1,11 @@
 """Ollama on the same machine.
 
-docs.ollama.com/api/openai-compatibility: ignores a key, has no ``n``, the limit is ``max_tokens``.
+docs.ollama.com/api/openai-compatibility: ignores a key, has no ``n``, the limit is ``max_tokens``, images are data.
 
 Anthropic's messages: docs.ollama.com/api/anthropic-compatibility. Images are experimental: one, in base64.
 """
+
+import attrs
 
 from gateway.domain.capability import Capability
 from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, IMAGES, MESSAGES, RESPONSES, Endpoint, Provider
@@ -17,12 +19,16 @@ OLLAMA = Provider(
     local_port=11434,
     endpoints=(
         Endpoint(
-            "openai_chat", CHAT.path, quirks=(limit_as_max_tokens, fit_effort((r".*", WITH_NONE))), one_choice=True
+            "openai_chat",
+            CHAT.path,
+            quirks=(limit_as_max_tokens, fit_effort((r".*", WITH_NONE))),
+            one_choice=True,
+            fetches=True,
         ),
-        MESSAGES,
+        attrs.evolve(MESSAGES, fetches=True),
         EMBEDDINGS,
         COMPLETIONS,
-        RESPONSES,
+        attrs.evolve(RESPONSES, fetches=True),
         Endpoint("openai_images", IMAGES.path, quirks=(drop("n", "quality", "style", "user"),)),
     ),
     capabilities=(Capability("*", max_n=1, response_formats=("b64_json",), streams=False),),

@@ -5,7 +5,8 @@ region (``https://REGION-aiplatform.googleapis.com/v1/projects/PROJECT/locations
 
 Gemini: docs.cloud.google.com/vertex-ai/generative-ai/docs/model-reference/inference. Claude:
 cloud.google.com/vertex-ai/generative-ai/docs/partner-models/claude/use-claude; the model is in the path instead of the
-body, which has an ``anthropic_version``. Others, named ``owner/model``, in OpenAI's format:
+body, which has an ``anthropic_version``; images and documents are data (langchain-ai/langchain-google, issue 1088).
+Others, named ``owner/model``, in OpenAI's format:
 docs.cloud.google.com/vertex-ai/generative-ai/docs/multimodal/call-vertex-using-openai-library. There is no model list:
 a channel lists its models.
 
@@ -109,6 +110,7 @@ VERTEX = Provider(
             stream_path=f"{_CLAUDE}:streamRawPredict",
             quirks=(_address_in_path,),
             models=("claude-*",),
+            fetches=True,
         ),
         Endpoint("vertex_embeddings", f"{_GEMINI}:predict", models=("text-*embedding-*", "gemini-embedding-001")),
         Endpoint(

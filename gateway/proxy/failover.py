@@ -7,7 +7,7 @@ stream ends with one error event and without its end mark; there is no retry (se
 import asyncio
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -44,6 +44,12 @@ CROWD = 20
 T = TypeVar("T")
 
 
+class PromptMedia(Protocol):
+    """Replaces addresses in the request of an attempt by what is there; see ``media/prompt_addresses.py``."""
+
+    async def bring_in(self, ctx: RequestContext, attempt: Attempt) -> None: ...
+
+
 class Proxy:
     """Makes attempts until one answers, and keeps those that are under way so that they can be ended.
 
@@ -57,6 +63,7 @@ class Proxy:
         broken_off: a shutdown has ended all attempts.
         drains: attempts whose clients have left.
         timer: for timeouts.
+        prompt_media: fetches what prompts name by address, for providers that take data alone; None: nothing does.
     """
 
     def __init__(self, client: HttpClient, load_balancer: LoadBalancer, *, clock: Callable[[], float]) -> None:
@@ -68,6 +75,7 @@ class Proxy:
         self.broken_off = False
         self.drains = DrainService()
         self.timer = DeadlineTimer()
+        self.prompt_media: PromptMedia | None = None
 
     @property
     def running(self) -> int:
@@ -130,9 +138,10 @@ class Proxy:
         while True:
             self._attempts.add(attempt)
             ctx.attempts.append(attempt)
-            attempt.began_at = loop.time()
-            began = monotonic()  # the loop's clock does not advance while the loop is busy
+            attempt.began_at, began = loop.time(), monotonic()  # the loop's clock does not advance in a busy loop
             try:
+                if attempt.target.endpoint.fetches:
+                    await self._bring_in(ctx, attempt)
                 answer = await send(attempt)
             except ProviderError as raised:
                 error = attempt.cancelled or raised
@@ -148,10 +157,15 @@ class Proxy:
                 if attempt.response is not None:
                     attempt.response.close()  # the connection is closed unless the response was read to its end
             final = choose_error(final, error)
-            following = None if attempt in self.drains.attempts else await self._next(route, attempt, error)
-            if following is None:
+            if attempt in self.drains.attempts or (following := await self._next(route, attempt, error)) is None:
                 raise final
             attempt = following
+
+    async def _bring_in(self, ctx: RequestContext, attempt: Attempt) -> None:
+        """Fetch what the prompt names by address. Raises ``UnsupportedByProvider`` naming the field."""
+        if self.prompt_media is not None:
+            fetching = self.prompt_media.bring_in(ctx, attempt)
+            await attempt.wait_for(fetching, attempt.timeouts.total_s, self.timer)
 
     async def _next(self, route: Route, failed: Attempt, error: ProviderError) -> Attempt | None:
         """Return the next attempt once the retry budget allows it; None if there is none."""

@@ -1,0 +1,165 @@
+"""Images and files that a prompt names by their addresses: where they are, and the same parts with the data in them.
+
+Shapes: OpenAI's OpenAPI document, ``ChatCompletionRequestMessageContentPartImage``, ``InputImageContent`` and
+``InputFileContent``; Anthropic's ``URLImageSource`` and ``URLPDFSource``; Gemini's ``FileData``.
+"""
+
+import base64
+from collections.abc import Iterator
+from typing import Any, Literal, TypeGuard
+
+import attrs
+
+Body = dict[str, Any]
+
+_PLACES = ("messages", "input", "contents")
+_OF_MODEL = frozenset({"tool_use", "server_tool_use", "mcp_tool_use", "function_call", "custom_tool_call"})
+"""Items with data of a model, in which an address is only text."""
+_OWN_DATA = frozenset({"functionCall", "response", "tool_calls", "arguments"})
+_WEB = ("http://", "https://")
+_AT_GOOGLE = "/v1beta/files/"
+_FETCHED_TYPES = ("image/", "text/", "application/pdf")
+_PLACEHOLDER = "[A file that is not available any more]"
+_AS_TEXT = {"image_url": "text", "file": "text", "image": "text", "document": "text", "input_image": "input_text",
+            "input_file": "input_text"}  # fmt: skip
+"""The types of parts, and that of a text in their place."""
+
+
+@attrs.frozen
+class FetchedMedia:
+    """What was at an address: the type, the bytes of a text, and all in base64; or why it cannot be used."""
+
+    media_type: str = ""
+    raw: bytes = attrs.field(default=b"", repr=False)
+    data: str = attrs.field(default="", repr=False)
+    fault: str = ""
+
+
+@attrs.frozen
+class MediaAddress:
+    """An address in a body.
+
+    Attributes:
+        url: the address.
+        kind: an image, or another file.
+        where: its place, for errors.
+        is_past: it belongs to an earlier turn.
+    """
+
+    url: str
+    kind: Literal["image", "file"]
+    where: str
+    is_past: bool
+    _part: Body
+    _holder: Body
+    _key: str
+
+    def put(self, media: FetchedMedia) -> None:
+        """Replace the address by what is there."""
+        media_type, data = media.media_type, media.data
+        url = f"data:{media_type};base64,{data}"
+        if self._key == "fileData":
+            del self._holder["fileData"]
+            self._holder["inlineData"] = {"mimeType": media_type, "data": data}
+        elif self._key == "file_url":
+            del self._holder["file_url"]
+            self._holder["file_data"] = url
+            self._holder.setdefault("filename", "document.pdf" if media_type == "application/pdf" else "document.txt")
+        elif self._key != "source":
+            self._holder[self._key] = url
+        elif media_type.startswith("text/"):
+            text = media.raw.decode("utf-8", "replace")
+            self._holder["source"] = {"type": "text", "media_type": "text/plain", "data": text}
+        else:
+            self._holder["source"] = {"type": "base64", "media_type": media_type, "data": data}
+
+    def leave_out(self) -> str | None:
+        """Replace the part by a text; return its type, None if no text can stand there."""
+        kind = "fileData" if self._key == "fileData" else self._part.get("type")
+        if kind != "fileData" and kind not in _AS_TEXT:
+            return None
+        self._part.clear()
+        self._part.update({"text": _PLACEHOLDER} | ({"type": _AS_TEXT[kind]} if kind in _AS_TEXT else {}))
+        return str(kind)
+
+
+def list_addresses(body: Body) -> Iterator[MediaAddress]:
+    """Yield the addresses of a checked body, in their order."""
+    for name in _PLACES:
+        items = body.get(name)
+        listed = items if isinstance(items, list) else []
+        past = max((at for at, item in enumerate(listed) if _is_answer(item)), default=-1)
+        for at, item in enumerate(listed):
+            yield from _walk(item, f"{name}[{at}]", is_past=at <= past)
+
+
+def copy_prompt(body: Body) -> Body:
+    """Return a copy of ``body`` whose prompt may be changed; texts are shared."""
+    return body | {name: _copy(body[name]) for name in _PLACES if name in body}
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _copy(inner) for name, inner in value.items()}
+    return [_copy(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _is_answer(item: object) -> bool:
+    if not isinstance(item, dict):
+        return False
+    return item.get("role") in ("assistant", "model") or str(item.get("type")).endswith("_call")
+
+
+def _walk(value: Any, where: str, *, is_past: bool) -> Iterator[MediaAddress]:
+    if isinstance(value, list):
+        for at, item in enumerate(value):
+            yield from _walk(item, f"{where}[{at}]", is_past=is_past)
+    elif isinstance(value, dict) and value.get("type") not in _OF_MODEL:
+        found = _find(value)
+        if found is not None:
+            kind, holder, key, place, url = found
+            yield MediaAddress(url, kind, f"{where}.{place}", is_past, value, holder, key)
+            return
+        for name, inner in value.items():
+            if isinstance(inner, list | dict) and name not in _OWN_DATA:
+                yield from _walk(inner, f"{where}.{name}", is_past=is_past)
+
+
+Found = tuple[Literal["image", "file"], Body, str, str, str]
+"""The kind, the object with the address and the field that is replaced, the place of the address, and itself."""
+
+
+def _find(part: Body) -> Found | None:
+    """Return the address in a part."""
+    image, file, source = part.get("image_url"), part.get("file"), part.get("source")
+    if _is_address(image):
+        return "image", part, "image_url", "image_url", image
+    if isinstance(image, dict) and _is_address(image.get("url")):
+        return "image", image, "url", "image_url.url", image["url"]
+    if isinstance(file, dict) and _is_address(file.get("file_data")):
+        return "file", file, "file_data", "file.file_data", file["file_data"]
+    if _is_address(part.get("file_url")):
+        return "file", part, "file_url", "file_url", part["file_url"]
+    if isinstance(source, dict) and source.get("type") == "url" and _is_address(source.get("url")):
+        return "image" if part.get("type") == "image" else "file", part, "source", "source.url", source["url"]
+    return _find_google(part)
+
+
+def _find_google(part: Body) -> Found | None:
+    """Return the address in a part of Gemini's. Films, and files that are stored at Google, stay there."""
+    data = part.get("fileData")
+    if not isinstance(data, dict) or not _is_address(data.get("fileUri")) or _AT_GOOGLE in data["fileUri"]:
+        return None
+    media_type = data.get("mimeType")
+    if not isinstance(media_type, str) or not media_type.startswith(_FETCHED_TYPES):
+        return None
+    return "image" if media_type.startswith("image/") else "file", part, "fileData", "fileData.fileUri", data["fileUri"]
+
+
+def _is_address(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and value[:8].lower().startswith(_WEB)
+
+
+def encode(raw: bytes) -> str:
+    """Return ``raw`` in base64."""
+    return base64.b64encode(raw).decode("ascii")

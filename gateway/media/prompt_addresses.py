@@ -1,0 +1,124 @@
+"""Fetches the images and files that a prompt names by their addresses, for providers that take data alone.
+
+Nothing is fetched before an attempt: then the request has been checked, and its money is reserved. An address counts as
+something of unknown length there (``formats/provider_reads.py``).
+"""
+
+import asyncio
+from urllib.parse import urlsplit
+
+import attrs
+
+from gateway.domain.media import SNIFF_BYTES, sniff_image
+from gateway.errors import Overloaded, ProviderError, RequestTooLarge, UnsupportedByProvider
+from gateway.formats.media_addresses import FetchedMedia, MediaAddress, copy_prompt, encode, list_addresses
+from gateway.formats.prompt_files import find_type
+from gateway.large_work import MAX_ON_LOOP, work_aside
+from gateway.memory_budget import Loan, MemoryBudget
+from gateway.request_context import RequestContext
+from gateway.routing.target import Attempt
+from gateway.upstream.interface import Fetcher, FileRequest
+
+FETCH_TIMEOUT_S, TOTAL_TIMEOUT_S = 15.0, 30.0
+"""Without an answer or another piece from one server, and for all files of a request."""
+MAX_FILE_BYTES = 10 * 1024 * 1024
+MOST = 20
+"""Addresses of one request: as many images as one request to Bedrock may have."""
+_AT_ONCE = 4
+_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_WHAT = "The request with the files at its addresses"
+
+
+class PromptAddresses:
+    """Puts the images and files at the addresses of prompts into requests.
+
+    Args:
+        fetcher: opens addresses of the public internet only.
+        memory: from which a request borrows what it fetches, before that is read.
+    """
+
+    def __init__(self, fetcher: Fetcher, memory: MemoryBudget) -> None:
+        self._fetcher = fetcher
+        self._memory = memory
+
+    async def bring_in(self, ctx: RequestContext, attempt: Attempt) -> None:
+        """Replace the addresses in the request of ``attempt`` by what is there. Each is fetched once per request.
+
+        Raises:
+            UnsupportedByProvider: something cannot be used; the field is named. A part of an earlier turn becomes text.
+            RequestTooLarge, Overloaded: there is no memory for it.
+        """
+        call = attempt.exchange.call
+        if call.plain or next(list_addresses(call.body), None) is None:
+            return
+        body = copy_prompt(call.body)
+        found = list(list_addresses(body))
+        first = {one.url: one for one in reversed(found)}
+        if len(first) > MOST:
+            message = f"At most {MOST} images and files may be named by address; send the others as data"
+            raise UnsupportedByProvider(message, param=found[-1].where)
+        loaded = ctx.fetched = ctx.fetched or {}
+        await self._load_all([one for one in first.values() if one.url not in loaded], loaded, self._memory.lend(ctx))
+        for one in found:
+            _put(one, loaded[one.url], attempt)
+        large = call.large or sum(len(media.data) for media in loaded.values()) > MAX_ON_LOOP
+        attempt.exchange.call = attrs.evolve(call, body=body, large=large)
+
+    async def _load_all(self, addresses: list[MediaAddress], loaded: dict[str, FetchedMedia], loan: Loan) -> None:
+        """Fetch all addresses, a few at once. Raises ``RequestTooLarge`` or ``Overloaded`` naming the field."""
+        slots, deadline = asyncio.Semaphore(_AT_ONCE), asyncio.get_running_loop().time() + TOTAL_TIMEOUT_S
+        refused: list[RequestTooLarge | Overloaded] = []
+
+        async def load(one: MediaAddress) -> None:
+            try:
+                async with asyncio.timeout_at(deadline), slots:
+                    loaded[one.url] = await self._load(one, loan)
+            except (ProviderError, TimeoutError):
+                loaded[one.url] = FetchedMedia(fault="it could not be fetched from its address")
+            except (RequestTooLarge, Overloaded) as error:
+                refused.append(error)
+
+        async with asyncio.TaskGroup() as group:
+            for one in addresses:
+                group.create_task(load(one))
+        if refused:
+            raise refused[0]
+
+    async def _load(self, one: MediaAddress, loan: Loan) -> FetchedMedia:
+        raw = await self._read(one, loan)
+        if raw is None:
+            return FetchedMedia(fault=f"it is larger than {MAX_FILE_BYTES // 2**20} MB")
+        head = raw[:SNIFF_BYTES]
+        media_type = sniff_image(head) if one.kind == "image" else find_type(urlsplit(one.url).path, head)
+        if one.kind == "image" and media_type not in _IMAGES:
+            return FetchedMedia(fault="it is not a PNG, JPEG, GIF or WebP image")
+        data = await work_aside(encode, raw) if len(raw) > MAX_ON_LOOP else encode(raw)
+        return FetchedMedia(media_type or "", raw if str(media_type).startswith("text/") else b"", data)
+
+    async def _read(self, one: MediaAddress, loan: Loan) -> bytes | None:
+        """Return the file; None if it is too large. Its memory is borrowed piece by piece, also that of its base64."""
+        ask = FileRequest(one.url, trusted_origin=None, connect_s=FETCH_TIMEOUT_S, idle_s=FETCH_TIMEOUT_S)
+        pieces: list[bytes] = []
+        size = 0
+        found = await self._fetcher.open(ask)
+        try:
+            while piece := await found.read():
+                size += len(piece)
+                if size > MAX_FILE_BYTES:
+                    return None
+                loan.take(3 * len(piece), _WHAT, one.where)
+                pieces.append(piece)
+        finally:
+            found.close()
+        return b"".join(pieces)
+
+
+def _put(one: MediaAddress, media: FetchedMedia, attempt: Attempt) -> None:
+    """Put a file into the request. Raises ``UnsupportedByProvider`` naming the field."""
+    if not media.fault:
+        one.put(media)
+        return
+    kind = one.leave_out() if one.is_past else None
+    if kind is None:
+        raise UnsupportedByProvider(f"'{one.where}' cannot be used: {media.fault}", param=one.where)
+    attempt.exchange.adapted = tuple(dict.fromkeys((*attempt.exchange.adapted, kind)))
