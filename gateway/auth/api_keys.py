@@ -1,11 +1,12 @@
 """Authentication by API key. Keys and accounts are held in memory and reloaded when they change."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import attrs
 
 from gateway.domain.account import Account, ApiKey, Caller, is_key_shape, key_digest
+from gateway.domain.balance import Owner
 from gateway.domain.ip_address import parse_networks
 from gateway.errors import InvalidApiKey
 from gateway.storage.accounts import AccountRepository
@@ -15,6 +16,8 @@ _SCHEME = "bearer"
 _MOST_SHOWN = 10_000
 _MOST_AT_ONCE = 500
 """Changes beyond this number cost as much as reading all."""
+NoteGone = Callable[[Mapping[Owner, Collection[int]], Mapping[Owner, Collection[int]]], None]
+"""Is given the ids of the keys and accounts that exist, and of those that have just been deleted."""
 
 
 class ApiKeyAuthenticator:
@@ -25,10 +28,17 @@ class ApiKeyAuthenticator:
         keys: the key repository.
         pepper: the secret key of the digests, 32 bytes.
         clock: Unix seconds.
+        note_gone: called after a reload with the keys and accounts that exist, and with those that have been deleted.
     """
 
     def __init__(
-        self, accounts: AccountRepository, keys: ApiKeyRepository, *, pepper: bytes, clock: Callable[[], float]
+        self,
+        accounts: AccountRepository,
+        keys: ApiKeyRepository,
+        *,
+        pepper: bytes,
+        clock: Callable[[], float],
+        note_gone: NoteGone = lambda _living, _gone: None,
     ) -> None:
         self._accounts = accounts
         self._keys = keys
@@ -41,8 +51,7 @@ class ApiKeyAuthenticator:
         self._shown: dict[str, Caller] = {}
         """Callers by header since the last reload: a digest costs many times a lookup."""
         self._reloading = asyncio.Lock()
-        self.drop_gone: Callable[[Collection[int], Collection[int]], None] | None = None
-        """Called after a reload with the ids of the keys and of the accounts that exist: others are forgotten."""
+        self._note_gone = note_gone
 
     async def reload(self) -> None:
         """Read every account and key again. Requests in progress keep their caller."""
@@ -57,9 +66,9 @@ class ApiKeyAuthenticator:
         former = (_find_former(caller) for caller in by_key.values())
         callers = {caller.key.digest: caller for caller in former if caller is not None}
         callers.update((caller.key.digest, caller) for caller in by_key.values())
+        gone_keys, gone_accounts = self._by_key.keys() - by_key.keys(), self._by_account.keys() - accounts.keys()
         self._callers, self._by_account, self._by_key = callers, accounts, by_key
-        self._shown.clear()
-        self._drop_gone()
+        self._forget_gone(gone_keys, gone_accounts)
 
     async def reload_some(self, key_ids: Collection[int], account_ids: Collection[int]) -> None:
         """Read these keys, and these accounts with their keys, again."""
@@ -70,8 +79,9 @@ class ApiKeyAuthenticator:
             keys = await self._keys.find_keys(key_ids, account_ids)  # before the accounts, as in ``reload``
             owners = {*account_ids, *(key.account_id for key in keys)}
             accounts = {account.id: account for account in await self._accounts.find_accounts(owners)}
-        for account_id in owners - accounts.keys():
-            self._by_account.pop(account_id, None)
+        left = owners & self._by_account.keys() - accounts.keys()
+        for account_id in left:
+            del self._by_account[account_id]
         self._by_account.update(accounts)
         changed = {*key_ids, *(key.id for key in keys)}
         changed.update(caller.key.id for caller in self._by_key.values() if caller.account.id in account_ids)
@@ -79,13 +89,13 @@ class ApiKeyAuthenticator:
         for key in keys:
             if key.account_id in accounts:
                 self._add(self._join(accounts[key.account_id], key, known.get(key.id)))
-        self._shown.clear()
-        self._drop_gone()
+        self._forget_gone(known.keys() - self._by_key.keys(), left)
 
-    def _drop_gone(self) -> None:
-        self._used_s = {key_id: used_s for key_id, used_s in self._used_s.items() if key_id in self._by_key}
-        if self.drop_gone is not None:
-            self.drop_gone(self._by_key, self._by_account)
+    def _forget_gone(self, keys: Collection[int], accounts: Collection[int]) -> None:
+        self._shown.clear()
+        for key_id in keys:
+            self._used_s.pop(key_id, None)
+        self._note_gone({"key": self._by_key, "account": self._by_account}, {"key": keys, "account": accounts})
 
     def _forget(self, key_id: int) -> Caller | None:
         caller = self._by_key.pop(key_id, None)

@@ -1,7 +1,7 @@
 """Credits, spending and usage of accounts and API keys."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -87,11 +87,12 @@ class AccountingService:
         finally:
             self._loading = None
 
-    def drop_gone(self, keys: Collection[int], accounts: Collection[int]) -> None:
-        """Drop the balances of deleted keys and accounts: ``keys`` and ``accounts`` are those that exist."""
-        self._balances.drop_gone(keys, accounts)
-        for place in [each for each in self._wholes if self._balances.is_gone(*each)]:
-            del self._wholes[place]
+    def drop_gone(self, living: Mapping[Owner, Collection[int]], gone: Mapping[Owner, Collection[int]]) -> None:
+        """Drop the balances of the keys and accounts that have just been deleted; ``living`` are all that exist."""
+        self._balances.drop_gone(living, gone)
+        for owner, ids in gone.items():
+            for owner_id in ids:
+                self._wholes.pop((owner, owner_id), None)
 
     async def refresh(self, *owners: Account | ApiKey) -> None:
         """Read balances that other nodes spend, too: what follows is as of then. Raises ``StoreUnavailable``."""
@@ -101,7 +102,8 @@ class AccountingService:
         day = self._balances.today
         for owner in owners:
             place = _find_balance_id(owner)
-            self._wholes[place] = _build_whole(owner, figures[place], day)
+            if not self._balances.is_gone(*place):  # it may have been deleted meanwhile
+                self._wholes[place] = _build_whole(owner, figures[place], day)
 
     def list_balances(self, owner: Owner) -> list[tuple[int, Balance]]:
         """Return every balance with its owner's id; of those that other nodes spend, too, the ones read last."""

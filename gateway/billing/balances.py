@@ -31,9 +31,10 @@ class Balances:
         self._day = parse_day(clock())
         self._known: tuple[int, ...] = (self._day.number,)
         self._latest = self._day.number
-        self._keys: dict[int, Balance] = {}
-        self._accounts: dict[int, Balance] = {}
+        self._kinds: dict[Owner, dict[int, Balance]] = {"key": {}, "account": {}}
         self._pairs: dict[tuple[int, int], tuple[Balance, Balance]] = {}
+        self._gone: dict[Balance, int] = {}
+        """Balances of deleted keys and accounts, and their owners' ids: dropped once nothing is reserved on them."""
         self.holds: set[Reservation] = set()
         self.load_day: Callable[[], None] | None = None
         self.living: Mapping[Owner, Collection[int]] | None = None
@@ -116,10 +117,12 @@ class Balances:
 
     def find_balance(self, owner: Owner, owner_id: int) -> Balance:
         """Return the balance of a key or an account; it is created if it does not exist."""
-        balances = self._keys if owner == "key" else self._accounts
+        balances = self._kinds[owner]
         balance = balances.get(owner_id)
         if balance is None:
             balance = balances[owner_id] = self._make_balance(owner, owner_id)
+            if self.is_gone(owner, owner_id):  # a job of a deleted key, or a request that began before the deletion
+                self._gone[balance] = owner_id
         return balance
 
     def _make_balance(self, owner: Owner, owner_id: int) -> Balance:  # noqa: ARG002 - a leased balance has an id
@@ -127,27 +130,41 @@ class Balances:
 
     def list_balances(self, owner: Owner) -> list[tuple[int, Balance]]:
         """Return every balance that was ever used, with its owner's id."""
-        return list((self._keys if owner == "key" else self._accounts).items())
+        return list(self._kinds[owner].items())
 
     def is_gone(self, owner: Owner, owner_id: int) -> bool:
         """Return whether a key or an account is known to be deleted: its balance is not needed."""
         return self.living is not None and owner_id not in self.living[owner]
 
-    def drop_gone(self, keys: Collection[int], accounts: Collection[int]) -> None:
-        """Drop the balances of deleted keys and accounts that nothing is reserved on.
+    def drop_gone(self, living: Mapping[Owner, Collection[int]], gone: Mapping[Owner, Collection[int]]) -> None:
+        """Drop the balances of keys and accounts that have just been deleted, as soon as nothing is reserved on them.
 
-        ``keys`` and ``accounts`` are those that exist. A request that still runs has its balances, and charges the
-        account's.
+        A request that still runs has its balances, and charges the account's. One whose owner is in neither mapping
+        stays: the key may be so new that ``living`` does not have it yet.
         """
-        self.living = {"key": keys, "account": accounts}
-        held = {id(balance) for reservation in self.holds for balance in reservation.balances}
-        for living, balances in ((keys, self._keys), (accounts, self._accounts)):
-            for owner_id in [each for each in balances if each not in living]:
-                balance = balances[owner_id]
-                if not (balance.held_nanos or balance.leased or id(balance) in held):
-                    del balances[owner_id]
-        for ids in [each for each in self._pairs if each[0] not in self._keys or each[1] not in self._accounts]:
-            del self._pairs[ids]
+        self.living = living
+        for owner, balances in self._kinds.items():
+            found = {balances[each]: each for each in gone[owner] if each in balances}
+            self._gone |= found
+            self._drop_idle(found)
+
+    def _drop_idle(self, balances: Iterable[Balance]) -> None:
+        """Drop those of deleted owners that nothing is reserved on."""
+        held = {balance for reservation in self.holds for balance in reservation.balances}
+        dropped = set()
+        for balance in balances:
+            owner_id = self._gone.get(balance)
+            if owner_id is None or balance.held_nanos or balance in held:
+                continue
+            del self._gone[balance]
+            if self.is_gone(balance.owner, owner_id):
+                self._drop(balance, owner_id)
+                dropped.add(balance)
+        if dropped:
+            self._pairs = {ids: pair for ids, pair in self._pairs.items() if dropped.isdisjoint(pair)}
+
+    def _drop(self, balance: Balance, owner_id: int) -> None:
+        del self._kinds[balance.owner][owner_id]
 
     def note_credit(self, owner: Owner, owner_id: int, nanos: int) -> None:
         """Note that a balance has been credited in the store. A process that is alone has counted the credit."""
@@ -197,7 +214,10 @@ class Balances:
         day = self._day
         if not day.start_s <= now_s < day.end_s:
             day = self.day_at(now_s)
-        return reservation.settle(cost_nanos, day)
+        charge = reservation.settle(cost_nanos, day)
+        if self._gone:
+            self._drop_idle(reservation.balances)
+        return charge
 
     def restore(self, account_id: int, key_id: int, nanos: int) -> Reservation:
         """Reserve again what an earlier process reserved for a job that still runs, whatever the quotas are now."""
@@ -214,8 +234,7 @@ class Balances:
 
     def release(self, reservation: Reservation) -> None:
         """Settle a reservation at no cost."""
-        self.holds.discard(reservation)
-        reservation.settle(0, self.today)
+        self.settle(reservation, 0, self._clock())
 
     def _open(self, caller: Caller, day: UtcDay) -> tuple[Balance, Balance]:
         """Return the balances of the key and its account, with their current quotas applied."""

@@ -110,6 +110,8 @@ class LeasedBalances(Balances):
                     self._keeper.forget_leases()
         self.holds.discard(reservation)
         reservation.charge = Charge(0, 0)
+        if self._gone:
+            self._drop_idle(balances)
 
     def _reserve(self, pair: Pair, nanos: int, day: UtcDay, now_s: float) -> Reservation | None:
         if nanos and not (pair[0].covers(nanos) and pair[1].covers(nanos)):
@@ -149,6 +151,11 @@ class LeasedBalances(Balances):
                 if balance.quota != quota:
                     self._keeper.give_up(balance)
         return cast("Pair", pair)
+
+    def _drop(self, balance: Balance, owner_id: int) -> None:
+        if isinstance(balance, LeasedBalance) and balance.leased:
+            self._keeper.give_up(balance)
+        super()._drop(balance, owner_id)
 
     def _make_balance(self, owner: Owner, owner_id: int) -> Balance:
         return LeasedBalance(owner, owner_id=owner_id)

@@ -35,9 +35,14 @@ async def open_accounts(services: Services) -> tuple[AccountService, str | None]
     """Open the accounts and keys; also return the secret of the first key if this is the first start."""
     options, database = services.options, services.storage.database
     accounts, keys = AccountRepository(database), ApiKeyRepository(database)
-    api_keys = ApiKeyAuthenticator(accounts, keys, pepper=options.folder.secret("pepper"), clock=options.clock)
+    api_keys = ApiKeyAuthenticator(
+        accounts,
+        keys,
+        pepper=options.folder.secret("pepper"),
+        clock=options.clock,
+        note_gone=services.billing.accounting.drop_gone,
+    )
     services.billing.quota.refresh = api_keys.refresh
-    api_keys.drop_gone = services.billing.accounting.drop_gone
     service = AccountService(accounts, keys, api_keys, services.billing.accounting, clock=options.clock)
     service.webhook_hosts = services.live_config.find_webhook_hosts
     return service, await _declare(service, services)

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.auth.accounts import make_secret
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.domain.account import Account, ApiKey, Caller, is_key_shape
-from gateway.domain.balance import Quota
+from gateway.domain.balance import Owner, Quota
 from gateway.errors import GatewayError, InvalidApiKey, IpNotAllowed, KeyDisabled, KeyExpired
 from tests.support.repositories import Repositories
 
@@ -27,7 +27,16 @@ class House:
     def __init__(self) -> None:
         self.store = Repositories()
         self.now = NOW
-        self.directory = ApiKeyAuthenticator(self.store, self.store, pepper=b"p" * 32, clock=lambda: self.now)
+        self.known: dict[Owner, set[int]] = {"key": set(), "account": set()}
+        self.directory = ApiKeyAuthenticator(
+            self.store, self.store, pepper=b"p" * 32, clock=lambda: self.now, note_gone=self.note_gone
+        )
+
+    def note_gone(self, living: Mapping[Owner, Collection[int]], gone: Mapping[Owner, Collection[int]]) -> None:
+        """Check that every key and account that was there and is not there now is named as gone, and no other."""
+        for owner, before in self.known.items():
+            assert before - set(living[owner]) == before & set(gone[owner])
+            self.known[owner] = set(living[owner])
 
     async def add(self, secret: str = SECRET, *, account: str = "active", **more: object) -> ApiKey:
         owner = await self.store.add_account(Account(0, f"account of {secret}", status=account))  # type: ignore[arg-type]

@@ -143,7 +143,7 @@ TAMPERINGS: dict[str, tuple[Callable[[BillingServices], object], str]] = {
         "account 1: credited today is 0, its entries say 50",
     ),
     "a whole purse": (
-        lambda billing: billing.balances._keys.pop(7),
+        lambda billing: billing.balances._kinds["key"].pop(7),
         "key 7: spent is 0, its entries say 40",
     ),
     "a purse of nobody": (
