@@ -24,6 +24,12 @@ def mask_keys(text: str) -> str:
     return _KEY.sub("[masked]", text) if any(mark in text for mark in KEY_MARKS) else text
 
 
+@lru_cache(1_024)
+def mask_name(name: str) -> str:
+    """Return ``mask_keys`` of a path or a name, of which most requests have that of an earlier one."""
+    return mask_keys(name)
+
+
 def find_nearest(word: str, words: Iterable[str], *, least: float = _NEAR) -> str | None:
     """Return the name among ``words`` that ``word`` probably means; None if none is near.
 

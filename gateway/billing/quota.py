@@ -23,6 +23,7 @@ from gateway.domain.rate_limit import RateLimiter
 from gateway.domain.request_log import RequestStart
 from gateway.domain.usage import CHARS_PER_TOKEN, estimate_tokens
 from gateway.errors import GatewayError, QuotaExceeded, StoreUnavailable
+from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT
 from gateway.formats.provider_reads import NO_READS, TEXT_OPERATIONS, ProviderReads, find_reads, searches
 from gateway.formats.rare_bounds import ASKED_FOR, OF_KNOWN_UNITS, bound_rare
 from gateway.formats.usage_bounds import bound_answer, bound_prompt
@@ -121,20 +122,20 @@ class QuotaService:
         if self._write_queue.crowded:
             await self._wait_for_room()
         reserve, need, varies = 0, call.need, call.choices > 1 or call.image is not None or call.video is not None
+        held, admitted = call.plain and call.max_output_tokens < MAX_RESERVED_OUTPUT, False  # held: all that is allowed
         reads = NO_READS if call.plain else await _find_reads(caller, call)
-        may_be_longer = reads is not NO_READS or not MAY_LIMIT.isdisjoint(call.body)
-        buys_more = call.operation in OF_KNOWN_UNITS or not ASKED_FOR.isdisjoint(call.body)
+        buys_more = not call.plain and (call.operation in OF_KNOWN_UNITS or not ASKED_FOR.isdisjoint(call.body))
+        longer = reads is not NO_READS or not (held or MAY_LIMIT.isdisjoint(call.body))
         for target in options:
             bound = target.bound(call) if varies else need  # media and several choices take what the channel decides
             if buys_more or (target.price is not None and target.price.modal):
                 bound = bound_rare(bound, call, target.price)
             cost = target.find_most(bound) if target.named else cost_nanos(target.price, bound, target.multiplier_ppm)
             reserve = max(reserve, cost)
-            may_be_longer = may_be_longer or find_longest_answer(target.model) > 0 or searches(target.model)
-        admitted = False
+            longer = longer or searches(target.model) or (not held and find_longest_answer(target.model) > 0)
         try:
             ctx.reservation = self._balances.hold_now(caller, reserve) or await self._hold(ctx, reserve)
-            if may_be_longer and ctx.reservation.left_nanos is not None:
+            if longer and ctx.reservation.left_nanos is not None:
                 await self._extend(ctx, ctx.reservation, options, reads)
             if subjects := caller.subjects:
                 tokens = _count_tokens(call)
@@ -264,6 +265,10 @@ def _count_tokens(call: InferenceRequest) -> int:
     What the request did not use is given back at its end.
     """
     tokens = -(-call.prompt_chars // CHARS_PER_TOKEN)  # a call less than ``estimate_tokens``, for every request
+    if (
+        call.plain and call.max_output_tokens < MAX_RESERVED_OUTPUT
+    ):  # that is the limit; ``allowed_output`` is two calls
+        return tokens + call.max_output_tokens * call.choices
     return tokens if MAY_LIMIT.isdisjoint(call.body) else tokens + call.allowed_output * call.choices
 
 

@@ -21,7 +21,7 @@ from gateway.domain.request_log import (
 from gateway.errors import GatewayError, ProviderError, ProviderRejected, RequestCancelled, ShuttingDown
 from gateway.request_context import RequestContext
 from gateway.upstream.exhaustion import ResourcesExhausted
-from gateway.wording import mask_keys
+from gateway.wording import mask_name
 
 CLIENT_CLOSED_STATUS = 499
 """The status of a record whose client disconnected before it was answered; no client ever receives it."""
@@ -54,30 +54,28 @@ def build_record(
     now_ms: int,
     charge: Charge = NOTHING_CHARGED,
 ) -> RequestRecord:
-    """Build the record of a request that has ended.
+    """Build the record of a request that has ended, of which ``charge`` is the cost.
 
-    Args:
-        ctx: the request; without a ``call`` if its body was never read.
-        outcome: the outcome to record.
-        fault: the error that ended it; None without one.
-        now: loop time.
-        now_ms: Unix milliseconds.
-        charge: what it cost.
+    ``fault`` is the error that ended it; None without one. ``now`` is loop time, ``now_ms`` Unix milliseconds. Without
+    a ``call`` the body was never read.
     """
     call, attempts, usage, account, key = ctx.call, ctx.attempts, ctx.usage, ctx.caller.account, ctx.caller.key
-    model, stream = (call.model if attempts else mask_keys(call.model), call.stream) if call else ("", False)
+    model, stream = (mask_name(call.model), call.stream) if call else ("", False)
+    channel, served, tried, adapted, unpriced = None, model, "", "", False
+    if attempts:
+        last = attempts[-1]
+        target, channel = last.target, last.channel.name
+        served, unpriced = last.answered or target.model, target.unpriced and ctx.operation not in COUNTS
+        tried = _build_trail(ctx, outcome, fault, now) if len(attempts) > 1 else ""
+        adapted = build_adapted(last.exchange.adapted) if last.exchange.adapted else ""
     first_byte_ms = None if ctx.first_byte_at is None else round((ctx.first_byte_at - ctx.started_at) * 1000)
     status = 200 if first_byte_ms is not None else fault.status if fault is not None else _STATUS.get(outcome, 200)
-    tried = _build_trail(ctx, outcome, fault, now) if len(attempts) > 1 else ""
-    unpriced = bool(attempts) and attempts[-1].target.unpriced and ctx.operation not in COUNTS
-    adapted = build_adapted(attempts[-1].exchange.adapted) if attempts and attempts[-1].exchange.adapted else ""
-    served = attempts[-1].answered or attempts[-1].target.model if attempts else model
     units = usage.rare is not None or usage.written_tokens or usage.size
     reserved = ctx.reservation.nanos if ctx.reservation is not None else 0
     # In the order of the fields: so many arguments with their names take twice the time of the record itself.
     return RequestRecord(
         *(ctx.id, ctx.started_ms, now_ms, ctx.operation, account.id),
-        *(account.name, key.id, key.name, model, attempts[-1].channel.name if attempts else None),
+        *(account.name, key.id, key.name, model, channel),
         *(status, outcome, fault.public_code if fault else None, stream, len(attempts)),
         *(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.source, charge.cost_nanos),
         *(reserved, charge.overrun_nanos, first_byte_ms, round((now - ctx.started_at) * 1000), ctx.client_request_id),

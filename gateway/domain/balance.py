@@ -284,8 +284,9 @@ class Reservation:
         """Charge ``cost_nanos``. A second call changes nothing and returns the first result."""
         if self.charge is None:
             overrun = 0
-            for balance, more in zip(self.balances, self.beyond, strict=False):
-                balance.held_nanos -= more
+            if self.beyond:
+                for balance, more in zip(self.balances, self.beyond, strict=True):
+                    balance.held_nanos -= more
             for balance in self.balances:
                 overrun = max(overrun, balance.settle(self.nanos, cost_nanos, day))
             self.charge = Charge(cost_nanos, overrun)

@@ -17,6 +17,7 @@ from gateway.server.context import CALLER, CONTEXT, SERVICES
 from gateway.server.idempotency import HEADER, NAMELESS, find_name
 from gateway.server.multipart import MultipartReader
 from gateway.server.sessions import check_still_signed
+from gateway.wording import mask_keys
 
 _CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 
@@ -51,7 +52,7 @@ class ActiveInference:
         context.started_at = loop.time()
         client_request_id = headers.get("X-Request-Id")
         if client_request_id is not None and _CLIENT_REQUEST_ID.match(client_request_id):
-            context.client_request_id = client_request_id
+            context.client_request_id = mask_keys(client_request_id)
 
     @property
     def address(self) -> str | None:
@@ -101,7 +102,7 @@ class ActiveInference:
         services.billing.settlement.settle(context, outcome, fault, now=now, now_ms=now_ms, left=left)
         if context.attempts and context.call is not None:
             attempt, made = context.attempts[-1], context.call.made
-            if attempt.response_id or made:
+            if made or attempt.response_id:
                 services.routing.response_owners.note(
                     attempt.response_id, context.caller.account.id, attempt.channel.name, made
                 )

@@ -34,6 +34,7 @@ from gateway.errors import (
 from gateway.formats.form import ReceivedForm
 from gateway.formats.openai.fields import has_unusual_names
 from gateway.large_work import MAX_ON_LOOP, work_aside
+from gateway.log import MASKED
 from gateway.media.audio_duration import measure_audio
 from gateway.media.prompt_files import MENTION, put_files
 from gateway.memory_budget import close_loan
@@ -50,10 +51,10 @@ from gateway.server.error_responses import (
 )
 from gateway.server.multipart import MIB, MultipartReader
 from gateway.server.query import is_number
-from gateway.server.realtime_auth import find_protocol_key, find_secret_caller
+from gateway.server.realtime_auth import REALTIME_PATH, find_protocol_key, find_secret_caller
 from gateway.server.request_body import read_arrived_json, read_sized_json
 from gateway.server.sessions import COOKIE, KEY_HEADER, SAFE, SECURE_COOKIE, find_signed
-from gateway.wording import mask_keys
+from gateway.wording import mask_keys, mask_name
 
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _KEY_HEADERS = ("Authorization", "x-api-key", GOOGLE_KEY_HEADER, "Sec-WebSocket-Protocol")
@@ -66,7 +67,7 @@ _VIDEOS = "/v1/videos"
 _TEXT_OPERATIONS = frozenset({"embeddings", "embed_contents", "completions", "moderations", "rerank", "speech"})
 _NOT_STORED = "store: the gateway does not keep completions: this one cannot be retrieved"
 
-log = structlog.stdlib.get_logger("gateway.request")
+log = structlog.stdlib.get_logger("gateway.request", MASKED)
 
 
 def with_middlewares(handler: Handler, middlewares: Iterable[Middleware]) -> Handler:
@@ -101,9 +102,8 @@ def _log_request(request: web.Request, ctx: RequestContext, status: int, started
         "status": status,
         "total_ms": round((time.monotonic() - started_at) * 1000),
     }
-    if row is None or row.error_code:  # the path of any other request is one that the gateway serves
-        fields["path"] = mask_keys(request.path)
     if row is None:
+        fields["path"] = mask_keys(request.path)
         if status < _ERROR_STATUS and request.path.startswith(_OPERATORS):
             # The console and the command line send many: only what goes wrong is news.
             log.debug("request_served", **fields)
@@ -113,16 +113,17 @@ def _log_request(request: web.Request, ctx: RequestContext, status: int, started
     if row.overrun_nanos:
         fields["overrun_nanos"] = row.overrun_nanos
     if row.error_code:
-        fields["code"] = row.error_code
+        fields["code"] = mask_keys(row.error_code)
     if row.client_request_id:
         fields["client_request_id"] = row.client_request_id
+    fields["path"] = mask_name(request.path)
     log.info(
         "request_settled",
         **fields,
-        account=row.account,
-        key=row.key_name,
+        account=mask_name(row.account),
+        key=mask_name(row.key_name),
         model=row.model,
-        channel=row.channel,
+        channel=row.channel and mask_name(row.channel),
         outcome=row.outcome,
         first_byte_ms=row.first_byte_ms,
         tokens=row.prompt_tokens + row.completion_tokens,
@@ -165,7 +166,7 @@ async def _find_caller(request: web.Request) -> Caller:
     if not services.drain.open:
         raise Overloaded("The gateway is shutting down", retry_after_s=5)
     authorization = _find_authorization(request)
-    if "Sec-WebSocket-Protocol" in request.headers and (offered := find_protocol_key(request)) is not None:
+    if request.path == REALTIME_PATH and (offered := find_protocol_key(request)) is not None:
         if authorization is not None and _parse_token(authorization) != _parse_token(offered):
             raise _make_ambiguous()
         authorization = offered
@@ -403,7 +404,7 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
     if call.image is not None:
         services.media.images.check(call)
         ctx.call = call = attrs.evolve(call, origin=services.http.base_url or find_origin(request))
-    if ctx.operation == "responses" or has_unusual_names(call.body):
+    if ctx.operation == "responses" or (not call.plain and has_unusual_names(call.body)):
         owners = services.routing.response_owners
         ctx.call = call = await owners.prepare(call, caller.account.id, ctx.id, ctx)
     ctx.route = route = services.routing.router.route(caller, call)

@@ -31,8 +31,6 @@ def list_protocols(request: web.Request) -> tuple[str, ...]:
 
 def find_protocol_key(request: web.Request) -> str | None:
     """Return the credentials that a browser sends as a subprotocol, as an ``Authorization`` header has them."""
-    if request.path != REALTIME_PATH:
-        return None
     for protocol in _list_offered(request):
         if protocol.startswith(_KEY_PROTOCOL):
             return f"Bearer {protocol.removeprefix(_KEY_PROTOCOL)}"

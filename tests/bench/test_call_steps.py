@@ -142,8 +142,8 @@ def pass_events(transform: StreamTransform, event: bytes) -> Callable[[], Any]:
 
 
 STAGES = {
-    "a body read": (read_call(BODY), 12),
-    "a body read, of a stream": (read_call(STREAMED), 15),
+    "a body read": (read_call(BODY), 8),
+    "a body read, of a stream": (read_call(STREAMED), 12),
     "two prices": (price, 4),
     "two purses": (pay(), 8),
     "two meters of two rates": (take_turn(), 9),

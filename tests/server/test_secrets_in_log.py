@@ -323,6 +323,27 @@ async def test_no_secret_is_in_an_error_that_was_said_in_another_language(
         assert [form for form in echo.split() if len(form) > SHORT and form.rstrip("=") in shown] == []
 
 
+async def test_a_key_in_the_place_of_a_name_is_masked_in_rows_and_lines_of_answered_requests(
+    gateway_with: StartGateway, read_log: ReadLog
+) -> None:
+    """The provider answers whatever model it is asked for: nothing fails."""
+    misplaced = CALLER_KEY.replace("caller", "model")
+    key = {"name": CALLER_KEY, "account": "acme", "secret": KEY}
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with({"channel": [channel(up.base_url, models=["*"])], "key": [key]})
+        headers = {"Authorization": f"Bearer {KEY}", "X-Request-Id": misplaced}
+        async with aiohttp.ClientSession(gateway.url, headers=headers) as session:
+            for path in (CHAT, f"/v1beta/models/{misplaced}:generateContent"):
+                body = {**HELLO, "model": misplaced, "contents": [{"parts": [{"text": "hi"}]}]}
+                async with session.post(path, json=body) as response:
+                    assert response.status == 200, await response.text()
+        rows = await gateway.rows(2)
+    assert {row.outcome for row in rows} == {"completed"}
+    shown = f"{read_log()} {[(row.model, row.client_request_id) for row in rows]}"
+    assert shown.count("request_settled") == 2
+    assert "CANARY" not in shown
+
+
 async def test_a_key_is_stored_as_its_keyed_hash_alone(gateway_with: StartGateway) -> None:
     gateway = await gateway_with({"key": [{"name": "test", "account": "acme", "secret": CALLER_KEY}]})
     path = gateway.folder.path

@@ -44,6 +44,7 @@ DATA_NAMES = frozenset(
      "parametersJsonSchema", "response", "responseJsonSchema", "responseSchema", "results", "schema"},
 )  # fmt: skip
 """Data of the client, of a model or of an earlier answer, in which an id is only text."""
+_CONTAINERS = (dict, list)
 _FOLDED = {fold_name(name): name for name in GOVERNED}
 _USUAL = PLAIN_NAMES - OUTPUT_LIMITS
 _SAME = 0.9
@@ -93,11 +94,11 @@ def has_unusual_names(body: Body) -> bool:
         value = rest.pop()
         if isinstance(value, list):
             for item in value:
-                if isinstance(item, dict | list):
+                if isinstance(item, _CONTAINERS):
                     rest.append(item)  # noqa: PERF401 - a comprehension is a call of its own
         elif value.keys() <= PLAIN_NAMES:
             for name, item in value.items():
-                if isinstance(item, dict | list) and name not in DATA_NAMES:
+                if isinstance(item, _CONTAINERS) and name not in DATA_NAMES:
                     rest.append(item)
         else:
             return True

@@ -33,6 +33,8 @@ Size = tuple[int, int]
 def measure_prompt(body: Body) -> tuple[int, int, bool]:
     """Check the messages and return the size of the prompt, and whether the body has nothing except texts and settings.
 
+    Such a body names nothing that a provider reads, keeps or sells beside them.
+
     Raises ``InvalidRequest`` naming the message.
     """
     messages = body.get("messages")
@@ -56,7 +58,7 @@ def measure_prompt(body: Body) -> tuple[int, int, bool]:
         for name, value in body.items():
             if value and isinstance(value, _CONTAINERS) and name not in _NO_PROMPT:
                 tokens += bound_json(value)
-    return chars, tokens, known and text is not None
+    return chars, tokens, known and text is not None and "audio" not in body
 
 
 def _measure_messages(messages: list[Any]) -> Size:

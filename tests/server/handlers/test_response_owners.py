@@ -179,6 +179,8 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
      "file_id", "messages[0].content[0].file.file_id"),
     ("/v1/chat/completions", {"messages": [{"role": "assistant", "content": None, "audio": {"id": "audio_1"}}, USER]},
      "audio", "messages[0].audio"),
+    ("/v1/chat/completions", {"messages": [USER], "modalities": ["text", "audio"],
+     "audio": {"format": "wav", "voice": {"id": "voice_1"}}}, "voice", "audio.voice"),
 ]  # fmt: skip
 
 
