@@ -20,6 +20,8 @@ from gateway.errors import Overloaded, RateLimited
 from gateway.routing.channel_state import ChannelState, Lease
 
 _Subjects = tuple[RateLimitSubject]
+MOST_CHANNELS = 1_000
+"""Channels whose limits are remembered."""
 
 
 class ChannelLimiter(RateLimiter, Protocol):
@@ -103,5 +105,7 @@ class SharedChannelLimits:
         limits = Limits(rpm, None, most, None if rpm is None else find_smooth_burst(rpm))
         known = self._subjects.get(channel.name)
         if known is None or known[0].limits != limits:
+            if len(self._subjects) >= MOST_CHANNELS:  # most of them have been removed
+                self._subjects.clear()
             known = self._subjects[channel.name] = (RateLimitSubject("channel", channel.name, limits),)
         return known

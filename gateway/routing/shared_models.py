@@ -119,6 +119,8 @@ class SharedModelLists:
 
     def _list_due(self) -> list[Channel]:
         asked = [channel for channel in self._catalog.channels if channel.sync and channel.status == "active"]
+        names = {channel.name for channel in self._catalog.channels}
+        self._asked_ms = {name: asked_ms for name, asked_ms in self._asked_ms.items() if name in names}
         now_s = self._clock()
         self._seen_s = {channel: self._seen_s.get(channel, now_s) for channel in asked}
         return [channel for channel in asked if self._is_due(channel, now_s)]

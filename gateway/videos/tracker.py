@@ -45,6 +45,8 @@ While a file is fetched, ``VideoJob.polls`` counts these reports.
 """
 MOST_UNUSABLE = 5
 """How often in a row a provider may answer with nothing usable. It answers, so no outage explains that."""
+MOST_COUNTED = 1_000
+"""Jobs whose unusable answers are counted at a time."""
 MOST_MISSED = 9
 """How often in a row a job's channel may be missing: about four minutes."""
 _ABANDONED: Mapping[VideoState, VideoError] = {"created": INTERRUPTED, "submitting": SUBMIT_UNKNOWN}
@@ -99,6 +101,8 @@ class VideoTracker:
         later = await self._put_off(job, error, TIMEOUT)
         if later is not None:
             self._unusable[job.id] = count
+            if len(self._unusable) > MOST_COUNTED:  # a job that was cancelled leaves its number here
+                del self._unusable[next(iter(self._unusable))]
         return later
 
     async def _miss(self, job: VideoJob) -> VideoJob | None:

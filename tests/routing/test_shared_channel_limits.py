@@ -11,7 +11,7 @@ from gateway.domain.channel import Channel
 from gateway.errors import NoHealthyChannel, ProviderBadResponse, ShuttingDown
 from gateway.proxy.failover import Proxy
 from gateway.routing.channel_state import Lease
-from gateway.routing.shared_channel_limits import SharedChannelLimits
+from gateway.routing.shared_channel_limits import MOST_CHANNELS, SharedChannelLimits
 from gateway.routing.target import Attempt
 from gateway.storage.valkey.limits import ValkeyLimitServer
 from tests.support.contexts import make_context
@@ -174,3 +174,10 @@ async def test_a_shutdown_ends_a_request_that_asks_for_room() -> None:
         with pytest.raises(ShuttingDown):
             await task
         assert left.count_running() == 0
+
+
+def test_limits_of_channels_that_come_and_go_are_not_kept_for_ever() -> None:
+    limits = SharedChannelLimits(SharedRateLimiter(ValkeyLimitServer("redis://127.0.0.1:1"), lambda: 0.0))
+    found = [limits._find_subjects(channel(f"c{number}", "m", rpm=1)) for number in range(MOST_CHANNELS + 1)]
+    assert limits._find_subjects(channel(f"c{MOST_CHANNELS}", "m", rpm=1)) is found[-1]
+    assert len(limits._subjects) == 1

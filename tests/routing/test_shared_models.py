@@ -141,3 +141,10 @@ async def test_old_lists_are_deleted(database: Database) -> None:
     assert len(await store.list_models()) == 1
     await store.sweep(int(cluster.now_s * 1000) + KEPT_MS + 1)
     assert not await store.list_models()
+
+
+async def test_a_channel_that_is_removed_is_forgotten(database: Database) -> None:
+    leader = await Cluster(database).start(UP, leads=True)
+    assert (await leader.ask(), list(leader.lists._asked_ms)) == (1, ["up"])
+    await leader.services.channel_service.declare(())
+    assert (await leader.ask(), list(leader.lists._asked_ms)) == (0, [])
