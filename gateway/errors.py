@@ -292,6 +292,13 @@ class ProviderAnswerUnusable(ProviderBadResponse):
     """A whole answer of the provider, with a successful status, that does not contain what it should."""
 
 
+class ProxyRefused(ProviderBadResponse):
+    """A proxy refuses the connection; ``status``: its answer, such as "407 Proxy Authentication Required"."""
+
+    def __init__(self, status: str = "") -> None:
+        super().__init__(f"The proxy refused the connection{status and f' ({status})'}", phase="connect")
+
+
 class EgressRefused(ProviderBadResponse):
     """The URL itself is refused, so no request was sent; it will be refused again."""
 

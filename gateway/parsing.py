@@ -54,6 +54,7 @@ class Constraint:
         high: the largest.
         above: a number that it must exceed.
         names: the names of which it must be one; the message for a misspelt one has the nearest instead of all.
+        trims: white space around the value, or each of several, is left out first: a copied key often has some.
     """
 
     test: Callable[[Any], bool]
@@ -62,6 +63,7 @@ class Constraint:
     high: int | None = None
     above: int | None = None
     names: Collection[str] = ()
+    trims: bool = False
 
     def describe(self, value: Any, shown: str) -> str:
         """Return what is expected instead of ``value``; ``shown``: the value as a message may have it."""
@@ -69,9 +71,11 @@ class Constraint:
         return f"unknown name{hint}" if hint else f"expected {self.expected}{shown}"
 
 
-def must(expected: str, test: Callable[[Any], bool], names: Collection[str] = ()) -> Mapping[str, Constraint]:
-    """Return field metadata: the value must pass ``test``. ``names``: it must be one of these."""
-    return MappingProxyType({_CHECK: Constraint(test, expected, names=names)})
+def must(
+    expected: str, test: Callable[[Any], bool], names: Collection[str] = (), *, trims: bool = False
+) -> Mapping[str, Constraint]:
+    """Return field metadata: the value must pass ``test``. ``names``, ``trims``: see ``Constraint``."""
+    return MappingProxyType({_CHECK: Constraint(test, expected, names=names, trims=trims)})
 
 
 def between(low: int, high: int = _MAX_COUNT) -> Mapping[str, Constraint]:
@@ -159,6 +163,9 @@ def _parse_field(value: Any, field: "attrs.Attribute[Any]", made: dict[str, Any]
         yield field.name, f"{error}{_show(value, field)}"
         return
     check = find_check(field)
+    if check is not None and check.trims and made[field.name]:
+        given = made[field.name]
+        made[field.name] = given.strip() if isinstance(given, str) else tuple(one.strip() for one in given)
     if check is not None and made[field.name] is not None and not check.test(made[field.name]):
         yield field.name, check.describe(value, _show(value, field))
 

@@ -273,7 +273,9 @@ def _connection_options(command: Command) -> Command:
             help="API key; stays in the shell's history. May be repeated: keys are used in turn.",
         ),
         click.option("--api-key-stdin", is_flag=True, help="Read API keys from standard input, one per line."),
-        click.option("--proxy", metavar="URL", help="Connect through this proxy."),
+        click.option(
+            "--proxy", metavar="URL", help="Connect through this proxy; none: directly; default: as HTTPS_PROXY says."
+        ),
         click.option(
             "--header",
             "headers",
@@ -368,7 +370,7 @@ def exit_unless(fine: bool) -> None:
 
 
 def build_fields(options: Json) -> Json:
-    """Return the given options as fields of the admin API. ``none`` becomes null, except as a quota period."""
+    """Return the given options as fields of the admin API. ``none`` becomes null, except where it is a value."""
     fields: Json = {}
     for name, given in options.items():
         value: Any = given
@@ -376,7 +378,9 @@ def build_fields(options: Json) -> Json:
             value = [item.strip() for text in given for item in text.split(",")] or None
         if value is None:
             continue
-        if value in (NONE, [NONE]) and name != "quota_period":
+        if name == "proxy":
+            value = None if value == "default" else value
+        elif value in (NONE, [NONE]) and name != "quota_period":
             value = None
         fields[name] = int(value) if name == "quota_status" and value else value
     return fields

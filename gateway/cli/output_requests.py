@@ -16,7 +16,7 @@ _HIDDEN = frozenset(
 _OPTIONAL = frozenset(
     {
         "images", "duration_ms", "characters", "usage_capped", "error", "error_code", "adapted",
-        "served_model", "units",
+        "served_model", "units", "batch_id",
     }
 )  # fmt: skip
 """Fields that are left out if they have no value."""
@@ -45,8 +45,9 @@ LINES = (
 
 def print_request(row: Json) -> None:
     """Print a request with its attempts and the lines of its cost."""
+    hidden = _HIDDEN if row["batch_id"] else _HIDDEN | {"batch_multiplier_ppm"}
     print_fields(
-        {name: value for name, value in row.items() if name not in _HIDDEN and (value or name not in _OPTIONAL)}
+        {name: value for name, value in row.items() if name not in hidden and (value or name not in _OPTIONAL)}
     )
     if row["attempts_made"]:
         click.echo()

@@ -40,6 +40,8 @@ class ConfigError(Exception):
         self.problems = problems
 
 
+_TWICE = re.compile(r"Cannot declare \((.+?),?\) twice")
+"""What the parser says of a table that begins a second time: its name is a tuple."""
 _FREE = tuple(Price("*", provider=one.slug) for one in PROVIDERS.values() if one.local_port or one is DEMO)
 """Local servers and the demo cost nothing, unless the configuration prices their models."""
 
@@ -151,12 +153,18 @@ def find_data(name: str) -> Path:
     return inside if inside.exists() else package.parent / "config" / name
 
 
+def _explain_twice(found: re.Match[str]) -> str:
+    """Return what is wrong with a table that begins a second time, and what to do."""
+    name = ".".join(part.strip(" '\"") for part in found[1].split(","))
+    return f"The table [{name}] is there twice: put its keys under one heading"
+
+
 def _read_toml(path: Path) -> tuple[dict[str, Any], list[Problem]]:
     try:
         with path.open("rb") as stream:
             return tomllib.load(stream, parse_float=Decimal), []
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        return {}, [("TOML", str(error))]
+        return {}, [("TOML", _TWICE.sub(_explain_twice, str(error)))]
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror}"]) from None
 

@@ -62,6 +62,7 @@ _NAMES = must(
 _PROXY = must(
     "an http://, https://, socks5:// or socks5h:// URL, or none",
     lambda value: value == NO_PROXY or _is_proxy(value),
+    trims=True,
 )
 _HEADERS = must(
     "header names and values that can be sent in HTTP",
@@ -72,8 +73,8 @@ _HEADERS = must(
 )
 _OFFERED = ", ".join(slug for slug in PROVIDERS if slug != "demo")
 _PROVIDER = must(f"one of {_OFFERED}", lambda value: value in PROVIDERS, PROVIDERS)
-_API_KEY = must("a key without spaces", lambda value: not value or _KEY.match(value) is not None)
-_API_KEYS = must("keys without spaces", lambda value: all(map(_KEY.match, value)))
+_API_KEY = must("a key without spaces", lambda value: not value or _KEY.match(value) is not None, trims=True)
+_API_KEYS = must("keys without spaces", lambda value: all(map(_KEY.match, value)), trims=True)
 _PRIORITY = between(-1_000_000, 1_000_000)
 _WEIGHT = between(1, 10_000)
 _AT_LEAST_ONE = between(1)
@@ -192,7 +193,7 @@ def build_channel(channel: Channel) -> dict[str, Any]:
         "max_concurrency": channel.max_concurrency,
         "rpm": channel.rpm,
         **timeouts,
-        "has_proxy": channel.proxy is not None,
+        "has_proxy": channel.proxy not in {None, NO_PROXY},
         "header_names": [name for name, _ in channel.headers],
         "price_multiplier": channel.multiplier_ppm / ONE_PPM,
         "fan_out": channel.fan_out,

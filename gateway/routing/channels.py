@@ -16,7 +16,7 @@ from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
-from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderAuthError, ProviderError
+from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderAuthError, ProviderError, ProxyRefused
 from gateway.parsing import parse_spec
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_health import describe_state
@@ -221,8 +221,9 @@ class ChannelService:
             if request and answer.passes:
                 answer, _ = await self._tester.ask_chat(made, answer)
             if check == "refuse" and not answer.passes and answer.error is not None:
-                field = "api_key" if isinstance(answer.error, ProviderAuthError) else "base_url"
-                raise InvalidRequest(f"The channel is not added: {answer.error.message}", param=field)
+                raise InvalidRequest(
+                    f"The channel is not added: {answer.error.message}", param=_find_field(answer.error)
+                )
             if answer.error is not None and not answer.passes:
                 made = attrs.evolve(made, held=True, held_reason=answer.error.message)
         async with self._changing:
@@ -442,6 +443,11 @@ def _parse_change(channel: Channel, change: Fields) -> ChannelSpec:
     merged = {name: value for name, value in before.items() if name in names} | change
     fields = {name: value for name, value in merged.items() if value is not None or name not in names}
     return parse_spec(fields, ChannelSpec)
+
+
+def _find_field(error: ProviderError) -> str:
+    """Return the field of a channel that an error of its test is about."""
+    return {ProviderAuthError: "api_key", ProxyRefused: "proxy"}.get(type(error), "base_url")
 
 
 def _build_change(before: Channel, after: Channel) -> str:

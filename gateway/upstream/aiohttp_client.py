@@ -15,7 +15,8 @@ from yarl import URL
 
 from gateway.domain.http_request import HttpRequest
 from gateway.domain.upload import Content
-from gateway.errors import GatewayError, ProviderBadResponse, ProviderError, ProviderTimeout
+from gateway.errors import GatewayError, ProviderBadResponse, ProviderError, ProviderTimeout, ProxyRefused
+from gateway.formats.openai.errors import describe_status
 from gateway.upstream.decompress import Decompressor, open_inflation
 from gateway.upstream.exhaustion import find_exhaustion
 from gateway.upstream.interface import (
@@ -368,7 +369,7 @@ def raise_translated(error: Exception, phase: str) -> NoReturn:
     if isinstance(error, aiohttp.ClientConnectorError):
         raise build_unreachable(error.os_error) from error
     if isinstance(error, aiohttp.ClientHttpProxyError):
-        raise ProviderBadResponse("The channel's proxy refused the connection", phase="connect") from error
+        raise ProxyRefused(describe_status(error.status)) from error
     if isinstance(error, aiohttp.InvalidURL | ValueError):
         raise ProviderBadResponse("The channel's address or headers cannot be sent", phase="connect") from error
     if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):

@@ -10,7 +10,8 @@ from urllib.parse import unquote
 import aiohappyeyeballs
 from yarl import URL
 
-from gateway.errors import ProviderBadResponse
+from gateway.errors import ProviderBadResponse, ProxyRefused
+from gateway.formats.openai.errors import describe_status
 from gateway.upstream.connection import Connection
 from gateway.upstream.dns_cache import DnsCache, Resolve, resolve
 from gateway.upstream.exhaustion import find_exhaustion
@@ -23,6 +24,7 @@ EYEBALLS_S = 0.25
 MAX_TUNNEL_BYTES = 16 * 1024
 """Maximum size of a proxy's answer to CONNECT."""
 SOCKS = ("socks5://", "socks5h://")
+_STATUS = re.compile(rb"HTTP/1\.[01] ([3-5][0-9][0-9])\b")
 _OPENED = re.compile(rb"HTTP/1\.[01] 2[0-9][0-9][ \r]")
 _PROXY_PORTS = (("http", 80), ("socks5", 1080), ("socks5h", 1080))
 
@@ -141,8 +143,9 @@ def _let_go(sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         sock.detach()
 
 
-def _refused_by_proxy() -> ProviderBadResponse:
-    return ProviderBadResponse("The channel's proxy refused the connection", phase="connect")
+def _refused_by_proxy(received: bytes = b"") -> ProxyRefused:
+    status = _STATUS.match(received)
+    return ProxyRefused("" if status is None else describe_status(int(status[1])))
 
 
 async def _tunnel(sock: socket.socket, origin: Origin) -> None:
@@ -161,7 +164,7 @@ async def _tunnel(sock: socket.socket, origin: Origin) -> None:
         piece = await loop.sock_recv(sock, 4096)
         received += piece
         if not piece or len(received) > MAX_TUNNEL_BYTES:
-            raise _refused_by_proxy()
+            raise _refused_by_proxy(received)
     # The origin sends nothing before a request: further bytes cannot be from it.
     if not _OPENED.match(received) or not received.endswith(b"\r\n\r\n"):
-        raise _refused_by_proxy()
+        raise _refused_by_proxy(received)

@@ -1,5 +1,6 @@
 """The proxies that the usual environment variables name, for requests of channels without a proxy of their own."""
 
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -12,6 +13,9 @@ NO_PROXY = "none"
 """As a channel's proxy: direct connections, whatever the environment says."""
 _MOST_REMEMBERED = 1_024
 _SCHEMES = {"http": "http", "ws": "http", "https": "https", "wss": "https"}
+_PORTS = {"http": 80, "https": 443}
+_BETWEEN = re.compile(r"[\s,]+")
+"""Entries of NO_PROXY: curl separates them by commas or blanks."""
 
 
 def open_environment_proxies(environ: Mapping[str, str]) -> FindProxy:
@@ -32,7 +36,7 @@ def open_environment_proxies(environ: Mapping[str, str]) -> FindProxy:
     @lru_cache(_MOST_REMEMBERED)
     def look_up(scheme: str, host: str, port: int | None) -> str | None:
         proxy = proxies[scheme]
-        return None if proxy is None or _is_direct(host, port, direct) else proxy
+        return None if proxy is None or _is_direct(host, port or _PORTS[scheme], direct) else proxy
 
     def find(proxy: str | None, url: str) -> str | None:
         if proxy is not None:
@@ -53,10 +57,10 @@ def _complete(proxy: str) -> str | None:
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def _is_direct(host: str, port: int | None, direct: str) -> bool:
+def _is_direct(host: str, port: int, direct: str) -> bool:
     """Return whether a host is on this machine, or in the list ``direct``."""
-    entries = [entry.strip().lower() for entry in direct.split(",")]
-    if "*" in entries or any(entry and _is_named(host, port, entry) for entry in entries):
+    entries = [entry.lower() for entry in _BETWEEN.split(direct) if entry]
+    if "*" in entries or any(_is_named(host, port, entry) for entry in entries):
         return True
     try:
         address = ip_address(host)
@@ -66,9 +70,9 @@ def _is_direct(host: str, port: int | None, direct: str) -> bool:
     return address.is_loopback or any(network is not None and address in network for network in networks)
 
 
-def _is_named(host: str, port: int | None, entry: str) -> bool:
+def _is_named(host: str, port: int, entry: str) -> bool:
     """Return whether an entry names a host, one of its domains, or either with its port."""
-    name = entry.lstrip("*").lstrip(".")
+    name = entry.lstrip("*").lstrip(".").replace("[", "").replace("]", "")
     return any(place == name or place.endswith(f".{name}") for place in (host, f"{host}:{port}"))
 
 

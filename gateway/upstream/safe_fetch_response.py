@@ -11,7 +11,8 @@ import attrs
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
 
-from gateway.errors import ProviderBadResponse, ProviderContentGone, ProviderTimeout
+from gateway.errors import ProviderBadResponse, ProviderContentGone, ProviderTimeout, ProxyRefused
+from gateway.formats.openai.errors import describe_status
 from gateway.upstream.exhaustion import find_exhaustion
 from gateway.upstream.interface import FileRefused, FileRequest
 
@@ -160,7 +161,7 @@ def raise_translated(error: Exception, words: FetchErrorTexts, phase: str = "bod
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.EACCES:
         raise ProviderBadResponse(words.forbidden, phase="connect") from error
     if isinstance(error, aiohttp.ClientHttpProxyError):
-        raise ProviderBadResponse("The channel's proxy refused the connection", phase="connect") from error
+        raise ProxyRefused(describe_status(error.status)) from error
     if isinstance(error, aiohttp.ClientSSLError):
         raise ProviderBadResponse(words.untrusted, phase="connect") from error
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL):

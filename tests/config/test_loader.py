@@ -91,6 +91,14 @@ def test_a_file_that_is_not_toml_is_a_problem_and_no_crash(path: Path, text: str
     assert problem.startswith(f"{path}: TOML: ")
 
 
+@pytest.mark.parametrize("name", ["server", "a.b"])
+def test_a_table_that_is_there_twice_is_named_with_what_to_do(path: Path, name: str) -> None:
+    (problem,) = fail(path, f"[{name}]\nx = 1\n[{name}]\n")
+    assert problem.startswith(
+        f"{path}: TOML: The table [{name}] is there twice: put its keys under one heading (at line"
+    )
+
+
 def test_a_file_of_other_bytes_is_a_problem_and_no_crash(path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError):

@@ -310,11 +310,12 @@ async def test_tls_goes_through_a_tunnel_that_is_asked_for_with_the_proxys_passw
     ],
     ids=["password", "busy", "no proxy", "more", "endless"],
 )
-async def test_a_tunnel_thatis_refused_is_the_proxys_doing(wire: FastHttpClient, said: bytes) -> None:
+async def test_a_tunnel_that_is_refused_is_the_proxys_doing(wire: FastHttpClient, said: bytes) -> None:
     async with ScriptedUpstream([HELLO]) as up, tunnel(up.port, said) as proxy:
         with pytest.raises(ProviderBadResponse, match="proxy refused") as caught:
             await get(wire, "https://127.0.0.1/v1", proxy=f"http://127.0.0.1:{proxy.port}")
         assert caught.value.phase == "connect"
+        assert ("(407 Proxy Authentication Required)" in caught.value.message) == (b" 407 " in said)
         assert len(proxy.asked) == 1
 
 

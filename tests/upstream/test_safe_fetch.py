@@ -372,7 +372,7 @@ async def test_a_redirect_that_a_proxy_brings_is_judged(fetcher: Fetcher) -> Non
 async def test_a_proxy_that_refuses_is_told_apart(fetcher: Fetcher) -> None:
     async with ScriptedUpstream([answer(b"", 407)]) as proxy:
         said = await fail(fetcher, "https://files.test/1.png", None, f"http://127.0.0.1:{proxy.port}")
-        assert said == "The channel's proxy refused the connection"
+        assert said == "The proxy refused the connection (407 Proxy Authentication Required)"
         assert proxy.received[0].method == "CONNECT"
 
 

@@ -26,6 +26,7 @@ from gateway.errors import (
     ProviderError,
     ProviderRateLimited,
     ProviderRejected,
+    ProxyRefused,
 )
 from gateway.formats.context_window import CODE, is_context_exceeded
 from gateway.formats.json_values import loads_or_none
@@ -57,6 +58,8 @@ _NO_PATH = frozenset({_NOT_FOUND, 405})
 _NO_PATH_WORDS = re.compile(r"(?:404 page )?not found\.?|method not allowed\.?", re.IGNORECASE)
 """Statuses, and a whole message, of a server that lacks the path. A missing model is named."""
 _BAD_REQUEST = 400
+_PROXY_REFUSES = 407
+"""No provider says so: a request without TLS is answered by the proxy itself."""
 _NO_KEY = re.compile(rb'"reason"\s*:\s*"API_KEY_INVALID"')
 """In an error of Google's with the status of a client's mistake."""
 _CODES: Mapping[int, str] = MappingProxyType(
@@ -192,8 +195,10 @@ def parse_fault(
     error = parse_error(raw, secrets) or ErrorBody(NO_REASON)
     if error.message.startswith(NO_REASON):
         error = attrs.evolve(error, message=write_reason(_find_reason(status, path), error.code or error.type))
-    if status == _BAD_REQUEST and _NO_KEY.search(raw):
-        fault: ProviderError = refuse_credentials(describe_status(status), error.message)
+    if status == _PROXY_REFUSES:
+        fault: ProviderError = ProxyRefused(describe_status(status))
+    elif status == _BAD_REQUEST and _NO_KEY.search(raw):
+        fault = refuse_credentials(describe_status(status), error.message)
     else:
         fault = _find_fault(status, error)
     fault.provider_retry_after_s = provider_retry_after_s

@@ -201,6 +201,18 @@ async def test_a_refused_key_is_failing_has_a_name_and_gets_no_share_as_its_chan
         assert keys == [(1, "", "open", True), (2, "ider", "open", True)]
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_proxy_that_refuses_is_named_and_not_the_address(gateway_with: StartGateway, scheme: str) -> None:
+    async with ScriptedUpstream([answer(b"", 407)]) as proxy:
+        gateway = await gateway_with({})
+        way = f" http://me:wrong@127.0.0.1:{proxy.port}\n"
+        fields = channel(f"{scheme}://provider.test/v1", "new", proxy=way, api_key="\tkey-with-white-space\n")
+        status, refused = await ask_office(gateway, "POST", "/channels", fields)
+        assert (status, refused["error"]["param"]) == (400, "proxy"), refused
+        assert "The proxy refused the connection (407 Proxy Authentication Required)" in refused["error"]["message"]
+        assert scheme == "https" or proxy.received[0].headers["authorization"] == "Bearer key-with-white-space"
+
+
 async def test_a_key_that_works_beside_a_refused_one_is_healthy(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([REFUSED], [MODELS], [answer(COMPLETION)]) as up:
         gateway = await gateway_with(
