@@ -40,8 +40,13 @@ def describe_state(state: ChannelState, load_balancer: LoadBalancer) -> Fields:
         wait = min((circuit["cooldown_s"] or 0.0 for circuit in circuits), default=0.0)
         reason = circuits[0]["reason"]
     share = round(breaker.share(now, rules), 2)
-    tested = _has_failed_test(state)
-    keys = [_describe_key(key, number, now, tested=tested) for number, key in enumerate(state.keys, 1) if key.key]
+    failed = _has_failed_test(state)
+    unheard = state.channel.held_reason if state.channel.held and state.test is None else None
+    keys = [
+        _describe_key(key, number, now, (key.test_error if failed or key.test_refused else None) or unheard)
+        for number, key in enumerate(state.keys, 1)
+        if key.key
+    ]
     health, health_reason = _find_health(state, share=share, reason=reason, keys=keys)
     test = state.test
     return {
@@ -97,15 +102,15 @@ def _describe_failures(state: ChannelState) -> str | None:
     return f"{failed} of the last {count} requests failed"
 
 
-def _describe_key(key: KeyState, number: int, now: float, *, tested: bool) -> Fields:
+def _describe_key(key: KeyState, number: int, now: float, error: str | None) -> Fields:
     """Describe a key. The circuit of a rejected key is open until a request with it succeeds.
 
-    ``tested``: the channel's last test failed, and no request has succeeded since.
+    ``error``: why its last test failed, or why the channel is held since before the start.
     """
     refused = _describe_circuits(key.circuits.list_tripped(), now)
     state, wait, reason = key.breaker.state, key.breaker.wait_s(now), key.breaker.reason
-    if key.test_error is not None and (tested or key.test_refused) and state == "closed":
-        state, reason = "open", key.test_error
+    if error and state == "closed":
+        state, reason = "open", error
     if state == "closed" and refused and not key.circuits.answered_lately:
         state, wait, reason = refused[0]["state"], refused[0]["cooldown_s"], refused[0]["reason"]
     return {

@@ -245,6 +245,7 @@ async def test_why_a_channel_is_held_outlives_a_restart(
         _, shown = await ask_office(second, "GET", "/channels/new")
         assert (shown["health"], shown["last_tested_at"]) == ("failing", None)
         assert "credentials" in shown["health_reason"]
+        assert [(key["state"], key["reason"]) for key in shown["keys"]] == [("open", shown["health_reason"])]
     finally:
         await second.close()
 
