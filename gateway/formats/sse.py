@@ -23,6 +23,7 @@ strings. Anything with more parts would block the event loop for too long.
 # A blank line after a line's end. A CR that is the last byte so far waits for a possible LF: an event then ends at the
 # same byte wherever the stream is cut.
 _EVENT_END = re.compile(rb"\r\n(?:\r\n|\n|\r(?=[^\n]))|(?:(?<!\r)\n|\r(?!\n))(?:\r\n|\n|\r)")
+_ERROR_NAME = re.compile(rb"(?<![^\r\n])event: ?error[\r\n]")
 _END = b"\n\n"
 _CRLF_END = b"\r\n\r\n"
 _CR = 13
@@ -146,6 +147,24 @@ def is_utf8(data: bytes) -> bool:
 def has_name(event: bytes) -> bool:
     """Return whether a line begins with ``event:``, before a regular expression finds it at a tenth of the speed."""
     return event.startswith(b"event:") or b"\nevent:" in event or b"\revent:" in event
+
+
+def has_match(pattern: re.Pattern[bytes], literal: bytes, data: bytes) -> bool:
+    """Return whether ``pattern``, which begins with ``literal``, matches anywhere in ``data``.
+
+    A regular expression searches megabytes at a tenth of the speed, and holds the interpreter meanwhile.
+    """
+    at = data.find(literal)
+    while at >= 0:
+        if pattern.match(data, at):
+            return True
+        at = data.find(literal, at + 1)
+    return False
+
+
+def is_error_event(event: bytes) -> bool:
+    """Return whether an event is named ``error``."""
+    return has_match(_ERROR_NAME, b"event:", event)
 
 
 def parse_data(event: bytes) -> bytes | None:

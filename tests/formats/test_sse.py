@@ -174,3 +174,18 @@ def test_every_line_end_is_one_to_the_data_of_an_event(event: bytes) -> None:
     assert (parse_data(event) is None) == (not found and not found_bare)
     if not found_bare:
         assert (parse_data(event) or b"") == b"\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("event", "named"),
+    [
+        (b"event: error\ndata: {}\n\n", True),
+        (b"data: {}\r\nevent:error\r\n\r\n", True),
+        (b": a comment\revent: error\rdata: {}\r\r", True),
+        (b'data: "event: error"\n\n', False),
+        (b"event: errors\ndata: {}\n\n", False),
+        (b"event: x\ndata: event: error\n\n", False),
+    ],
+)
+def test_an_error_is_an_event_of_that_name(event: bytes, named: bool) -> None:
+    assert sse.is_error_event(event) is named

@@ -76,7 +76,6 @@ _MOST_SHOWN = 2_048
 _MARKUP = re.compile(r"<(?:script|style)\b.*?(?:</(?:script|style)>|\Z)|<[^>]*>?", re.DOTALL | re.IGNORECASE)
 _UNKNOWN: tuple[()] = ()
 """Nothing starts with one of no beginnings. Also set while an event is incomplete."""
-_ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")
 # Some servers write "error": null or "choices": [] into every chunk: only real errors and usage frames are parsed.
 _ERROR_KEY = re.compile(rb'"error"\s*:\s*(?!null\b|\s)')
 _CALLS, _SPACED_CALLS = b'"tool_calls":[{', b'"tool_calls": [{'
@@ -243,12 +242,13 @@ class ChatPassthrough(PassthroughStream):
             self.ended = True
             return event
         # A plain substring is found at the speed of memory, in images of megabytes too.
-        failed = b"error" in event and (_ERROR_KEY.search(payload) or _ERROR_NAME.search(event))
-        if failed or b'"choices"' not in payload or b'"base_resp"' in payload:
+        failed = b"error" in event and (sse.has_match(_ERROR_KEY, b'"error"', payload) or sse.is_error_event(event))
+        choices = payload.find(b'"choices"')
+        if failed or choices < 0 or b'"base_resp"' in payload:
             self.error = _find_error(event, payload, self._secrets)
             if self.error is not None:
                 return b""
-        no_choice = _NO_CHOICES.search(payload) is not None
+        no_choice = choices >= 0 and _NO_CHOICES.match(payload, choices) is not None
         if self.events or not no_choice:
             self.events += 1
         else:
@@ -311,7 +311,7 @@ def _find_error(event: bytes, payload: bytes, secrets: Secrets) -> ProviderError
     """Return the error that an event reports: in its data, or as data of an event named ``error``."""
     value = loads_or_none(payload)
     error = parse_error_value(value, secrets)
-    if error is None and _ERROR_NAME.search(event):
+    if error is None and sse.is_error_event(event):
         error = parse_error_value({"error": value or {"message": None}}, secrets)
     return build_reported(error) if error else find_failure(as_object(value), secrets)
 

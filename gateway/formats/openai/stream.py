@@ -3,7 +3,6 @@
 Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionStreamResponse``; vendors' additions: see ``chunk_reader``.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -35,7 +34,6 @@ from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.logprobs import build_logprobs
 from gateway.formats.openai.stream_tail import DONE
 
-_ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")
 _ARGUMENTS_KEY = b'"arguments"'
 _LAST = frozenset({StreamEnd, StreamError})
 
@@ -101,7 +99,7 @@ class ChatStreamParser:
             except orjson.JSONDecodeError:
                 return (fail("The provider sent an event that is not JSON"),)
         if not piece.startswith(b"data:"):
-            return self._chunks.read(value, named_error=_ERROR_NAME.search(piece) is not None)
+            return self._chunks.read(value, named_error=piece.find(b"event:") >= 0 and sse.is_error_event(piece))
         event = self._chunks.read_usual(value)
         if event is not None:
             return (event,)
