@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from typing import NoReturn
 
 import attrs
 
 from gateway.domain.account import Caller
 from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, hold, parse_day
 from gateway.domain.ledger import Spending
-from gateway.errors import StoreUnavailable
+from gateway.errors import QuotaExceeded, StoreUnavailable
 
 
 class Balances:
@@ -36,6 +37,7 @@ class Balances:
         self._gone: dict[Balance, int] = {}
         """Balances of deleted keys and accounts, and their owners' ids: dropped once nothing is reserved on them."""
         self.holds: set[Reservation] = set()
+        self._alone_in: set[Balance] = set()
         self.load_day: Callable[[], None] | None = None
         self.living: Mapping[Owner, Collection[int]] | None = None
 
@@ -191,12 +193,48 @@ class Balances:
         """Reserve ``nanos`` after ``hold_now`` has returned None, which it never does here. Raises as it does."""
         raise NotImplementedError
 
-    async def extend(self, reservation: Reservation, nanos: int) -> bool:  # noqa: ARG002 - for several gateways
+    async def extend(self, reservation: Reservation, nanos: int) -> bool:
         """Reserve more after ``reservation.extend`` has reserved what is there; return whether that took time.
 
-        A process that is alone has no more.
+        A process that is alone has no more. If less than ``nanos`` is left, the request may exceed a limit: one such
+        request of a balance runs at a time.
+
+        Raises:
+            QuotaExceeded: another such request runs.
         """
+        short = reservation.list_short(nanos, self.today)
+        if not self._claim(reservation, short):
+            self._refuse_second(reservation, short, nanos)
         return False
+
+    def _claim(self, reservation: Reservation, short: Collection[Balance]) -> bool:
+        """Make a reservation the only one that may exceed the ``short`` balances; False: there is another."""
+        if not self._alone_in.isdisjoint(short):
+            return False
+        self._alone_in.update(short)
+        reservation.alone_in = short
+        return True
+
+    def _end_claim(self, reservation: Reservation) -> None:
+        """Let another request exceed what is left of the balances."""
+        self._alone_in.difference_update(reservation.alone_in)
+        reservation.alone_in = ()
+
+    def _refuse_second(self, reservation: Reservation, short: Collection[Balance], nanos: int) -> NoReturn:
+        """Release a reservation, and raise ``QuotaExceeded``: the ``short`` balances have less than ``nanos`` left."""
+        self.release(reservation)
+        wholes = self._describe(short)
+        rooms = [whole.find_room(self.today) or 0 for whole in wholes]
+        try:
+            hold(wholes, max(nanos, min(rooms) + 1), self.today, self._clock())  # there may be more by now
+        except QuotaExceeded as error:
+            error.room_nanos = 0  # a shorter answer makes the prompt no shorter
+            raise
+        raise AssertionError
+
+    def _describe(self, balances: Collection[Balance]) -> list[Balance]:
+        """Return whole balances, of which this process may have a part."""
+        return list(balances)
 
     def check(self, caller: Caller) -> None:
         """Raise ``QuotaExceeded`` if a balance is used up even without its reservations; ``StoreUnavailable``."""
@@ -211,6 +249,8 @@ class Balances:
     def settle(self, reservation: Reservation, cost_nanos: int, now_s: float) -> Charge:
         """Turn a reservation into a charge. A reservation that was settled before keeps its first charge."""
         self.holds.discard(reservation)
+        if reservation.alone_in:
+            self._end_claim(reservation)
         day = self._day
         if not day.start_s <= now_s < day.end_s:
             day = self.day_at(now_s)

@@ -81,6 +81,8 @@ class CreditKeeper:
         self._returns: Counter[BalanceId] = Counter()
         self._called_in: set[BalanceId] = set()
         self._credited: set[BalanceId] = set()
+        self._claims: list[tuple[Collection[BalanceId], asyncio.Future[bool]]] = []
+        self._ended: set[BalanceId] = set()
         self._wake = asyncio.Event()
         self._sweep_s = now() + SWEEP_S
         self._lost = False
@@ -98,10 +100,11 @@ class CreditKeeper:
         reserve: Callable[[], Reservation | None],
         *,
         partial: bool = False,
+        recalling: bool = True,
     ) -> Reservation | None:
         """Return the reservation that ``reserve`` makes once credit is granted; None if the store has too little.
 
-        ``partial``: the store is asked once, and grants what it has.
+        ``partial``: the store grants what it has. ``recalling``: other nodes give up what is idle.
 
         Raises:
             StoreUnavailable: the store does not answer in time.
@@ -110,17 +113,36 @@ class CreditKeeper:
         for balance in balances:
             self._known[balance.id] = balance
             balance.demand.enlarge(nanos)
-        self._queue.put(WaitingRequest(balances, nanos, reserve, answer, partial))
+        self._queue.put(WaitingRequest(balances, nanos, reserve, answer, partial, recalling))
         self._wake.set()
         try:
             async with asyncio.timeout(self.wait_s):
                 return await answer
         except TimeoutError:
-            self._drop(answer, partial=partial)
+            self._drop(answer, extends=partial or not recalling)
             raise StoreUnavailable("The gateway's store does not answer", retry_after_s=2) from None
         except asyncio.CancelledError:
-            self._drop(answer, partial=partial)
+            self._drop(answer, extends=partial or not recalling)
             raise
+
+    async def claim(self, balances: Collection[BalanceId]) -> bool:
+        """Let this node alone exceed ``balances`` until ``end_claim``; return whether no other node may.
+
+        Raises ``StoreUnavailable`` if the store does not answer in time.
+        """
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._claims.append((balances, answer))
+        self._wake.set()
+        try:
+            async with asyncio.timeout(self.wait_s):
+                return await answer
+        except TimeoutError:
+            raise StoreUnavailable("The gateway's store does not answer", retry_after_s=2) from None
+
+    def end_claim(self, balances: Iterable[BalanceId]) -> None:
+        """Let other nodes exceed ``balances``, which this one has claimed or tried to."""
+        self._ended.update(balances)
+        self._wake.set()
 
     def ask_ahead(self, balance: LeasedBalance) -> None:
         """Ask for more credit soon, unless that has just been done."""
@@ -198,6 +220,7 @@ class CreditKeeper:
             await self._read_back()
         self._queue.serve()
         await self._give_back()
+        await self._settle_claims()
         now_s = self.now()
         due = self._queue.list_due(now_s)
         asked = collect(due)
@@ -284,6 +307,20 @@ class CreditKeeper:
             await self._authority.recall(called_in)
             self._called_in -= called_in
 
+    async def _settle_claims(self) -> None:
+        """End claims, and make those that requests wait for."""
+        if ended := set(self._ended):
+            await self._authority.end_claim(ended)
+            self._ended -= ended
+        while self._claims:
+            balances, answer = self._claims[0]
+            claimed = not answer.done() and await self._authority.claim(balances)
+            del self._claims[0]
+            if not answer.done():
+                answer.set_result(claimed)
+            elif claimed:  # the client has left meanwhile
+                await self._authority.end_claim(balances)
+
     def _sweep(self, now_s: float) -> None:
         for balance in self._known.values():
             if given := balance.release(find_surplus(balance, now_s)):
@@ -331,10 +368,10 @@ class CreditKeeper:
     def _find(self, balances: Iterable[BalanceId]) -> set[LeasedBalance]:
         return {self._known[each] for each in balances if each in self._known}
 
-    def _drop(self, answer: "asyncio.Future[Reservation | None]", *, partial: bool) -> None:
+    def _drop(self, answer: "asyncio.Future[Reservation | None]", *, extends: bool) -> None:
         """Release the reservation of a request that waits no longer; one that asked for more keeps what it has."""
         if answer.done() and not answer.cancelled() and answer.exception() is None:
             reservation = answer.result()
-            if reservation is not None and not partial:
+            if reservation is not None and not extends:
                 self.release(reservation)
         answer.cancel()

@@ -27,7 +27,8 @@ class WaitingRequest:
         nanos: what it reserves.
         reserve: makes the reservation; None if a balance is short.
         answer: the reservation; None if the store has too little.
-        partial: whatever the store grants is of use; it is asked once.
+        partial: whatever the store grants is of use.
+        recalling: other nodes are asked for their idle credit before it gets too little; else the store is asked once.
         recalls: how often other nodes were asked for their idle credit for it.
         refused_s: when the store first had too little.
         after_s: the store is not asked again before.
@@ -38,6 +39,7 @@ class WaitingRequest:
     reserve: Callable[[], Reservation | None]
     answer: asyncio.Future[Reservation | None]
     partial: bool = False
+    recalling: bool = True
     recalls: int = 0
     refused_s: float = math.inf
     after_s: float = 0.0
@@ -129,7 +131,7 @@ class CreditQueue:
         for request in asked:
             if request.answer.done():
                 continue
-            if request.partial:
+            if not request.recalling:
                 verdict.refused.append(request)
                 continue
             refusing = [each for each in request.short if _is_refused(answers.get(each.id))]

@@ -1,6 +1,6 @@
 """The balances of one of several nodes: it spends what the store has granted it, and asks for more as necessary."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import cast
 
@@ -56,20 +56,70 @@ class LeasedBalances(Balances):
         return reservation
 
     async def extend(self, reservation: Reservation, nanos: int) -> bool:
-        """Reserve up to ``nanos`` in all, as far as the store has it; return whether it was asked."""
-        missing, now_s = nanos - reservation.nanos, self._keeper.now()
+        """Reserve up to ``nanos`` in all, as far as the store and idle nodes have it; return whether that took time.
+
+        If that is less, the request may exceed a limit: one such request of a balance runs at a time, at any node.
+
+        Raises:
+            QuotaExceeded: another such request runs.
+            StoreUnavailable: the store does not say whether one does.
+        """
+        now_s = self._keeper.now()
         balances = [each for each in reservation.balances if isinstance(each, LeasedBalance) and each.leased]
-        if not balances or missing <= 0 or any(now_s < each.demand.dry_s for each in balances):
+        if not balances or nanos <= reservation.nanos:
             return False
+        reservation.shrink()  # until it has all of them, or is the only one: two must not wait for each other
+        if not any(now_s < each.demand.dry_s for each in balances):
+            with suppress(StoreUnavailable):
+                await self._wait_for(reservation, balances, nanos, recalling=False)
+        if short := cast("list[LeasedBalance]", reservation.list_short(nanos, self._day)):
+            await self._extend_alone(reservation, short, nanos)
+        _take(reservation, nanos)
+        return True
+
+    async def _extend_alone(self, reservation: Reservation, short: Sequence[LeasedBalance], nanos: int) -> None:
+        """Ask all nodes for what is left of the ``short`` balances, for the only request that may exceed them.
+
+        If there is another such request, this one needs all of ``nanos``. Raises ``QuotaExceeded, StoreUnavailable``.
+        """
+        if self._claim(reservation, short) and await self._keeper.claim([each.id for each in short]):
+            with suppress(StoreUnavailable):  # the request has what it needs
+                await self._wait_for(reservation, short, nanos, alone=True)
+            return
+        super()._end_claim(reservation)  # another node has it
+        if not self._list_refusing(short, nanos - reservation.nanos):
+            await self._wait_for(reservation, short, nanos)
+        if reservation.list_short(nanos, self._day):
+            self._refuse_second(reservation, short, nanos)
+
+    async def _wait_for(
+        self,
+        reservation: Reservation,
+        balances: Sequence[LeasedBalance],
+        nanos: int,
+        *,
+        alone: bool = False,
+        recalling: bool = True,
+    ) -> None:
+        """Wait until the balances have room for ``nanos`` in all, or the store has no more.
+
+        ``alone``: the reservation takes what there is meanwhile, which other nodes ask for.
+        """
 
         def look() -> Reservation | None:
+            if alone:
+                _take(reservation, nanos)
+            missing = nanos - reservation.nanos
             return reservation if all(each.covers(missing) for each in balances) else None
 
-        with suppress(StoreUnavailable):  # the request has what it needs
-            await self._keeper.wait(balances, missing, look, partial=True)
-        reservation.left_nanos = _find_left(balances)
-        reservation.extend(nanos)
-        return True
+        await self._keeper.wait(balances, nanos - reservation.nanos, look, partial=alone, recalling=recalling)
+
+    def _end_claim(self, reservation: Reservation) -> None:
+        self._keeper.end_claim([each.id for each in reservation.alone_in if isinstance(each, LeasedBalance)])
+        super()._end_claim(reservation)
+
+    def _describe(self, balances: Collection[Balance]) -> list[Balance]:
+        return [each.describe(self._day) if isinstance(each, LeasedBalance) else each for each in balances]
 
     def check(self, caller: Caller) -> None:
         """Raise ``QuotaExceeded`` if the store has just answered that nothing is left at all; ``StoreUnavailable``."""
@@ -125,13 +175,17 @@ class LeasedBalances(Balances):
     def _refuse(self, pair: Pair, nanos: int) -> None:
         """Raise ``QuotaExceeded`` if the store has just refused as much."""
         now_s = self._clock()
-        day, at_s = self._find_day(now_s), self._keeper.now()
-        refusing = [
+        day = self._find_day(now_s)
+        hold([each.describe(day) for each in self._list_refusing(pair, nanos)], nanos, day, now_s)
+
+    def _list_refusing(self, balances: Iterable[LeasedBalance], nanos: int) -> list[LeasedBalance]:
+        """Return the balances of which the store has just refused as much."""
+        day, at_s = self._day, self._keeper.now()
+        return [
             each
-            for each in pair
+            for each in balances
             if each.leased and (refusal := each.find_refusal(day, at_s)) is not None and nanos >= refusal.least_nanos
         ]
-        hold([each.describe(day) for each in refusing], nanos, day, now_s)
 
     def _note(self, pair: Pair, nanos: int) -> None:
         at_s = self._keeper.now()
@@ -159,6 +213,12 @@ class LeasedBalances(Balances):
 
     def _make_balance(self, owner: Owner, owner_id: int) -> Balance:
         return LeasedBalance(owner, owner_id=owner_id)
+
+
+def _take(reservation: Reservation, nanos: int) -> None:
+    """Reserve up to ``nanos`` in all of what the node has."""
+    reservation.left_nanos = _find_left([each for each in reservation.balances if isinstance(each, LeasedBalance)])
+    reservation.extend(nanos)
 
 
 def _find_left(balances: Sequence[LeasedBalance]) -> int | None:

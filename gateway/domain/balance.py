@@ -4,7 +4,7 @@ Invariants of every balance (checked by ``billing/reconcile.py``): ``spent >= 0`
 reservations; ``spent + held <= limit + credit + overrun``. A reservation is settled exactly once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -251,6 +251,7 @@ class Reservation:
         left_nanos: what the tightest balance had left beside it when it was made; None if no balance has a quota.
         extra_nanos: the part of ``nanos`` that was added by ``extend`` beyond what the request needed.
         beyond: what each balance has set aside beyond ``nanos``, because another balance has no more.
+        alone_in: balances that have less left than the request may cost, each of which has one such request at most.
     """
 
     balances: Sequence[Balance]
@@ -259,6 +260,7 @@ class Reservation:
     left_nanos: int | None = None
     extra_nanos: int = 0
     beyond: tuple[int, ...] = ()
+    alone_in: Collection[Balance] = ()
 
     def extend(self, nanos: int) -> None:
         """Reserve up to ``nanos`` in all, as far as every balance has it.
@@ -271,6 +273,19 @@ class Reservation:
                 balance.held_nanos += more
             self.nanos += more
             self.extra_nanos += more
+
+    def shrink(self) -> None:
+        """Release what ``extend`` has added."""
+        for balance in self.balances:
+            balance.held_nanos -= self.extra_nanos
+        self.nanos -= self.extra_nanos
+        self.extra_nanos = 0
+
+    def list_short(self, nanos: int, day: UtcDay) -> list[Balance]:
+        """Return the balances that have too little left to reserve ``nanos`` in all."""
+        missing = nanos - self.nanos
+        rooms = [(each, each.find_room(day)) for each in self.balances]
+        return [each for each, room in rooms if room is not None and room < missing]
 
     def cover(self, nanos: int, day: UtcDay) -> None:
         """Set aside up to ``nanos`` in each balance by itself: many keys of an account may exceed their own limits."""

@@ -115,6 +115,14 @@ class CreditAuthority(Protocol):
         """Ask every other node for its idle credit."""
         ...
 
+    async def claim(self, balances: Collection[BalanceId]) -> bool:
+        """Make the node the only one that may exceed all of ``balances``, for one request; False: another node may."""
+        ...
+
+    async def end_claim(self, balances: Collection[BalanceId]) -> None:
+        """Let other nodes exceed those of ``balances`` that this one has claimed."""
+        ...
+
     async def find_leases(self) -> Sequence[StoredLease]:
         """Return every lease of the node."""
         ...

@@ -220,7 +220,7 @@ def merge_wants(asked: Mapping[LeasedBalance, Sequence[int]], now_s: float) -> l
         room = balance.room_nanos
         need = sum(amounts) - room
         if need > 0:
-            least = max(0, min(amounts) - room)
+            least = max(1, min(amounts) - room)  # of nothing, the store does not say who has some
             wants.append(CreditWant(balance.id, least, need, need + balance.demand.find_slice(now_s)))
     return wants
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -13,8 +14,10 @@ import pytest
 from gateway.domain.account import Caller
 from gateway.domain.account_spec import CreditSpec
 from gateway.domain.balance import Balance, Quota, QuotaPeriod
+from gateway.domain.context_windows import find_context_window
 from gateway.domain.leased_balance import LeasedBalance
 from gateway.errors import QuotaExceeded, StoreUnavailable
+from gateway.formats.openai.responses import parse_responses_call
 from gateway.request_context import RequestContext
 from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.videos import VideoRepository
@@ -62,6 +65,49 @@ async def test_of_callers_at_two_nodes_exactly_as_many_are_admitted_as_the_limit
     await audit(store)
     assert await spent(store) == covered * 100
     assert await store.connection.fetchval("SELECT count(*) FROM credit_leases") == 0
+
+
+UNKNOWN_SIZE: dict[str, dict[str, Any]] = {
+    "a response before": {"previous_response_id": "resp_1"},
+    "a file": {"input": [{"role": "user", "content": [{"type": "input_file", "file_url": "https://up/x.pdf"}]}]},
+    "a search": {"tools": [{"type": "web_search"}]},
+}
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+async def test_of_requests_of_unknown_size_one_at_a_time_exceeds_the_limit(
+    store: CreditStore, tmp_path: Path, nodes: int
+) -> None:
+    """Some at all nodes run at once, each of which makes the provider read a whole context window."""
+    gateways = [LeasedGateway(store.url, f"n{number}", tmp_path, nodes) for number in range(nodes)]
+    for gateway in gateways:
+        await gateway.start()
+    repository, window = ApiKeyRepository(gateways[0].database), find_context_window("gpt-5.1-codex")
+    caller = await add_caller(gateways[0], capped(10**9), capped(10**5))
+    account = 0
+    for way, body in list(UNKNOWN_SIZE.items()) * 3:
+        name = f"{way} {account}"
+        key = await repository.add_key(attrs.evolve(caller.key, id=0, name=name, digest=name.encode()))
+        asked = attrs.evolve(caller, key=key)
+        call = parse_responses_call({"model": "gpt-5.1-codex", "input": "hi", "max_output_tokens": 10, **body})
+        ordinary = [each.admit(asked, 100) for each in gateways]  # so that every node has idle credit
+        for gateway, ctx in zip(gateways, await asyncio.gather(*ordinary), strict=True):
+            gateway.settle(ctx, 100)
+        results = await try_all(gateways, asked, call, 20)
+        (ctx,) = [each for each in results if isinstance(each, RequestContext)]
+        refused = [each for each in results if isinstance(each, QuotaExceeded)]
+        assert len(refused) == 19, results
+        (gateway,) = [each for each in gateways if ctx.reservation in each.balances.holds]
+        record = gateway.settle(ctx, window)
+        account += window + 100 * nodes
+        most = 10**5 - 100 * nodes
+        others = 10**4  # what the others had reserved, or were about to use, is not waited for
+        assert most - others <= record.reserved_nanos <= most
+        assert window - most <= record.overrun_nanos <= window - most + others
+    await audit(store, overruns=True)
+    for gateway in gateways:
+        await gateway.stop()
+    assert await spent(store) == account
 
 
 class Traffic:

@@ -27,6 +27,16 @@ def credit() -> MemoryCredit:
     return made
 
 
+async def extend(reservation: Reservation, nanos: int, node: MemoryNode, *others: MemoryNode) -> None:
+    """Extend a reservation at ``node`` while all nodes work."""
+    extending = asyncio.ensure_future(node.balances.extend(reservation, nanos))
+    while not extending.done():
+        for each in (node, *others):
+            each.pulse += EVERY_S
+            await each.step()
+    await extending
+
+
 async def refused(task: "asyncio.Task[Reservation]") -> QuotaExceeded:
     with pytest.raises(QuotaExceeded) as caught:
         await task
@@ -403,21 +413,11 @@ async def test_a_long_answer_reserves_what_the_store_has(credit: MemoryCredit) -
     first = node.begin(CAPPED, 100)
     await node.step()
     reservation = await first
-    extending = asyncio.ensure_future(node.balances.extend(reservation, 700))
-    await node.step()
-    await extending
+    await extend(reservation, 700, node)
     assert (reservation.nanos, reservation.extra_nanos) == (700, 600)
-    extending = asyncio.ensure_future(node.balances.extend(reservation, 5_000))
-    await node.step()
-    await extending
+    await extend(reservation, 5_000, node)
     assert (reservation.nanos, reservation.extra_nanos) == (1_000, 900)
     assert (credit.balances[KEY].room, node.find(KEY).room_nanos) == (0, 0)
-    asked = len(node.authority.asked)
-    extending = asyncio.ensure_future(node.balances.extend(reservation, 5_000))
-    await node.step()
-    await extending
-    await node.balances.extend(reservation, 5_000)  # the store has just granted nothing
-    assert len(node.authority.asked) == asked + 1
     waiting = other.begin(CAPPED, 1)
     for _ in range(len(PAUSES_S) + 1):
         await other.step()
@@ -428,6 +428,55 @@ async def test_a_long_answer_reserves_what_the_store_has(credit: MemoryCredit) -
     node.keeper.call_in(node.find(KEY))
     await node.step()
     assert credit.balances[KEY].room == 960
+
+
+@pytest.mark.parametrize("left", [700, 100])
+async def test_of_requests_that_may_exceed_a_limit_one_runs_at_any_node(credit: MemoryCredit, left: int) -> None:
+    node, other = nodes = [MemoryNode(credit, name) for name in "ab"]
+    if left < 1_000:
+        node.settle(CAPPED, (await asyncio.gather(node.begin(CAPPED, 1_000 - left), node.step()))[0], 1_000 - left)
+    first, second = [(await asyncio.gather(each.begin(CAPPED, 10), each.step()))[0] for each in nodes]
+    assert other.find(KEY).room_nanos > 0  # its slice
+    await extend(first, 5_000, node, other)
+    assert first.nanos == left - 10  # with what was idle at the other
+    with pytest.raises(QuotaExceeded, match=r"may cost up to \$0\.000005"):
+        await extend(second, 5_000, other, node)
+    assert other.find(KEY).held_nanos == 0
+    node.settle(CAPPED, first, 20)
+    third = (await asyncio.gather(other.begin(CAPPED, 10), other.step(), node.step(), other.step()))[0]
+    await extend(third, 5_000, other, node)  # the first has ended
+    assert third.nanos > 10
+    other.balances.release(third)
+    await other.step()
+    assert credit.claimed == {}
+
+
+async def test_a_request_that_fits_into_what_is_idle_elsewhere_runs_beside_one_that_exceeds(
+    credit: MemoryCredit,
+) -> None:
+    node, other = MemoryNode(credit, "a"), MemoryNode(credit, "b")
+    begun = [(await asyncio.gather(node.begin(CAPPED, nanos), node.step()))[0] for nanos in (10, 10, 900)]
+    first, second, large = begun
+    await extend(first, 5_000, node, other)
+    node.balances.release(large)
+    late = (await asyncio.gather(other.begin(CAPPED, 10), other.step(), node.step(), other.step()))[0]
+    await extend(late, 800, other, node)
+    assert (late.nanos, late.alone_in) == (800, ())
+    with pytest.raises(QuotaExceeded):
+        await extend(second, 5_000, node, other)  # the first runs at this very node
+
+
+async def test_a_client_that_leaves_ends_its_claim(credit: MemoryCredit) -> None:
+    node = MemoryNode(credit, "a")
+    reservation = (await asyncio.gather(node.begin(CAPPED, 10), node.step()))[0]
+    extending = asyncio.ensure_future(node.balances.extend(reservation, 5_000))
+    await node.step()  # what the store has
+    await asyncio.sleep(0)
+    extending.cancel()
+    await asyncio.gather(extending, return_exceptions=True)
+    node.balances.release(reservation)
+    await node.step()
+    assert (credit.claimed, node.balances._alone_in) == ({}, set())
 
 
 async def test_credit_that_was_given_up_and_is_read_back_is_not_returned_as_well(credit: MemoryCredit) -> None:

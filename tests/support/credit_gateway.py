@@ -19,6 +19,7 @@ from gateway.billing.recovery import recover
 from gateway.billing.settlement import Settlement
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import Usage
 from gateway.request_context import RequestContext
@@ -110,11 +111,12 @@ class LeasedGateway:
         await self.credit._authority.close()
         await self.database.close()
 
-    async def admit(self, caller: Caller, nanos: int) -> RequestContext:
-        """Admit a request that may cost ``nanos``. Raises what ``QuotaService.admit`` raises."""
+    async def admit(self, caller: Caller, call: int | InferenceRequest) -> RequestContext:
+        """Admit ``call``, or one that may cost so much. Raises what ``QuotaService.admit`` raises."""
+        call = call_for(call) if isinstance(call, int) else call
         times: dict[str, Any] = {"started_ms": int(self.now * 1000), "started_at": 0.0}
-        ctx = make_context(caller, call_for(nanos), request_id=f"req_{next(_numbers)}", **times)
-        option = option_of(NANO_A_TOKEN)
+        ctx = make_context(caller, call, request_id=f"req_{next(_numbers)}", **times)
+        option = option_of(NANO_A_TOKEN, model=call.model)
         await self.quota.admit(ctx, [option])
         ctx.attempts.append(make_attempt(option))
         return ctx
@@ -124,7 +126,9 @@ class LeasedGateway:
         return self.settlement.settle(ctx, "completed", now=0.0, now_ms=int(self.now * 1000))
 
 
-async def try_all(gateways: list[LeasedGateway], caller: Caller, nanos: int, callers: int) -> list[Any]:
+async def try_all(
+    gateways: list[LeasedGateway], caller: Caller, call: int | InferenceRequest, callers: int
+) -> list[Any]:
     """Let ``callers`` ask at once, in turn at each gateway; return each one's context or error."""
-    asked = [gateways[number % len(gateways)].admit(caller, nanos) for number in range(callers)]
+    asked = [gateways[number % len(gateways)].admit(caller, call) for number in range(callers)]
     return await asyncio.gather(*asked, return_exceptions=True)

@@ -68,6 +68,7 @@ class MemoryCredit:
     def __init__(self) -> None:
         self.balances: dict[BalanceId, MemoryBalance] = {}
         self.nodes: list[MemoryCreditAuthority] = []
+        self.claimed: dict[BalanceId, str] = {}
 
     def open(self, balance: BalanceId, limit: int, day: UtcDay, period: QuotaPeriod = "lifetime") -> None:
         self.balances[balance] = MemoryBalance(period, limit, find_start(period, day))
@@ -172,6 +173,19 @@ class MemoryCreditAuthority:
         self._cut("before")
         for node in self._others():
             node.answered(self.node, balances)
+
+    async def claim(self, balances: Collection[BalanceId]) -> bool:
+        self._cut("before")
+        if any(each in self.credit.claimed for each in balances):
+            return False
+        self.credit.claimed |= dict.fromkeys(balances, self.node)
+        return True
+
+    async def end_claim(self, balances: Collection[BalanceId]) -> None:
+        self._cut("before")
+        for each in balances:
+            if self.credit.claimed.get(each) == self.node:
+                del self.credit.claimed[each]
 
     async def recall(self, balances: Collection[BalanceId]) -> None:
         self._cut("before")

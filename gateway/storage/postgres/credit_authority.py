@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
@@ -26,6 +27,10 @@ SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE pid = $1 AND 
 _NAMED = 200
 """Balances a notification: one has at most 8,000 bytes."""
 _OWNERS: dict[str, Owner] = {"a": "account", "k": "key"}
+CLAIMS: Mapping[Owner, int] = MappingProxyType({"account": 7131, "key": 7132})
+"""The advisory locks of claims: each has one of these numbers, and the id of its account or key."""
+_CLAIM = "SELECT pg_try_advisory_lock($1, ($2::bigint % 2147483647)::integer)"
+_UNLOCK = "SELECT pg_advisory_unlock($1, ($2::bigint % 2147483647)::integer)"
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -48,6 +53,7 @@ class PostgresCreditAuthority:
         self._count_live = count_live
         self._connection: Connection | None = None
         self._former_pid = 0
+        self._claimed: set[BalanceId] = set()
         self._lock = asyncio.Lock()
         self.recalled: Callable[[Collection[BalanceId]], None] = lambda _: None
         self.returned: Callable[[Collection[BalanceId]], None] = lambda _: None
@@ -75,6 +81,27 @@ class PostgresCreditAuthority:
         """Ask every other node for its idle credit. Raises ``StoreUnavailable``."""
         async with self._work() as connection:
             await self._notify(connection, "recall", balances)
+
+    async def claim(self, balances: Collection[BalanceId]) -> bool:
+        """Make the node the only one that may exceed ``balances``, or none of them. Raises ``StoreUnavailable``.
+
+        A claim is an advisory lock of the connection: the server ends those of a node that dies.
+        """
+        async with self._work() as connection:
+            claimed = [each for each in sorted(balances) if await _lock(connection, each)]
+            if len(claimed) < len(balances):
+                await _unlock(connection, claimed)
+                return False
+            self._claimed |= set(claimed)
+            return True
+
+    async def end_claim(self, balances: Collection[BalanceId]) -> None:
+        """Let other nodes exceed those of ``balances`` that this one has claimed. Raises ``StoreUnavailable``."""
+        ended = self._claimed.intersection(balances)
+        self._claimed -= ended
+        if ended:
+            async with self._work() as connection:
+                await _unlock(connection, ended)
 
     async def find_leases(self) -> Sequence[StoredLease]:
         """Return every lease of the node. Raises ``StoreUnavailable``."""
@@ -127,6 +154,7 @@ class PostgresCreditAuthority:
             if self._former_pid:  # what it was asked for must not happen after the leases are read
                 await connection.execute(_END, self._former_pid, self._address.user)
                 self._former_pid = 0
+            self._claimed = {each for each in sorted(self._claimed) if await _lock(connection, each)}
             await connection.add_listener(CHANNEL, self._hear)
             self._connection = connection
         return self._connection
@@ -148,6 +176,15 @@ class PostgresCreditAuthority:
         if verb == "returned":
             self.returned(balances)
         self.answered(node, balances)
+
+
+async def _lock(connection: Connection, balance: BalanceId) -> bool:
+    return bool(await connection.fetchval(_CLAIM, CLAIMS[balance[0]], balance[1]))
+
+
+async def _unlock(connection: Connection, balances: Iterable[BalanceId]) -> None:
+    for owner, number in balances:
+        await connection.execute(_UNLOCK, CLAIMS[owner], number)
 
 
 def _batch(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
