@@ -4,6 +4,12 @@ The provider has worked and is paid for it. So a client that disconnects pays at
 the whole reservation, because what was made before the end is unknown. A request that a provider refused or answered
 with an error costs nothing, nor does one that the gateway itself could not complete.
 
+A prompt is at least its text, its images, its documents by their bytes, and the tokens on record of the response that
+it continues. What else the provider reads by itself has an unknown length: the answer is read to its end as with
+"drain", for the usage that the provider reports. Where that does not come in time, or the request is cancelled, the
+prompt costs what was reserved for it, because a client could end each of its requests that way. Where the provider
+breaks off, no client has caused that, and the unknown part is not charged.
+
 A client that gets an answer pays for that answer alone: failover before it is the operator's choice, and no client can
 cause it without an answer.
 """
@@ -14,8 +20,10 @@ import attrs
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
-from gateway.errors import GatewayError, ProviderError, ProviderTimeout
+from gateway.errors import GatewayError, ProviderError, ProviderTimeout, RequestCancelled
 from gateway.formats.prompt_tokens import estimate_prompt
+from gateway.formats.provider_reads import TEXT_OPERATIONS, find_reads
+from gateway.formats.usage_bounds import bound_prompt
 from gateway.routing.target import Attempt
 
 Abandoned = Literal["charge", "drain", "free"]
@@ -39,8 +47,18 @@ def may_have_done(error: GatewayError | None, after_s: float = 0.0) -> bool:
     return error.phase in _IN_THE_MIDDLE or (error.phase == "headers" and after_s >= WORKED_S)
 
 
-def find_least(usage: Usage, attempt: Attempt, call: InferenceRequest) -> Usage:
-    """Return the least usage of a request whose ``attempt`` was aborted."""
+def reads_unknown(call: InferenceRequest) -> bool:
+    """Return whether the provider reads something of a length that only its report of the usage can tell."""
+    if call.operation not in TEXT_OPERATIONS:
+        return False
+    reads = find_reads(call)
+    return reads.unbounded or reads.tools
+
+
+def find_least(
+    usage: Usage, attempt: Attempt, call: InferenceRequest, fault: GatewayError | None, reserved_nanos: int
+) -> Usage:
+    """Return the least usage of a request whose ``attempt`` was aborted by ``fault``, None: by its client."""
     target = attempt.target
     if call.image is not None and attempt.images:  # 0: they are made in one request, whose events pass
         count = min(attempt.images, call.image.count)
@@ -48,7 +66,26 @@ def find_least(usage: Usage, attempt: Attempt, call: InferenceRequest) -> Usage:
     if call.image is not None or call.operation == "speech":
         bound = attrs.evolve(target.bound(call), source="estimate")
         return usage if target.cost(usage) > target.cost(bound) else bound
-    if usage.prompt_tokens or not (tokens := estimate_prompt(call) * attempt.requests):
+    if usage.prompt_tokens and usage.source != "estimate":
+        return usage
+    tokens = usage.prompt_tokens or estimate_prompt(call) * attempt.requests
+    if _is_clients(fault) and reads_unknown(call):
+        tokens = max(tokens, _find_affordable(usage, attempt, call, reserved_nanos))
+    if tokens == usage.prompt_tokens:
         return usage
     length_ms = max(usage.duration_ms, call.sound_ms)
     return attrs.evolve(usage, prompt_tokens=tokens, duration_ms=length_ms, source="estimate")
+
+
+def _is_clients(fault: GatewayError | None) -> bool:
+    """Return whether a client can end a request with ``fault``, None: by leaving."""
+    return isinstance(fault, RequestCancelled | None) or (isinstance(fault, ProviderError) and fault.phase == "drain")
+
+
+def _find_affordable(usage: Usage, attempt: Attempt, call: InferenceRequest, reserved_nanos: int) -> int:
+    """Return the tokens of the longest prompt that the provider can read, as far as money was reserved for them."""
+    target = attempt.target
+    most = bound_prompt(call, find_reads(call), target.model)
+    spare = max(0, reserved_nanos - target.cost(attrs.evolve(usage, prompt_tokens=0)))
+    cost = target.cost(Usage(most))
+    return most if cost <= spare else most * spare // cost

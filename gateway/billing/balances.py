@@ -224,9 +224,9 @@ class Balances:
         """Release a reservation, and raise ``QuotaExceeded``: the ``short`` balances have less than ``nanos`` left."""
         self.release(reservation)
         wholes = self._describe(short)
-        rooms = [whole.find_room(self.today) or 0 for whole in wholes]
+        left = [whole.find_room(self.today) or 0 for whole in wholes]
         try:
-            hold(wholes, max(nanos, min(rooms) + 1), self.today, self._clock())  # there may be more by now
+            hold(wholes, max(nanos, min(left) + 1), self.today, self._clock())  # there may be more by now
         except QuotaExceeded as error:
             error.room_nanos = 0  # a shorter answer makes the prompt no shorter
             raise

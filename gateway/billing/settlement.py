@@ -130,6 +130,7 @@ def _find_aborted(ctx: RequestContext, call: InferenceRequest, fault: GatewayErr
     """Return the last attempt that may have been processed without a whole answer, and raise the usage to its least."""
     for attempt in reversed(ctx.attempts):
         if attempt.pending and (attempt.failure is not None or may_have_done(fault)):
-            ctx.usage = find_least(ctx.usage, attempt, call)
+            reserved = 0 if ctx.reservation is None else ctx.reservation.nanos
+            ctx.usage = find_least(ctx.usage, attempt, call, fault, reserved)
             return attempt
     return None

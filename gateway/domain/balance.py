@@ -284,8 +284,8 @@ class Reservation:
     def list_short(self, nanos: int, day: UtcDay) -> list[Balance]:
         """Return the balances that have too little left to reserve ``nanos`` in all."""
         missing = nanos - self.nanos
-        rooms = [(each, each.find_room(day)) for each in self.balances]
-        return [each for each, room in rooms if room is not None and room < missing]
+        left = [(each, each.find_room(day)) for each in self.balances]
+        return [each for each, room in left if room is not None and room < missing]
 
     def cover(self, nanos: int, day: UtcDay) -> None:
         """Set aside up to ``nanos`` in each balance by itself: many keys of an account may exceed their own limits."""

@@ -114,6 +114,7 @@ class InferenceRequest:
         searches: those that a rerank is billed as at the most.
         compaction: what a summary of the conversation is asked for: an ``item`` of a response, or a ``response`` of
             ``/v1/responses/compact``; empty: an ordinary answer.
+        earlier_tokens: of the response that it continues at the provider, with its prompt, as reported; 0: not known.
         keep: takes the whole response if the gateway writes it, and keeps it; None: it is not kept.
     """
 
@@ -146,6 +147,7 @@ class InferenceRequest:
     made: list[str] = attrs.field(factory=list, repr=False, eq=False)
     searches: int = 0
     compaction: Literal["", "item", "response"] = ""
+    earlier_tokens: int = 0
     keep: Callable[[bytes], None] | None = attrs.field(default=None, repr=False, eq=False)
 
     @property

@@ -9,7 +9,11 @@ LONGEST_ID = 256
 
 @attrs.frozen
 class ResponseOwner:
-    """The account that created a response, and the channel that served it."""
+    """The account that created a response, and the channel that served it.
+
+    ``tokens``: of its prompt and its answer, as its provider reported; 0: not known.
+    """
 
     account_id: int
     channel: str
+    tokens: int = 0

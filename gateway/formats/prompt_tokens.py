@@ -37,7 +37,10 @@ _BYTES_PER_TOKEN = 32
 
 
 def estimate_prompt(call: InferenceRequest) -> int:
-    """Estimate the prompt tokens of ``call``, at most its upper bound; uploaded audio is counted by its length."""
+    """Estimate the prompt tokens of ``call``, at most its upper bound, with those on record of the response before it.
+
+    Uploaded audio is counted by its length.
+    """
     texts: list[str] = []
     tokens = 0
     for name in _FIELDS:
@@ -50,7 +53,8 @@ def estimate_prompt(call: InferenceRequest) -> int:
     if call.operation == "rerank":  # the query is read again with every document
         again = max(len(call.body.get("documents") or ()) - 1, 0)
         prompt += estimate_text(str(call.body.get("query"))) * again
-    return min(prompt, call.max_prompt_tokens) + (count_heard_tokens(call.sound_ms) if call.files else 0)
+    prompt = min(prompt, call.max_prompt_tokens) + call.earlier_tokens
+    return prompt + (count_heard_tokens(call.sound_ms) if call.files else 0)
 
 
 def _is_image(media_type: object) -> bool:

@@ -36,6 +36,7 @@ _SETTINGS = frozenset(
      "client_metadata"}
 )  # fmt: skip
 """Other fields whose value, if it is a text, an array or an object, adds nothing from elsewhere to the prompt."""
+CONTINUED = "previous_response_id"
 _SEARCHES = re.compile(r"search|web_|grounding|retriev|brows|knowledge", re.IGNORECASE)
 """Fields with which a provider searches before it answers: Perplexity, Alibaba's ``enable_search``, xAI."""
 _OFF: tuple[Any, ...] = (None, False, {"mode": "off"})
@@ -80,11 +81,13 @@ class ProviderReads:
         unbounded: something of a length that only the provider knows.
         tools: tools that it runs, whose results it reads in further rounds.
         images: number of images in the body.
+        earlier_tokens: of the response that it continues, if that is known: no more is added to the prompt.
     """
 
     unbounded: bool = False
     tools: bool = False
     images: int = 0
+    earlier_tokens: int = 0
 
 
 NO_READS = ProviderReads()
@@ -100,13 +103,15 @@ def find_reads(call: InferenceRequest) -> ProviderReads:
     """Return what a provider reads beside the text of a checked request; ``NO_READS`` if that is nothing."""
     if call.plain:
         return NO_READS
-    body, texts = call.body, call.operation in TEXT_OPERATIONS
-    unknown = texts and any(_is_unknown(name, value) for name, value in body.items())
+    body, texts, earlier = call.body, call.operation in TEXT_OPERATIONS, call.earlier_tokens
+    unknown = texts and any(
+        _is_unknown(name, value) for name, value in body.items() if not (earlier and name == CONTINUED)
+    )
     fields = _PROMPT.intersection(body) if texts else body.keys() - _SETTINGS
     walk = _Walk({name: body[name] for name in fields}, images_by_address=not texts)
     tools = walk.tools or any(value not in _OFF and _SEARCHES.search(name) for name, value in body.items())
     unbounded, images = unknown or walk.unbounded, walk.images + len(call.files)
-    return ProviderReads(unbounded, tools, images) if unbounded or tools or images else NO_READS
+    return ProviderReads(unbounded, tools, images, earlier) if unbounded or tools or images or earlier else NO_READS
 
 
 def _is_unknown(name: str, value: Any) -> bool:

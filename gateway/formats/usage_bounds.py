@@ -43,7 +43,8 @@ def bound_prompt(call: InferenceRequest, reads: ProviderReads, model: str) -> in
         return max(call.max_prompt_tokens, min(ROUNDS * window, MAX_CONTEXT_TOKENS))
     if reads.unbounded:
         return max(call.max_prompt_tokens, window)
-    return max(call.max_prompt_tokens, min(window, call.max_prompt_tokens + IMAGE_TOKENS * reads.images))
+    more = IMAGE_TOKENS * reads.images + reads.earlier_tokens
+    return max(call.max_prompt_tokens, min(window, call.max_prompt_tokens + more))
 
 
 def bound_answer(reads: ProviderReads, model: str) -> int:
@@ -82,6 +83,8 @@ def _searches(call: InferenceRequest, model: str) -> bool:
 
 def _limit_prompt(reported: int, call: InferenceRequest, model: str) -> int:
     reads = find_reads(call)
+    if reads.earlier_tokens:  # another model may count the conversation in other tokens
+        reads = attrs.evolve(reads, unbounded=True)
     bound = bound_prompt(call, reads, model) * call.choices
     if reads.unbounded or reads.tools or _searches(call, model):
         return min(reported, bound)

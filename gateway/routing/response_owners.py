@@ -152,19 +152,25 @@ class ResponseOwners:
             return await self._kept.extend(call, found, borrower)
         if call.channel and call.channel != found.channel:
             raise make_missing(previous, "previous_response_id")
-        return attrs.evolve(call, channel=found.channel), None
+        return attrs.evolve(call, channel=found.channel, earlier_tokens=found.tokens), None
 
-    def note(self, response_id: str, account_id: int, channel: str, made: Iterable[str] = ()) -> None:
-        """Record the owner of a new response and of what it has ``made``. It is stored in the background."""
-        ids = dict.fromkeys((response_id, *(f"{_PART}{one}" for one in made)))
-        new = [one for one in ids if one not in self._recent and 0 < len(one) <= LONGEST_ID][:_MOST_MADE]
-        if not new:
+    def note(
+        self, response_id: str, account_id: int, channel: str, made: Iterable[str] = (), *, tokens: int = 0
+    ) -> None:
+        """Record the owner of a new response of so many ``tokens``, and of what it has ``made``.
+
+        It is stored in the background.
+        """
+        owners = dict.fromkeys((response_id, *(f"{_PART}{one}" for one in made)), ResponseOwner(account_id, channel))
+        owners[response_id] = ResponseOwner(account_id, channel, tokens)
+        ids = [one for one in owners if one not in self._recent and 0 < len(one) <= LONGEST_ID][:_MOST_MADE]
+        if not ids:
             return
-        owner = ResponseOwner(account_id, channel)
-        self._recent |= dict.fromkeys(new, owner)
+        new = {one: owners[one] for one in ids}
+        self._recent |= new
         while len(self._recent) > MOST_RECENT:
             del self._recent[next(iter(self._recent))]
-        task = asyncio.get_running_loop().create_task(self._keep(new, owner))
+        task = asyncio.get_running_loop().create_task(self._keep(new))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
@@ -176,11 +182,12 @@ class ResponseOwners:
         """Wait for what is being stored."""
         await asyncio.gather(*self._writing)
 
-    async def _keep(self, ids: list[str], owner: ResponseOwner) -> None:
+    async def _keep(self, owners: dict[str, ResponseOwner]) -> None:
         try:
-            await self._store.add_owners(ids, owner, int(self._clock() * 1000))
+            await self._store.add_owners(owners, int(self._clock() * 1000))
         except StoreUnavailable as error:
-            log.warning("response_owner_not_stored", channel=owner.channel, error=error.message)
+            channel = next(iter(owners.values())).channel
+            log.warning("response_owner_not_stored", channel=channel, error=error.message)
 
 
 def make_unknown(where: str, allow: str = "") -> NotFound:

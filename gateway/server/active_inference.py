@@ -7,11 +7,13 @@ from time import monotonic
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
+from gateway.billing.abandoned import reads_unknown
 from gateway.billing.request_record import find_outcome
 from gateway.domain.inference_request import Operation
 from gateway.domain.request_log import Outcome
 from gateway.errors import GatewayError
 from gateway.proxy.drain import DrainedStream
+from gateway.request_context import RequestContext
 from gateway.server.client_ip import check_client_ip, find_client_ip
 from gateway.server.context import CALLER, CONTEXT, SERVICES
 from gateway.server.idempotency import HEADER, NAMELESS, find_name
@@ -72,7 +74,8 @@ class ActiveInference:
         ctx, services = self.context, self.services
         if ctx.reservation is None or ctx.record is not None or self.cancelled or not services.drain.open:
             return False
-        if services.billing.settlement.find_abandoned() == "drain":
+        rule, call = services.billing.settlement.find_abandoned(), ctx.call
+        if rule == "drain" or (rule == "charge" and call is not None and reads_unknown(call)):
             self._drain = services.proxy.drain(ctx)
         return self._drain is not None
 
@@ -103,9 +106,17 @@ class ActiveInference:
         if context.attempts and context.call is not None:
             attempt, made = context.attempts[-1], context.call.made
             if made or attempt.response_id:
+                tokens = _count_tokens(context)
                 services.routing.response_owners.note(
-                    attempt.response_id, context.caller.account.id, attempt.channel.name, made
+                    attempt.response_id, context.caller.account.id, attempt.channel.name, made, tokens=tokens
                 )
+
+
+def _count_tokens(ctx: RequestContext) -> int:
+    """Return what a response adds to the prompt of the next one, at most; 0: it is not known."""
+    usage, call = ctx.usage, ctx.call
+    known = usage.source == "upstream" and usage.rare is None and call is not None and not call.makes_media
+    return usage.prompt_tokens + usage.completion_tokens if known else 0
 
 
 INFERENCE = web.RequestKey("inference", ActiveInference)

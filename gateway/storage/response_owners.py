@@ -1,7 +1,8 @@
 """Owners of responses, and of what else providers have made for one account, in the database."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+import attrs
 from sqlalchemy import delete, select
 
 from gateway.domain.response_owner import ResponseOwner
@@ -18,18 +19,18 @@ class ResponseOwnerRepository:
 
     async def add_owner(self, response_id: str, owner: ResponseOwner, now_ms: int) -> None:
         """Store the owner of a response; the first owner of an id stays."""
-        await self.add_owners([response_id], owner, now_ms)
+        await self.add_owners({response_id: owner}, now_ms)
 
-    async def add_owners(self, ids: Collection[str], owner: ResponseOwner, now_ms: int) -> None:
-        """Store the owner of a response and of what is in it; the first owner of an id stays."""
-        own = {"account_id": owner.account_id, "channel": owner.channel, "created_ms": now_ms}
-        statement = insert_for(self._database.kind, response_owners).values([{"id": one, **own} for one in ids])
+    async def add_owners(self, owners: Mapping[str, ResponseOwner], now_ms: int) -> None:
+        """Store the owners of a response and of what is in it; the first owner of an id stays."""
+        rows = [{"id": one, **attrs.asdict(owner), "created_ms": now_ms} for one, owner in owners.items()]
+        statement = insert_for(self._database.kind, response_owners).values(rows)
         await self._database.change(statement.on_conflict_do_nothing(index_elements=["id"]))
 
     async def find_owners(self, ids: Collection[str]) -> dict[str, ResponseOwner]:
         """Return the owners of those ids that have one."""
         found = await self._database.read(select(response_owners).where(response_owners.c.id.in_(ids)))
-        return {row.id: ResponseOwner(row.account_id, row.channel) for row in found}
+        return {row.id: ResponseOwner(row.account_id, row.channel, row.tokens) for row in found}
 
     async def delete_owner(self, response_id: str) -> None:
         """Delete the owner of a response."""

@@ -32,7 +32,7 @@ __all__ = (
     "uploads", "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0026"
+REVISION = "0027"
 """The newest migration; a database at this revision needs none, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can go on with this one, until they are replaced. Older ones take no more requests."""

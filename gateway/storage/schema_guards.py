@@ -19,6 +19,7 @@ response_owners = Table(
     Column("account_id", BigInteger, nullable=False),
     Column("channel", String(64), nullable=False),
     Column("created_ms", BigInteger, nullable=False),
+    Column("tokens", BigInteger, nullable=False, server_default=text("0")),
     Index("response_owners_by_age", "created_ms"),
 )
 

@@ -427,6 +427,59 @@ async def test_a_provider_that_stalls_is_left_at_the_bound_and_paid_as_under_cha
     assert costs[0][0] > 0
 
 
+FAR = {**HELLO, "messages": [{"role": "user", "content": [
+    {"type": "image_url", "image_url": {"url": "https://up/x.png"}}]}]}  # fmt: skip
+CONTINUED = {"model": "m", "input": "hi", "previous_response_id": "resp_1"}
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["as a stream", "as a whole"])
+async def test_a_prompt_of_unknown_length_is_charged_as_its_provider_reports(
+    gateway_with: StartGateway, *, whole: bool
+) -> None:
+    """The client leaves before, and the answer is read to its end; without a report the reservation is charged."""
+    usage = {"prompt_tokens": 60_000, "completion_tokens": 7}
+    after = [answer({**COMPLETION, "usage": usage})] if whole else [SSE_HEAD, *map(chunk, [
+        *WORDS[:-1], event({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [],
+                            "usage": usage}), WORDS[-1]]), LAST_CHUNK]  # fmt: skip
+    provider = Provider([], after)
+    async with provider.up as up:
+        quota = {
+            "account": [{"name": "acme"}],
+            "key": [{"name": "k", "account": "acme", "secret": KEY, "quota_usd": 1}],
+        }
+        gateway = await gateway_with(serve(channel(up.base_url, **UNHURRIED), **quota))
+        await send_and_leave(gateway, up, {**FAR, "stream": not whole})
+        provider.go_on()
+        row = await check_left(gateway, prompt_tokens=60_000, usage_source="upstream")
+        assert row.cost_nanos > 60_000_000
+
+
+@pytest.mark.parametrize(
+    ("ending", "share"), [(STALL, 1.0), (FIN, 0.0)], ids=["no end in time", "the provider breaks off"]
+)
+async def test_a_prompt_of_unknown_length_without_a_report(
+    gateway_with: StartGateway, ending: Step, share: float
+) -> None:
+    async with ScriptedUpstream([SSE_HEAD, chunk(WORDS[0]), ending]) as up:
+        quota = {
+            "account": [{"name": "acme"}],
+            "key": [{"name": "k", "account": "acme", "secret": KEY, "quota_usd": 1}],
+        }
+        gateway = await gateway_with(serve(channel(up.base_url, **UNHURRIED), **quota))
+        find_drains(gateway).longest_s = 0.1
+        if share:
+            await send_and_leave(gateway, up, {**FAR, "stream": True}, heard=True)
+            await asyncio.wait_for(up.hung_up.wait(), WAIT_LIMIT_S)
+            row = await check_left(gateway, usage_source="estimate")
+        else:
+            async with gateway.post({**FAR, "stream": True}) as response:
+                await hear(response)
+            (row,) = await gateway.rows(1)
+        assert row.reserved_nanos == 1_000_000_000
+        assert row.cost_nanos == pytest.approx(share * row.reserved_nanos, rel=0.01, abs=5_000_000)
+        assert row.cost_nanos > 0
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -13,8 +13,9 @@ from gateway.formats.openai.completions import parse_completions_call
 from gateway.formats.openai.embeddings import parse_embeddings_call
 from gateway.formats.openai.images import parse_images_call
 from gateway.formats.openai.responses import parse_responses_call
+from gateway.formats.provider_reads import find_reads
 from gateway.formats.rerank import parse_rerank_call
-from gateway.formats.usage_bounds import ADDED_TOKENS, MAX_ANSWER_TOKENS, MAX_CONTEXT_TOKENS, limit_usage
+from gateway.formats.usage_bounds import ADDED_TOKENS, MAX_ANSWER_TOKENS, MAX_CONTEXT_TOKENS, bound_prompt, limit_usage
 
 USER = {"role": "user", "content": "hi"}
 
@@ -154,6 +155,27 @@ def test_a_known_model_is_believed_up_to_its_context_window(
     assert limit_usage(possible, call, model) is possible
     limited = limit_usage(said(MAX_TOKENS, MAX_TOKENS), call, model)
     assert (limited.prompt_tokens, limited.completion_tokens) == (prompt, completion)
+
+
+@pytest.mark.parametrize(
+    ("more", "model", "reserved", "believed"),
+    [
+        ({}, "gpt-5.1-codex", 5_000, 400_000),
+        ({}, "m", 5_000, MAX_CONTEXT_TOKENS),
+        ({"earlier_tokens": 500_000}, "gpt-5.1-codex", 400_000, 400_000),
+        ({"earlier_tokens": 0}, "gpt-5.1-codex", 400_000, 400_000),
+        ({"tools": [SEARCH]}, "gpt-5.1-codex", 4_000_000, 4_000_000),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "gpt-5.1-codex", 400_000, 400_000),
+    ],
+)
+def test_a_response_that_goes_on_reads_what_the_last_one_had_and_what_is_new(
+    more: dict[str, Any], model: str, reserved: int, believed: int
+) -> None:
+    earlier = more.pop("earlier_tokens", 5_000)
+    call = attrs.evolve(responses(previous_response_id="resp_1", **more), earlier_tokens=earlier)
+    new = call.max_prompt_tokens if reserved == 5_000 else 0
+    assert bound_prompt(call, find_reads(call), model) == reserved + new
+    assert limit_usage(said(MAX_TOKENS), call, model).prompt_tokens == believed
 
 
 def test_a_type_that_is_a_list_is_a_schema() -> None:

@@ -238,7 +238,7 @@ CREATE TABLE response_owners (
 	id VARCHAR(256) NOT NULL, 
 	account_id BIGINT NOT NULL, 
 	channel VARCHAR(64) NOT NULL, 
-	created_ms BIGINT NOT NULL, 
+	created_ms BIGINT NOT NULL, tokens BIGINT DEFAULT 0 NOT NULL, 
 	PRIMARY KEY (id)
 );
 CREATE TABLE retired (

@@ -88,6 +88,42 @@ async def test_who_made_a_response_goes_on_with_it_and_nobody_else(site: Site) -
     assert (await site.ask("bob", previous_response_id="resp_2"))[0] == 404
 
 
+async def test_a_response_that_goes_on_reserves_what_the_last_one_had_and_what_is_new(
+    gateway_with: StartGateway,
+) -> None:
+    """Also after a restart; and the whole context window if the last one's usage is not known."""
+    model, price = "gpt-5.1-codex", 10
+    usage = {"input_tokens": 30_000, "output_tokens": 50, "total_tokens": 30_050}
+    unknown = {name: value for name, value in respond("resp_3").items() if name != "usage"}
+    script = [[answer({**respond("resp_1"), "usage": usage})], [answer({**respond("resp_2"), "usage": usage})],
+              [answer({**respond("resp_3"), "usage": usage})], [answer({**unknown, "id": "resp_4"})]]  # fmt: skip
+    async with ScriptedUpstream(*script, [answer(respond("resp_5"))]) as up:
+        config = {
+            "channel": [channel(up.base_url, "maker", models=[model])],
+            "account": [{"name": "ann"}],
+            "key": [{"name": "k", "account": "ann", "secret": KEYS["ann"], "quota_usd": 100}],
+            "price": [{"model": model, "input_usd_per_million": price, "output_usd_per_million": price}],
+        }
+        site = Site(await gateway_with(config), up)
+        owners = site.gateway.app[SERVICES].routing.response_owners
+
+        async def reserve(before: str | None) -> int:
+            more = {} if before is None else {"previous_response_id": before}
+            status, said = await site.ask("ann", model=model, max_output_tokens=100, **more)
+            assert status == 200, said
+            rows = {row.id: row for row in await site.gateway.rows(len(up.received))}
+            newest = max(rows.values(), key=lambda row: row.id)
+            return newest.reserved_nanos // (1_000 * price)
+
+        text = await reserve(None)
+        assert await reserve("resp_1") == text + 30_050
+        await owners.close()
+        owners._recent.clear()  # as after a restart
+        assert await reserve("resp_2") == text + 30_050
+        assert await reserve("resp_3") == text + 30_050
+        assert await reserve("resp_4") == 400_000 + 100
+
+
 async def test_what_a_model_says_makes_nobody_an_owner(site: Site) -> None:
     assert (await site.ask("ann"))[0] == 200
     for response_id in ("resp_other", "msg_1"):
