@@ -114,7 +114,7 @@ def _list_items(items: object) -> Iterator[KeptName]:
         if not isinstance(item_id, str) or not item_id:
             continue
         kind = folded.get("type")
-        kind = kind.casefold() if isinstance(kind, str) else ""
+        kind = kind.strip().casefold() if isinstance(kind, str) else ""
         full = any(value and name not in _BARE for name, value in folded.items())
         if kind == "reasoning":
             sealed = folded.get("encryptedcontent") or folded.get("encrypted_content")

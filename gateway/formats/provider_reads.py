@@ -7,37 +7,53 @@ what providers read would miss what they add next, and such a prompt would be re
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import attrs
 
 from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.wording import fold_name
 
 Body = Mapping[str, Any]
 TEXT_OPERATIONS: frozenset[Operation] = frozenset(
     {"chat", "messages", "generate_content", "responses", "completions", "embeddings", "embed_contents", "rerank"}
 )
 """Operations of whose bodies every field of the prompt and every setting is known."""
-_PROMPT = frozenset(
-    {"messages", "system", "contents", "content", "systemInstruction", "input", "instructions", "prompt", "documents",
-     "query", "prediction", "requests", "suffix", "tools", "functions"}
-)  # fmt: skip
-"""Fields with the prompt, which is looked through."""
+_PROMPTS: Mapping[Operation, frozenset[str]] = MappingProxyType(
+    {
+        "chat": frozenset({"messages", "tools", "functions", "prediction", "documents"}),
+        "messages": frozenset({"messages", "system", "tools"}),
+        "generate_content": frozenset({"contents", "systemInstruction", "tools"}),
+        "responses": frozenset({"input", "instructions", "tools"}),
+        "completions": frozenset({"prompt", "suffix"}),
+        "embeddings": frozenset({"input"}),
+        "embed_contents": frozenset({"content", "requests", "title"}),
+        "rerank": frozenset({"query", "documents"}),
+    }
+)
+"""Fields with the prompt, which is measured and looked through. Those of another operation are unknown ones."""
 _SETTINGS = frozenset(
     {"model", "metadata", "tool_choice", "function_call", "response_format", "text", "reasoning", "thinking",
      "stream_options", "stop", "stop_sequences", "logit_bias", "modalities", "audio", "output_config", "cache_control",
      "context_management", "generationConfig", "safetySettings", "toolConfig", "labels", "include", "user",
      "reasoning_effort", "service_tier", "serviceTier", "verbosity", "truncation", "prompt_cache_key",
-     "prompt_cache_retention", "prompt_cache_options", "safety_identifier", "encoding_format", "inference_geo", "speed",
-     "provider", "models", "route", "transforms", "usage", "fallbacks", "taskType", "title", "input_type",
-     "chat_template", "chat_template_kwargs", "structured_outputs", "guided_json", "guided_choice", "guided_regex",
-     "guided_grammar", "stop_token_ids", "bad_words", "response_modalities", "output_format", "rank_fields",
-     "embedding_types", "truncate", "task", "prompt_name", "prompt_mode", "reasoning_format", "output_dtype",
-     "client_metadata"}
+     "prompt_cache_retention", "prompt_cache_options", "safety_identifier", "encoding_format", "inference_geo",
+     "speed", "provider", "models", "route", "transforms", "usage", "fallbacks", "taskType", "input_type",
+     "structured_outputs", "guided_json", "guided_choice", "guided_regex", "guided_grammar", "stop_token_ids",
+     "bad_words", "response_modalities", "output_format", "rank_fields", "embedding_types", "truncate", "task",
+     "prompt_name", "prompt_mode", "reasoning_format", "output_dtype", "client_metadata"}
 )  # fmt: skip
 """Other fields whose value, if it is a text, an array or an object, adds nothing from elsewhere to the prompt."""
 CONTINUED = "previous_response_id"
-_SEARCHES = re.compile(r"search|web_|grounding|retriev|brows|knowledge", re.IGNORECASE)
+_LISTS = frozenset({"tools", "functions", "documents", "prediction"})
+"""Fields of a prompt that are measured only as what they should be."""
+_SHORT = "chat_template_kwargs"
+"""A field with switches of a template, in which a long text or a list is part of the prompt (vLLM)."""
+_SHORT_CHARS = 64
+_SEARCHES = re.compile(
+    r"search|web|grounding|grounded|retriev|brows|knowledge|internet|online|citation|\brag\b", re.IGNORECASE
+)
 """Fields with which a provider searches before it answers: Perplexity, Alibaba's ``enable_search``, xAI."""
 _OFF: tuple[Any, ...] = (None, False, {"mode": "off"})
 _SEARCHING_MODELS = re.compile(r"search|sonar|compound|research|agent|:online", re.IGNORECASE)
@@ -56,6 +72,12 @@ _ADDRESS = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _INLINE = re.compile(r"data:([^;,]*)[;,]", re.IGNORECASE)
 _DATA = frozenset({"data", "file_data", "image", "video", "bytes", "result", "b64_json", "audio"})
 """Fields with an image, a recording or a file in base64."""
+_MEDIA = re.compile(r"image|audio|video|document|pdf|media|frames|embeds\Z|recording", re.IGNORECASE)
+"""Names of such fields at other servers."""
+_HOLDERS = frozenset({"prompt", "audio", "container", "conversation"})
+"""Objects whose ``id`` stands for what a provider keeps, whatever is beside it."""
+_LISTS_OF_TOOLS = frozenset({"tools", "functions"})
+_MEDIA_TYPES = ("media_type", "mime_type", "mimeType", "mediaType")
 _BESIDE_ID = ("content", "function", "arguments", "input", "output", "encrypted_content", "args", "response", "result",
               "text", "call_id", "tools", "name")  # fmt: skip
 """One of them has the content of an object with an ``id``; without any the provider reads what it keeps under it."""
@@ -65,7 +87,8 @@ _NOT_READ = frozenset({"annotations", "citations", "logprobs", "cache_control", 
 _TOOL_FIELDS = frozenset(
     {"type", "name", "description", "parameters", "strict", "function", "input_schema", "cache_control",
      "defer_loading", "format", "custom", "functionDeclarations", "eager_input_streaming", "allowed_callers",
-     "input_examples", "tools", "execution"}
+     "input_examples", "tools", "execution", "display_width", "display_height", "display_width_px", "display_height_px",
+     "display_number", "environment", "enable_zoom", "max_characters"}
 )  # fmt: skip
 _CLIENT_TOOL = re.compile(
     r"function|custom|namespace|local_shell|apply_patch|computer.*|bash_.*|text_editor_.*|memory_.*|tool_search.*"
@@ -104,21 +127,34 @@ def find_reads(call: InferenceRequest) -> ProviderReads:
     if call.plain:
         return NO_READS
     body, texts, earlier = call.body, call.operation in TEXT_OPERATIONS, call.earlier_tokens
+    known = _PROMPTS.get(call.operation, _SETTINGS)
     unknown = texts and any(
-        _is_unknown(name, value) for name, value in body.items() if not (earlier and name == CONTINUED)
+        _is_unknown(name, value)
+        for name, value in body.items()
+        if (name not in known or (isinstance(value, str) and name in _LISTS)) and not (earlier and name == CONTINUED)
     )
-    fields = _PROMPT.intersection(body) if texts else body.keys() - _SETTINGS
+    fields = _PROMPTS[call.operation].intersection(body) if texts else body.keys() - _SETTINGS
     walk = _Walk({name: body[name] for name in fields}, images_by_address=not texts)
-    tools = walk.tools or any(value not in _OFF and _SEARCHES.search(name) for name, value in body.items())
+    tools = walk.tools or bool(body.get("prompt") and call.operation == "responses")  # a template has tools
+    tools = tools or any(value not in _OFF and _SEARCHES.search(name) for name, value in body.items())
     unbounded, images = unknown or walk.unbounded, walk.images + len(call.files)
     return ProviderReads(unbounded, tools, images, earlier) if unbounded or tools or images or earlier else NO_READS
 
 
 def _is_unknown(name: str, value: Any) -> bool:
-    """Return whether a field of a body may name something to read: no number, and none of the known fields."""
-    if name in _PROMPT or name in _SETTINGS:
+    """Return whether a field of a body, which is not its prompt, may name something to read."""
+    if name in _SETTINGS:
         return False
+    if name == _SHORT and isinstance(value, dict):
+        return any(isinstance(one, list | dict) or len(str(one)) > _SHORT_CHARS for one in value.values())
+    if isinstance(value, int | float):
+        return _is_number(name, value)
     return bool(value) and isinstance(value, str | list | dict) and value not in _OFF
+
+
+def _is_number(name: str, value: Any) -> bool:
+    """Return whether a number is that of something kept."""
+    return type(value) is int and name not in _OWN_IDS and _POINTER.search(name) is not None
 
 
 class _Walk:
@@ -135,24 +171,29 @@ class _Walk:
         while rest and not (self.unbounded and self.tools):
             name, value, image = rest.pop()
             if isinstance(value, dict):
+                if name in _HOLDERS and _find_folded(value, "id"):
+                    self.unbounded = True
                 rest.extend(self._open(value, image=image or "image" in name))
             elif isinstance(value, list):
-                if name in {"tools", "functions"}:
+                if name in _LISTS_OF_TOOLS or fold_name(name) in _LISTS_OF_TOOLS:
                     self.tools = self.tools or not all(map(_is_clients, value))
                 else:
-                    rest.extend((name, item, image) for item in value if isinstance(item, str | list | dict))
+                    rest.extend((name, item, image) for item in value if isinstance(item, str | int | list | dict))
+            elif isinstance(value, int):
+                self.unbounded = self.unbounded or _is_number(name, value)
             elif isinstance(value, str) and value and name not in _TEXTS:
                 self._judge(name, value, image=image or "image" in name)
 
     def _open(self, item: dict[str, Any], *, image: bool) -> Iterator[tuple[str, Any, bool]]:
         """Yield the parts of an object that are to be looked at."""
-        kind = item.get("type")
-        kind = kind if isinstance(kind, str) else ""
+        kind = item["type"] if "type" in item else _find_folded(item, "type")
+        kind = kind.strip().casefold() if isinstance(kind, str) else ""
+        self.tools = self.tools or kind == "mcp_approval_response"  # the provider runs the tool, and reads its result
         kept = item.get("id")
         if isinstance(kept, str) and kept and _is_reference(item, kind) and _GATEWAY_ID.fullmatch(kept) is None:
             self.unbounded = True
-        media = item.get("media_type") or item.get("mime_type") or item.get("mimeType")
-        image = str(media).startswith("image/") if media else image or "image" in kind
+        media = [item[name] for name in _MEDIA_TYPES if item.get(name)]
+        image = all(str(one).startswith("image/") for one in media) if media else image or "image" in kind
         result, call = kind.endswith(("_result", "_citation")), kind.endswith("_call")
         named = isinstance(item.get("name"), str)
         for name, value in item.items():
@@ -165,7 +206,8 @@ class _Walk:
 
     def _judge(self, name: str, value: str, *, image: bool) -> None:
         inline, address = _INLINE.match(value), _ADDRESS.match(value)
-        if inline is not None or (name in _DATA and address is None):
+        data = name in _DATA or (not self._images_by_address and _MEDIA.search(name) is not None)
+        if inline is not None or (data and address is None and _POINTER.search(name) is None):
             kind = inline[1].lower() if inline else ""
             if kind.startswith("image/") or (not kind and image):
                 self.images += 1
@@ -176,6 +218,11 @@ class _Walk:
                 self.images += 1
             else:
                 self.unbounded = True
+
+
+def _find_folded(item: dict[str, Any], wanted: str) -> Any:
+    """Return the value of a field of ``item`` in any spelling; None if it has none."""
+    return next((value for name, value in item.items() if name == wanted or fold_name(name) == wanted), None)
 
 
 def _is_reference(item: dict[str, Any], kind: str) -> bool:
@@ -199,6 +246,6 @@ def _is_clients(tool: object) -> bool:
     if not isinstance(kind, str) or _CLIENT_TOOL.fullmatch(kind) is None:
         return False
     inner = tool.get("tools")
-    return all(
-        name in _TOOL_FIELDS or value is None or isinstance(value, bool | int | float) for name, value in tool.items()
-    ) and (inner is None or (isinstance(inner, list) and all(map(_is_clients, inner))))
+    return all(name in _TOOL_FIELDS or value is None or value is False for name, value in tool.items()) and (
+        inner is None or (isinstance(inner, list) and all(map(_is_clients, inner)))
+    )

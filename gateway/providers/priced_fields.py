@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.formats.openai.fields import find_governed
+from gateway.formats.openai.fields import PLAIN_NAMES, find_governed
 from gateway.providers.hosted_tools import TOOLS
 from gateway.wording import fold_name
 
@@ -142,8 +142,11 @@ def _list_later(items: object) -> list[str]:
     """List the hosted tools that items of the Responses API declare or have loaded."""
     found: list[str] = []
     for index, item in enumerate(items if isinstance(items, list) else ()):
-        if isinstance(item, dict) and TOOLS in item:
-            found += _list_hosted(item[TOOLS], f"input[{index}].{TOOLS}")
+        for name in item if isinstance(item, dict) else ():
+            if name == TOOLS:
+                found += _list_hosted(item[TOOLS], f"input[{index}].{TOOLS}")
+            elif name not in PLAIN_NAMES and fold_name(name) == TOOLS:
+                raise InvalidRequest(f"Unknown field {name!r}; did you mean '{TOOLS}'?", param=f"input[{index}].{name}")
     return found
 
 

@@ -56,6 +56,14 @@ def test_a_hosted_tool_that_must_be_called_is_refused_by_its_type() -> None:
     assert caught.value.param == "tools.web_search"
 
 
+@pytest.mark.parametrize("name", ["Tools", "TOOLS", "tool\u017f", "\uff54ools"])
+def test_tools_of_an_item_in_another_spelling_are_refused(name: str) -> None:
+    """A server that takes names in any case would run what no rule has seen."""
+    with pytest.raises(InvalidRequest, match="did you mean 'tools'") as caught:
+        list_priced({"input": [{"type": "additional_tools", name: [{"type": "web_search"}]}]}, frozenset({"tools"}))
+    assert caught.value.param == f"input[0].{name}"
+
+
 def test_other_fields_are_refused_beside_a_tool_that_is_left_out() -> None:
     with pytest.raises(InvalidRequest) as caught:
         ask(Floor(router()), **OFFERED, service_tier="priority")
