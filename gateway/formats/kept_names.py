@@ -29,9 +29,11 @@ _IDS: Mapping[str, str] = MappingProxyType(
         "approvalrequestid": ITEM,
         "cachedcontent": "cachedContent",
         "containerid": "container",
+        "conversationid": "conversation",
         "fileid": "file_id",
         "fileids": "file_id",
         "skillid": "skill_id",
+        "threadid": "conversation",
         "vectorstoreid": "vector_store_ids",
         "vectorstoreids": "vector_store_ids",
     },
@@ -42,6 +44,7 @@ _HOLDERS: Mapping[str, tuple[str, bool]] = MappingProxyType(
         "audio": ("audio", False),
         "container": ("container", True),
         "conversation": ("conversation", True),
+        "file": ("file_id", False),
         "prompt": ("prompt", False),
         "voice": ("voice", False),
     },
@@ -51,9 +54,13 @@ _BARE = frozenset({"type", "id", "status", "role", "object"})
 """Fields of an item that has nothing but its name: its provider puts in what it has kept."""
 _FILE_URI = "file_uri"
 _ADDRESS = re.compile(
-    r"(?:gs|s3)://|(?:[a-z]+:)?//(?:[^/]*[@.])?generativelanguage\.|/?files/|[a-z]+://[^/]+/v\d\w*/files/", re.ASCII
+    r"(?!https?:|wss?:)[a-z][a-z0-9+.-]*://|(?:[a-z]+:)?//(?:[^/]*[@.])?generativelanguage\.|/?files/|[a-z]+://[^/]+/v\d\w*/files/",
+    re.ASCII,
 )
-"""Addresses that the provider reads with the channel's own rights: Google's files, and objects of a bucket."""
+"""Addresses that the provider reads with the channel's own rights: Google's files, objects of a bucket (``gs://``,
+``s3://``, Alibaba's ``oss://``), files of its machine."""
+_MEDIA = frozenset({"audio", "file", "image", "inputaudio", "video"})
+"""Folded names of fields that may have such an address in a string or a list (Alibaba's pages "Qwen-VL")."""
 _LONGEST_ADDRESS = 2_048
 
 
@@ -110,10 +117,11 @@ def _list_items(items: object) -> Iterator[KeptName]:
         if not isinstance(item, dict):
             continue
         folded = item if item.keys() <= PLAIN_NAMES else {fold_name(name): value for name, value in item.items()}
-        item_id = folded.get("id")
+        item_id, kind = folded.get("id"), folded.get("type")
+        if _is_item(kind) and not isinstance(item_id, str):
+            yield KeptName(repr(item_id), f"input[{index}]", ITEM)
         if not isinstance(item_id, str) or not item_id:
             continue
-        kind = folded.get("type")
         kind = kind.strip().casefold() if isinstance(kind, str) else ""
         full = any(value and name not in _BARE for name, value in folded.items())
         if kind == "reasoning":
@@ -150,8 +158,12 @@ def _walk(body: Body) -> Iterator[KeptName]:
 
 def _find_ids(folded: str, value: Any, where: str, holder: Body) -> Iterator[KeptName]:
     """Yield the ids that a field has; ``folded`` is its name."""
+    if folded in _MEDIA or folded.endswith(("uri", "url")):
+        some = value if isinstance(value, list) else [value]
+        yield from (KeptName(one[:_LONGEST_ADDRESS], where, _FILE_URI) for one in some if _is_kept_address(one))
     if folded in _IDS:
         given = value if isinstance(value, list) else [value]
+        given = [one.get("id") if isinstance(one, dict) else one for one in given]
         ids = [str(one) for one in given if one and isinstance(one, str | int)]
         if folded == "skillid" and holder.get("type") == "anthropic":  # Anthropic's own skills
             return
@@ -164,12 +176,16 @@ def _find_ids(folded: str, value: Any, where: str, holder: Body) -> Iterator[Kep
             return
         if value and isinstance(value, str | int):
             yield KeptName(str(value), where, field)
-    elif folded.endswith(("uri", "url")) and isinstance(value, str) and _is_kept_address(value):
-        yield KeptName(value[:_LONGEST_ADDRESS], where, _FILE_URI)
     elif folded == "previousresponseid" and value and isinstance(value, str):
         yield KeptName(value, where, "previous_response_id")
 
 
-def _is_kept_address(address: str) -> bool:
+def _is_item(kind: object) -> bool:
+    return isinstance(kind, str) and fold_name(kind) == "itemreference"
+
+
+def _is_kept_address(address: object) -> bool:
+    if not isinstance(address, str):
+        return False
     head = unquote(unquote(address[:_LONGEST_ADDRESS])).strip().casefold()
     return _ADDRESS.match(head) is not None

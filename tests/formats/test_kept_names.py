@@ -28,6 +28,11 @@ NAMED: list[tuple[dict[str, Any], str, str]] = [
      "messages[0].content[0].content[0].source.file_id"),
     (said(role="assistant", audio={"id": "x"}), "audio", "messages[0].audio"),
     ({"file_id": "x"}, "file_id", "file_id"),
+    ({"file_id": {"id": "x"}}, "file_id", "file_id"),
+    (said({"type": "file", "file": {"id": "x"}}), "file_id", "messages[0].content[0].file"),
+    ({"conversation_id": "x"}, "conversation", "conversation_id"),
+    ({"thread_id": "x"}, "conversation", "thread_id"),
+    ({"input": [{"type": " item_reference", "id": "x"}]}, "item_reference", "input[0]"),
     ({"file_ids": ["x"]}, "file_id", "file_ids"),
     ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}]}, "file_id",
      "input[0].content[0].file_id"),
@@ -127,3 +132,23 @@ def test_ids_of_an_answer_are_those_that_a_later_request_may_name() -> None:
     assert list_made({"output": output}, kept=True) == ["rs_1", "rs_2", "ci_1", "cntr_1", "msg_1", "mcpr_1"]
     assert list_made({"output": output}, kept=False) == ["rs_2", "cntr_1", "mcpr_1"]
     assert list_made({"output": "none"}, kept=True) == []
+
+
+@pytest.mark.parametrize("item_id", [None, ["msg_1"], {"id": "msg_1"}, 5])
+def test_a_reference_without_an_id_that_is_a_text_is_known_to_nobody(item_id: Any) -> None:
+    found = list_kept_names({"input": [{"type": "item_reference", "id": item_id, "item_id": "msg_1"}]}, items=True)
+    assert [(one.field, one.where, one.given) for one in found] == [("item_reference", "input[0]", False)]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "input_file", "file_url": "file:///etc/passwd"},
+        {"type": "input_image", "image_url": "OSS://dashscope/x.png"},
+        {"image": "oss://dashscope/x.png"},
+        {"video": ["https://up/1.png", "oss://dashscope/2.png"]},
+    ],
+)
+def test_an_address_that_only_the_provider_can_open_names_what_it_keeps(part: dict[str, Any]) -> None:
+    (found,) = list_kept_names(said(part))
+    assert (found.field, "://" in found.id) == ("file_uri", True)

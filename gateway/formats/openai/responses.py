@@ -54,6 +54,7 @@ from gateway.formats.openai.fields import (
     parse_integer,
     parse_list,
     parse_model,
+    parse_object,
     read_text,
 )
 from gateway.formats.openai.response_failure import build_failure
@@ -105,6 +106,7 @@ def parse_responses_call(body: Body) -> InferenceRequest:
     model = parse_model(body)
     _check_input(body.get("input"))
     read_text(body, "instructions")
+    parse_object(body, "prompt")
     parse_list(body, "tools")
     read_text(body, "user")
     parse_flag(body, "background")
