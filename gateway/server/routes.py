@@ -27,7 +27,7 @@ from gateway.formats.rerank import parse_rerank_call
 from gateway.routing.model_catalog import build_etag
 from gateway.server.anthropic_headers import BETA_HEADER, parse_anthropic_headers
 from gateway.server.background_responses import forward_response
-from gateway.server.client_ip import find_origin
+from gateway.server.client_ip import find_public_url
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.error_responses import GOOGLE_KEY_HEADER, VERSION_HEADER, is_google_request
 from gateway.server.google_api import add_method_routes, get_google_model, get_google_models
@@ -172,7 +172,7 @@ async def get_root(request: web.Request) -> web.Response:
     if "text/html" in request.headers.get("Accept", ""):
         console = f"{request.app[SERVICES].http.path_prefix}/console/"
         return web.Response(status=303, headers={"Location": console, "Vary": "Accept"})
-    address = request.app[SERVICES].http.base_url.removesuffix("/v1") or find_origin(request)
+    address = find_public_url(request)
     return web.json_response(
         {
             "name": "model-gateway",
