@@ -8,7 +8,7 @@ Rules of a format are ``ChatRules``; what a single vendor or model needs beyond 
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -45,6 +45,7 @@ class ChatRules:
         blank_stops: a stop sequence may consist of white space.
         thinks_when_forced: the model may think before a call that it has to make.
         leading_system: a system message comes before all others.
+        takes_media: whether it takes a file of an earlier turn; None: it takes all.
     """
 
     name: re.Pattern[str]
@@ -56,6 +57,7 @@ class ChatRules:
     blank_stops: bool = True
     thinks_when_forced: bool = True
     leading_system: bool = False
+    takes_media: Callable[[chat.MediaPart], bool] | None = None
 
 
 CHAT_RULES = ChatRules(re.compile(r"[A-Za-z0-9_-]{1,64}"), 64, names_json=True, checks_strict=True)
@@ -91,6 +93,8 @@ def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> Valid
     adapted = dict.fromkeys(request.adapted)
     sent = _lead_with_system(request.messages) if rules.leading_system else request.messages
     messages = _join(_pair(_join(sent), adapted))
+    if rules.takes_media is not None:
+        messages = _replace_media(messages, rules.takes_media, adapted)
     fitted = _fit_names(request, messages, rules)
     adapted.update(dict.fromkeys(_find_lost(request, rules)))
     limit = find_longest_answer(model)
@@ -138,6 +142,26 @@ def _join(messages: Iterable[chat.Message]) -> list[chat.Message]:
         else:
             joined[-1] = chat.Message(last.role, last.parts + message.parts)
     return joined
+
+
+def _replace_media(
+    messages: list[chat.Message], takes: Callable[[chat.MediaPart], bool], adapted: dict[str, None]
+) -> list[chat.Message]:
+    """Write the files of earlier turns that the format cannot have as text."""
+    past = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
+
+    def replace(part: Any) -> Any:
+        if isinstance(part, chat.ToolResultPart):
+            return attrs.evolve(part, parts=tuple(map(replace, part.parts)))
+        if not isinstance(part, chat.MediaPart) or takes(part):
+            return part
+        adapted[part.kind] = None
+        return chat.TextPart(f"[{part.kind}: a file that this model cannot read]")
+
+    return [
+        attrs.evolve(message, parts=tuple(map(replace, message.parts))) if at <= past else message
+        for at, message in enumerate(messages)
+    ]
 
 
 def _lead_with_system(messages: Sequence[chat.Message]) -> Sequence[chat.Message]:

@@ -16,6 +16,7 @@ from gateway.formats.bedrock import request_writer as bedrock
 from gateway.formats.chat import (
     ChatRequest,
     ForcedTool,
+    MediaPart,
     Message,
     ResponseFormat,
     TextPart,
@@ -297,3 +298,19 @@ def test_whatever_was_said_is_valid_everywhere_and_stays_so(wire: str, request: 
     assert all(rules.name.fullmatch(name) for name in names + called)
     assert all(re.fullmatch(r"[\w-]*", name) or wire.startswith("gemini") for name in names)
     assert make_valid(made.request, rules, "m").request == made.request
+
+
+@pytest.mark.parametrize("rules", ["chat", "claude", "converse", "gemini"])
+def test_a_file_of_an_earlier_turn_is_text_where_the_format_cannot_have_it(rules: str) -> None:
+    film, picture = MediaPart("file", "video/mp4", "AAAA"), MediaPart("image", "image/png", "AAAA")
+    sound = MediaPart("audio", "audio/wav", "AAAA")
+    result = ToolResultPart("c", (sound,))
+    messages = (user(film, picture), said(ToolCallPart("c", "f", "{}")), user(result), said("Yes"), user(film))
+    valid = make_valid(ChatRequest(messages), RULES[rules], "m").request
+    parts = [part for message in valid.messages for part in message.parts]
+    lost = rules in {"claude", "converse"}
+    assert valid.adapted == (("file", "audio") if lost else ())
+    assert parts[0] == (TextPart("[file: a file that this model cannot read]") if lost else film)
+    assert (parts[1], parts[-1]) == (picture, film)
+    heard = TextPart("[audio: a file that this model cannot read]") if lost else sound
+    assert parts[3] == ToolResultPart("c", (heard,))

@@ -32,6 +32,15 @@ def build_media_block(part: MediaPart) -> dict[str, Any]:
             raise InvalidRequest("This provider accepts text, images and files, but no audio", param=part.where)
 
 
+def takes_media(part: MediaPart) -> bool:
+    """Return whether there is a block for ``part``."""
+    try:
+        build_media_block(part)
+    except InvalidRequest:
+        return False
+    return True
+
+
 def _split_data_url(part: MediaPart) -> MediaPart:
     """Replace a ``data:`` URL, also one in ``data``, where some clients put it, by its content."""
     for text in (part.url, part.data):

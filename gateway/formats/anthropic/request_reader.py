@@ -26,6 +26,7 @@ from gateway.formats.anthropic.request_tools import (
     get_text,
     parse_tools,
 )
+from gateway.formats.openai.content_parts import parse_address
 from gateway.formats.openai.fields import Body, kind_of
 
 _EFFORTS = frozenset(get_args(chat.Effort))
@@ -156,7 +157,8 @@ def _parse_media(block: Any, where: str, adaptations: Adaptations) -> list[_Cont
         case "container_upload":
             return [_replace_file(kind, f"{where}.type", adaptations)]
         case _:
-            return [*adaptations.write(kind, block)]
+            image = _read_image_url(block, where) if kind == "image_url" else None
+            return [*adaptations.write(kind, block)] if image is None else [image]
 
 
 def _replace_file(kind: str, where: str, adaptations: Adaptations) -> chat.TextPart:
@@ -164,6 +166,15 @@ def _replace_file(kind: str, where: str, adaptations: Adaptations) -> chat.TextP
     if not adaptations.is_past:
         raise _only_there(where, f"'{where}': a file that is stored at Anthropic ('{kind}')")
     return adaptations.replace_file(kind)
+
+
+def _read_image_url(block: Body, where: str) -> chat.MediaPart | None:
+    """Parse an image as a chat body has it; None if it has no address."""
+    image = block.get("image_url")
+    url = image.get("url") if isinstance(image, dict) else image
+    if not isinstance(url, str) or not url[:8].lower().startswith(("http://", "https://", "data:")):
+        return None
+    return parse_address(url, f"{where}.image_url", detail=None, cache=find_cache(block))
 
 
 def _parse_image(block: Body, where: str, adaptations: Adaptations) -> _Content:

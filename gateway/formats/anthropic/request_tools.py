@@ -82,7 +82,8 @@ _CLIENT_TOOLS: Mapping[str, tuple[str, Body]] = MappingProxyType(
 def parse_tools(body: Body, adaptations: Adaptations) -> tuple[chat.Tool, ...]:
     """Return the tools, also those that a message adds. Raises ``InvalidRequest`` naming the field."""
     tools = {}
-    for where, tool in _list_declared(body):
+    for where, declared in _list_declared(body):
+        tool = _read_function(declared)
         kind = tool.get("type")
         parsed = _parse_tool(tool, where) if kind is None or kind == "custom" else _parse_typed(tool, where)
         if parsed is None:
@@ -90,6 +91,16 @@ def parse_tools(body: Body, adaptations: Adaptations) -> tuple[chat.Tool, ...]:
         else:
             tools[where if where.startswith("tools") else parsed.name] = parsed
     return tuple(tools.values())
+
+
+def _read_function(tool: Body) -> Body:
+    """Return a tool as Anthropic writes it, also one that is written as a function of a chat body."""
+    if tool.get("type") != "function":
+        return tool
+    nested = tool.get("function")
+    function = nested if isinstance(nested, dict) else tool
+    schema = function.get("input_schema", function.get("parameters"))
+    return {"cache_control": tool.get("cache_control"), **function, "type": None, "input_schema": schema}
 
 
 def _list_declared(body: Body) -> Iterator[tuple[str, Body]]:

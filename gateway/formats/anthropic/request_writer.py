@@ -15,7 +15,7 @@ import attrs
 from gateway.errors import InvalidRequest
 from gateway.formats import chat
 from gateway.formats.anthropic.json_schema import narrow_schema
-from gateway.formats.anthropic.media_blocks import build_media_block
+from gateway.formats.anthropic.media_blocks import build_media_block, takes_media
 from gateway.formats.anthropic.model_features import (
     ClaudeFeatures,
     build_sampling,
@@ -31,7 +31,9 @@ OPENING = "."
 """The user's text before an assistant's first message: the first message has to be the user's."""
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
-_RULES = ChatRules(re.compile(r"[a-zA-Z0-9_-]{1,128}"), 128, gives_logprobs=False, blank_stops=False)
+_RULES = ChatRules(
+    re.compile(r"[a-zA-Z0-9_-]{1,128}"), 128, gives_logprobs=False, blank_stops=False, takes_media=takes_media
+)
 _KEPT_OF_ID = 40
 _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 

@@ -134,6 +134,9 @@ def check_content(content: object, where: str, *, roles: bool = True) -> None:
     if roles and role not in _ROLES:
         raise InvalidRequest(f"'{where}.role' must be user or model", param=f"{where}.role")
     parts = fields.get("parts")
+    if not parts and parts in (None, []) and fields.get("role") == "model":  # an answer that was empty
+        fields["parts"] = []
+        return
     if not isinstance(parts, list) or not parts:
         raise InvalidRequest(f"'{where}.parts' must be an array of at least one part", param=f"{where}.parts")
     for index, part in enumerate(parts):

@@ -31,7 +31,10 @@ _OWN_CONFIG = (
     "imageConfig",
     "audioTranscriptionConfig",
     "responseFormat",
+    "translationConfig",
 )
+_OWN = ("cachedContent", "continuationToken")
+_STANDARD_TIERS = frozenset({None, "", "unspecified", "standard"})
 _MAX_TOP = 20
 _JSON = "application/json"
 _PLAIN = frozenset({None, "", "text/plain"})
@@ -52,16 +55,8 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
     Raises:
         InvalidRequest: another format cannot express a field, which is named.
     """
-    if body.get("cachedContent"):
-        raise _only_there("cachedContent", "'cachedContent'")
     config: Body = body.get(CONFIG) or {}
-    for name in _OWN_CONFIG:
-        if config.get(name):
-            raise _only_there(f"{CONFIG}.{name}", f"'{CONFIG}.{name}'")
-    for index, modality in enumerate(config.get("responseModalities") or ()):
-        if modality.upper() != "TEXT":
-            where = f"{CONFIG}.responseModalities[{index}]"
-            raise _only_there(where, f"'{where}' other than TEXT")
+    _check_only_google(body, config)
     adaptations = Adaptations()
     choice, tools = _parse_choice(body, tuple(_parse_tools(body.get("tools") or [], adaptations)))
     choice = check_choice(choice, tools, adaptations)
@@ -86,6 +81,22 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
         top_logprobs=_parse_top_logprobs(config),
         adapted=tuple(adaptations.names),
     )
+
+
+def _check_only_google(body: Body, config: Body) -> None:
+    for name in _OWN:
+        if body.get(name):
+            raise _only_there(name, f"'{name}'")
+    tier = body.get("serviceTier")
+    if (tier.lower() if isinstance(tier, str) else tier) not in _STANDARD_TIERS:
+        raise _only_there("serviceTier", "A 'serviceTier' of another price")
+    for name in _OWN_CONFIG:
+        if config.get(name):
+            raise _only_there(f"{CONFIG}.{name}", f"'{CONFIG}.{name}'")
+    for index, modality in enumerate(config.get("responseModalities") or ()):
+        if modality.upper() != "TEXT":
+            where = f"{CONFIG}.responseModalities[{index}]"
+            raise _only_there(where, f"'{where}' other than TEXT")
 
 
 def _parse_top_logprobs(config: Body) -> int | None:

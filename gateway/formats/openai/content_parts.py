@@ -7,7 +7,7 @@ of a file's data is OpenRouter's (PDF inputs), which also documents ``cache_cont
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
@@ -40,6 +40,9 @@ _ALLOWED: Mapping[str, frozenset[str]] = MappingProxyType(
     },
 )
 
+_SOURCES: Mapping[str, Literal["image", "file"]] = MappingProxyType({"image": "image", "document": "file"})
+"""Anthropic's parts with a ``source``, and what each is in the common model."""
+
 
 def refuse(where: str, message: str) -> InvalidRequest:
     """Build the error that names ``where``."""
@@ -58,6 +61,13 @@ def expect_object(value: object, where: str) -> Body:
     if not isinstance(value, dict):
         raise refuse(where, f"'{where}' must be an object, not {kind_of(value)}")
     return value
+
+
+def read_arguments(value: object, where: str) -> str:
+    """Return the arguments of a call as text: an object is what some servers write. Raises ``InvalidRequest``."""
+    if isinstance(value, dict):
+        return exact_json.dumps(value).decode()
+    return "" if value is None else expect_text(value, where)
 
 
 def expect_list(value: object, where: str) -> list[Any]:
@@ -135,13 +145,36 @@ def _translate(part: Body, kind: str, role: str, where: str, adaptations: Adapta
         case "thinking" if isinstance(part.get("thinking"), str):
             signature = as_text(part.get("signature")) or None
             return [ReasoningPart(part["thinking"], signature)] if role == "assistant" else []
-        case "image_url" if role == "assistant":
-            return [_parse_image(part, where)]
         case "tool_use" if role == "assistant":
             return [_parse_tool_use(part, where)]
         case "tool_result" if role == "user":
             return [_parse_tool_result(part, where, adaptations)]
+    return _translate_media(part, kind, role, where)
+
+
+def _translate_media(part: Body, kind: str, role: str, where: str) -> Sequence[Part] | None:
+    if kind == "image_url" and role == "assistant":
+        return [_parse_image(part, where)]
+    if kind in _SOURCES and role != "system":
+        return _parse_source(part, where, _SOURCES[kind])
     return None
+
+
+def _parse_source(part: Body, where: str, kind: Literal["image", "file"]) -> Sequence[Part] | None:
+    """Parse an image or a document as Anthropic (in ``source``) and LangChain (beside the type) write it.
+
+    None if it has neither data nor an address.
+    """
+    source = part.get("source")
+    source = source if isinstance(source, dict) else part
+    media_type = as_text(source.get("media_type")) or as_text(source.get("mime_type"))
+    data, url = as_text(source.get("data")) or as_text(source.get("base64")), as_text(source.get("url"))
+    name, cache = as_text(part.get("title")) or None, parse_cache(part, where)
+    if data and source.get("type") == "text":
+        return [TextPart(data, cache)]
+    if data and media_type:
+        return [MediaPart(kind, media_type, data, name=name, cache=cache)]
+    return [MediaPart(kind, url=url, name=name, cache=cache)] if url[:8].lower().startswith(_WEB) else None
 
 
 def _parse_tool_use(part: Body, where: str) -> ToolCallPart:

@@ -29,6 +29,7 @@ from gateway.formats.openai.content_parts import (
     find_signature,
     parse_cache,
     parse_parts,
+    read_arguments,
     refuse,
 )
 from gateway.formats.openai.custom_tools import build_custom, write_input
@@ -48,7 +49,7 @@ _ONLY_OPENAI = ("logit_bias", "moderation", "web_search_options", "functions", "
 STANDARD_TIERS = frozenset({None, "auto", "default", "standard", "standard_only"})
 """Values of ``service_tier`` that every provider serves."""
 _WORDS = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
-"""Types of a ``tool_choice`` object, as other formats write them, and the words for them."""
+"""Words for a ``tool_choice``, and types of its object, as other formats write them."""
 _MAX_SEED = 2**63
 _MAX_TOP = 20
 _ENABLED: chat.Effort = "medium"
@@ -155,6 +156,8 @@ def _parse_answer(message: Body, where: str, legacy: list[str], adaptations: Ada
 
 
 def _read_content(message: Body, where: str, role: str, adaptations: Adaptations) -> tuple[chat.Part, ...]:
+    if message.get("content") is None and adaptations.is_past:
+        return ()
     if message.get("content") is None:
         raise refuse(f"{where}.content", f"Missing required field '{where}.content'")
     return parse_parts(message["content"], f"{where}.content", role, adaptations)
@@ -206,11 +209,8 @@ def _parse_call(call: object, where: str) -> chat.ToolCallPart:
 
 def _parse_function(value: object, where: str) -> tuple[str, str]:
     function = expect_object(value, where)
-    arguments = function.get("arguments")
-    return (
-        expect_text(function.get("name"), f"{where}.name"),
-        "" if arguments is None else expect_text(arguments, f"{where}.arguments"),
-    )
+    name = expect_text(function.get("name"), f"{where}.name")
+    return name, read_arguments(function.get("arguments"), f"{where}.arguments")
 
 
 def _parse_result(message: Body, where: str, legacy: list[str], adaptations: Adaptations) -> chat.Part:
@@ -232,11 +232,11 @@ def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool,
     ]
     for tool, where in listed:
         if _is_hosted(tool, where):
-            adaptations.note(f"{LEFT_OUT}{tool['type']}")
+            adaptations.note(f"{LEFT_OUT}{tool.get('type') or next(iter(tool))}")
     tools = tuple([_parse_tool(tool, where) for tool, where in listed if not _is_hosted(tool, where)])
     choice = body.get("tool_choice")
-    if isinstance(choice, dict) and isinstance(choice.get("type"), str):
-        choice = _WORDS.get(choice["type"], choice)
+    word = choice.get("type") if isinstance(choice, dict) else choice
+    choice = _WORDS.get(word, choice) if isinstance(word, str) else choice
     if choice is None or (isinstance(choice, str) and choice in {"auto", "none", "required"}):
         return tools, check_choice(cast("chat.ToolChoice | None", choice), tools, adaptations)
     if not isinstance(choice, dict):
@@ -254,8 +254,10 @@ def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool,
 def _is_hosted(tool: Body, where: str) -> bool:
     """Return whether a tool runs at its vendor, as ``web_search`` does."""
     kind = tool.get("type")
-    if kind is None and "name" in tool:
+    if kind is None and ("name" in tool or "function" in tool):
         return False
+    if kind is None and any(isinstance(value, dict) for value in tool.values()):  # Google's have no type
+        return True
     return expect_text(kind, f"{where}.type") not in {"function", "custom"}
 
 
@@ -342,9 +344,15 @@ def _parse_format(body: Body) -> chat.ResponseFormat | None:
     return chat.ResponseFormat(
         "schema",
         expect_object(schema, f"{where}.schema"),
-        expect_text(described.get("name"), f"{where}.name"),
+        parse_schema_name(described, where),
         strict if isinstance(strict, bool) else None,
     )
+
+
+def parse_schema_name(described: Body, where: str) -> str | None:
+    """Return the name of an answer's schema, which only OpenAI requires; None if it has none."""
+    name = described.get("name")
+    return None if name is None else expect_text(name, f"{where}.name")
 
 
 def _parse_thinking(body: Body) -> tuple[chat.Effort | None, int | None]:

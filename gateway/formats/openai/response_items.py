@@ -5,12 +5,13 @@ Shapes: OpenAI's OpenAPI document, ``InputItem``, ``InputMessage``, ``OutputMess
 (``EasyInputMessage``).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import attrs
 
+from gateway.domain import exact_json
 from gateway.formats import chat
 from gateway.formats.adaptations import Adaptations
 from gateway.formats.json_values import as_text
@@ -22,6 +23,7 @@ from gateway.formats.openai.content_parts import (
     parse_address,
     parse_audio,
     parse_file,
+    read_arguments,
     refuse,
 )
 from gateway.formats.openai.custom_tools import write_input
@@ -46,7 +48,12 @@ def parse_items(value: object, adaptations: Adaptations | None = None) -> list[c
     """
     if isinstance(value, str):
         return [chat.Message("user", (chat.TextPart(value),))] if value else []
-    items = [expect_object(item, f"input[{at}]") for at, item in enumerate(expect_list(value, "input"))]
+    listed = [
+        one
+        for at, item in enumerate(expect_list(value, "input"))
+        for one in _read_message(expect_object(item, f"input[{at}]"), f"input[{at}]")
+    ]
+    items = [item for _, item in listed]
     adaptations = Adaptations() if adaptations is None else adaptations
     past = max((at for at, item in enumerate(items) if _is_of_model(item)), default=-1)
     history = _History(
@@ -55,11 +62,11 @@ def parse_items(value: object, adaptations: Adaptations | None = None) -> list[c
     messages: list[chat.Message] = []
     joins = False
     replaced = find_replaced(items)
-    for at, item in enumerate(items):
+    for at, (where, item) in enumerate(listed):
         if at <= replaced and not is_of_user(item):
             continue
         adaptations.is_past = at <= past
-        message, joinable = _parse_item(item, f"input[{at}]", history)
+        message, joinable = _parse_item(item, where, history)
         if not message.parts:
             continue
         last = messages[-1] if messages else None
@@ -69,6 +76,24 @@ def parse_items(value: object, adaptations: Adaptations | None = None) -> list[c
             messages.append(message)
         joins = joinable
     return messages
+
+
+def _read_message(item: Body, where: str) -> Iterator[tuple[str, Body]]:
+    """Yield an item and its place; in place of a chat body's message with calls or a result the items of those."""
+    role, calls = item.get("role"), item.get("tool_calls")
+    if role == "tool" and item.get("tool_call_id") is not None:
+        yield where, {"type": "function_call_output", "call_id": item["tool_call_id"], "output": item.get("content")}
+        return
+    if role != "assistant" or not isinstance(calls, list) or not calls:
+        yield where, item
+        return
+    if item.get("content"):
+        yield where, {"role": role, "content": item["content"]}
+    for at, listed in enumerate(calls):
+        here = f"{where}.tool_calls[{at}]"
+        call = expect_object(listed, here)
+        function = expect_object(call.get("function"), f"{here}.function")
+        yield here, {"type": "function_call", "call_id": call.get("id"), **function}
 
 
 def _is_of_model(item: Body) -> bool:
@@ -126,7 +151,9 @@ def _parse_message(item: Body, where: str, adaptations: Adaptations) -> tuple[ch
     role = item.get("role")
     if not isinstance(role, str) or role not in _ROLES:
         raise refuse(f"{where}.role", f"'{where}.role' must be one of {', '.join(_ROLES)}")
-    parts = _parse_content(item.get("content"), f"{where}.content", role, adaptations)
+    content = item.get("content")
+    content = "" if content is None and adaptations.is_past else content
+    parts = _parse_content(content, f"{where}.content", role, adaptations)
     match _ROLES[role]:
         case "assistant":
             return chat.Message("assistant", parts), True
@@ -192,11 +219,10 @@ def _parse_file(part: Body, where: str) -> chat.MediaPart:
 
 
 def _parse_function_call(item: Body, where: str) -> chat.ToolCallPart:
-    arguments = item.get("arguments")
     return chat.ToolCallPart(
         expect_text(item.get("call_id"), f"{where}.call_id"),
         join_name(item.get("namespace"), expect_text(item.get("name"), f"{where}.name")),
-        "" if arguments is None else expect_text(arguments, f"{where}.arguments"),
+        read_arguments(item.get("arguments"), f"{where}.arguments"),
     )
 
 
@@ -228,7 +254,10 @@ def _parse_generated_image(item: Body, where: str) -> chat.MediaPart | None:
 
 def _parse_result(item: Body, where: str, adaptations: Adaptations) -> chat.ToolResultPart:
     call_id = expect_text(item.get("call_id"), f"{where}.call_id")
-    return chat.ToolResultPart(call_id, _parse_content(item.get("output"), f"{where}.output", "tool", adaptations))
+    output = item.get("output")
+    if isinstance(output, dict):
+        output = exact_json.dumps(output).decode()
+    return chat.ToolResultPart(call_id, _parse_content(output or "", f"{where}.output", "tool", adaptations))
 
 
 _OF_MODEL: Mapping[str, Callable[[Body, str], Any]] = MappingProxyType(

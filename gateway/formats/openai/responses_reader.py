@@ -16,7 +16,7 @@ OpenAI does not document.
 from gateway.formats import chat
 from gateway.formats.adaptations import Adaptations
 from gateway.formats.openai.compaction import PROMPT, asks_for_summary
-from gateway.formats.openai.content_parts import expect_object, expect_text, refuse
+from gateway.formats.openai.content_parts import expect_object, refuse
 from gateway.formats.openai.fields import (
     MAX_TEMPERATURE,
     Body,
@@ -26,7 +26,13 @@ from gateway.formats.openai.fields import (
     parse_object,
     read_text,
 )
-from gateway.formats.openai.request_reader import STANDARD_TIERS, check_tier, parse_effort, parse_parallel
+from gateway.formats.openai.request_reader import (
+    STANDARD_TIERS,
+    check_tier,
+    parse_effort,
+    parse_parallel,
+    parse_schema_name,
+)
 from gateway.formats.openai.response_items import parse_items
 from gateway.formats.openai.response_tools import only_there, parse_tools
 
@@ -93,11 +99,13 @@ def _parse_format(body: Body) -> chat.ResponseFormat | None:
         case "json_object":
             return chat.ResponseFormat("json")
         case "json_schema":
+            nested = wanted.get("json_schema")  # as in a chat body
+            wanted = nested if isinstance(nested, dict) else wanted
             strict = wanted.get("strict")
             return chat.ResponseFormat(
                 "schema",
                 expect_object(wanted.get("schema"), "text.format.schema"),
-                expect_text(wanted.get("name"), "text.format.name"),
+                parse_schema_name(wanted, "text.format"),
                 strict if isinstance(strict, bool) else None,
             )
     raise refuse("text.format.type", "'text.format.type' must be text, json_object or json_schema")

@@ -281,3 +281,23 @@ def test_a_bad_setting_is_named(extra: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read(**extra)
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}},
+        {"type": "function", "name": "f", "description": "d", "parameters": SCHEMA},
+        {"type": "function", "name": "f", "description": "d", "input_schema": SCHEMA},
+        {"name": "f", "description": "d", "input_schema": SCHEMA},
+    ],
+)
+def test_a_tool_may_be_a_function_as_in_a_chat_body(tool: dict[str, Any]) -> None:
+    request = read(tools=[tool])
+    assert (request.tools, request.adapted) == ((Tool("f", "d", SCHEMA),), ())
+
+
+@pytest.mark.parametrize("image", ["data:image/png;base64,AA==", {"url": "data:image/png;base64,AA=="}])
+def test_an_image_may_stand_as_in_a_chat_body(image: Any) -> None:
+    block = {"type": "image_url", "image_url": image}
+    assert read_block(block) == (MediaPart("image", "image/png", "AA=="),)

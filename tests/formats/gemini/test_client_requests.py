@@ -467,3 +467,13 @@ def test_gemini_gets_no_signature_of_others(model: str, added: dict[str, str]) -
         {"role": "model", "parts": [{"text": "Yes"}, called | added, {"functionCall": {"name": "g"}}]},
     ]
     assert orjson.dumps(call.body) == before
+
+
+@pytest.mark.parametrize("empty", [{"role": "model"}, {"role": "model", "parts": []}])
+def test_an_empty_answer_of_a_history_is_no_reason_to_refuse(empty: dict[str, Any]) -> None:
+    texts = [part for message in read_chat(contents=[USER, empty, USER]).messages for part in message.parts]
+    assert [part.text for part in texts if isinstance(part, chat.TextPart) and part.text] == ["Hi", "Hi"]
+    for content in ({"role": "user"}, {"role": "user", "parts": []}, {"role": "model", "parts": "x"}):
+        with pytest.raises(InvalidRequest) as caught:
+            read(contents=[content])
+        assert caught.value.param == "contents[0].parts"

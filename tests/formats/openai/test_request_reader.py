@@ -346,7 +346,7 @@ ALLOWED = "tool_choice.allowed_tools"
         ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": 1}}]}, "tools[0].function.parameters"),
         ({"tools": [{"type": "function", "function": {"name": "f", "strict": 1}}]}, "tools[0].function.strict"),
-        ({"tool_choice": "any"}, "tool_choice"),
+        ({"tool_choice": "any tool"}, "tool_choice"),
         ({"tool_choice": ["auto"]}, "tool_choice"),
         ({"tool_choice": {"type": "custom", "custom": 1}}, "tool_choice.custom"),
         ({"tool_choice": {"type": "function", "function": 1}}, "tool_choice.function"),
@@ -369,7 +369,7 @@ ALLOWED = "tool_choice.allowed_tools"
             "response_format.json_schema.schema",
         ),
         (
-            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}},
+            {"response_format": {"type": "json_schema", "json_schema": {"name": 1, "schema": {}}}},
             "response_format.json_schema.name",
         ),
         ({"reasoning_effort": "hard"}, "reasoning_effort"),

@@ -235,3 +235,43 @@ def test_a_stored_file_of_an_earlier_turn_becomes_a_note() -> None:
     asked = {"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}
     request = parse(asked, {"role": "assistant", "content": "Well"})
     assert request.messages[0].parts == (chat.TextPart("[input_image: a file that is not available any more]"),)
+
+
+CHAT_CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("item", "parts"),
+    [
+        ({"role": "assistant", "content": "T", "tool_calls": [CHAT_CALL]}, (chat.TextPart("T"), call_of("f", x=1))),
+        ({"role": "assistant", "content": None, "tool_calls": [CHAT_CALL]}, (call_of("f", x=1),)),
+        ({"role": "tool", "tool_call_id": "c", "content": "R"}, (result_of("R"),)),
+        ({"type": "function_call", "call_id": "c", "name": "f", "arguments": {"x": 1}}, (call_of("f", x=1),)),
+        ({"type": "function_call_output", "call_id": "c", "output": {"r": 1}}, (result_of('{"r":1}'),)),
+        ({"type": "function_call_output", "call_id": "c", "output": None}, (chat.ToolResultPart("c", ()),)),
+        ({"role": "assistant", "content": None}, (chat.TextPart("Go on"),)),
+    ],
+)
+def test_a_history_may_have_the_shapes_of_a_chat_body(item: dict[str, Any], parts: tuple[Any, ...]) -> None:
+    assert parse(item).messages[0].parts == parts
+
+
+@pytest.mark.parametrize(
+    ("items", "param"),
+    [
+        ([{"role": "assistant", "tool_calls": [5]}], "input[0].tool_calls[0]"),
+        ([{"role": "assistant", "tool_calls": [{"id": "c"}]}], "input[0].tool_calls[0].function"),
+        ([{"role": "user", "content": None}], "input[0].content"),
+    ],
+)
+def test_what_is_wrong_in_them_is_named(items: list[Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse_chat_request(parse_responses_call({"model": "m", "input": items}).body)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_schema_may_stand_as_in_a_chat_body_and_needs_no_name(nested: bool) -> None:
+    schema = {"schema": {"type": "object"}}
+    form = {"type": "json_schema", **({"json_schema": schema} if nested else schema)}
+    assert parse(text={"format": form}).format == chat.ResponseFormat("schema", {"type": "object"})
