@@ -18,7 +18,7 @@ from gateway.formats import chat
 from gateway.formats.adaptations import LEFT_OUT, Adaptations, check_choice
 from gateway.formats.gemini.openapi_schema import build_json_schema
 from gateway.formats.gemini.signatures import is_foreign, parse_foreign
-from gateway.formats.openai.fields import Body
+from gateway.formats.openai.fields import Body, read_text
 
 _MODES: dict[str, chat.ToolChoice | None] = {
     "MODE_UNSPECIFIED": None, "AUTO": "auto", "VALIDATED": "auto", "ANY": "required", "NONE": "none",
@@ -34,7 +34,7 @@ _OWN_CONFIG = (
     "translationConfig",
 )
 _OWN = ("cachedContent", "continuationToken")
-_STANDARD_TIERS = frozenset({None, "", "unspecified", "standard"})
+_STANDARD_TIERS = frozenset({"", "unspecified", "standard"})
 _MAX_TOP = 20
 _JSON = "application/json"
 _PLAIN = frozenset({None, "", "text/plain"})
@@ -87,8 +87,7 @@ def _check_only_google(body: Body, config: Body) -> None:
     for name in _OWN:
         if body.get(name):
             raise _only_there(name, f"'{name}'")
-    tier = body.get("serviceTier")
-    if (tier.lower() if isinstance(tier, str) else tier) not in _STANDARD_TIERS:
+    if (read_text(body, "serviceTier") or "").lower() not in _STANDARD_TIERS:
         raise _only_there("serviceTier", "A 'serviceTier' of another price")
     for name in _OWN_CONFIG:
         if config.get(name):
@@ -101,7 +100,7 @@ def _check_only_google(body: Body, config: Body) -> None:
 
 def _parse_top_logprobs(config: Body) -> int | None:
     wanted, top = config.get("responseLogprobs"), config.get("logprobs")
-    if wanted not in {None, True, False}:
+    if wanted is not None and not isinstance(wanted, bool):
         raise InvalidRequest(f"'{CONFIG}.responseLogprobs' must be true or false", param=f"{CONFIG}.responseLogprobs")
     if top is not None and not (type(top) is int and 0 <= top <= _MAX_TOP):
         raise InvalidRequest(f"'{CONFIG}.logprobs' must be from 0 to {_MAX_TOP}", param=f"{CONFIG}.logprobs")
