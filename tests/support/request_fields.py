@@ -78,9 +78,9 @@ def write_table(rows: Iterable[tuple[str, Row]], native: str) -> str:
     wires = [wire for wire in _TITLES if wire != native]
     by_cells: dict[tuple[str, ...], list[str]] = {}
     for field, row in rows:
-        told = [row.outcomes[wire] for wire in wires]
-        if row.label is not None and any(isinstance(outcome, Refused | Dropped) for outcome in told):
-            by_cells.setdefault(tuple(_write_cells(told)), []).append(row.label or f"`{field}`")
+        outcomes = [row.outcomes[wire] for wire in wires]
+        if row.label is not None and any(isinstance(outcome, Refused | Dropped) for outcome in outcomes):
+            by_cells.setdefault(tuple(_write_cells(outcomes)), []).append(row.label or f"`{field}`")
     head = ["field", *(f"at {_TITLES[wire]}" for wire in wires)]
     lines = [head, ["---"] * len(head), *([", ".join(fields), *cells] for cells, fields in by_cells.items())]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
