@@ -4,7 +4,7 @@ If both sides use the same format, bytes pass through and the answer is only ins
 ``ChatRequest``, the answer becomes a sequence of events, and each side's format is built from those.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +15,7 @@ from gateway.domain.api_format import Wire
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
+from gateway.formats.adaptations import LEFT_OUT
 from gateway.formats.anthropic import request_writer as anthropic_writer
 from gateway.formats.anthropic import response as anthropic_response
 from gateway.formats.anthropic.stream import MessagesStreamParser
@@ -44,7 +45,7 @@ from gateway.formats.stream import (
     parse_events_usage,
 )
 from gateway.formats.translator import PLAIN, ResponseIdentity, ResponseMode, Translator
-from gateway.formats.valid_chat import ChatRules, find_chat_rules, make_valid
+from gateway.formats.valid_chat import ChatRules, find_chat_rules, find_losses, make_valid
 
 Body = dict[str, Any]
 
@@ -254,6 +255,24 @@ def make_exchange(
         return _ChatTranslation(call, naming, CLIENT_FORMATS[call.operation], _PROVIDER_FORMATS[wire])
     direct = GOOGLE_FORMATS.get(call.operation, DIRECT_FORMATS).get(wire, IMAGE_BACKEND_FORMAT)
     return _Passthrough(call, naming, direct, PLAIN if direct.find_manner is None else direct.find_manner(call))
+
+
+def count_losses(call: InferenceRequest, places: Iterable[tuple[Wire, str]]) -> list[int]:
+    """Return how much of what ``call`` asks for each place leaves out; a place is a format with the provider's model.
+
+    A provider with the client's format leaves out nothing. A request that cannot be read loses nothing: it is refused.
+    """
+    try:
+        request = CLIENT_FORMATS[call.operation].parse_chat_request(call.body)
+    except InvalidRequest:
+        return [0 for _ in places]
+    hosted = sum(name.startswith(LEFT_OUT) for name in request.adapted)
+    return [
+        hosted + find_losses(request, _PROVIDER_FORMATS[wire].find_rules(model))
+        if is_translated(call.operation, wire)
+        else 0
+        for wire, model in places
+    ]
 
 
 def is_translated(operation: Operation, wire: Wire) -> bool:

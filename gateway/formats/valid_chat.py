@@ -113,6 +113,14 @@ def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> Valid
     return _rename(_fit_format(made, rules), fitted)
 
 
+def find_losses(request: chat.ChatRequest, rules: ChatRules) -> int:
+    """Return how much of what a request asks for is left out, or is only asked for in words."""
+    form = request.format
+    by_words = form is not None and form.kind == "schema" and rules.schemas != "native"
+    free = rules.schemas == "without_tools" and not request.tools
+    return sum(1 for _ in _find_lost(request, rules)) + (by_words and not free)
+
+
 def _find_lost(request: chat.ChatRequest, rules: ChatRules) -> Iterator[str]:
     if request.top_logprobs is not None and not rules.gives_logprobs:
         yield "logprobs"

@@ -46,6 +46,7 @@ class Route:
         load_balancer: knows the state of the channels.
         account: the id of its account.
         affinity_key: see ``routing/selection.py``.
+        graded: some of the channels leave out more of what the request asks for than others.
 
     Attributes:
         pause_s: seconds to wait before the next attempt, as its provider has asked.
@@ -59,12 +60,14 @@ class Route:
         *,
         account: int = 0,
         affinity_key: str | None = None,
+        graded: bool = False,
     ) -> None:
         self.options = options
         self._call = call
         self._load_balancer = load_balancer
         self._account = account
         self._sticky = affinity_key
+        self._graded = graded
         self._first: Target | None = None
         self._insisting = False
         self._ranked_at = 0
@@ -210,6 +213,9 @@ class Route:
         ready = [target for target in self.options if self._is_open(target)]
         if len(ready) <= 1:
             return ready[0] if ready else None
+        if self._graded:
+            fewest = min(target.losses for target in ready)
+            ready = [target for target in ready if target.losses == fewest]
         return self._pick(ready)
 
     def _pick(self, options: Sequence[Target]) -> Target:

@@ -24,6 +24,7 @@ from gateway.providers.priced_fields import check_spelling
 from gateway.providers.registry import PRICED_FIELDS, PROVIDERS
 from gateway.routing.compacting_endpoint import find_compacting
 from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.losses import grade
 from gateway.routing.model_catalog import ModelCatalog, model_not_found
 from gateway.routing.priced_fields import find_refused_variant, keep_allowed, keep_trusting, refuse_variant
 from gateway.routing.pricing_policy import PricingPolicy, pays_for
@@ -92,7 +93,9 @@ class Router:
             account = caller.account.id
             options = [target for target in options if target.state.find_obstacle(target.place, account, now) is None]
         affinity_key = None if call.affinity_key is None else f"{caller.account.id}:{call.affinity_key}"
-        return Route(options, call, self.load_balancer, account=caller.account.id, affinity_key=affinity_key)
+        options, graded = grade(options, call) if len(options) > 1 else (options, False)
+        account = caller.account.id
+        return Route(options, call, self.load_balancer, account=account, affinity_key=affinity_key, graded=graded)
 
     def explain(self, fault: ProviderError, caller: Caller, call: InferenceRequest, target: Target) -> GatewayError:
         """Return the error for a caller whose provider lacks the path, with ``fault``.

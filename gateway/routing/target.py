@@ -54,6 +54,7 @@ class Target:
         named: prices of other models that the request allows, by the provider's names.
         left_out: the tools that the channel does not allow, as ``tools.web_search``: the request goes without them.
         find_price: finds the price of the model that the provider names in its answer; None if it is always ``model``.
+        losses: how much of what the request asks for the channel leaves out: those with the fewest come first.
         reports_cost: what the provider says of the cost of an answer is charged; never if ``price`` is the operator's.
     """
 
@@ -69,6 +70,7 @@ class Target:
     find_price: Callable[[str], Price | None] | None = None
     left_out: tuple[str, ...] = ()
     reports_cost: bool = False
+    losses: int = 0
     place: Place = attrs.field(init=False, eq=False, repr=False)
     """The key of its circuit breakers."""
 

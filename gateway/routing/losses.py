@@ -1,0 +1,36 @@
+"""Prefers channels that serve what a request asks for to those that have to leave some of it out.
+
+Log probabilities, a required schema, a tool that the provider runs and the like are left out where a provider has not
+got them, so that the request works there. A channel that has them comes first, whatever its priority.
+"""
+
+import attrs
+
+from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.formats.json_values import list_objects
+from gateway.formats.registry import count_losses, is_translated
+from gateway.routing.target import Target
+
+_CHATS: frozenset[Operation] = frozenset({"chat", "messages", "responses", "generate_content"})
+_WISHES = frozenset(
+    {"logprobs", "top_logprobs", "response_format", "output_config", "output_format", "text", "include",
+     "generationConfig"}
+)  # fmt: skip
+_MAY_ASK = _WISHES | {"tools"}
+"""Fields that may ask for something which some providers leave out."""
+_OF_CLIENT = frozenset({None, "function", "custom"})
+
+
+def grade(options: list[Target], call: InferenceRequest) -> tuple[list[Target], bool]:
+    """Return the channels with their losses, and whether these differ. Only a translated request loses something."""
+    body = call.body
+    if _MAY_ASK.isdisjoint(body) or call.operation not in _CHATS:
+        return options, False
+    wished = not _WISHES.isdisjoint(body) or any(
+        tool.get("type") not in _OF_CLIENT for tool in list_objects(body.get("tools"))
+    )
+    if not wished or not any(is_translated(call.operation, target.endpoint.wire) for target in options):
+        return options, False
+    losses = count_losses(call, [(target.endpoint.wire, target.model) for target in options])
+    graded = [attrs.evolve(target, losses=lost) for target, lost in zip(options, losses, strict=True)]
+    return graded, len(set(losses)) > 1
