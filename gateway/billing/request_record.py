@@ -65,7 +65,9 @@ def build_record(
     if attempts:
         last = attempts[-1]
         target, channel = last.target, last.channel.name
-        served, unpriced = last.answered or target.model, target.unpriced and ctx.operation not in COUNTS
+        served = last.answered or target.model
+        # A cost that the provider names, or the price of the model that has answered, is charged without a price.
+        unpriced = target.unpriced and not charge.cost_nanos and ctx.operation not in COUNTS
         tried = _build_trail(ctx, outcome, fault, now) if len(attempts) > 1 else ""
         adapted = build_adapted(last.exchange.adapted) if last.exchange.adapted else ""
     first_byte_ms = None if ctx.first_byte_at is None else round((ctx.first_byte_at - ctx.started_at) * 1000)

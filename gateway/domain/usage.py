@@ -100,7 +100,9 @@ class Usage:
 
 NO_USAGE = Usage()
 NO_RARE = RareUnits()
-_USUAL_TIERS = frozenset({"", "default", "standard", "auto", "provisioned_throughput", "traffic_type_unspecified"})
+_USUAL_TIERS = frozenset(
+    {"", "default", "standard", "auto", "provisioned_throughput", "traffic_type_unspecified", "unspecified"}
+)
 MAX_TIER_CHARS = 32
 MAX_COST_USD = 10_000
 """No request costs more: a larger amount is a provider's mistake."""
@@ -229,9 +231,12 @@ def parse_cost(value: object) -> int | None:
 def find_tier(name: object) -> str:
     """Return the name of a service tier for ``RareUnits``; empty for the usual one and for what is no name.
 
-    Vertex AI calls them ``ON_DEMAND_PRIORITY`` (``UsageMetadata.trafficType``), the others ``priority``.
+    Vertex AI calls them ``ON_DEMAND_PRIORITY`` (``UsageMetadata.trafficType``), the others ``priority``; Gemini's enum
+    has ``unspecified`` for the usual one (googleapis.github.io/js-genai, ``ServiceTier``), and once had a longer name.
     """
-    tier = name.lower().removeprefix("on_demand").lstrip("_") if isinstance(name, str) else ""
+    tier = (
+        name.lower().removeprefix("on_demand").removeprefix("service_tier").lstrip("_") if isinstance(name, str) else ""
+    )
     return "" if tier in _USUAL_TIERS or len(tier) > MAX_TIER_CHARS else tier
 
 

@@ -3,13 +3,16 @@
 The estimate is made when it is needed, because most providers report counts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import attrs
 
 from gateway.domain import exact_json
 from gateway.domain.audio import count_heard_tokens
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_text
+from gateway.domain.usage import Usage
 
 _FIELDS = (
     "messages", "system", "input", "instructions", "prompt", "suffix", "keywords", "query", "documents",
@@ -55,6 +58,20 @@ def estimate_prompt(call: InferenceRequest) -> int:
         prompt += estimate_text(str(call.body.get("query"))) * again
     prompt = min(prompt, call.max_prompt_tokens) + call.earlier_tokens
     return prompt + (count_heard_tokens(call.sound_ms) if call.files else 0)
+
+
+def fill_counts(usage: Usage, call: InferenceRequest, count_answer: Callable[[], int]) -> Usage:
+    """Return the reported ``usage`` of an answer, with estimates for counts of 0 that cannot be true.
+
+    Local servers and proxies report 0 that count nothing. ``count_answer`` estimates the tokens of the answer.
+    """
+    if usage.prompt_tokens and usage.completion_tokens:
+        return usage
+    prompt = usage.prompt_tokens or estimate_prompt(call)
+    completion = usage.completion_tokens or count_answer()
+    if (prompt, completion) == (usage.prompt_tokens, usage.completion_tokens):
+        return usage
+    return attrs.evolve(usage, prompt_tokens=prompt, completion_tokens=completion, source="estimate")
 
 
 def _is_image(media_type: object) -> bool:

@@ -29,7 +29,7 @@ from gateway.formats.chat import (
     UsageReport,
 )
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.prompt_tokens import estimate_prompt
+from gateway.formats.prompt_tokens import estimate_prompt, fill_counts
 
 _SAMPLED_EVENTS = 128
 """The last events with text that stand for all of a longer stream in an estimate."""
@@ -323,13 +323,16 @@ class UsageCounter:
     def parse_usage(self, call: InferenceRequest) -> Usage:
         """Return the provider's counts, else an estimate from a sample of the texts."""
         if self._usage is not None:
-            return self._usage
+            return fill_counts(self._usage, call, self._estimate_completion) if self.events else self._usage
         if not self.events:
             return Usage()
         begun = self._begun or Usage(estimate_prompt(call))
+        return attrs.evolve(begun, completion_tokens=self._estimate_completion(), source="estimate")
+
+    def _estimate_completion(self) -> int:
         sampled = len(self._texts)
         total = self.events if sampled == _SAMPLED_EVENTS else sampled
-        return attrs.evolve(begun, completion_tokens=estimate_sample(self._texts, sampled, total), source="estimate")
+        return estimate_sample(self._texts, sampled, total)
 
 
 def parse_events_usage(events: Iterable[Event], call: InferenceRequest) -> Usage:

@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -164,8 +165,8 @@ async def test_a_price_and_a_group_set_here_are_in_force_at_once(house: House, a
     await ada.press("Set price")
     form = page.locator("#new-price form")
     await ada.write("Model", "m", within=form)
-    await ada.write("Input optional", "10", within=form)
-    await ada.write("Output optional", "20", within=form)
+    await form.locator("#p-input_usd_per_million").fill("10")
+    await form.locator("#p-output_usd_per_million").fill("20")
     await ada.send("Save", within=form)
     row = page.get_by_role("row", name=re.compile("^m any provider"))
     await expect(row).to_contain_text("$10.00 in, $20.00 out")
@@ -185,6 +186,83 @@ async def test_a_price_and_a_group_set_here_are_in_force_at_once(house: House, a
     await page.keyboard.press("Enter")
     await page.wait_for_url(re.compile("find=gpt-4o-mini"))
     await expect(page.get_by_role("row", name=re.compile("^gpt-4o-mini any"))).to_contain_text("$0.15 in, $0.6")
+
+
+async def test_a_price_says_before_and_after_and_keeps_its_other_rates(house: House, ada: Visitor) -> None:
+    page = ada.page
+    form = page.locator("#new-price form")
+    changes = form.locator("[data-changes] li")
+
+    async def read_price(model: str) -> dict[str, Any]:
+        listed = (await house.operate("GET", f"/prices?model={model}&source=console"))["data"]
+        return next(price for price in listed if price["model"] == model)
+
+    tiers = [{"above_tokens": 1000, "input_usd_per_million": 9}]
+    rates = {"input_usd_per_million": 1.25, "cached_input_usd_per_million": 0, "usd_per_search": 0.01, "tiers": tiers}
+    await house.operate("PUT", "/prices/lens", rates | {"tiers_served": {"flex": 0.5}})
+    before = await read_price("lens")
+    row = page.get_by_role("row", name=re.compile("^lens any provider"))
+    await ada.go("/prices")
+    await ada.press("Set price")
+    await ada.write("Model", "gpt-4o-mini", within=form)
+    await form.locator("#p-provider").focus()
+    await expect(form.locator("#p-input_usd_per_million")).to_have_value("0.15")
+    await ada.press("Cancel", within=form)
+    await ada.press("Change", within=row)
+    await expect(form.locator("#p-input_usd_per_million")).to_have_value("1.25")
+    await expect(form.locator("#p-cached_input_usd_per_million")).to_have_value("0")
+    await expect(form.locator("#p-usd_per_image")).to_have_value("")
+    await expect(form.locator("[data-kept]")).to_be_visible()
+    await form.locator("#p-input_usd_per_million").fill("2")
+    await form.locator("#p-usd_per_call").fill("0.01")
+    await ada.unfold("Audio, images, video and service tiers")
+    await form.locator("#p-image_output_usd_per_million").fill("30")
+    await form.locator("#p-tiers_served").fill("flex=0.4, fast")
+    await expect(changes).to_have_text(
+        [
+            "Text: Input: $1.25 → $2",
+            "Per request: nothing → $0.01",
+            "Images: Output: as text → $30",
+            "Service tiers: flex=0.5 → flex=0.4, fast",
+        ]
+    )
+    ada.watch.refusals = {400}
+    await ada.press("Save", within=form)
+    await expect(form.locator("[data-error-of=tiers_served]")).to_contain_text("tiers_served")
+    await form.locator("#p-tiers_served").fill("flex=0.4")
+    await ada.send("Save", within=form)
+    await expect(row).to_contain_text("$0.01 per request")
+    after = await read_price("lens")
+    changed = {"input_usd_per_million", "usd_per_call", "image_output_usd_per_million", "tiers_served"}
+    assert {name for name in after if after[name] != before[name]} == changed
+    assert after["tiers_served"] == {"flex": 0.4}
+    await house.operate("DELETE", "/prices/lens")
+
+
+async def test_a_price_is_free_only_if_that_is_meant(house: House, ada: Visitor) -> None:
+    page = ada.page
+    form = page.locator("#new-price form")
+    row = page.get_by_role("row", name=re.compile("^prism any provider"))
+    await house.operate("PUT", "/prices/prism", {"input_usd_per_million": 2, "usd_per_call": 0.01})
+    await ada.go("/prices")
+    await ada.press("Change", within=row)
+    await expect(form.locator("#p-usd_per_call")).to_have_value("0.01")
+    await form.get_by_label("Free", exact=True).check()
+    await expect(form.locator("#p-input_usd_per_million")).to_be_disabled()
+    await expect(form.locator("[data-changes] li")).to_have_text(
+        ["Text: Input: $2 → free", "Per request: $0.01 → free"]
+    )
+    await ada.send("Save", within=form)
+    await expect(row).to_contain_text("free")
+    assert (await house.operate("GET", "/prices?model=prism&source=console"))["data"][0]["free"]
+    await ada.press("Change", within=row)
+    free = form.get_by_label("Free", exact=True)
+    await expect(free).to_be_checked()
+    await free.uncheck()
+    await ada.press("Save", within=form)
+    await expect(form.locator("[data-error-of=free]")).to_contain_text("select “Free”")
+    await expect(free).to_be_focused()
+    await house.operate("DELETE", "/prices/prism")
 
 
 async def test_a_setting_is_changed_taken_back_and_read_only_where_the_file_says_it(house: House, ada: Visitor) -> None:

@@ -18,6 +18,7 @@ from gateway.formats.openai.realtime import parse_realtime_usage
 from gateway.formats.rare_bounds import OF_KNOWN_UNITS, fill_rare
 from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity
+from tests.support import converse_cassettes as converse_stream
 
 
 def gemini(raw: dict[str, Any]) -> Usage | None:
@@ -531,3 +532,73 @@ def test_images_cost_what_the_vendor_publishes(
     usage = parse_images_usage(raw)
     assert usage is not None
     assert find_charge(model, "openai", usage, call) == nanos
+
+
+MAKERS: dict[Wire, Callable[[int, int], dict[str, Any]]] = {
+    "openai_chat": text,
+    "openai_responses": response,
+    "anthropic_messages": message,
+    "gemini_generate": generated,
+    "bedrock_converse": converse,
+}
+PATHS: list[tuple[Operation, Wire]] = [
+    ("chat", "openai_chat"),
+    ("messages", "openai_chat"),
+    ("responses", "openai_responses"),
+    ("messages", "anthropic_messages"),
+    ("chat", "anthropic_messages"),
+    ("generate_content", "gemini_generate"),
+    ("chat", "gemini_generate"),
+    ("chat", "bedrock_converse"),
+    ("messages", "bedrock_converse"),
+]
+PROMPTS: dict[str, Any] = {
+    "responses": {"input": "hello there"},
+    "generate_content": {"contents": [{"role": "user", "parts": [{"text": "hello there"}]}]},
+}
+ASKED = {"messages": [{"role": "user", "content": "hello there"}]}
+HALVES = [(0, 0), (70, 0), (0, 70)]
+"""Counts beside a text that cannot be true: some servers report 0 for what they do not count."""
+
+
+def say(operation: Operation, *, stream: bool) -> InferenceRequest:
+    body = {"model": "m", "max_tokens": 9, **PROMPTS.get(operation, ASKED)}
+    return InferenceRequest(operation, "m", body, stream=stream, max_prompt_tokens=1_000)
+
+
+def check_counts(usage: Usage, operation: Operation, wire: Wire, counts: tuple[int, int]) -> None:
+    """A prompt of 3 tokens and a text of 1 are estimated; other counts are kept, except by the chat format's reader."""
+    prompt, completion = counts
+    if (operation, wire) == ("chat", "openai_chat") or (wire in {"openai_chat", "gemini_generate"} and not prompt):
+        prompt = completion = 0  # of a report without a prompt nothing counts
+    assert usage == Usage(prompt or 3, completion or 1, source="estimate")
+
+
+@pytest.mark.parametrize("counts", HALVES)
+@pytest.mark.parametrize(("operation", "wire"), PATHS)
+def test_a_text_whose_counts_are_zero_is_estimated(operation: Operation, wire: Wire, counts: tuple[int, int]) -> None:
+    call, answer = say(operation, stream=False), MAKERS[wire](*counts)
+    _, usage = make_exchange(call, wire, ResponseIdentity("i", "m", 1)).parse_answer(orjson.dumps(answer), ())
+    check_counts(usage, operation, wire, counts)
+
+
+@pytest.mark.parametrize("counts", HALVES)
+@pytest.mark.parametrize(("operation", "wire"), PATHS)
+def test_a_streamed_text_whose_counts_are_zero_is_estimated(
+    operation: Operation, wire: Wire, counts: tuple[int, int]
+) -> None:
+    call, answer = say(operation, stream=True), MAKERS[wire](*counts)
+    gate = make_exchange(call, wire, ResponseIdentity("i", "m", 1)).open_gate(())
+    if wire == "bedrock_converse":
+        gate.feed(b"".join((converse_stream.BEGIN, converse_stream.words("ok"), converse_stream.stop())))
+        gate.feed(
+            converse_stream.finish() + converse_stream.event("metadata", {"usage": converse_stream.usage(*counts)})
+        )
+    else:
+        for event in STREAMS[wire](answer):
+            named = f"event: {event['type']}\n" if "type" in event else ""
+            gate.feed(f"{named}data: ".encode() + orjson.dumps(event) + b"\n\n")
+    if wire == "openai_chat":
+        gate.feed(b"data: [DONE]\n\n")
+    gate.finish()
+    check_counts(gate.parse_usage(), operation, wire, counts)

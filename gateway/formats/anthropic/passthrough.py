@@ -16,7 +16,7 @@ from gateway.formats.anthropic.response import extract_text, note_container, par
 from gateway.formats.anthropic.stream import STOP_EVENT, is_end, parse_error_event, parse_event
 from gateway.formats.head_tail_buffer import HeadTailBuffer
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.prompt_tokens import estimate_prompt
+from gateway.formats.prompt_tokens import estimate_prompt, fill_counts
 from gateway.formats.stream import PassthroughStream
 
 _CONTENT = b"event: content_block_"
@@ -118,7 +118,7 @@ class MessagesPassthrough(PassthroughStream):
     def parse_usage(self) -> Usage:
         """Return the provider's counts, else its counts of the start and an estimate of the rest."""
         if self._usage is not None:
-            return self._usage
+            return fill_counts(self._usage, self._call, self._estimate_completion) if self.events else self._usage
         if not self.events:
             return Usage()
         begun = parse_start_usage(self._begun_usage) or Usage(estimate_prompt(self._call))

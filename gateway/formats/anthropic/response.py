@@ -34,7 +34,7 @@ from gateway.formats.chat import (
 )
 from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import NO_REASON, Secrets
-from gateway.formats.prompt_tokens import estimate_prompt
+from gateway.formats.prompt_tokens import fill_counts
 
 _REASONS: Mapping[str, Reason] = {
     "end_turn": "stop",
@@ -256,11 +256,11 @@ def note_container(message: Mapping[str, Any], call: InferenceRequest) -> None:
 
 def parse_message_usage(value: Mapping[str, Any], call: InferenceRequest) -> Usage:
     """Return the usage of a parsed message, else an estimate."""
-    usage = parse_usage(value.get("usage"))
-    if usage is not None:
+    content = value["content"]
+    usage = parse_usage(value.get("usage")) or Usage(source="estimate")
+    if not content and usage.source == "upstream":
         return usage
-    text = "".join(map(extract_text, value["content"]))
-    return Usage(estimate_prompt(call), estimate_text(text), source="estimate")
+    return fill_counts(usage, call, lambda: estimate_text("".join(map(extract_text, content))))
 
 
 def extract_text(part: object) -> str:

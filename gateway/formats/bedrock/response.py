@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from gateway.domain import exact_json
-from gateway.domain.usage import Usage, parse_count
+from gateway.domain.usage import Usage, attach_tier, parse_count
 from gateway.errors import ProviderBadResponse
 from gateway.formats.chat import (
     ENDED,
@@ -45,8 +45,8 @@ _REASONS: Mapping[str, Reason] = {
 _COUNTS = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
 
-def parse_usage(raw: object) -> UsageReport | None:
-    """Parse a usage object; None if it is missing or a count is not believable."""
+def parse_usage(raw: object, tier: object = None) -> UsageReport | None:
+    """Parse a usage object; None if it is missing or a count is not believable. ``tier`` has served the request."""
     if not isinstance(raw, dict) or raw.get("inputTokens") is None:
         return None
     fresh, cached, written = (parse_count(0 if (count := raw.get(name)) is None else count) for name in _COUNTS)
@@ -61,16 +61,10 @@ def parse_usage(raw: object) -> UsageReport | None:
         for detail in list_objects(raw.get("cacheDetails"))
         if detail.get("ttl") == "1h"
     )
-    return UsageReport(
-        Usage(
-            prompt,
-            completion,
-            cached,
-            "upstream",
-            written_tokens=written,
-            written_long_tokens=min(lasting, written),
-        )
+    usage = Usage(
+        prompt, completion, cached, "upstream", written_tokens=written, written_long_tokens=min(lasting, written)
     )
+    return UsageReport(attach_tier(usage, as_object(tier).get("type")))
 
 
 def parse_finish(reason: object, *, called: bool) -> ChoiceFinished:
@@ -111,7 +105,7 @@ def parse_answer(raw: bytes, naming_id: str, model: str, secrets: Secrets = ()) 
         else:
             events += _parse_block(block)
     events.append(parse_finish(value.get("stopReason"), called=calls > 0))
-    used = parse_usage(value.get("usage"))
+    used = parse_usage(value.get("usage"), value.get("serviceTier"))
     return [*events, used, ENDED] if used is not None else [*events, ENDED]
 
 

@@ -214,7 +214,7 @@ class ConverseStreamParser:
 
     def _end(self, value: Json) -> list[Event]:
         """Return the usage; it ends the stream if the message has stopped."""
-        used: Any = parse_usage(value.get("usage"))
+        used: Any = parse_usage(value.get("usage"), value.get("serviceTier"))
         events: list[Event] = [used] if used is not None else []
         if self._finished:
             self._closed = True

@@ -19,7 +19,7 @@ from gateway.formats.gemini.usage_metadata import attach_searches, parse_usage_m
 from gateway.formats.head_tail_buffer import HeadTailBuffer
 from gateway.formats.json_values import as_object, as_text, list_objects, loads_or_none
 from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value
-from gateway.formats.prompt_tokens import estimate_prompt
+from gateway.formats.prompt_tokens import estimate_prompt, fill_counts
 from gateway.formats.stream import PassthroughStream
 
 _BEGIN = b'data: {"'
@@ -134,13 +134,13 @@ class GenerateContentPassthrough(PassthroughStream):
         return attach_searches(self._count(), self._searched) if self._searched else self._count()
 
     def _count(self) -> Usage:
-        if self._usage is not None:
-            return self._usage
         if not self.events:
-            return Usage()
+            return self._usage or Usage()
+        if self._usage is not None and self._usage.completion_tokens:
+            return self._usage
         tail = _parse_sample(self._buffer.tail)
-        if self._last and tail.usage is not None:
-            return tail.usage
+        if self._last and (usage := self._usage or tail.usage) is not None:
+            return fill_counts(usage, self._call, lambda: self._estimate_completion(tail))
         begun = tail.usage or Usage(estimate_prompt(self._call))
         return attrs.evolve(begun, completion_tokens=self._estimate_completion(tail), source="estimate")
 
@@ -221,7 +221,6 @@ def _check_answer(value: object, secrets: Secrets) -> dict[str, Any]:
 
 
 def _parse_answer_usage(answer: Mapping[str, Any], call: InferenceRequest) -> Usage:
-    usage = _parse_usage(answer)
-    if usage is None:
-        usage = Usage(estimate_prompt(call), estimate_text("".join(_list_texts(answer))), source="estimate")
+    usage = _parse_usage(answer) or Usage(source="estimate")
+    usage = fill_counts(usage, call, lambda: estimate_text("".join(_list_texts(answer))))
     return attach_searches(usage, answer)

@@ -61,7 +61,7 @@ from gateway.formats.openai.response_failure import build_failure
 from gateway.formats.openai.response_reasoning import drop_own
 from gateway.formats.openai.stream_tail import DONE, split_events
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS, bound_text
-from gateway.formats.prompt_tokens import estimate_prompt
+from gateway.formats.prompt_tokens import estimate_prompt, fill_counts
 from gateway.formats.stream import PassthroughStream
 
 _PROMPT = ("input", "instructions", "tools", "text", "prompt")
@@ -223,13 +223,16 @@ def parse_response_usage(answer: Mapping[str, Any], call: InferenceRequest) -> U
 
     A response that continues in the background counts with its reserved output: the gateway never sees its end.
     """
-    usage = parse_usage_object(answer.get("usage"))
-    if usage is not None and (usage.prompt_tokens or not answer.get("output")):
-        return attach_rare(usage, _find_rare(answer))
-    status = answer.get("status")
-    running = isinstance(status, str) and status in UNFINISHED
-    completion = call.max_output_tokens if running else estimate_text("\n".join(_list_texts(answer.get("output"))))
-    return Usage(estimate_prompt(call), completion, source="estimate")
+    usage = attach_rare(parse_usage_object(answer.get("usage")) or Usage(source="estimate"), _find_rare(answer))
+    if not answer.get("output") and usage.source == "upstream":
+        return usage
+
+    def count_answer() -> int:
+        status = answer.get("status")
+        running = isinstance(status, str) and status in UNFINISHED
+        return call.max_output_tokens if running else estimate_text("\n".join(_list_texts(answer.get("output"))))
+
+    return fill_counts(usage, call, count_answer)
 
 
 def parse_usage_object(raw: object) -> Usage | None:

@@ -20,7 +20,7 @@ CHINESE = "zh-CN,zh;q=0.9,en;q=0.8"
 DATA = {
     "acme", "ada", "test", "demo", "connect", "playground", "local", "sk", "req", "video", "Bearer", "first", "page",
     "system", "chat", "completions", "loopback", "sqlite", "console", "auto", "json", "en", "zh", "Hans",
-    "low", "medium", "high", "standard", "hd", "nothing-of-that-name", "partners",
+    "low", "medium", "high", "standard", "hd", "flex", "fast", "priority", "nothing-of-that-name", "partners",
     "gateway nodes forget", "pip", "install", "model-gateway", "traceparent", "Prometheus",
     "X-Forwarded-For", "Retry-After", "ulimit", "true", "IPv6", "processing", "in_progress",
 }  # fmt: skip
