@@ -398,6 +398,8 @@ NOT_SERVED = {
 }
 """The package's keys that the list lacks, and why: what has one of them and nothing else is left out."""
 TIER_WORDS = ("service_tier", "speed")
+PLACED = re.compile(r"claude-(fable|mythos|(opus|sonnet|haiku)-(4-[6-9]|[5-9]))")
+"""Anthropic's own models that cost a tenth more if inference stays in the United States: docs.claude.com, "Pricing"."""
 ANSWERS = ("output_mtok", "output_image_mtok", "output_audio_mtok", "output_video_mtok")
 SAMPLES = (
     *(
@@ -525,6 +527,8 @@ def find_factors(model: types.ModelInfo, prices: types.ModelPrice, day: date) ->
         ]
         if names and shares and begins <= day:
             factors[names[0]] = max(shares).quantize(Decimal("1e-6"), ROUND_CEILING)
+    if PLACED.match(model.id):
+        factors["us"] = Decimal("1.1")
     return factors
 
 

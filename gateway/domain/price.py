@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import ROUND_CEILING, Decimal
 from fnmatch import fnmatchcase, translate
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Literal, NamedTuple
 
 import attrs
@@ -156,8 +156,9 @@ class Price:
         return next((tier for tier in self.tiers if prompt_tokens > tier.above_tokens), None)
 
     def find_factor(self, tier: str) -> int:
-        """Return the factor of tokens that a service tier has served, in parts per million."""
-        return next((ppm for name, ppm in self.tiers_served if name == tier), ONE_PPM)
+        """Return the factor of tokens that a service tier has served, in parts per million; of ``fast+us`` of both."""
+        served = tier.split("+")
+        return reduce(multiply_ppm, (ppm for name, ppm in self.tiers_served if name in served), ONE_PPM)
 
     def find_second_nanos(self, size: str) -> int:
         """Return the price of a second of audio, or of video of that size (``1280x720``)."""

@@ -130,7 +130,9 @@ _COUNTED_BESIDE = (
     ("citation_tokens", "citations"),
     ("reasoning_tokens", "reasoning"),
 )
-_BESIDE = frozenset({"cost", *(name for name, _ in _COUNTED_BESIDE)})
+_TICKS = "cost_in_usd_ticks"
+_HEARD = "prompt_audio_seconds"
+_BESIDE = frozenset({"cost", _TICKS, _HEARD, *(name for name, _ in _COUNTED_BESIDE)})
 
 
 def parse_count(value: object) -> int | None:
@@ -167,8 +169,7 @@ def parse_usage(raw: object, *, completes: bool = False) -> Usage | None:
     for place in (details.get("cached_tokens"), raw.get("prompt_cache_hit_tokens"), raw.get("cached_tokens")):
         if place is not None and (cached := parse_count(place)) is not None:
             break
-    written = details.get("cache_write_tokens")
-    answered = raw.get("completion_tokens_details")
+    written, answered = details.get("cache_write_tokens"), raw.get("completion_tokens_details")
     thought = answered.get("reasoning_tokens") if isinstance(answered, dict) else None
     usage = (
         share_prompt(prompt, completion, cached=cached, written=written, thought=thought)
@@ -178,6 +179,8 @@ def parse_usage(raw: object, *, completes: bool = False) -> Usage | None:
     found = find_modalities(reported, answered) if reported or answered else {}
     if not _BESIDE.isdisjoint(raw):
         found |= _find_beside(raw)
+        if seconds := parse_count(raw.get(_HEARD)):  # Mistral's: docs.mistral.ai, "Audio & Transcription"
+            usage = attrs.evolve(usage, duration_ms=min(seconds * 1_000, MAX_DURATION_MS))
     return attach_rare(usage, found) if found else usage
 
 
@@ -213,7 +216,11 @@ def find_cost(raw: Mapping[str, Any]) -> int | None:
     """Return the cost that a ``usage`` object names, in nano-USD. None if it names none that is plausible.
 
     It is OpenRouter's ("Usage Accounting"): with a key of one's own at the maker, what the maker bills comes on top.
+    xAI counts ticks of a ten billionth of a dollar (docs.x.ai, "Models and Pricing").
     """
+    if _TICKS in raw:
+        ticks: Any = raw[_TICKS]
+        return -(-ticks // 10) if type(ticks) is int and 0 <= ticks <= MAX_COST_USD * 10**10 else None
     cost = parse_cost(raw.get("cost"))
     details = raw.get("cost_details")
     if cost is not None and raw.get("is_byok") is True and isinstance(details, dict):

@@ -9,7 +9,9 @@ from gateway.domain.price import ONE_PPM, Price
 from gateway.domain.usage import NO_RARE, RareUnits, Usage, attach_rare, find_tier, parse_count
 from gateway.formats.json_values import list_objects
 
-ASKED_FOR = frozenset({"tools", "service_tier", "speed", "web_search_options", "plugins", "search_parameters"})
+_TIER_FIELDS = ("speed", "service_tier", "serviceTier", "inference_geo")
+_AS_LISTED = ("default", "standard", "standard_only", "global")
+ASKED_FOR = frozenset({"tools", "web_search_options", "plugins", "search_parameters", *_TIER_FIELDS})
 """Fields that may buy more than tokens."""
 _HEARD = frozenset({"transcriptions", "translations"})
 _DRAWN = frozenset({"images", "image_edits"})
@@ -81,12 +83,15 @@ def _count_searches(body: dict[str, Any]) -> int:
 
 
 def _find_tier(body: dict[str, Any], price: Price) -> str:
-    """Return the service tier that a request names, or the most expensive one if the provider chooses."""
-    asked = body.get("speed") or body.get("service_tier")
-    if asked is None or asked in ("default", "standard", "standard_only"):
-        return ""
-    named = find_tier(asked)
-    if named and price.find_factor(named) != ONE_PPM:
-        return named
-    tier, factor = max(price.tiers_served, key=lambda entry: entry[1], default=("", ONE_PPM))
-    return tier if factor > ONE_PPM else ""
+    """Return the service tiers that a request names, or the most expensive one if the provider chooses."""
+    dearest, factor = max(price.tiers_served, key=lambda entry: entry[1], default=("", ONE_PPM))
+    tiers = []
+    for asked in map(body.get, _TIER_FIELDS):
+        if asked is None or asked in _AS_LISTED:
+            continue
+        named = find_tier(asked)
+        if named and price.find_factor(named) != ONE_PPM:
+            tiers.append(named)
+        elif factor > ONE_PPM:
+            tiers.append(dearest)
+    return "+".join(dict.fromkeys(tiers))

@@ -57,4 +57,5 @@ XAI = Provider(
         for name in _IMAGE_MODELS
     ),
     priced_fields=EVERYWHERE | {"search_parameters"},
+    reports_cost=True,
 )

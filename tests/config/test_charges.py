@@ -51,6 +51,27 @@ EDITED = {
 }
 SPOKEN = chat(17, 592, completion_tokens_details={"audio_tokens": 482, "text_tokens": 110})
 SEARCHED = {"input_tokens": 0, "output_tokens": 0, "server_tool_use": {"web_search_requests": 2}}
+KEPT = {
+    "input_tokens": 1_000,
+    "output_tokens": 50,
+    "input_token_details": {
+        "audio_tokens": 800,
+        "text_tokens": 200,
+        "cached_tokens": 600,
+        "cached_tokens_details": {"audio_tokens": 500, "text_tokens": 100},
+    },
+    "output_token_details": {"audio_tokens": 40, "text_tokens": 10},
+}
+REDRAWN = {
+    "input_tokens": 343,
+    "input_tokens_details": {
+        "text_tokens": 20,
+        "image_tokens": 323,
+        "cached_tokens": 300,
+        "cached_tokens_details": {"image_tokens": 300},
+    },
+    "output_tokens": 1056,
+}
 SESSION = {
     "input_tokens": 100,
     "output_tokens": 50,
@@ -78,6 +99,11 @@ SESSION = {
         ("tts-1", "openai", Usage(characters=1_001), 15_015_000),
         ("tts-1-hd", "openai", Usage(characters=1_001), 30_030_000),
         ("gpt-4o-mini-tts", "openai", Usage(100, 1_000), 12_060_000),
+        ("gpt-realtime", "openai", parse_realtime_usage(KEPT), 400_000 + 9_600_000 + 240_000 + 160_000 + 2_560_000),
+        ("gpt-image-1", "openai", parse_images_usage(REDRAWN), 100_000 + 230_000 + 750_000 + 42_240_000),
+        ("veo-3.1-generate-001", "vertex", Usage(duration_ms=8_000, size="3840x2160"), 4_800_000_000),
+        ("veo-3.1-generate-001", "vertex", Usage(duration_ms=8_000, size="1920x1080"), 3_200_000_000),
+        ("sora-2-pro", "openai", Usage(duration_ms=4_000, size="1792x1024"), 2_000_000_000),
     ],
 )
 def test_a_charge_is_what_the_vendor_publishes(model: str, provider: str, usage: Usage, nanos: int) -> None:
@@ -415,6 +441,74 @@ ANSWERS: list[tuple[str, str, Operation, Wire, dict[str, Any], int]] = [
         {"text": "ok", "usage": {"type": "tokens", "input_tokens": 100, "output_tokens": 20, "total_tokens": 120}},
         600_000 + 200_000,
     ),
+    # Long context raises what is written for an hour, too: twice the input of that step.
+    (
+        "claude-sonnet-4-5",
+        "anthropic",
+        "messages",
+        "anthropic_messages",
+        message(
+            1,
+            100,
+            cache_creation_input_tokens=200_000,
+            cache_creation={"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 200_000},
+        ),
+        6_000 + 200_000 * 12_000 + 2_250_000,
+    ),
+    # Inference in the United States: a tenth more on every token, on top of fast mode.
+    *(
+        ("claude-opus-4-8", "anthropic", "messages", "anthropic_messages", message(1_000, 100, **more), nanos)
+        for more, nanos in (
+            ({"inference_geo": "us"}, 8_250_000),
+            ({"inference_geo": "us", "speed": "fast"}, 16_500_000),
+            ({"inference_geo": "us", "server_tool_use": {"web_search_requests": 1}}, 18_250_000),
+            ({"inference_geo": "global"}, 7_500_000),
+            ({"inference_geo": "not_available"}, 7_500_000),
+        )
+    ),
+    (
+        "claude-sonnet-4-5",
+        "anthropic",
+        "messages",
+        "anthropic_messages",
+        message(1_000, 100, inference_geo="us"),
+        4_500_000,
+    ),
+    # A served tier counts for cached tokens, too.
+    (
+        "gpt-5-mini",
+        "openai",
+        "chat",
+        "openai_chat",
+        text(1_000, 100, prompt_tokens_details={"cached_tokens": 800}, service_tier="flex"),
+        (200 * 250 + 800 * 25 + 100 * 2_000) // 2,
+    ),
+    # Pages that a tool has read are input.
+    (
+        "gemini-2.5-flash",
+        "gemini",
+        "generate_content",
+        "gemini_generate",
+        generated(1_000, 100, toolUsePromptTokenCount=500, serviceTier="unspecified"),
+        1_500 * 300 + 250_000,
+    ),
+    (
+        "gemini-2.5-flash-preview-tts",
+        "gemini",
+        "generate_content",
+        "gemini_generate",
+        generated(10, 800, candidatesTokensDetails=[part("AUDIO", 800)]),
+        5_000 + 800 * 10_000,
+    ),
+    # Mistral counts what is heard in seconds, beside the tokens.
+    (
+        "voxtral-small-2507",
+        "mistral",
+        "chat",
+        "openai_chat",
+        text(4, 100, prompt_audio_seconds=60),
+        400 + 40_000 + 60 * 66_667,
+    ),
     ("rerank-v3.5", "cohere", "rerank", "rerank", ranked(meta={"billed_units": {"search_units": 1}}), 2_000_000),
     ("rerank-v3.5", "cohere", "rerank", "rerank", ranked(meta={"billed_units": {"search_units": 3}}), 6_000_000),
     (
@@ -602,3 +696,25 @@ def test_a_streamed_text_whose_counts_are_zero_is_estimated(
         gate.feed(b"data: [DONE]\n\n")
     gate.finish()
     check_counts(gate.parse_usage(), operation, wire, counts)
+
+
+@pytest.mark.parametrize(
+    ("operation", "wire", "answer", "tier"),
+    [
+        ("messages", "anthropic_messages", message(9, 9, service_tier="priority"), "priority"),
+        ("messages", "anthropic_messages", message(9, 9, service_tier="standard"), None),
+        ("generate_content", "gemini_generate", generated(9, 9, serviceTier="priority"), "priority"),
+        ("generate_content", "gemini_generate", generated(9, 9, serviceTier="SERVICE_TIER_FLEX"), "flex"),
+        ("generate_content", "gemini_generate", generated(9, 9, serviceTier="standard"), None),
+        ("generate_content", "gemini_generate", generated(9, 9, trafficType="ON_DEMAND_FLEX"), "flex"),
+        ("generate_content", "gemini_generate", generated(9, 9, trafficType="ON_DEMAND"), None),
+        ("chat", "bedrock_converse", converse(9, 9) | {"serviceTier": {"type": "flex"}}, "flex"),
+        ("messages", "bedrock_converse", converse(9, 9) | {"serviceTier": {"type": "default"}}, None),
+    ],
+)
+def test_the_tier_that_has_served_is_read(
+    operation: Operation, wire: Wire, answer: dict[str, Any], tier: str | None
+) -> None:
+    call = say(operation, stream=False)
+    _, usage = make_exchange(call, wire, ResponseIdentity("i", "m", 1)).parse_answer(orjson.dumps(answer), ())
+    assert (None if usage.rare is None else usage.rare.tier) == tier

@@ -78,6 +78,9 @@ CASES = {
     "a price of one's own goes first": Case(
         "openrouter/auto", "openrouter", chat("openrouter/auto", cost=0.0042), 1_200_000, price=(OWN_PRICE,)
     ),
+    "xAI counts ticks of a dollar": Case(
+        "grok-4", "xai", chat("grok-4", cost_in_usd_ticks=37_756_001), 3_775_601, units=("cost",)
+    ),
     "a rerank is billed by searches": Case(
         "rerank-v3.5", "cohere", RANKED, 6_000_000, "/v1/rerank", RERANK, units=("searches",)
     ),

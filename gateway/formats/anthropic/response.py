@@ -36,6 +36,8 @@ from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import NO_REASON, Secrets
 from gateway.formats.prompt_tokens import fill_counts
 
+_DEAR_PLACE = "us"
+"""Inference in the United States costs a tenth more than anywhere; other values cost nothing more."""
 _REASONS: Mapping[str, Reason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -79,15 +81,18 @@ def parse_usage(raw: object) -> Usage | None:
 def _find_rare(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the searches, and what has served the request, by fields of ``RareUnits``.
 
-    Sources: docs.claude.com, "Web search tool" (``server_tool_use``), "Service tiers" and "Fast mode" (``speed``).
+    Sources: docs.claude.com, "Web search tool" (``server_tool_use``), "Service tiers", "Fast mode" (``speed``) and
+    "Data residency" (``inference_geo``).
     """
     found: dict[str, Any] = {}
     used = raw.get("server_tool_use")
     if isinstance(used, Mapping) and (count := parse_count(used.get("web_search_requests"))):
         found["searches"] = count
-    speed, tier = raw.get("speed"), raw.get("service_tier")
+    speed, tier, place = raw.get("speed"), raw.get("service_tier"), raw.get("inference_geo")
     if (speed or (tier and tier != "standard")) and (served := find_tier(speed) or find_tier(tier)):
         found["tier"] = served
+    if place == _DEAR_PLACE:
+        found["tier"] = f"{found['tier']}+{place}" if "tier" in found else place
     if raw.get("cost") is not None and (cost := find_cost(raw)) is not None:
         found["cost_nanos"] = cost
     return found
