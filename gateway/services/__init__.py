@@ -7,6 +7,7 @@ from functools import partial
 import attrs
 from aiohttp import web
 
+from gateway.allocator import MemoryTrimmer
 from gateway.background import JobRunner
 from gateway.billing.retention_worker import RetentionWorker
 from gateway.config.loader import read_words_file
@@ -14,7 +15,7 @@ from gateway.domain.ip_address import parse_networks
 from gateway.errors import StoreUnavailable
 from gateway.media.cleanup_worker import MediaCleanup
 from gateway.memory_budget import MemoryBudget
-from gateway.observability.process_monitor import LoopLagMeter
+from gateway.observability.process_monitor import LoopLagMeter, find_memory
 from gateway.observability.trace_context import TracedHttpClient
 from gateway.options import AppOptions, StartupInfo
 from gateway.proxy.failover import Proxy
@@ -170,6 +171,7 @@ def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -
     if isinstance(storage.database, SqliteDatabase):
         jobs.start("check_store", IntegrityWorker(storage.database).run)
     jobs.start("count_requests", services.metrics.run)
+    jobs.start("give_back_memory", MemoryTrimmer(find_memory).run)
     jobs.start("measure_lag", LoopLagMeter(services.admin.monitor.lag).run)
     # ``sweep_media`` keeps media within its limits, whichever command runs.
     rules, clock, stores = services.live_config.find_media_rules, storage.retention_clock.now, services.media.stores
