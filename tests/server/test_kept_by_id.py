@@ -53,6 +53,14 @@ def _list_parts(one: object) -> Iterator[tuple[str, Any]]:
         yield from ((name, getattr(one, name)) for name in sorted(names) if hasattr(one, name))
 
 
+async def measure(gateway: RunningGateway) -> dict[str, int]:
+    """The sizes once every request has been stored and counted."""
+    await gateway.check_books()
+    await gateway._await_writing()
+    await gateway.app[SERVICES].metrics.count_all()
+    return list_sizes(gateway.app[SERVICES])
+
+
 async def live(gateway: RunningGateway, number: int, base_url: str) -> None:
     """Make a channel, an account and a key, use them, and delete all three."""
     name = f"n{number}"
@@ -78,14 +86,11 @@ async def test_what_is_kept_by_an_id_goes_with_it_or_has_a_bound(standing_with: 
         gateway = await standing_with(
             {"channel": [channel(up.base_url, provider="vllm")], "billing": {"unpriced": "free"}}
         )
-        services = gateway.app[SERVICES]
         await live(gateway, 0, up.base_url)
-        await gateway.check_books()
-        before = list_sizes(services)
+        before = await measure(gateway)
         for number in range(1, ROUNDS + 1):
             await live(gateway, number, up.base_url)
-        await gateway.check_books()
-        after = list_sizes(services)
+        after = await measure(gateway)
         grown = {path: size for path, size in after.items() if size - before.get(path, 0) >= ROUNDS}
         assert len(before) > 50
         assert not {path: size for path, size in grown.items() if size > BOUNDED.get(path, 0)}
