@@ -12,7 +12,7 @@ COMPILE  := $(VENV)/pins/bin/uv pip compile -q --universal --python-version 3.11
             --only-binary :all: --no-emit-index-url --custom-compile-command 'make pins'
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-unit test-clients test-suites soak check format bench bench-parts profile clean pins sbom audit messages reference docs zipapp
+.PHONY: help hooks run test test-unit test-clients test-suites soak check format bench bench-parts profile clean pins sbom audit messages reference docs zipapp
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*##"} /^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ bench-parts: $(VENV)/dev.stamp  ## Print what the parts of a request cost in CPU
 
 profile: $(VENV)/dev.stamp  ## See where the time goes under load (ARGS="--only sse")
 	@$(BIN)/python scripts/profile_relay.py $(ARGS)
+
+hooks:  ## Let git check messages and formatting before a commit
+	git config core.hooksPath scripts/hooks
 
 format: $(VENV)/dev.stamp  ## Put the code into the house's form
 	$(BIN)/ruff check --fix
