@@ -10,6 +10,9 @@ it continues. What else the provider reads by itself has an unknown length: the 
 prompt costs what was reserved for it, because a client could end each of its requests that way. Where the provider
 breaks off, no client has caused that, and the unknown part is not charged.
 
+A stream in the background goes on at its provider when the connection ends. It is read to its end, and costs the
+answer that was reserved where that end is not seen.
+
 A client that gets an answer pays for that answer alone: failover before it is the operator's choice, and no client can
 cause it without an answer.
 """
@@ -55,6 +58,11 @@ def reads_unknown(call: InferenceRequest) -> bool:
     return reads.unbounded or reads.tools
 
 
+def goes_on(call: InferenceRequest | None) -> bool:
+    """Return whether the provider goes on with the answer when its connection ends."""
+    return call is not None and call.stream and call.body.get("background") is True
+
+
 def find_least(
     usage: Usage, attempt: Attempt, call: InferenceRequest, fault: GatewayError | None, reserved_nanos: int
 ) -> Usage:
@@ -68,6 +76,8 @@ def find_least(
         return usage if target.cost(usage) > target.cost(bound) else bound
     if usage.prompt_tokens and usage.source != "estimate":
         return usage
+    if goes_on(call):
+        usage = attrs.evolve(usage, completion_tokens=max(usage.completion_tokens, call.max_output_tokens))
     tokens = usage.prompt_tokens or estimate_prompt(call) * attempt.requests
     if _is_clients(fault) and reads_unknown(call):
         tokens = max(tokens, _find_affordable(usage, attempt, call, reserved_nanos))

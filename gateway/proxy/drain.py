@@ -29,17 +29,20 @@ class DrainService:
         self.longest_s = 60.0
         self.attempts: set[Attempt] = set()
 
-    def begin(self, attempt: Attempt, total_s: float, first_byte_at: float | None) -> "DrainedStream | None":
+    def begin(
+        self, attempt: Attempt, total_s: float, first_byte_at: float | None, *, whole: bool
+    ) -> "DrainedStream | None":
         """Drain an attempt whose client has left; None if there are too many drains.
 
         Args:
             attempt: the attempt.
             total_s: the channel's total timeout.
             first_byte_at: when the first byte was sent to the client (loop time); None if none was.
+            whole: whether ``longest_s`` does not bound it.
         """
         if len(self.attempts) >= self.most:
             return None
-        return DrainedStream(self, attempt, min(total_s, self.longest_s), first_byte_at)
+        return DrainedStream(self, attempt, total_s if whole else min(total_s, self.longest_s), first_byte_at)
 
 
 class DrainedStream:

@@ -100,8 +100,8 @@ class Proxy:
         attempt.cancel(make_cancelled())
         return True
 
-    def drain(self, ctx: RequestContext) -> DrainedStream | None:
-        """Read the answer to its end although the client has left.
+    def drain(self, ctx: RequestContext, *, whole: bool = False) -> DrainedStream | None:
+        """Read the answer to its end although the client has left; ``whole``: as long as a client might.
 
         None if no provider works on the request, if some of its images have not been requested yet, or if there are too
         many drains.
@@ -112,7 +112,7 @@ class Proxy:
         image = attempt.exchange.call.image
         if image is not None and 0 < attempt.images < image.count:
             return None
-        return self.drains.begin(attempt, attempt.timeouts.total_s, ctx.first_byte_at)
+        return self.drains.begin(attempt, attempt.timeouts.total_s, ctx.first_byte_at, whole=whole)
 
     def record_failure(self, attempt: Attempt, error: ProviderError, prompt: int | None = None) -> None:
         """Record a failed attempt and log what the client does not see. ``prompt``: a digest of the prompt."""

@@ -7,7 +7,7 @@ from time import monotonic
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
-from gateway.billing.abandoned import reads_unknown
+from gateway.billing.abandoned import goes_on, reads_unknown
 from gateway.billing.request_record import find_outcome
 from gateway.domain.inference_request import Operation
 from gateway.domain.request_log import Outcome
@@ -75,8 +75,9 @@ class ActiveInference:
         if ctx.reservation is None or ctx.record is not None or self.cancelled or not services.drain.open:
             return False
         rule, call = services.billing.settlement.find_abandoned(), ctx.call
-        if rule == "drain" or (rule == "charge" and call is not None and reads_unknown(call)):
-            self._drain = services.proxy.drain(ctx)
+        whole = goes_on(call)
+        if whole or rule == "drain" or (rule == "charge" and call is not None and reads_unknown(call)):
+            self._drain = services.proxy.drain(ctx, whole=whole)
         return self._drain is not None
 
     async def note_body_read(self) -> None:

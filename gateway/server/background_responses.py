@@ -1,8 +1,11 @@
-"""Responses that are made in the background, for models whose channels do not have the Responses API themselves.
+"""Responses that are made in the background: by the gateway, also where the provider could.
 
-The client gets a queued response at once and asks for it later. The request goes on as usual: it is among those in
-progress, can be cancelled there, and is settled once. If the gateway is stopped meanwhile, the response has failed.
-In a cluster every node knows which one makes a response: it is kept with the response until that has ended.
+A provider reports what such a response has cost only to a client that asks for it later, and none has to. So the
+provider gets an ordinary request. The client gets a queued response at once and asks the gateway for it later.
+
+The request goes on as usual: it is among those in progress, can be cancelled there, and is settled once. If the gateway
+is stopped meanwhile, the response has failed. In a cluster every node knows which one makes a response: it is kept with
+the response until that has ended.
 """
 
 import asyncio
@@ -14,7 +17,6 @@ import structlog
 from aiohttp import web
 
 from gateway.billing.request_record import find_outcome
-from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import ID_PREFIX
@@ -43,20 +45,25 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 async def forward_response(request: web.Request) -> web.StreamResponse:
-    """Forward a request of the Responses API; one in the background is answered at once, unless its provider can."""
+    """Forward a request of the Responses API; one in the background is answered at once.
+
+    A stream in the background is the provider's own. Its answer is read to its end if the client leaves.
+    """
     active = request[INFERENCE]
     ctx, call = active.context, active.context.call
     assert call is not None  # noqa: S101 - it has been parsed
     assert ctx.route is not None  # noqa: S101 - it has been found
-    if call.body.get("background") is not True or any(one.endpoint.wire == _NATIVE for one in ctx.route.options):
+    if call.body.get("background") is not True:
         return await forward_inference(request)
-    if call.stream or call.keep is None:
-        name = "stream" if call.stream else "store"
+    if call.stream and any(one.endpoint.wire == _NATIVE for one in ctx.route.options):
+        return await forward_inference(request)
+    if call.stream:
         raise InvalidRequest(
-            f"'background' with '{name}: {exact_json.dumps(call.body.get(name)).decode()}' only works with a channel "
-            "that speaks the Responses API",
+            "'background' with 'stream: true' only works with a channel that speaks the Responses API",
             param="background",
         )
+    if call.keep is None:
+        raise InvalidRequest("'background' only works for a response that is kept ('store')", param="background")
     return LargeResponse(request, _start(request.app[SERVICES], active, call), _JSON)
 
 
@@ -89,7 +96,7 @@ async def _run(
         answer = await forward.fetch(services.proxy, ctx)
         ctx.first_byte_at = active.loop.time()
         active.settle("completed")
-        keep(orjson.dumps(orjson.loads(answer.body) | {"background": True}))
+        keep(orjson.dumps(orjson.loads(answer.body) | {"id": queued["id"], "background": True}))
     except GatewayError as fault:
         active.settle("interrupted" if isinstance(fault, ShuttingDown) else find_outcome(fault), fault)
         status = "cancelled" if active.cancelled else "failed"

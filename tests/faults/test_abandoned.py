@@ -480,6 +480,31 @@ async def test_a_prompt_of_unknown_length_without_a_report(
         assert row.cost_nanos > 0
 
 
+@pytest.mark.parametrize("ends", [True, False], ids=["read to its end", "broken off"])
+async def test_a_stream_in_the_background_costs_its_end_or_what_was_reserved(
+    gateway_with: StartGateway, *, ends: bool
+) -> None:
+    """Its provider goes on whoever leaves, so no time but the channel's bounds how long it is read."""
+    used = {"input_tokens": 40, "output_tokens": 200, "total_tokens": 240}
+    created, completed = (
+        chunk(b"event: response.%b\ndata: %b\n\n" % (state.encode(), orjson.dumps(
+            {"type": f"response.{state}", "response": {
+                "id": "resp_1", "object": "response", "status": status, "output": [], "usage": usage}})))
+        for state, status, usage in (("created", "queued", None), ("completed", "completed", used))
+    )  # fmt: skip
+    body = {"model": "m", "input": "hi", "stream": True, "background": True, "max_output_tokens": 500}
+    said = piece({"type": "response.output_text.delta", "item_id": "msg_1", "delta": "hi"})
+    provider = Provider([SSE_HEAD, created, said], [completed, LAST_CHUNK] if ends else [FIN])
+    async with provider.up as up:
+        gateway = await gateway_with(serve(channel(up.base_url, **UNHURRIED)))
+        find_drains(gateway).longest_s = 0.0
+        await send_and_leave(gateway, up, body, "/v1/responses", heard=True)
+        await until(lambda: find_drains(gateway).attempts)
+        provider.go_on()
+        row = await check_left(gateway, usage_source="upstream" if ends else "estimate")
+        assert row.completion_tokens == (200 if ends else 500)
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -16,8 +16,9 @@ MAX_CHOICES = 128
 
 GOVERNED = frozenset(
     {
-        "best_of", "documents", "input", "instructions", "max_completion_tokens", "max_output_tokens", "max_tokens",
-        "messages", "model", "n", "prompt", "query", "stream", "stream_options", "system", "tools", "top_n",
+        "background", "best_of", "documents", "input", "instructions", "max_completion_tokens", "max_output_tokens",
+        "max_tokens", "messages", "model", "n", "prompt", "query", "stream", "stream_options", "system", "tools",
+        "top_n",
     },
 )  # fmt: skip
 """Fields by which the gateway routes, bounds and charges a request. Servers written in Go accept them in any case, and

@@ -53,6 +53,11 @@ class Site:
             raw = await response.read()
             return response.status, orjson.loads(raw) if response.content_type == "application/json" else raw
 
+    async def get(self, who: str, path: str) -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {KEYS[who]}"}
+        async with self.gateway.client.get(self.gateway.url + path, headers=headers) as response:
+            return response.status, await response.json()
+
     @property
     def asked(self) -> tuple[int, ...]:
         """How often each provider was."""
@@ -86,6 +91,23 @@ async def test_who_made_a_response_goes_on_with_it_and_nobody_else(site: Site) -
     assert site.asked == (2, 0)
     assert site.ups[0].received[1].json["previous_response_id"] == "resp_1"
     assert (await site.ask("bob", previous_response_id="resp_2"))[0] == 404
+
+
+async def test_a_response_in_the_background_is_asked_for_in_the_foreground_and_charged_as_reported(site: Site) -> None:
+    """The provider's own would be charged as estimated: its usage is told to who asks for it, and nobody has to."""
+    status, queued = await site.ask("ann", background=True)
+    assert (status, queued["status"], queued["background"]) == (200, "queued", True)
+    (row,) = await site.gateway.rows(1)
+    assert (row.outcome, row.prompt_tokens, row.completion_tokens, row.usage_source) == ("completed", 3, 2, "upstream")
+    assert "background" not in site.ups[0].received[0].json
+    status, made = await site.get("ann", f"{PATH}/{queued['id']}")
+    assert (status, made["id"], made["status"], made["background"]) == (200, queued["id"], "completed", True)
+    assert (await site.get("bob", f"{PATH}/{queued['id']}"))[0] == 404
+    status, refused = await site.ask("ann", Background=True)
+    assert (status, refused["error"]["param"]) == (400, "Background")
+    status, refused = await site.ask("ann", background=True, store=False)
+    assert (status, refused["error"]["param"]) == (400, "background")
+    assert site.asked == (1, 0)
 
 
 async def test_a_response_that_goes_on_reserves_what_the_last_one_had_and_what_is_new(
