@@ -18,6 +18,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": MESSAGES},
     "/v1/messages": {"messages": MESSAGES, "max_tokens": 9},
     "/v1/responses": {"input": "hi"},
+    "/v1/responses/compact": {"input": "hi"},
     "/v1/completions": {"prompt": "hi"},
     "/v1/embeddings": {"input": "hi"},
     "/v1/moderations": {"input": "hi"},
