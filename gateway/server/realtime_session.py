@@ -12,6 +12,7 @@ import attrs
 from aiohttp import WebSocketError, WSCloseCode, WSMessage, WSMsgType, web
 
 from gateway.domain.account import Caller
+from gateway.domain.channel import Channel
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.request_log import Outcome
 from gateway.errors import (
@@ -25,9 +26,11 @@ from gateway.errors import (
     RequestCancelled,
     StoreUnavailable,
 )
-from gateway.formats.kept_names import list_kept_names
+from gateway.formats.kept_names import ITEM, list_kept_names
 from gateway.formats.openai import realtime as wire
 from gateway.formats.openai.errors import mask
+from gateway.providers.priced_fields import check_spelling, list_priced
+from gateway.providers.registry import PROVIDERS
 from gateway.routing.priced_fields import allows
 from gateway.routing.response_owners import make_unknown
 from gateway.routing.target import Attempt
@@ -35,6 +38,7 @@ from gateway.server.active_inference import ActiveInference
 from gateway.server.context import Services
 from gateway.server.realtime_billing import RealtimeBilling
 from gateway.upstream.websocket import CLOSE_S, MAX_FRAME_BYTES, ProviderSocket
+from gateway.wording import fold_name
 
 TICK_S = 1.0
 """How often a session checks its key, its silence, and whether the gateway shuts down."""
@@ -47,8 +51,9 @@ _MAX_REASON_BYTES = 123
 _SENDABLE = frozenset({1000, 1001, 1002, 1003, *range(1007, 1015), *range(3000, 5000)})
 """Close codes that an endpoint may send (RFC 6455, 7.4)."""
 _NO_CODE = 1005
-_RECOVERABLE = (NotFound, RateLimited, StoreUnavailable)
-"""Errors after which a session goes on without the response that was asked for."""
+_RECOVERABLE = (InvalidRequest, NotFound, RateLimited, StoreUnavailable)
+"""Errors after which a session goes on without what was asked for."""
+_OWN_CONVERSATION = frozenset({"auto", "none"})
 
 
 @attrs.frozen
@@ -74,10 +79,6 @@ class ActiveRealtime(ActiveInference):
 
     def leave(self) -> bool:
         return self.session is not None
-
-
-_KEPT = frozenset({"prompt", "voice", "file_id", "file_uri"})
-"""What a session may name that was made elsewhere; the items of its conversation are its own."""
 
 
 class RealtimeSession:
@@ -126,8 +127,11 @@ class RealtimeSession:
 
     async def run(self, settings: wire.Event) -> None:
         """Pass frames until the session has ended and everything is settled. ``settings``: what it begins with."""
-        if settings and await self._may_pass({"type": wire.SESSION_UPDATE, "session": settings}):
-            await self._send_provider(wire.build_update_event(settings))
+        if settings:
+            if await self._may_pass({"type": wire.SESSION_UPDATE, "session": settings}):
+                await self._send_provider(wire.build_update_event(settings))
+            else:  # its client relies on them
+                self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "the settings were refused", "refused"))
         tasks = [self._loop.create_task(work()) for work in (self._pass_client, self._pass_provider, self._watch)]
         try:
             waited: list[asyncio.Future[Any]] = [self._ended, *tasks]
@@ -188,20 +192,19 @@ class RealtimeSession:
 
     async def _may_pass(self, event: wire.Event) -> bool:
         """Return whether an event may be sent on; if not, the client gets an error event."""
-        if event.get("type") not in {wire.RESPONSE_CREATE, wire.SESSION_UPDATE}:
+        if event["type"] == wire.APPEND:  # most events
             self._billing.conversation.note_client(event)
             return True
+        services, caller = self._active.services, self._active.context.caller
         try:
-            for name in list_kept_names(event):
-                if name.field in _KEPT and not allows(self._attempt.channel, name.field):
-                    raise make_unknown(name.where, name.field)
+            for place in wire.PLACES:
+                if isinstance(fields := event.get(place), dict):
+                    check_settings(services, caller, fields, place=place, channel=self._attempt.channel)
             if event["type"] == wire.RESPONSE_CREATE:
-                if not self._active.services.drain.open:
+                if not services.drain.open:
                     raise Overloaded("The gateway is shutting down", retry_after_s=5)
                 await self._billing.reserve(event)
             else:
-                settings = event.get("session")
-                check_settings(self._active.services, self._active.context.caller, settings)
                 self._billing.conversation.note_client(event)
         except _RECOVERABLE as fault:
             await self._send_client(wire.build_error_event(fault, self._active.context.id, event.get("event_id")))
@@ -209,7 +212,8 @@ class RealtimeSession:
         except GatewayError as fault:
             self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, fault.public_code or fault.code, "refused", fault))
             return False
-        self._answered_at = self._loop.time()
+        if event["type"] in {wire.RESPONSE_CREATE, wire.SESSION_UPDATE}:
+            self._answered_at = self._loop.time()
         return True
 
     async def _pass_provider(self) -> None:
@@ -285,16 +289,50 @@ class RealtimeSession:
             await self._provider.send_frame(data.encode() if isinstance(data, str) else data, kind)
 
 
-def check_settings(services: Services, caller: Caller, settings: object) -> None:
-    """Raise the error of a model for transcripts that the caller may not use, or that has no price for it."""
-    model = wire.find_transcriber(settings) if isinstance(settings, dict) else None
-    if model is None:
-        return
-    caller.check_model(model)
-    router = services.routing.router
-    providers = {channel.provider for channel in router.catalog.channels}
-    if all(router.tariff.find_price(model, model, provider) is None for provider in providers):
-        router.tariff.check_priced(caller, model, param="session.audio.input.transcription.model")
+def check_settings(services: Services, caller: Caller, settings: wire.Event, *, place: str, channel: Channel) -> None:
+    """Raise the error of what a session, a response or an item has at ``place`` and may not have at ``channel``.
+
+    That is: something kept at the provider that was made elsewhere, a field that changes what is bought, and a model
+    for transcripts that the caller may not use, or that has no price for it.
+    """
+    for name in list_kept_names({"item": settings}):  # the items of its conversation are a session's own
+        own = name.field == ITEM or (name.field == "conversation" and name.id in _OWN_CONVERSATION)
+        if not own and not allows(channel, name.field):
+            raise make_unknown(place + name.where.removeprefix("item"), name.field)
+    if place in wire.SETTINGS:
+        _check_priced(settings, place, channel)
+        _check_transcriber(services, caller, settings, place)
+
+
+def _check_priced(settings: wire.Event, place: str, channel: Channel) -> None:
+    """Raise ``InvalidRequest`` for a field that changes what is bought, such as a tool that the provider runs."""
+    fields = PROVIDERS[channel.provider].priced_fields
+    try:
+        check_spelling(settings, {fold_name(name): name for name in fields})
+        found = list_priced(settings, fields)
+    except InvalidRequest as error:
+        error.param = f"{place}.{error.param}"
+        raise
+    for name in found:
+        if not allows(channel, name):
+            raise InvalidRequest(
+                f"'{place}.{name}' changes what is bought, and the channel does not allow it (allow_fields)",
+                param=f"{place}.{name}",
+            )
+
+
+def _check_transcriber(services: Services, caller: Caller, settings: wire.Event, place: str) -> None:
+    named = wire.list_transcribers(settings)
+    if len({model for model, _ in named}) > 1:
+        raise InvalidRequest(
+            f"'{place}' names two models for transcripts; name one", param=f"{place}.input_audio_transcription.model"
+        )
+    for model, where in named:
+        caller.check_model(model)
+        router = services.routing.router
+        providers = {channel.provider for channel in router.catalog.channels}
+        if all(router.tariff.find_price(model, model, provider) is None for provider in providers):
+            router.tariff.check_priced(caller, model, param=f"{place}.{where}")
 
 
 def _get_text(message: WSMessage) -> bytes:

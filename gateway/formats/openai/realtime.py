@@ -14,6 +14,7 @@ import orjson
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import (
+    MAX_TOKENS,
     RareUnits,
     Usage,
     attach_rare,
@@ -27,10 +28,11 @@ from gateway.formats.json_values import as_object, loads_or_none
 from gateway.formats.openai.fields import kind_of
 from gateway.formats.provider_reads import find_reads
 from gateway.formats.strict_json import MAX_DUPLICATE_CHECK_BYTES, parse_json_object
+from gateway.wording import fold_name
 
 Event = dict[str, Any]
 
-SESSION_UPDATE, RESPONSE_CREATE = "session.update", "response.create"
+SESSION_UPDATE, RESPONSE_CREATE, APPEND = "session.update", "response.create", "input_audio_buffer.append"
 RESPONSE_CREATED, RESPONSE_DONE, ERROR = "response.created", "response.done", "error"
 TRANSCRIBED = "conversation.item.input_audio_transcription.completed"
 MAX_OUTPUT = 4_096
@@ -61,10 +63,18 @@ _TYPE = re.compile(r"[a-z0-9_.]{1,128}", re.ASCII)
 _LIMITS = ("max_output_tokens", "max_response_output_tokens")
 """The names of the output limit, now and in the beta version."""
 _GOVERNED = frozenset(
-    {"type", "session", "response", "item", "audio", "delta", "model", "input", "tools", "prompt", "instructions",
-     "conversation", *_LIMITS}
+    {"type", "session", "response", "item", "audio", "delta", "model", "input", "output", "tools", "prompt",
+     "instructions", "conversation", "format", "transcription", "input_audio_transcription", "input_audio_format",
+     "output_audio_format", *_LIMITS}
 )  # fmt: skip
-"""Fields by which a session is bounded and charged: a server that ignores case would take them in another."""
+"""Fields by which a session is bounded and charged: a tolerant server would take them in another spelling."""
+_FOLDED = {fold_name(name): name for name in _GOVERNED}
+_NESTED = frozenset({"audio", "input", "output", "format", "transcription", "input_audio_transcription"})
+"""Fields of a session that have such fields themselves."""
+SETTINGS = ("session", "response")
+"""Fields of an event that have settings."""
+PLACES = (*SETTINGS, "item")
+"""Fields of an event that may name what is kept at a provider."""
 _SETTINGS = frozenset(
     {"type", "object", "id", "model", "conversation", "output_modalities", "modalities", "audio", "voice", "metadata",
      "input_audio_format", "output_audio_format", "turn_detection", "input_audio_transcription", "expires_at",
@@ -88,13 +98,14 @@ def parse_client_event(raw: bytes, models: Collection[str]) -> tuple[Event, byte
     kind = event.get("type")
     if not isinstance(kind, str) or _TYPE.fullmatch(kind) is None:
         raise InvalidRequest("'type' must be the name of an event, such as 'response.create'", param="type")
-    for place in ("session", "response"):
+    for place in SETTINGS:
         fields = event.get(place)
         if fields is None:
             continue
         if not isinstance(fields, dict):
             raise InvalidRequest(f"'{place}' must be an object, not {kind_of(fields)}", param=place)
         check_names(fields, f"{place}.")
+        check_limits(fields, f"{place}.")
         if "model" in fields and fields["model"] not in models:
             message = f"'{place}.model' must be the model of the session; open another session for another model"
             raise InvalidRequest(message, param=f"{place}.model")
@@ -102,11 +113,23 @@ def parse_client_event(raw: bytes, models: Collection[str]) -> tuple[Event, byte
 
 
 def check_names(fields: Event, where: str) -> None:
-    """Raise ``InvalidRequest`` for a field that governs a session and is spelt in another case."""
-    for name in fields:
-        folded = name.strip().casefold()
-        if folded in _GOVERNED and name != folded:
-            raise InvalidRequest(f"Unknown field '{where}{name}'; did you mean '{where}{folded}'?", param=where + name)
+    """Raise ``InvalidRequest`` for a field that governs a session and has another spelling."""
+    for name, value in fields.items():
+        meant = _FOLDED.get(fold_name(name), name)
+        if name != meant:
+            raise InvalidRequest(f"Unknown field '{where}{name}'; did you mean '{where}{meant}'?", param=where + name)
+        if name in _NESTED and isinstance(value, dict):
+            check_names(value, f"{where}{name}.")
+
+
+def check_limits(settings: Event, where: str) -> None:
+    """Raise ``InvalidRequest`` for a limit of the output that is no number of tokens: a provider may ignore it."""
+    for name in _LIMITS:
+        limit = settings.get(name)
+        if limit is not None and limit != "inf" and not (type(limit) is int and 1 <= limit <= MAX_TOKENS):
+            raise InvalidRequest(
+                f"'{where}{name}' must be an integer from 1 to {MAX_TOKENS}, or 'inf'", param=where + name
+            )
 
 
 def parse_event(raw: bytes) -> Event | None:
@@ -199,14 +222,15 @@ def find_cause(event: Event) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def find_transcriber(session: Event) -> str | None:
-    """Return the model that transcribes the user's audio in a session. None if none does."""
+def list_transcribers(session: Event) -> list[tuple[str, str]]:
+    """List the models that transcribe the user's audio in a session, each with its place: at most one is right."""
     heard = _get_object(_get_object(session, "audio"), "input")
-    for place in (heard.get("transcription"), session.get("input_audio_transcription")):
-        model = place.get("model") if isinstance(place, dict) else None
-        if isinstance(model, str) and model:
-            return model
-    return None
+    named = (
+        ("audio.input.transcription", heard.get("transcription")),
+        ("input_audio_transcription", session.get("input_audio_transcription")),
+    )
+    found = [(place.get("model") if isinstance(place, dict) else None, f"{where}.model") for where, place in named]
+    return [(model, where) for model, where in found if isinstance(model, str) and model]
 
 
 def build_error_event(error: GatewayError, request_id: str, cause: object = None) -> str:
@@ -335,7 +359,7 @@ class Conversation:
         self._heard_bytes = _find_rate(session, "input") or self._heard_bytes
         self._spoken_bytes = _find_rate(session, "output") or self._spoken_bytes
         if "audio" in session or "input_audio_transcription" in session:
-            self.transcriber = find_transcriber(session) or self.transcriber
+            self.transcriber = next((model for model, _ in list_transcribers(session)), self.transcriber)
 
 
 def estimate_output(meter: OutputMeter, prompt_tokens: int) -> Usage:

@@ -9,11 +9,10 @@ from typing import Any
 import attrs
 import orjson
 
-from gateway.domain.usage import MAX_TOKENS
 from gateway.errors import InvalidRequest
 from gateway.formats.json_values import as_object
 from gateway.formats.openai.fields import parse_integer, parse_list, parse_object, read_text
-from gateway.formats.openai.realtime import check_model, check_names
+from gateway.formats.openai.realtime import check_limits, check_model, check_names
 
 Body = dict[str, Any]
 DEFAULT_TTL_S, MIN_TTL_S, MAX_TTL_S = 600, 10, 7_200
@@ -79,9 +78,7 @@ def _check_settings(session: Body, place: str) -> None:
         parse_list(named, f"{place}{name}")
     for name in _OBJECTS:
         parse_object(named, f"{place}{name}")
-    for name in ("max_output_tokens", "max_response_output_tokens"):
-        if session.get(name) != "inf":
-            parse_integer(named, f"{place}{name}", 1, MAX_TOKENS)
+    check_limits(session, place)
 
 
 def build_secret_answer(asked: SecretRequest, secret: str, expires_s: int, session_id: str) -> Body:

@@ -1,14 +1,18 @@
 """``POST /v1/realtime/client_secrets``: a short-lived key with which a browser opens sessions."""
 
 import secrets
+from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 
-from gateway.errors import InvalidRequest
+from gateway.domain.account import Caller
+from gateway.domain.channel import Channel
+from gateway.errors import GatewayError, InvalidRequest
 from gateway.formats.openai.realtime import build_session_call
 from gateway.formats.openai.realtime_secrets import build_secret_answer, parse_secret_request
-from gateway.server.context import CALLER, SERVICES
+from gateway.server.context import CALLER, SERVICES, Services
 from gateway.server.realtime_session import check_settings
 from gateway.server.request_body import read_json
 
@@ -26,9 +30,25 @@ async def create_secret(request: web.Request, *, flat: bool) -> web.Response:
     if not caller.key.id:
         raise InvalidRequest("A client secret needs an API key", should_retry=False)
     await services.billing.quota.check_rate(caller)
+    channels: Iterable[Channel] = services.routing.router.catalog.channels
     if asked.model is not None:
-        services.routing.router.route(caller, build_session_call(asked.model))
-    check_settings(services, caller, asked.settings)
+        route = services.routing.router.route(caller, build_session_call(asked.model))
+        channels = [target.channel for target in route.options]
+    _check_settings(services, caller, asked.settings, channels)
     secret, expires_s = await services.auth.client_secrets.create(caller, asked.model, asked.settings, asked.ttl_s)
     answer = build_secret_answer(asked, secret, expires_s, f"sess_{secrets.token_hex(12)}")
     return web.json_response(answer, headers={"Cache-Control": "no-store"})
+
+
+def _check_settings(services: Services, caller: Caller, settings: dict[str, Any], channels: Iterable[Channel]) -> None:
+    """Raise the error of settings that none of ``channels`` takes."""
+    problem = None
+    for channel in channels:
+        try:
+            check_settings(services, caller, settings, place="session", channel=channel)
+        except GatewayError as error:
+            problem = problem or error
+        else:
+            return
+    if problem is not None:
+        raise problem

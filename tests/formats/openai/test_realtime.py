@@ -121,7 +121,7 @@ def test_the_output_is_limited_by_the_response_before_the_session(
     [{"input_audio_transcription": {"model": "scribe"}}, {"audio": {"input": {"transcription": {"model": "scribe"}}}}],
 )
 def test_the_transcriber_is_found_in_both_versions(session: dict[str, Any]) -> None:
-    assert wire.find_transcriber(session) == "scribe"
+    assert [model for model, _ in wire.list_transcribers(session)] == ["scribe"]
 
 
 def test_an_error_event_names_the_cause_and_the_request() -> None:

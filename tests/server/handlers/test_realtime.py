@@ -103,6 +103,9 @@ async def test_events_pass_untouched(gateway_with: StartGateway, provider: Realt
         assert (await client.receive()).data == b"\xff\x00"
 
 
+TWO_TRANSCRIBERS: Event = {
+    "audio": {"input": {"transcription": {"model": "a"}}}, "input_audio_transcription": {"model": "b"}
+}  # fmt: skip
 NOT_STRICT: dict[str, tuple[str | bytes, str | None]] = {
     "no JSON": ("response.create", None),
     "an array": ('[{"type": "response.create"}]', None),
@@ -125,6 +128,27 @@ NOT_STRICT: dict[str, tuple[str | bytes, str | None]] = {
     "another model": ('{"type": "session.update", "session": {"model": "dear"}}', "session.model"),
     "no model": ('{"type": "session.update", "session": {"model": null}}', "session.model"),
     "another model for a response": ('{"type": "response.create", "response": {"model": "dear"}}', "response.model"),
+    "a field without its line": ('{"type": "session.update", "session": {"inputAudioTranscription": {}}}',
+                                 "session.inputAudioTranscription"),
+    "a wide letter": ('{"type": "session.update", "session": {"\uff4dodel": "dear"}}', "session.\uff4dodel"),
+    "another case within": (
+        '{"type": "session.update", "session": {"audio": {"input": {"Transcription": {"model": "dear"}}}}}',
+        "session.audio.input.Transcription",
+    ),
+    "a limit in a string": (
+        '{"type": "session.update", "session": {"max_output_tokens": "9"}}', "session.max_output_tokens"
+    ),
+    "a negative limit": (
+        '{"type": "response.create", "response": {"max_output_tokens": -1}}', "response.max_output_tokens"
+    ),
+    "a limit with a point": (
+        '{"type": "response.create", "response": {"max_response_output_tokens": 9000.5}}',
+        "response.max_response_output_tokens",
+    ),
+    "two models for transcripts": (
+        orjson.dumps({"type": "session.update", "session": TWO_TRANSCRIBERS}).decode(),
+        "session.input_audio_transcription.model",
+    ),
 }  # fmt: skip
 
 
@@ -431,29 +455,95 @@ async def test_transcripts_of_the_users_audio_are_charged(
     assert (row.model, row.cost_nanos) == ("scribe", 10 * 10_000 + 5 * 2_000)
 
 
+@pytest.mark.parametrize("kind", ["session.update", "transcription_session.update"])
 async def test_a_transcriber_without_a_price_is_refused_under_a_limit(
-    gateway_with: StartGateway, provider: RealtimeProvider
+    kind: str, gateway_with: StartGateway, provider: RealtimeProvider
 ) -> None:
     gateway = await gateway_with(site(provider, key={"quota_usd": 1}))
     async with connect(gateway) as client:
         session = await provider.accept()
-        await ask(client, {"type": "session.update", "session": {"input_audio_transcription": {"model": "scribe"}}})
+        await ask(client, {"type": kind, "session": {"input_audio_transcription": {"model": "scribe"}}})
         assert (await read(client, "error"))["error"]["code"] == "model_not_priced"
         assert await read_close(client) == 1008
         assert await session.receive() == 1000
 
 
-async def test_a_prompt_that_is_kept_at_the_provider_needs_a_channel_that_allows_it(
+FILE = {"type": "input_image", "file_id": "file_of_another"}
+KEPT: list[tuple[Event, str]] = [
+    ({"type": "session.update", "session": {"prompt": {"id": "pmpt_1"}}}, "session.prompt"),
+    ({"type": "transcription_session.update", "session": {"prompt": {"ID": "pmpt_1"}}}, "session.prompt"),
+    ({"type": "session.update", "session": {"voice": {"id": "v"}}}, "session.voice"),
+    (CREATE | {"response": {"prompt": {"id": "pmpt_1"}}}, "response.prompt"),
+    (CREATE | {"response": {"conversation": "conv_1"}}, "response.conversation"),
+    (CREATE | {"response": {"input": [{"role": "user", "content": [FILE]}]}}, "response.input[0].content[0].file_id"),
+    ({"type": "conversation.item.create", "item": {"role": "user", "content": [FILE]}}, "item.content[0].file_id"),
+    (
+        {"type": "conversation.item.create", "item": {"content": [{"image_url": " GS://bucket/x.png"}]}},
+        "item.content[0].image_url",
+    ),
+]  # fmt: skip
+BOUGHT: list[tuple[Event, str]] = [
+    ({"type": "session.update", "session": {"tools": [{"type": "web_search"}]}}, "session.tools.web_search"),
+    ({"type": "x", "session": {"tools": [{"type": "function", "google_search": {}}]}}, "session.tools.google_search"),
+    (CREATE | {"response": {"tools": [{"type": "code_interpreter"}]}}, "response.tools.code_interpreter"),
+    (CREATE | {"response": {"service_tier": "priority"}}, "response.service_tier"),
+    (CREATE | {"response": {"Service_Tier": "priority"}}, "response.Service_Tier"),
+]
+
+
+async def test_what_is_kept_or_bought_at_the_provider_needs_a_channel_that_allows_it(
     gateway_with: StartGateway, provider: RealtimeProvider
 ) -> None:
-    update = {"type": "session.update", "session": {"prompt": {"id": "pmpt_1"}}}
-    async with connect(await gateway_with(site(provider))) as client:
+    """Each event is refused, and the session goes on."""
+    gateway = await gateway_with(site(provider))
+    async with connect(gateway) as client:
         session = await provider.accept()
-        await ask(client, update)
-        refused = (await read(client, "error"))["error"]
-        assert (refused["code"], refused["param"]) == ("not_found", "session.prompt")
-        await ask(client, update | {"session": {"instructions": "x"}})
-        assert (await session.expect("session.update"))["session"] == {"instructions": "x"}, "the other was not sent"
+        for event, place in KEPT + BOUGHT:
+            await ask(client, event)
+            refused = (await read(client, "error"))["error"]
+            code = "not_found" if (event, place) in KEPT else "invalid_request"
+            assert (refused["code"], refused["param"]) == (code, place)
+        own = {"item": {"type": "item_reference", "id": "item_1"}}
+        for event in ({"type": "conversation.item.create", **own}, CREATE | {"response": {"conversation": "none"}}):
+            await ask(client, event)
+            assert await session.receive() == event, "nothing else was sent"
+        await session.send("error", error={"message": "No."})
+        await read(client, "error")
+
+
+@pytest.mark.parametrize(
+    ("session", "code"),
+    [
+        ({"prompt": {"id": "pmpt_1"}}, "not_found"),
+        ({"audio": {"output": {"voice": {"id": "voice_1"}}}}, "not_found"),
+        ({"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]}, "not_found"),
+        ({"tools": [{"type": "web_search"}]}, "invalid_request"),
+        (TWO_TRANSCRIBERS, "invalid_request"),
+    ],
+)  # fmt: skip
+async def test_a_secret_names_nothing_that_its_sessions_may_not(
+    session: Event, code: str, gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider))
+    for model in ({}, {"model": "m"}):
+        assert (await make_secret(gateway, {"session": session | model}))["error"]["code"] == code
+    allowed = site(provider, channel=[provider.channel(allow_fields=["*"])])
+    if "input_audio_transcription" not in session:
+        assert "value" in await make_secret(await gateway_with(allowed), {"session": session})
+
+
+async def test_a_session_does_not_go_on_without_the_settings_of_its_secret(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    """They are checked again for the channel that serves."""
+    other = channel("http://127.0.0.1:9/v1", name="other", models=["x"], allow_fields=["prompt"])
+    gateway = await gateway_with(site(provider, channel=[provider.channel(), other]))
+    made = await make_secret(gateway, {"session": {"prompt": {"id": "pmpt_1"}, "max_output_tokens": 9}})
+    async with browse(gateway, made["value"], "?model=m") as client:
+        session = await provider.accept()
+        assert (await read(client, "error"))["error"]["code"] == "not_found"
+        assert await read_close(client) == 1008
+        assert await session.receive() == 1000
 
 
 async def test_an_operator_can_cancel_a_session(gateway_with: StartGateway, provider: RealtimeProvider) -> None:
