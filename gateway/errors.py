@@ -29,7 +29,7 @@ class GatewayError(Exception):
         should_retry: False if waiting cannot help (``x-should-retry: false``); None leaves it to the client.
         type: the public ``error.type``.
         status: the HTTP status.
-        doc_url: the address of the page about its code; None if it is not known, or the answer has begun.
+        doc_url: the address of the page about its code; None if it is not known, or if the code is a provider's.
     """
 
     code: ClassVar[str] = "internal_error"

@@ -33,7 +33,8 @@ _MAKERS = (
     ("sk-ant-", "an Anthropic"), ("sk-or-", "an OpenRouter"), ("sk-proj-", "an OpenAI"), ("sk-svcacct-", "an OpenAI"),
     ("sk-admin-", "an OpenAI"), ("AIza", "a Google"), ("gsk_", "a Groq"), ("xai-", "an xAI"), ("pplx-", "a Perplexity"),
     ("hf_", "a Hugging Face"), ("nvapi-", "an NVIDIA"), ("r8_", "a Replicate"), ("csk-", "a Cerebras"),
-    ("fw_", "a Fireworks"), ("jina_", "a Jina"),
+    ("fw_", "a Fireworks"), ("jina_", "a Jina"), ("tgp_v1_", "a Together"), ("ya29.", "a Google"),
+    ("ghp_", "a GitHub"), ("github_pat_", "a GitHub"), ("ABSK", "an Amazon Bedrock"),
 )  # fmt: skip
 """What the keys of other makers begin with."""
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from gateway.errors import GatewayError
+
 
 class ClientStream(Protocol):
     """One streamed answer. After ``open`` no other status can be sent."""
@@ -25,6 +27,10 @@ class ClientStream(Protocol):
 
     async def drain(self) -> None:
         """Wait until the client has read. Raises ``ClientDisconnected`` if it has left or does not read in time."""
+        ...
+
+    def note_page(self, error: GatewayError) -> None:
+        """Set the address of the page about an error that ends the stream."""
         ...
 
     def wake(self) -> None:

@@ -117,6 +117,7 @@ class StreamRelay:
                 raise
             error = met if isinstance(met, ProviderError) else _build_ours(met)
             if not self._binary:
+                self._client_stream.note_page(met)
                 written = self._transform.write_error(met, self._ctx.id)
                 self._last += written or build_error_event(met, self._ctx.id, self._ctx.operation)
             drop_frames(met)

@@ -53,12 +53,17 @@ def is_secure(request: web.Request) -> bool:
     return forwarded and is_inside(find_peer(request), services.http.trusted_proxies)
 
 
+def find_set_url(base_url: str) -> str:
+    """Return the gateway's address without ``/v1`` from the setting ``base_url``; empty if it is not set."""
+    return base_url.removesuffix("/v1").rstrip("/")
+
+
 def find_public_url(request: web.Request) -> str:
     """Return the gateway's address without ``/v1``: from the settings, else as the client addressed it.
 
     Empty if neither is known.
     """
-    if base_url := request.app[SERVICES].http.base_url:
-        return base_url.removesuffix("/v1").rstrip("/")
+    if address := find_set_url(request.app[SERVICES].http.base_url):
+        return address
     origin = find_origin(request)
     return origin.replace("http://", "https://", 1) if is_secure(request) else origin

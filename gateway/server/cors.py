@@ -13,7 +13,7 @@ from gateway.domain.media import MEDIA_PATH
 from gateway.domain.member import Forbidden
 from gateway.domain.origin import ANY_ORIGIN, parse_origins
 from gateway.server.context import CONTEXT
-from gateway.server.error_responses import build_error_response, find_error_format
+from gateway.server.error_responses import answer_error
 from gateway.server.responses import BareResponse, build_common_headers
 
 _PATHS = ("/v1/", "/v1beta/", f"{MEDIA_PATH}/")
@@ -92,7 +92,7 @@ class CrossOrigin:
         headers = build_common_headers(request)
         if self._find_allowed(request) is None:
             error = Forbidden(_REFUSED, should_retry=False)
-            refused = build_error_response(error, request[CONTEXT].id, error_format=find_error_format(request))
+            refused = answer_error(error, request, request[CONTEXT].id)
             return BareResponse(body=refused.body, status=refused.status, headers={**refused.headers, **headers})
         headers |= {"Access-Control-Allow-Methods": _METHODS, "Access-Control-Max-Age": _MAX_AGE_S}
         taken = _select_taken(request.headers.getall("Access-Control-Request-Headers", ()))

@@ -67,16 +67,29 @@ def convert_error(error: Exception, request: web.Request, request_id: str) -> we
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionResetError("the response had begun") from error
-    answered.doc_url = _find_doc_url(request, answered)
-    return build_error_response(answered, request_id, headers, find_error_format(request))
+    return answer_error(answered, request, request_id, headers)
 
 
-def _find_doc_url(request: web.Request, error: GatewayError) -> str | None:
-    """Return the address of the gateway's own page about an error's code; None if the page lacks it: a provider's."""
-    if error.public_code not in STATUS or request._match_info is None:  # noqa: SLF001 - refused before it had a route
-        return None
-    address = find_public_url(request)
-    return f"{address}{_PAGE}#{error.public_code}" if address else None
+def answer_error(
+    error: GatewayError, request: web.Request, request_id: str, headers: dict[str, str] | None = None
+) -> web.Response:
+    """Build the response for ``error``, in the API format of the client, with the address of its page."""
+    note_page(error, request)
+    return build_error_response(error, request_id, headers, find_error_format(request))
+
+
+def note_page(error: GatewayError, request: web.Request) -> None:
+    """Set the address of the page about an error's code, unless the address that the client used is not valid."""
+    if address := find_public_url(request):
+        error.doc_url = find_page(error, address)
+
+
+def find_page(error: GatewayError, address: str) -> str | None:
+    """Return the address of the gateway's own page about an error's code; None if the page lacks it: a provider's.
+
+    ``address``: of the gateway; if that is not known, it is empty, and the address of the page is a path.
+    """
+    return f"{address}{_PAGE}#{error.public_code}" if error.public_code in STATUS else None
 
 
 def build_error_response(
@@ -138,7 +151,7 @@ def parse_http_error(error: web.HTTPException, request: web.Request) -> GatewayE
         return MethodNotAllowed(f"{request.method} is not allowed on this path. Use {allowed}")
     if isinstance(error, web.HTTPNotFound):
         hint = find_other_words(request.path)
-        similar = None if hint else find_hint(request)
+        similar = None if hint else find_hint(request, find_error_format(request))
         hint = f". Did you mean {similar}?" if similar else hint
         message = f"Unknown endpoint {request.method} {request.path[:_MAX_PATH_CHARS]}{hint}"
         return NotFound(message, should_retry=False)

@@ -14,7 +14,7 @@ from gateway.errors import ApiNotImplemented, GatewayError, InvalidRequest, Over
 from gateway.server.admin.operation import PREFIX
 from gateway.server.console.page import ROOT
 from gateway.server.context import API, CONTEXT
-from gateway.server.error_responses import build_error_response, find_error_format
+from gateway.server.error_responses import answer_error
 from gateway.server.middlewares import PROBES, with_middlewares
 
 
@@ -89,7 +89,7 @@ async def refuse_framing(request: web.Request) -> web.Response:
         error = InvalidRequest("HTTP/1.0 has no Transfer-Encoding")
     else:
         error = ApiNotImplemented("Transfer-Encoding must be chunked, and nothing else")
-    response = build_error_response(error, request[CONTEXT].id, error_format=find_error_format(request))
+    response = answer_error(error, request, request[CONTEXT].id)
     response.force_close()
     return response
 

@@ -214,10 +214,10 @@ def _find_authorization(request: web.Request) -> str | None:
     return f"Bearer {found.pop()}" if found else None
 
 
-def _name_key(request: web.Request) -> str:
-    """Return where the client has put its key."""
+def _name_key(request: web.Request, secret: str) -> str:
+    """Return where the client has put its key; ``secret`` may be empty."""
     for name in _KEY_HEADERS:
-        if request.headers.get(name):
+        if any(value and secret in value for value in request.headers.getall(name, ())):
             return f"the header '{name}'"
     return "'key' in the query"
 
@@ -229,7 +229,7 @@ def _refuse_key(request: web.Request, authorization: str | None) -> InvalidApiKe
         return InvalidApiKey(f"No API key: send '{send}'", should_retry=False)
     scheme, _, secret = authorization.partition(" ")
     secret = secret.strip()
-    where = _name_key(request)
+    where = _name_key(request, secret)
     if scheme.lower() != "bearer" or not secret:
         message = f"Malformed API key in {where}: 'Authorization: Bearer sk-…' is expected"
     elif (maker := find_key_maker(secret)) is not None:

@@ -22,11 +22,11 @@ from aiohttp.web_request import BaseRequest
 from gateway.errors import InternalError, InvalidRequest, Overloaded
 from gateway.request_context import make_request_id
 from gateway.server.active_inference import leave_request
-from gateway.server.client_ip import find_peer_address
+from gateway.server.client_ip import find_peer_address, find_set_url
 from gateway.server.connection_limits import Connection, ConnectionLimiter, ConnectionLimits
 from gateway.server.context import ACTOR, CALLER, SERVICES
 from gateway.server.cors import CORS, CrossOrigin
-from gateway.server.error_responses import build_error_response
+from gateway.server.error_responses import build_error_response, find_page
 from gateway.server.fast_routes import FastRoutes
 from gateway.server.responses import WRITE_TIMEOUT_S, BareResponse, BufferedResponse, RawResponse
 
@@ -60,7 +60,7 @@ class GatewayProtocol(RequestHandler):
                 limiter.release(self.handshake)
             room = limiter.admit(self, find_peer_address(transport))
             if room == "none":
-                cast("asyncio.Transport", transport).write(write_crowded())
+                cast("asyncio.Transport", transport).write(write_crowded(server.address))
                 self.force_close()
                 return
             self._limiter = limiter
@@ -185,6 +185,7 @@ class GatewayProtocol(RequestHandler):
         else:
             self.log_exception("unhandled error", exc_info=exc)
             error = InternalError("Unexpected gateway error")
+        error.doc_url = find_page(error, self._manager.address if isinstance(self._manager, GatewayServer) else "")
         request_id = make_request_id()
         shaped = build_error_response(error, request_id)
         headers = {**shaped.headers, "X-Request-Id": request_id}
@@ -228,12 +229,14 @@ class GatewayServer(web.Server):
     """Makes a ``GatewayProtocol`` for every connection.
 
     Attributes:
+        address: of the gateway, if the configuration names it: without a valid request there is no other.
         cors: lets pages of other origins call; None if none may.
         limiter: bounds the connections, if they are.
         handshakes: those of TLS that go on.
         reserved_handler: answers what comes over connections that are kept for probes and the console.
     """
 
+    address = ""
     cors: CrossOrigin | None = None
     limiter: ConnectionLimiter | None = None
     handshakes: set[asyncio.Task[None]]
@@ -270,14 +273,19 @@ class GatewayServer(web.Server):
                 return
 
 
-def write_crowded() -> bytes:
-    """The answer to a connection that there is no room for, whatever it would have asked."""
+def write_crowded(address: str) -> bytes:
+    """The answer to a connection that there is no room for, whatever it would have asked.
+
+    ``address``: of the gateway; empty if it is not known.
+    """
     error = Overloaded("The gateway has no room for another connection", retry_after_s=1)
+    error.doc_url = find_page(error, address)
     response = build_error_response(error, request_id := make_request_id())
     body = response.body if isinstance(response.body, bytes) else b""
     head = (
         f"HTTP/1.1 {response.status} Service Unavailable\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\nRetry-After: 1\r\nX-Request-Id: {request_id}\r\nConnection: close\r\n\r\n"
+        f"Content-Length: {len(body)}\r\nRetry-After: 1\r\nX-Request-Id: {request_id}\r\n"
+        f"Link: {response.headers['Link']}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + body
 
@@ -342,6 +350,8 @@ class GatewayRunner(web.AppRunner):
             **made._kwargs,  # noqa: SLF001 - see the module's docstring
         )
         server.cors = self.app.get(CORS)
+        if (services := self.app.get(SERVICES)) is not None:
+            server.address = find_set_url(services.http.base_url)
         server.handshakes = set()
         server.reserved_handler = routes.handle_reserved
         if self._limits is not None:

@@ -36,6 +36,7 @@ from gateway.routing.response_owners import make_unknown
 from gateway.routing.target import Attempt
 from gateway.server.active_inference import ActiveInference
 from gateway.server.context import Services
+from gateway.server.error_responses import note_page
 from gateway.server.realtime_billing import RealtimeBilling
 from gateway.upstream.websocket import CLOSE_S, MAX_FRAME_BYTES, ProviderSocket
 from gateway.wording import fold_name
@@ -155,7 +156,7 @@ class RealtimeSession:
         if end.fault is not None:
             with suppress(TimeoutError):  # of a client that does not read
                 async with asyncio.timeout(FINISH_S):
-                    await self._send_client(wire.build_error_event(end.fault, self._active.context.id))
+                    await self._send_error(end.fault)
         if self._billing.busy and not self._provider.closed:
             for response_id in self._billing.running:
                 await self._send_provider(wire.build_cancel_event(response_id))
@@ -185,7 +186,7 @@ class RealtimeSession:
             try:
                 event, data = wire.parse_client_event(_get_text(message), self._models)
             except InvalidRequest as fault:
-                await self._send_client(wire.build_error_event(fault, self._active.context.id))
+                await self._send_error(fault)
                 continue
             if await self._may_pass(event):
                 await self._send_provider(data)
@@ -207,7 +208,7 @@ class RealtimeSession:
             else:
                 self._billing.conversation.note_client(event)
         except _RECOVERABLE as fault:
-            await self._send_client(wire.build_error_event(fault, self._active.context.id, event.get("event_id")))
+            await self._send_error(fault, event.get("event_id"))
             return False
         except GatewayError as fault:
             self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, fault.public_code or fault.code, "refused", fault))
@@ -269,6 +270,11 @@ class RealtimeSession:
             elif not self._sending and now - self._answered_at > max(timeouts.first_byte_s, timeouts.idle_s):
                 late = ProviderTimeout("The provider took too long to answer", phase="stream")
                 self._end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", late))
+
+    async def _send_error(self, fault: GatewayError, cause: object = None) -> None:
+        """Send the client an error event. ``cause``: the ``event_id`` of the client's event."""
+        note_page(fault, self._active.request)
+        await self._send_client(wire.build_error_event(fault, self._active.context.id, cause))
 
     async def _send_client(self, data: bytes | str, kind: WSMsgType = WSMsgType.TEXT) -> None:
         """Send a frame, as soon as the client reads; one that has left gets nothing."""

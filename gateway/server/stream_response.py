@@ -13,8 +13,9 @@ from functools import partial
 from aiohttp import HttpVersion11, web
 from aiohttp.web_protocol import RequestHandler
 
-from gateway.errors import ClientDisconnected
+from gateway.errors import ClientDisconnected, GatewayError
 from gateway.memory_budget import Loan
+from gateway.server.error_responses import note_page
 from gateway.server.responses import SMALL, BufferedResponse, RawResponse, await_reader, send, watch
 
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -124,6 +125,10 @@ class EventStreamResponse:
             self._woken = None
             if self._reading is None:
                 reading.cancel()
+
+    def note_page(self, error: GatewayError) -> None:
+        """Set the address of the page about an error that ends the stream."""
+        note_page(error, self._request)
 
     def wake(self) -> None:
         """End a ``drain()`` under way."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from aiohttp import web
 
 from gateway.errors import ApiNotImplemented
+from gateway.formats.error_body import MESSAGES_PATH, ErrorFormat
 from gateway.wording import find_nearest
 
 _UNSERVED = (
@@ -26,7 +27,13 @@ MODEL_PATH = r"/models/{model:(?!.*:[A-Za-z]+(?:Content|Contents|Tokens)$).+}"
 _OTHER_METHODS = (("DELETE", MODEL_PATH),)
 """Methods of the OpenAI API on served paths that the gateway does not serve."""
 _ACCOUNT_PATHS = frozenset({"/v1/usage", "/v1/balance", "/v1/me", "/v1/credits", "/v1/account"})
-_PREFIX = "/v1"
+_PREFIX, _GOOGLE_PREFIX = "/v1", "/v1beta"
+_PREFIXES = (f"{_PREFIX}/", f"{_GOOGLE_PREFIX}/")
+_VERSIONS = re.compile(r"\A(?:/v1(?:beta)?(?=/v1(?:beta)?/))+")
+"""All versions but the last at the start of a path."""
+_ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models", "/v1/files")
+_OTHER_PATHS = (MESSAGES_PATH, f"{_GOOGLE_PREFIX}/")
+"""Paths that OpenAI's API does not have."""
 _MOST_CHARS = 200
 """The longest path that is matched for a hint."""
 _PARAMETER = re.compile(r"\{[^}]*\}")
@@ -58,32 +65,39 @@ def find_other_words(path: str) -> str:
     return ""
 
 
-def find_hint(request: web.Request) -> str | None:
+def find_hint(request: web.Request, api: ErrorFormat) -> str | None:
     """Return the served path that a misspelled path probably means; None if there is none.
 
-    Clients write base URLs with a final slash, without the version, or with the version twice. Otherwise the nearest
-    path is meant.
+    Clients write base URLs with a final slash, without the version, or with two versions. Otherwise the nearest path
+    of ``api``, the client's, is meant, and if that has none the nearest of another API.
     """
     asked = request.path
     if len(asked) > _MOST_CHARS or asked.startswith("/admin"):
         return None
     path = _SLASHES.sub("/", asked).rstrip("/")
-    while path.startswith(f"{_PREFIX}{_PREFIX}/"):
-        path = path.removeprefix(_PREFIX)
-    for meant in (path, _PREFIX + path):
-        if meant != asked and meant.startswith(f"{_PREFIX}/") and _is_served(request.app, meant):
+    path = _VERSIONS.sub("", path)
+    for meant in (path, _PREFIX + path, _GOOGLE_PREFIX + path):
+        if meant != asked and meant.startswith(_PREFIXES) and _is_served(request.app, meant):
             return meant
-    return find_nearest(path, _list_paths(request.app))
+    paths = list(_list_paths(request.app))
+    return find_nearest(path, [each for each in paths if _belongs(each, api)]) or find_nearest(path, paths)
+
+
+def _belongs(path: str, api: ErrorFormat) -> bool:
+    """Return whether a path is one of an API."""
+    if api == "google":
+        return path.startswith(_GOOGLE_PREFIX)
+    return path.startswith(_ANTHROPIC_PATHS) if api == "anthropic" else not path.startswith(_OTHER_PATHS)
 
 
 def _list_paths(app: web.Application) -> Iterator[str]:
-    """List the served paths of the API without parameters."""
+    """List the served paths of the API, with the names of their parameters."""
     for resource in app.router.resources():
         info = resource.get_info()
         if "app" in info:
             yield from _list_paths(info["app"])
-        elif info.get("path", "").startswith(f"{_PREFIX}/") and any(r.handler is not refuse_unserved for r in resource):
-            yield info["path"]
+        elif resource.canonical.startswith(_PREFIXES) and any(r.handler is not refuse_unserved for r in resource):
+            yield resource.canonical
 
 
 def list_served(request: web.Request) -> list[str]:

@@ -88,7 +88,8 @@ An error in the OpenAI API format is this object. `param` names the field at fau
 
 `type` is `new_api_error` for every error of the gateway itself: it tells them from a provider's errors, which keep
 their own types. `doc_url` is the address of the code on this page, as the gateway serves it; the header `Link` has it,
-too. It is missing for a provider's own codes and in streams.
+too. It is missing for a provider's own codes. It is a path without an address if the request was no valid HTTP and
+`server.base_url` is not set.
 
 Clients of Anthropic's and Google's APIs get the format of these APIs: Google's has the address as a detail of the type
 `google.rpc.Help`. The header `X-Request-Id` names the request in

@@ -270,6 +270,7 @@ async def test_where_every_connection_is_busy_probes_and_the_console_are_answere
             found[path] = said.status
             if path == "/v1/models":
                 assert (said.error["code"], said.headers["retry-after"]) == ("overloaded", "1")
+                assert said.error["doc_url"] == "http://a/help/reference/errors#overloaded"
             writer.close()
         assert found == {
             "/healthz": 200,
@@ -301,6 +302,8 @@ async def test_one_connection_too_many_is_told_so(gateway_with: StartGateway, li
             said = split(await reader.read())
         assert (said.status, said.error["code"], said.headers["retry-after"]) == (503, "overloaded", "1")
         assert said.headers["connection"] == "close"
+        page = said.error["doc_url"]
+        assert (page, said.headers["link"]) == ("/help/reference/errors#overloaded", f'<{page}>; rel="help"')
         assert said.error["message"].endswith(f"(request id: {said.headers['x-request-id']})")
         writer.close()
         for _, writer in busy:

@@ -29,3 +29,12 @@ async def test_an_error_of_framing_has_the_shape_of_every_other(gateway_with: St
             assert 400 <= found.status < 600, name
             assert "server" not in found.headers, name
             assert found.headers["x-request-id"] in found.error["message"], name
+            page = found.error["doc_url"]
+            assert page.removeprefix("http://a") == f"/help/reference/errors#{found.error['code']}", name
+            assert found.headers["link"] == f'<{page}>; rel="help"', name
+
+
+async def test_an_error_of_framing_has_the_address_that_is_set(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with({"server": {"base_url": "https://ai.example.com/v1"}})
+    found = split(await talk(gateway.url, FRAMES["no HTTP"]))
+    assert found.error["doc_url"] == "https://ai.example.com/help/reference/errors#invalid_request"

@@ -6,8 +6,19 @@ import aiohttp
 import pytest
 
 from gateway.error_status import STATUS
+from tests.support import anthropic_cassettes as cassettes
+from tests.support import gemini_cassettes as gemini
 from tests.support.gateway import KEY, RunningGateway, channel
-from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.scripted_upstream import (
+    COMPLETION,
+    LAST_CHUNK,
+    SSE_HEAD,
+    ScriptedUpstream,
+    answer,
+    chunk,
+    delta,
+    event,
+)
 from tests.support.started_gateways import StartGateway
 
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
@@ -59,13 +70,26 @@ FAULTS = [
     (CHAT, {"x_goog_api_key": "AIzaSyabcdefghijklmnop"}, "looks like a Google key"),
     (CHAT, {"Authorization": "Bearer gsk_abc"}, "looks like a Groq key"),
     (CHAT, {"Authorization": "Bearer xai-abc"}, "looks like an xAI key"),
+    (CHAT, {"x_api_key": "tgp_v1_abcdefgh"}, "The key in the header 'x-api-key' looks like a Together key"),
+    (f"{GOOGLE}?key=AIzaSyabcdefgh", {}, "The key in 'key' in the query looks like a Google key"),
+    (f"{GOOGLE}?key={WRONG}", {"Sec_WebSocket_Protocol": "realtime"}, "The key in 'key' in the query is not"),
+    (CHAT, {"Authorization": "Bearer ", "x_api_key": WRONG}, "The key in the header 'x-api-key' is not"),
+    (CHAT, {"Authorization": "Bearer ", "x_goog_api_key": WRONG}, "The key in the header 'x-goog-api-key' is not"),
+    *(
+        (
+            "/v1/realtime?model=m",
+            {"Sec_WebSocket_Protocol": f"realtime, openai-insecure-api-key.{secret}"},
+            f"The key in the header 'Sec-WebSocket-Protocol' {words}",
+        )
+        for secret, words in ((WRONG, "is not a key"), ("sk-proj-abcdefghijklm", "looks like an OpenAI key"))
+    ),
 ]
 
 
 async def test_the_error_of_a_key_names_its_header_and_its_maker(gateway_with: StartGateway) -> None:
     gateway = await gateway_with({})
     for path, headers, message in FAULTS:
-        status, said, _ = await call(gateway, path, **headers)
+        status, said, _ = await call(gateway, path, "GET" if "realtime" in path else "POST", **headers)
         assert (status, message in said) == (401, True), (path, headers, said)
 
 
@@ -89,6 +113,16 @@ WRONG_PATHS = [
     ("GET", "/v1/me", 404, "/v1/dashboard/billing", None),
     ("GET", "/api/tags", 404, "ends with /v1", None),
     ("POST", "/api/chat", 404, "ends with /v1", None),
+    ("POST", "/v1/v1beta/models/m:generateContent", 404, "Did you mean /v1beta/models/m:generateContent?", None),
+    ("POST", "/v1beta/v1beta/models/m:countTokens", 404, "Did you mean /v1beta/models/m:countTokens?", None),
+    ("POST", "/v1beta/v1/chat/completions", 404, "Did you mean /v1/chat/completions?", None),
+    ("POST", "/v1beta/model/m:generateContent", 404, "Did you mean /v1beta/models/{model}:generateContent?", None),
+    ("POST", "/v1beta/openai/chat/completions", 404, "Did you mean /v1/chat/completions?", None),
+    ("POST", "/v1/messages/count_token", 404, "Did you mean /v1/messages/count_tokens?", None),
+    ("POST", "/v1/messages/batch", 404, "Did you mean /v1/messages/batches?", None),
+    ("POST", "/v1/mesages", 404, "Did you mean /v1/messages?", None),
+    ("POST", "/v1/embedding", 404, "Did you mean /v1/embeddings?", None),
+    ("GET", "/v1/batch", 404, "Did you mean /v1/batches?", None),
 ]
 
 
@@ -100,6 +134,7 @@ async def test_a_wrong_path_or_method_says_what_to_do(gateway_with: StartGateway
 
 
 PAGE = "/help/reference/errors"
+KEPT = {"model", "stream", "max_tokens"}
 BASE_URLS = [
     (None, "{origin}"),
     ("https://ai.example.com", "https://ai.example.com"),
@@ -131,6 +166,63 @@ async def test_an_error_has_the_address_of_its_page(
     async with gateway.client.get(gateway.url + PAGE) as response:
         shown = await response.text()
     assert all(f'id="{code}"' in shown for code in STATUS)
+
+
+CUT = {
+    CHAT: ("openai", [event(delta("a"))]),
+    MESSAGES: ("anthropic", [cassettes.begin("msg_1"), cassettes.start(0, "text", text=""), cassettes.text(0, "a")]),
+    "/v1/responses": (
+        "openai",
+        [
+            event({"type": "response.created", "response": {"id": "resp_1", "output": []}}),
+            event({"type": "response.output_text.delta", "item_id": "i", "output_index": 0, "delta": "a"}),
+        ],
+    ),
+    "/v1beta/models/m:streamGenerateContent?alt=sse": (
+        "gemini",
+        [gemini.stream(gemini.chunk({"text": "a"}, index=0)).rstrip() + b"\n\n"],
+    ),
+}
+"""How each API's stream begins, at a provider of the same API."""
+
+
+@pytest.mark.parametrize("translated", [False, True])
+@pytest.mark.parametrize("path", CUT)
+async def test_an_error_in_a_stream_has_the_address_of_its_page(
+    gateway_with: StartGateway, path: str, translated: bool
+) -> None:
+    provider, begun = CUT[CHAT if translated and path != CHAT else MESSAGES if translated else path]
+    async with ScriptedUpstream([SSE_HEAD, *map(chunk, begun), LAST_CHUNK]) as up:
+        gateway = await gateway_with({"channel": [channel(up.base_url, provider=provider)]})
+        body = {**ASK, "stream": True, "input": "hi", "contents": [{"parts": [{"text": "hi"}]}]}
+        kept = {CHAT: "messages", MESSAGES: "messages", "/v1/responses": "input"}.get(path, "contents")
+        body = {name: body[name] for name in body if name == kept or (kept != "contents" and name in KEPT)}
+        async with gateway.post(body, path) as response:
+            assert response.status == 200, await response.text()
+            text = await response.text()
+    assert f"{gateway.url}{PAGE}#upstream_error" in text
+
+
+@pytest.mark.parametrize("signed", [False, True])
+async def test_an_error_before_a_route_and_of_the_admin_api_has_the_address_of_its_page(
+    gateway_with: StartGateway, signed: bool
+) -> None:
+    gateway = await gateway_with({"server": {"cors_origins": ["https://app.example"]}})
+    page = gateway.url + PAGE
+    token = {"Authorization": f"Bearer {gateway.admin_token}"} if signed else {}
+    refused = {"Origin": "https://other.example", "Access_Control_Request_Method": "POST"}
+    for method, path, headers, code in (
+        ("OPTIONS", CHAT, refused, "forbidden"),
+        ("OPTIONS", GOOGLE, refused, "forbidden"),
+        ("GET", "/admin/v1/nowhere", token, "not_found" if signed else "signed_out"),
+        ("DELETE", "/admin/v1/accounts", token, "method_not_allowed" if signed else "signed_out"),
+        ("GET", "/admin/v1/requests?limit=x", token, "invalid_request" if signed else "signed_out"),
+        ("GET", "/nowhere", {}, "not_found"),
+        ("DELETE", "/healthz", {}, "method_not_allowed"),
+    ):
+        _, _, more = await call(gateway, path, method, **headers)
+        assert more["link"] == f'<{page}#{code}>; rel="help"', (path, more)
+        assert "google" in str(more) if path == GOOGLE else more["error"]["doc_url"] == f"{page}#{code}", path
 
 
 async def test_a_host_that_is_none_and_a_providers_own_code_have_no_page(gateway_with: StartGateway) -> None:

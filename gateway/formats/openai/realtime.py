@@ -245,6 +245,7 @@ def build_error_event(error: GatewayError, request_id: str, cause: object = None
                 "message": f"{error.message} (request id: {request_id})",
                 "param": error.param,
                 "event_id": cause if isinstance(cause, str) else None,
+                **({} if error.doc_url is None else {"doc_url": error.doc_url}),
             },
         }
     ).decode()

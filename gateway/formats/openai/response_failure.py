@@ -16,6 +16,8 @@ _FIRST_SERVER_ERROR = 500
 def build_response_error_event(error: GatewayError, request_id: str, number: int = 0) -> bytes:
     """Build the ``error`` event; ``number`` is its sequence number."""
     fields = {"code": error.public_code, "message": _write_message(error, request_id), "param": error.param}
+    if error.doc_url is not None:
+        fields["doc_url"] = error.doc_url
     # The openai library raises an error only from the nested object, which OpenAI sends too.
     data = {"type": "error", **fields, "sequence_number": number, "error": fields | {"type": error.type}}
     return b"event: error\ndata: " + orjson.dumps(data) + b"\n\n"

@@ -259,6 +259,7 @@ async def test_the_spending_limit_ends_the_session_before_the_provider_is_asked(
         await ask(client, {**CREATE, "event_id": "mine"})
         error = (await read(client, "error"))["error"]
         assert (error["code"], error["type"]) == ("insufficient_quota", "new_api_error")
+        assert error["doc_url"] == f"{gateway.url}/help/reference/errors#insufficient_quota"
         assert await read_close(client) == 1008
         assert await session.receive() == 1000
     own, *_ = [row for row in await gateway.rows(2) if row.client_request_id is None]
