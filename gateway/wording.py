@@ -14,9 +14,15 @@ _LONGEST_NAME = 128
 _MOST_NAMES = 200
 """Names that are compared, those of the nearest length: a match holds the event loop for some milliseconds."""
 _NEAR = 0.7
-KEY_MARKS = ("sk-", "sk_", "rk_", "ek_", "AIza", "xai-", "pplx-", "nvapi-", "r8_", "hf_")
+KEY_MARKS = (
+    "sk-", "sk_", "rk_", "ek_", "AIza", "xai-", "pplx-", "nvapi-", "r8_", "hf_", "fw_", "jina_", "tgp_v1_", "ghp_",
+    "github_pat_", "ABSK", "ya29.",
+)  # fmt: skip
 """What a key contains, the gateway's own or a provider's: a text without any of them has none."""
-_KEY = re.compile(r"(?<![A-Za-z0-9])(?:(?:sk|rk)[-_]|(?:gsk|r8|hf|ek)_|(?:xai|pplx|nvapi)-|AIza)[A-Za-z0-9._-]{13,}")
+_KEY = re.compile(
+    r"(?<![A-Za-z0-9])(?:(?:sk|rk)[-_]|(?:gsk|r8|hf|ek|fw|tgp_v1|ghp|github_pat)_|(?:xai|pplx|nvapi|csk)-|AIza|ABSK|ya29\.)"
+    r"[A-Za-z0-9._-]{13,}|(?<![A-Za-z0-9])jina_[A-Za-z0-9]{30,}[A-Za-z0-9._-]*"
+)
 
 
 def mask_keys(text: str) -> str:

@@ -65,7 +65,9 @@ def test_a_number_is_written_without_an_exponent_and_exactly(number: float) -> N
     [
         "sk-hunter2-hunter2", "sk-proj-a_B.c-0123456789", "sk-ant-api03-0123456789abcdef", "AIzaSyA0123456789abcdef",
         "gsk_0123456789abcdef", "xai-0123456789abcdef", "r8_0123456789abcdef", "hf_0123456789abcdef",
-        "ek_0123456789abcdef", "pplx-0123456789abcdef", "nvapi-0123456789abcdef",
+        "ek_0123456789abcdef", "pplx-0123456789abcdef", "nvapi-0123456789abcdef", "csk-0123456789abcdef",
+        "fw_0123456789abcdef", "tgp_v1_0123456789abcdef", "ghp_0123456789abcdef", "github_pat_0123456789abcdef",
+        "jina_0123456789abcdef0123456789abcdef", "ABSK0123456789abcdef", "ya29.0123456789abcdef",
     ],
 )  # fmt: skip
 def test_a_key_is_masked_wherever_it_stands(key: str) -> None:

@@ -81,6 +81,7 @@ def test_marks_become_elements() -> None:
         "~~", "a~~", "~~a ", " ~~a", "**a ", "*a ", "* a", "_a ", "`", "`a ``b ", "[", "[a](", "[a](b ", "](", "***",
         "_*",
         "*_a", "**~~a ", "> ", ">", "- ", "1. ", "#", "# ", "# #", "|", "| |", "|-", ":-", " ", "\n", "\n- ", "\n> a",
+        "a\n", "*\n", "`\n", "[\n", "`a` ", "![", "![a](", "<", "<b>", "| - |\n", "  - a\n- b\n", "\r", "\u2028",
         "|a\n|-\n", "```", "~~~ ", "\\", "- a\n  ",
     ],
 )  # fmt: skip
@@ -90,3 +91,10 @@ def test_no_run_of_marks_holds_the_browser(unit: str) -> None:
         run, f"x{run}", f"# {run}x", f"|a|\n|-|\n{run}", f"|{run}\n|-|\n" + "|\n" * 5_000, f"{' ' * LONG}{run[:9]}"
     )
     assert all(len(each) < 30 * LONG for each in shown)
+
+
+@pytest.mark.parametrize("end", ["\r", "\u2028", "\u2029", "\r\n"])
+def test_no_end_of_a_line_is_searched_for_from_every_space(end: str) -> None:
+    spaces = " " * LONG
+    shown = render(f"- {spaces}x{end}y", f"# {spaces}x{end}y", f"> {spaces}x{end}y", f"1. a{end}   - {spaces}x{end}")
+    assert shown[1] == "<h3>x</h3><p>y</p>"

@@ -13,9 +13,10 @@ const SAFE = /^(https?:|mailto:)/i;
 const DEEPEST = 8;
 const MOST_COLUMNS = 64;
 
+// Children, and lists of them: one at a time, because the arguments of a call have to fit on the stack.
 function make(name, ...children) {
   const element = document.createElement(name);
-  element.append(...children);
+  for (const child of children.flat()) element.append(child);
   return element;
 }
 
@@ -57,7 +58,7 @@ function findCode(text, at, find) {
 function findPair(text, at, mark, name, close, depth) {
   if (!text.startsWith(mark, at) || !/\S/.test(text[at + 2] ?? " ")) return undefined;
   const end = close(at + 3);
-  return end < Infinity ? [make(name, ...renderInline(text.slice(at + 2, end), depth)), end + 2] : undefined;
+  return end < Infinity ? [make(name, renderInline(text.slice(at + 2, end), depth)), end + 2] : undefined;
 }
 
 function findEmphasis(text, at, mark, depth) {
@@ -65,7 +66,7 @@ function findEmphasis(text, at, mark, depth) {
   const word = (place) => mark === "_" && /\w/.test(text[place] ?? "");
   if (end < at + 2 || /\s/.test(text[at + 1]) || /\s/.test(text[end - 1]) || word(at - 1) || word(end + 1)) return undefined;
   if (mark === "*" && text[end + 1] === "*") return undefined;
-  return [make("em", ...renderInline(text.slice(at + 1, end), depth)), end + 1];
+  return [make("em", renderInline(text.slice(at + 1, end), depth)), end + 1];
 }
 
 function findLink(text, at, depth) {
@@ -77,7 +78,7 @@ function findLink(text, at, depth) {
   if (target === undefined) return undefined;
   const end = TARGET.lastIndex;
   if (!SAFE.test(target)) return [text.slice(at, end), end];
-  const link = make("a", ...renderInline(label, depth));
+  const link = make("a", renderInline(label, depth));
   link.href = target;
   link.rel = "noreferrer noopener nofollow";
   link.target = "_blank";
@@ -142,7 +143,7 @@ function readItems(lines, at, depth) {
       own.push(line.slice(Math.min(indent.length + 2, /^\s*/.exec(line)[0].length)));
     }
     const parts = renderBlocks(own, depth + 1);
-    list.append(make("li", ...(parts.length && parts[0].localName === "p" ? [...parts[0].childNodes, ...parts.slice(1)] : parts)));
+    list.append(make("li", ...(parts.length && parts[0].localName === "p" ? [[...parts[0].childNodes], parts.slice(1)] : [parts])));
     while (here + 1 < lines.length && !lines[here].trim() && ITEM.test(lines[here + 1])) here += 1;
   }
   return [list, here];
@@ -158,9 +159,9 @@ function readTable(lines, at) {
   let here = at + 2;
   for (; here < lines.length && lines[here].includes("|"); here += 1) {
     const cells = splitCells(lines[here]);
-    body.append(make("tr", ...cells.slice(0, heads.length).map((cell) => make("td", ...renderInline(cell)))));
+    body.append(make("tr", cells.slice(0, heads.length).map((cell) => make("td", renderInline(cell)))));
   }
-  const head = make("thead", make("tr", ...heads.map((cell) => make("th", ...renderInline(cell)))));
+  const head = make("thead", make("tr", heads.map((cell) => make("th", renderInline(cell)))));
   return [make("table", head, body), here];
 }
 
@@ -168,14 +169,14 @@ function readParagraph(lines, at) {
   let end = at + 1;
   while (end < lines.length && lines[end].trim() && ![FENCE, HEADING, ITEM, QUOTE, RULE].some((rule) => rule.test(lines[end]))) end += 1;
   const parts = lines.slice(at, end).flatMap((line, index) => [...(index ? [make("br")] : []), ...renderInline(line.trim())]);
-  return [make("p", ...parts), end];
+  return [make("p", parts), end];
 }
 
 function readQuote(lines, at, depth) {
   const own = [];
   let end = at;
   for (let found; end < lines.length && (found = QUOTE.exec(lines[end])); end += 1) own.push(found[1]);
-  return [make("blockquote", ...renderBlocks(own, depth + 1)), end];
+  return [make("blockquote", renderBlocks(own, depth + 1)), end];
 }
 
 function stripHashes(text) {
@@ -190,7 +191,7 @@ function readBlock(lines, at, depth) {
   const fence = FENCE.exec(line);
   if (fence) return readCode(lines, at, fence);
   const heading = HEADING.exec(line);
-  if (heading) return [make(`h${Math.min(heading[1].length + 2, 6)}`, ...renderInline(stripHashes(heading[2]))), at + 1];
+  if (heading) return [make(`h${Math.min(heading[1].length + 2, 6)}`, renderInline(stripHashes(heading[2]))), at + 1];
   if (RULE.test(line)) return [make("hr"), at + 1];
   if (depth < DEEPEST && QUOTE.test(line)) return readQuote(lines, at, depth);
   if (depth < DEEPEST && ITEM.test(line)) return readItems(lines, at, depth);
@@ -213,6 +214,7 @@ function renderBlocks(lines, depth) {
   return blocks;
 }
 
+// Every line end that "." does not match: a rule's ".*$" would otherwise be tried at each space before one.
 export function renderMarkdown(text) {
-  return renderBlocks(text.split(/\r?\n/), 0);
+  return renderBlocks(text.split(/\r\n?|[\n\u2028\u2029]/), 0);
 }
