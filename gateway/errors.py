@@ -382,6 +382,12 @@ class ContextExceeded(ProviderRejected):
     retryable = True
 
 
+class OutputLimitExceeded(ProviderRejected):
+    """The request allows a longer answer than the model gives: ``limit`` tokens, as the provider has said."""
+
+    limit: int = 0
+
+
 class UnsupportedByProvider(ProviderRejected):
     """The channel's API format cannot express the request: another channel's may. No request was sent."""
 

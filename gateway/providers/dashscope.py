@@ -25,13 +25,7 @@ from gateway.formats.vendors.dashscope_videos import MODELS, SYNTHESIS
 from gateway.providers.base import CHAT, EMBEDDINGS, RESPONSES, Endpoint, Provider
 from gateway.providers.efforts import enable_thinking_false
 from gateway.providers.priced_fields import EVERYWHERE
-from gateway.providers.quirks import limit_answers
 
-_limit_answers = limit_answers(
-    (r"qwen-max.*|qwen2\.5-.*|qwen3-(0\.6|1\.7|4|8)b", 8_192),
-    (r"qwen-turbo.*|qwen3-(14b|32b|30b-a3b|235b-a22b)", 16_384),
-)
-"""Models whose answers are shorter than what coding agents ask for (.../list-models)."""
 _PRESETS = ("1664x928", "1472x1104", "1328x1328", "1104x1472", "928x1664")
 """The only sizes of the first Qwen-Image models."""
 
@@ -81,7 +75,7 @@ DASHSCOPE = Provider(
     base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
     env_key="DASHSCOPE_API_KEY",
     endpoints=(
-        attrs.evolve(CHAT, quirks=(enable_thinking_false, _limit_answers)),
+        attrs.evolve(CHAT, quirks=(enable_thinking_false,)),
         EMBEDDINGS,
         RESPONSES,
         IMAGES,

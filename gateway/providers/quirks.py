@@ -62,22 +62,6 @@ def replace(field: str, name: str) -> Quirk:
     return quirk
 
 
-def limit_answers(*limits: tuple[str, int]) -> Quirk:
-    """Lower an answer's limit to that of the model, by the first of the patterns that matches its name.
-
-    Coding agents name one limit for all models (Claude Code 32,000 tokens); vendors reject what a model cannot give.
-    """
-    known = [(re.compile(pattern), most) for pattern, most in limits]
-
-    def quirk(body: Body, model: str) -> None:
-        for field in ("max_tokens", "max_completion_tokens"):
-            wanted = body.get(field)
-            if isinstance(wanted, int):
-                body[field] = next((min(wanted, most) for pattern, most in known if pattern.fullmatch(model)), wanted)
-
-    return quirk
-
-
 def hash_user(most: int, *fields: str, least: int = 0) -> Quirk:
     """Replace those of ``fields``, names of an end user, that are too short or too long by their SHA-256.
 

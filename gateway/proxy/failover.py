@@ -16,6 +16,7 @@ from gateway.deadlines import DeadlineTimer
 from gateway.domain.request_log import ID_PREFIX, FailedAttempt
 from gateway.errors import (
     GatewayError,
+    OutputLimitExceeded,
     ProviderBadResponse,
     ProviderError,
     RequestCancelled,
@@ -149,6 +150,8 @@ class Proxy:
                 self.record_failure(attempt, error, route.digest if error.may_be_prompt else None)
             else:
                 attempt.pending = False
+                if attempt.output_limit:
+                    attempt.target.state.learn_limit(attempt.target.model, attempt.output_limit)
                 return answer
             finally:
                 ctx.upstream_s += monotonic() - began
@@ -220,8 +223,9 @@ def mark_failed(attempt: Attempt, error: GatewayError, now: float) -> None:
 def choose_error(before: ProviderError | None, error: ProviderError) -> ProviderError:
     """Return the error that the client sees after one more failed attempt: the first that tells a cause.
 
-    That is a provider's answer, or why it was not reached. Less is an attempt in which nothing was sent, a connection
-    that the provider had closed before, and a lack of the gateway's own. An error after which no attempt may follow
+    That is a provider's answer, or why it was not reached. Less is an attempt in which nothing was sent, a limit of
+    output tokens that was then lowered, a connection that the provider had closed before, and a lack of the gateway's
+    own. An error after which no attempt may follow
     concerns the request itself, and always comes first.
     """
     if before is None or not error.retryable or _rank(error) > _rank(before):
@@ -230,7 +234,7 @@ def choose_error(before: ProviderError | None, error: ProviderError) -> Provider
 
 
 def _rank(error: ProviderError) -> int:
-    if isinstance(error, UnsupportedByProvider):
+    if isinstance(error, UnsupportedByProvider | OutputLimitExceeded):
         return 0
     return 1 if isinstance(error, StaleConnection | ResourcesExhausted) else 2
 

@@ -193,7 +193,7 @@ async def _pack(attempt: Attempt) -> Packed:
     exchange, target = attempt.exchange, attempt.target
     if exchange.call.large:
         return await attempt.pack_aside()
-    return pack(exchange.write_body, target.endpoint, target.model, exchange.naming.id, exchange)
+    return pack(attempt.build_body, target.endpoint, target.model, exchange.naming.id, exchange)
 
 
 async def _run_all(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

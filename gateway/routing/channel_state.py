@@ -25,6 +25,8 @@ RATE_LIMITS = frozenset({"rate", "keys"})
 TRIAL_WAIT_S = 1.0
 FULL_WAIT_S = 1.0
 """The reported wait if its end is unknown."""
+MOST_LIMITS = 1_000
+"""Models of a channel whose limit of output tokens is kept."""
 RECENT_CALLS = 512
 """The window of a channel's statistics."""
 FAILED = -1
@@ -147,6 +149,7 @@ class ChannelState:
         probe_failed: the last probe failed.
         test: the result of the last test; None before the first.
         missing: API formats whose endpoint the server turned out to lack.
+        output_limits: the most output tokens of models, as the provider said when it refused more.
     """
 
     channel: Channel
@@ -163,6 +166,7 @@ class ChannelState:
     probe_failed: bool = False
     test: TestResult | None = None
     missing: frozenset[Wire] = frozenset()
+    output_limits: dict[str, int] = attrs.field(factory=dict)
     circuits: Circuits = attrs.field(init=False)
     _insisting: float = attrs.field(default=0.0, init=False)
     _insisting_of: dict[int, float] = attrs.field(factory=dict, init=False)
@@ -182,7 +186,15 @@ class ChannelState:
         self.keys = list_keys(channel, self.keys if channel.headers == self.channel.headers else ())
         self.channel = channel
         self.missing = frozenset()
+        self.output_limits = {}
         self.turn = 0
+
+    def learn_limit(self, model: str, limit: int) -> None:
+        """Note the most output tokens of a model. The model that was not limited for the longest time makes room."""
+        self.output_limits.pop(model, None)
+        if len(self.output_limits) >= MOST_LIMITS:
+            del self.output_limits[next(iter(self.output_limits))]
+        self.output_limits[model] = limit
 
     def is_free(self, place: Place) -> bool:
         """Return True if the channel is clearly available. False says nothing: see ``find_obstacle``."""

@@ -15,6 +15,7 @@ from gateway.errors import (
     ContextExceeded,
     EndpointMissing,
     NoHealthyChannel,
+    OutputLimitExceeded,
     ProviderError,
     ProviderRateLimited,
     UnsupportedByProvider,
@@ -76,6 +77,8 @@ class Route:
         self._once = False
         self._again: Target | None = None
         self._repeated = False
+        self._lowered: Target | None = None
+        self._limit = 0
         self._exceeded = False
         self._patient = False
         self.pause_s = 0.0
@@ -122,6 +125,8 @@ class Route:
             self._attempts -= 1
             if isinstance(error, EndpointMissing):
                 return self._may_take_other_endpoint(failed)
+        elif isinstance(error, OutputLimitExceeded):
+            return self._may_lower(failed, error.limit)
         elif not error.retryable or self._attempts >= self._load_balancer.settings.max_attempts:
             return False
         # A stale connection is no failure of the channel: it gets the request again, over a new connection.
@@ -133,6 +138,10 @@ class Route:
             if self._exceeded:
                 return False
             self._exceeded = True
+        return self._may_go_on(failed, error)
+
+    def _may_go_on(self, failed: Attempt, error: ProviderError) -> bool:
+        """Return whether another channel is left, or the only one may get the request again."""
         # A failure of one key is none of the channel: its next key gets another try.
         if error.failure_scope not in {"key", "model"} or len(failed.lease.state.keys) == 1:
             self._tried += (failed.channel.name,)
@@ -141,6 +150,20 @@ class Route:
         if self._may_repeat(failed, error):
             self._again, self._repeated, self.pause_s = failed.target, True, error.provider_retry_after_s or 0.0
         return self._again is not None
+
+    def _may_lower(self, failed: Attempt, limit: int) -> bool:
+        """Return whether the same channel gets the request again, once, with the limit that its provider has named.
+
+        The provider has done nothing, so the attempt does not count. Only an answer to the next one shows that the
+        limit was the reason.
+        """
+        sent = failed.output_limit or self._call.allowed_output
+        if self._lowered is not None or 0 < sent <= limit:
+            return False
+        self._attempts -= 1
+        self._again = self._lowered = failed.target
+        self._limit = limit
+        return True
 
     def _may_take_other_endpoint(self, failed: Attempt) -> bool:
         """Return whether the channel, or another one, can serve the request without an endpoint that is missing."""
@@ -200,7 +223,9 @@ class Route:
         """Start the attempt after ``failed``; None if no channel can take it any more."""
         naming, again = failed.exchange.naming, self._again
         self._again, self.pause_s = None, 0.0
-        if again is not None and again.endpoint is not failed.target.endpoint:
+        if again is not None and (
+            again.endpoint is not failed.target.endpoint or (again is self._lowered and self._is_open(again))
+        ):
             return self._take(again, naming.id, naming.now_s)
         target = self._choose()
         if target is not None:
@@ -261,7 +286,15 @@ class Route:
         timeouts = channel.timeouts
         if len(self.options) > 1 and self._call.stream and self._has_other(target):
             timeouts = _shorten(timeouts, self._load_balancer.settings.failover_after_s)
-        return Attempt(target, channel, lease, exchange, timeouts, self._once, several=several)
+        limit = self._find_limit(target) if self._limit or target.state.output_limits else 0
+        return Attempt(target, channel, lease, exchange, timeouts, self._once, several=several, output_limit=limit)
+
+    def _find_limit(self, target: Target) -> int:
+        """Return the most output tokens that the channel gives, as far as its provider has said; 0: not known."""
+        lowered = self._lowered
+        if lowered is not None and lowered.state is target.state and lowered.model == target.model:
+            return self._limit
+        return target.state.output_limits.get(target.model, 0)
 
     def _has_other(self, target: Target) -> bool:
         """Return whether another channel could serve the request if this one fails."""

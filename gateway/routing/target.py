@@ -14,13 +14,14 @@ from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.circuits import Place
 from gateway.domain.http_request import HttpRequest, RequestTemplate
-from gateway.domain.inference_request import MAKES_MEDIA, InferenceRequest
+from gateway.domain.inference_request import MAKES_MEDIA, OUTPUT_LIMITS, InferenceRequest
 from gateway.domain.price import ONE_PPM, Price, cost_nanos, multiply_ppm
 from gateway.domain.request_log import FailedAttempt
 from gateway.domain.upload import Content
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderError, ProviderTimeout, RequestCancelled, UnsupportedByProvider
 from gateway.formats.image_backend import ProviderCall
+from gateway.formats.output_limit import lower_limits
 from gateway.formats.rare_bounds import bound_rare
 from gateway.formats.request_body import JSON, Form, Payload, RawFile, build_payload
 from gateway.formats.translator import ResponseIdentity, Translator
@@ -186,6 +187,7 @@ class Attempt:
         client: the client's stream while the attempt runs, so that ``abort`` can wake a writer that waits for the
             client to read; None before, and if there is none.
         several: the client's request, if several requests to the provider make its choices; see ``proxy/fan_out.py``.
+        output_limit: the most tokens of an answer, as the provider has said; 0 if it has not, or none were more.
     """
 
     target: Target
@@ -206,6 +208,7 @@ class Attempt:
     abort_error: ProviderError | None = None
     client: AbortableStream | None = None
     several: InferenceRequest | None = None
+    output_limit: int = 0
 
     @timeouts.default
     def _find_timeouts(self) -> Timeouts:
@@ -267,15 +270,27 @@ class Attempt:
         """Note that the request was written to the provider."""
         self.pending = True
 
+    @property
+    def build_body(self) -> Callable[[], Payload]:
+        """Builds the body in the provider's format, with at most the output tokens that it gives."""
+        return self._build_limited if self.output_limit else self.exchange.write_body
+
+    def _build_limited(self) -> Payload:
+        body, exchange = self.exchange.write_body(), self.exchange
+        if isinstance(body, dict) and lower_limits(body, self.output_limit):
+            name = min(OUTPUT_LIMITS & exchange.call.settings.keys(), default="max_tokens")
+            exchange.adapted = tuple(dict.fromkeys((*exchange.adapted, name)))
+        else:
+            self.output_limit = 0
+        return body
+
     def plan(self, call: InferenceRequest, packed: Packed | None = None) -> HttpRequest:
         """Build the request to the provider; ``packed`` is the result of ``pack_aside``, if that was called.
 
         Raises ``UnsupportedByProvider``.
         """
         endpoint, exchange = self.target.endpoint, self.exchange
-        body, media_type = packed or pack(
-            exchange.write_body, endpoint, self.target.model, exchange.naming.id, exchange
-        )
+        body, media_type = packed or pack(self.build_body, endpoint, self.target.model, exchange.naming.id, exchange)
         once = self.once or call.operation in MAKES_MEDIA
         manner = exchange.manner
         accept = manner.stream_type if call.stream and not manner.binary else manner.accept
@@ -296,7 +311,7 @@ class Attempt:
     async def pack_aside(self) -> Packed:
         """Build the body of a large request in a thread. Raises ``UnsupportedByProvider``."""
         target, exchange = self.target, self.exchange
-        return await work_aside(pack, exchange.write_body, target.endpoint, target.model, exchange.naming.id, exchange)
+        return await work_aside(pack, self.build_body, target.endpoint, target.model, exchange.naming.id, exchange)
 
     def plan_ask(self, ask: ProviderCall) -> HttpRequest:
         """Build one of the requests for images or a video. Raises ``UnsupportedByProvider``."""

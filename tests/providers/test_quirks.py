@@ -59,18 +59,6 @@ def test_the_limit_goes_by_its_older_name_where_only_that_is_known(slug: str) ->
     assert shape(slug, {"max_completion_tokens": None}) == {}
 
 
-@pytest.mark.parametrize(
-    ("model", "most"),
-    [("qwen3-235b-a22b", 16_384), ("qwen-turbo-latest", 16_384), ("qwen-max", 8_192), ("qwen3-8b", 8_192),
-     ("qwen3-max", 32_000), ("qwen3-235b-a22b-instruct-2507", 32_000), ("qwen3-coder-plus", 32_000)],
-)  # fmt: skip
-def test_a_limit_is_lowered_to_that_of_a_model_of_dashscope(model: str, most: int) -> None:
-    for field in ("max_tokens", "max_completion_tokens"):
-        assert shape("dashscope", {field: 32_000}, model) == {field: most}
-        assert shape("dashscope", {field: 7}, model) == {field: 7}
-        assert shape("dashscope", {field: None}, model) == {field: None}
-
-
 @pytest.mark.parametrize("model", ["gpt-6-luna", "o3", "gpt-4o", "chat-latest", "ft:gpt-4o-2024-08-06:x"])
 def test_openais_limit_goes_by_its_newer_name_with_every_model(model: str) -> None:
     assert shape("openai", {"max_tokens": 7}, model) == {"max_completion_tokens": 7}

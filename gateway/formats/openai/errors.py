@@ -21,6 +21,7 @@ from gateway.error_status import STATUS
 from gateway.errors import (
     ContextExceeded,
     GatewayError,
+    OutputLimitExceeded,
     ProviderAuthError,
     ProviderBadResponse,
     ProviderError,
@@ -30,6 +31,7 @@ from gateway.errors import (
 )
 from gateway.formats.context_window import CODE, is_context_exceeded
 from gateway.formats.json_values import loads_or_none
+from gateway.formats.output_limit import find_output_limit
 
 NO_REASON = "The provider gave no reason"
 _MAX_MESSAGE = 2_000
@@ -237,7 +239,11 @@ def _find_fault(status: int, error: ErrorBody) -> ProviderError:
     if status == _TOO_MANY_REQUESTS:
         return ProviderRateLimited(message, status=status, type=error.type, param=error.param, code=code)
     if (400 <= status < 500 and status not in _TRANSIENT) or status == _UNSUPPORTED:  # noqa: PLR2004
-        refused = ProviderRejected(message, status=status, type=error.type, param=error.param, code=code)
+        limit = find_output_limit(message) if status in _TOO_LONG else None
+        kind = ProviderRejected if limit is None else OutputLimitExceeded
+        refused = kind(message, status=status, type=error.type, param=error.param, code=code)
+        if isinstance(refused, OutputLimitExceeded):
+            refused.limit = limit or 0
         refused.retryable = status in _ELSEWHERE
         refused.should_retry = False if status == _UNSUPPORTED else None
         return refused

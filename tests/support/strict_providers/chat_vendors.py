@@ -36,12 +36,16 @@ class ChatVendor(OpenAIProvider, Agent):
 
     Attributes:
         most: the limit of an answer in tokens.
+        too_much: what it says of a higher limit.
         efforts: words of ``reasoning_effort``; none: the field is not known.
         roles: the roles of messages.
         after: the roles that may follow a role; a role that is missing may be followed by any.
     """
 
     most: ClassVar[int] = 10**6
+    too_much = (
+        "{name} is too large: {asked}. This model supports at most {most} completion tokens, whereas you gave more"
+    )
     efforts: ClassVar[frozenset[str]] = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"})
     roles: ClassVar[frozenset[str]] = frozenset({"developer", *_ROLES})
     after: ClassVar[Mapping[str, frozenset[str]]] = {}
@@ -53,7 +57,8 @@ class ChatVendor(OpenAIProvider, Agent):
             expect(self.efforts, "Unrecognized request argument supplied: reasoning_effort")
             expect(effort in self.efforts, f"Unsupported value: 'reasoning_effort' does not support '{effort}'")
         for name in _LIMITS:
-            expect((body.get(name) or 0) <= self.most, f"{name} is too large: at most {self.most}")
+            asked = body.get(name) or 0
+            expect(asked <= self.most, self.too_much.format(name=name, asked=asked, most=self.most))
         before = None
         for message in body["messages"]:
             role = message.get("role")
@@ -242,6 +247,7 @@ class DashScope(Thinker):
     label = slug = "dashscope"
     model = "qwen3-235b-a22b"
     most = 16_384
+    too_much = "<400> InternalError.Algo.InvalidParameter: Range of max_tokens should be [1, {most}]"
     wants_thoughts = False
 
     def thinks(self, body: Json) -> bool:
@@ -260,6 +266,7 @@ class DeepSeek(Thinker):
     root = ""
     model = "deepseek-v4-pro"
     most = 393_216
+    too_much = "Invalid max_tokens value, the valid range of max_tokens is [1, {most}]"
     efforts = frozenset({"low", "medium", "high", "xhigh", "max"})
 
     def check_more(self, body: Json) -> None:
