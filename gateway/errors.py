@@ -383,7 +383,7 @@ class ContextExceeded(ProviderRejected):
 
 
 class OutputLimitExceeded(ProviderRejected):
-    """The request allows a longer answer than the model gives: ``limit`` tokens, as the provider has said."""
+    """The request allows a longer answer than the model gives: ``limit`` tokens, as the provider reports."""
 
     limit: int = 0
 

@@ -5,6 +5,7 @@ If both sides use the same format, bytes pass through and the answer is only ins
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import methodcaller
 from types import MappingProxyType
 from typing import Any
 
@@ -33,7 +34,7 @@ from gateway.formats.one_call import OneCallParser, keep_first_call, takes_one_c
 from gateway.formats.openai import request_writer as openai_writer
 from gateway.formats.openai import response as openai_response
 from gateway.formats.openai.chat import ChatPassthrough
-from gateway.formats.openai.custom_tools import find_custom_names
+from gateway.formats.openai.custom_tools import has_custom
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.stream import ChatStreamParser
 from gateway.formats.passthrough_format import PassthroughFormat
@@ -243,6 +244,9 @@ _NATIVE: Mapping[str, Wire] = MappingProxyType(
 """The native format of each operation that can be translated."""
 
 
+_GET_CALLS = methodcaller("get", "tool_calls")
+
+
 def make_exchange(
     call: InferenceRequest, wire: Wire, naming: ResponseIdentity, *, custom_tools: bool = True
 ) -> Translator:
@@ -250,7 +254,12 @@ def make_exchange(
 
     ``custom_tools``: the provider takes a chat's custom tools. Where it takes functions alone, they are translated.
     """
-    foreign = not custom_tools and "tools" in call.body and call.operation == "chat" and find_custom_names(call.body)
+    foreign = (
+        not custom_tools
+        and call.operation == "chat"
+        and ("tools" in call.body or any(map(_GET_CALLS, call.body["messages"])))
+        and has_custom(call.body)
+    )
     if foreign or (wire in _PROVIDER_FORMATS and _NATIVE.get(call.operation, wire) != wire):
         return _ChatTranslation(call, naming, CLIENT_FORMATS[call.operation], _PROVIDER_FORMATS[wire])
     direct = GOOGLE_FORMATS.get(call.operation, DIRECT_FORMATS).get(wire, IMAGE_BACKEND_FORMAT)

@@ -23,9 +23,13 @@ import attrs
 from gateway.domain.capability import Capability
 from gateway.formats.vendors.dashscope_videos import MODELS, SYNTHESIS
 from gateway.providers.base import CHAT, EMBEDDINGS, RESPONSES, Endpoint, Provider
-from gateway.providers.efforts import enable_thinking_false
+from gateway.providers.efforts import enable_thinking_false, rest_when_forced
 from gateway.providers.priced_fields import EVERYWHERE
 
+_rest_when_forced = rest_when_forced(
+    "enable_thinking", False, r"qwen3-((0\.6|1\.7|4|8|14|32|30b-a3|235b-a22)b)|qwen3\.[5-9]-.*"
+)
+"""The models that think by default (.../deep-thinking)."""
 _PRESETS = ("1664x928", "1472x1104", "1328x1328", "1104x1472", "928x1664")
 """The only sizes of the first Qwen-Image models."""
 
@@ -75,7 +79,7 @@ DASHSCOPE = Provider(
     base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
     env_key="DASHSCOPE_API_KEY",
     endpoints=(
-        attrs.evolve(CHAT, quirks=(enable_thinking_false,)),
+        attrs.evolve(CHAT, quirks=(enable_thinking_false, _rest_when_forced)),
         EMBEDDINGS,
         RESPONSES,
         IMAGES,

@@ -7,9 +7,12 @@ channel's own ``base_url`` must not end in ``/v1``.
 """
 
 from gateway.providers.base import CHAT, RESPONSES, Endpoint, Provider
-from gateway.providers.efforts import thinking_disabled
+from gateway.providers.efforts import rest_when_forced, thinking_disabled
 from gateway.providers.message_order import think_before_calls
 from gateway.providers.quirks import developer_as_system, limit_as_max_tokens
+
+_rest_when_forced = rest_when_forced("thinking", {"type": "disabled"}, r"deepseek-v[4-9].*")
+"""api-docs.deepseek.com/guides/thinking_mode."""
 
 DEEPSEEK = Provider(
     slug="deepseek",
@@ -20,7 +23,7 @@ DEEPSEEK = Provider(
         Endpoint(
             "openai_chat",
             CHAT.path,
-            quirks=(thinking_disabled, limit_as_max_tokens, developer_as_system, think_before_calls),
+            quirks=(thinking_disabled, _rest_when_forced, limit_as_max_tokens, developer_as_system, think_before_calls),
             one_choice=True,
         ),
         Endpoint("anthropic_messages", "/anthropic/v1/messages"),

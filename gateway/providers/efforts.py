@@ -74,6 +74,23 @@ def spell_off(field: str, value: Any) -> Quirk:
     return quirk
 
 
+def rest_when_forced(field: str, value: Any, models: str) -> Quirk:
+    """Forbid reasoning by ``field`` if the model has to call a tool: ``models`` refuse that while they think.
+
+    They think by default. A client's own field stays.
+    """
+    thinking = re.compile(models)
+
+    def quirk(body: Body, model: str) -> str | None:
+        if body.get("tool_choice") in (None, "auto", "none") or field in body or not thinking.fullmatch(model):
+            return None
+        body[field] = value
+        body.pop(FIELD, None)
+        return field
+
+    return quirk
+
+
 thinking_disabled = spell_off("thinking", {"type": "disabled"})
 """DeepSeek (api-docs.deepseek.com/guides/thinking_mode), Kimi (platform.kimi.ai/docs/api/models-overview), Zhipu
 (docs.z.ai/guides/capabilities/thinking-mode), Volcengine (volcengine.com/docs/82379/1449737), TokenHub

@@ -10,13 +10,15 @@ Anthropic's messages are at another address: provider "anthropic" with ``base_ur
 import re
 
 from gateway.providers.base import CHAT, RESPONSES, Body, Endpoint, Provider
-from gateway.providers.efforts import thinking_disabled
+from gateway.providers.efforts import rest_when_forced, thinking_disabled
 from gateway.providers.message_order import think_before_calls
 from gateway.providers.quirks import developer_as_system, drop
 
 _THINKS = re.compile(r"kimi-(k2\.[5-9]|k2-thinking|k[3-9]|latest|thinking).*")
 _FIXED_SAMPLING = re.compile(r"kimi-k2\.\d.*")
 
+_rest_when_forced = rest_when_forced("thinking", {"type": "disabled"}, r"kimi-k(2\.[5-9]|[3-9]).*")
+"""platform.kimi.ai/docs/guide/use-kimi-k2-thinking-model."""
 _drop_sampling = drop("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
 
@@ -39,7 +41,13 @@ MOONSHOT = Provider(
         Endpoint(
             "openai_chat",
             CHAT.path,
-            quirks=(thinking_disabled, _leave_sampling, developer_as_system, _think_before_calls),
+            quirks=(
+                thinking_disabled,
+                _rest_when_forced,
+                _leave_sampling,
+                developer_as_system,
+                _think_before_calls,
+            ),
             fetches=True,
         ),
         RESPONSES,

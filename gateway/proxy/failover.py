@@ -124,9 +124,7 @@ class Proxy:
     async def with_failover(self, ctx: RequestContext, send: Callable[[Attempt], Awaitable[T]]) -> T:
         """Run ``send(attempt)`` on one channel of the route after another until one answers.
 
-        Raises:
-            ProviderError: the error that the client should see, if every attempt failed.
-            NoHealthyChannel: there is no channel for the first attempt.
+        Raises ``ProviderError``, as the client should see it, or ``NoHealthyChannel`` if no channel is free at first.
         """
         if self.broken_off:
             raise _make_shutdown_error()

@@ -149,7 +149,7 @@ class ChannelState:
         probe_failed: the last probe failed.
         test: the result of the last test; None before the first.
         missing: API formats whose endpoint the server turned out to lack.
-        output_limits: the most output tokens of models, as the provider said when it refused more.
+        output_limits: the most output tokens of models, as the provider named when it refused more.
     """
 
     channel: Channel

@@ -290,7 +290,7 @@ class Route:
         return Attempt(target, channel, lease, exchange, timeouts, self._once, several=several, output_limit=limit)
 
     def _find_limit(self, target: Target) -> int:
-        """Return the most output tokens that the channel gives, as far as its provider has said; 0: not known."""
+        """Return the most output tokens that the channel gives, as its provider has named; 0: not known."""
         lowered = self._lowered
         if lowered is not None and lowered.state is target.state and lowered.model == target.model:
             return self._limit

@@ -187,7 +187,8 @@ class Attempt:
         client: the client's stream while the attempt runs, so that ``abort`` can wake a writer that waits for the
             client to read; None before, and if there is none.
         several: the client's request, if several requests to the provider make its choices; see ``proxy/fan_out.py``.
-        output_limit: the most tokens of an answer, as the provider has said; 0 if it has not, or none were more.
+        output_limit: the most tokens of an answer, as the provider has named; 0 if it has named none, or the request
+            has no higher limit.
     """
 
     target: Target
@@ -290,7 +291,8 @@ class Attempt:
         Raises ``UnsupportedByProvider``.
         """
         endpoint, exchange = self.target.endpoint, self.exchange
-        body, media_type = packed or pack(self.build_body, endpoint, self.target.model, exchange.naming.id, exchange)
+        build = self._build_limited if self.output_limit else exchange.write_body
+        body, media_type = packed or pack(build, endpoint, self.target.model, exchange.naming.id, exchange)
         once = self.once or call.operation in MAKES_MEDIA
         manner = exchange.manner
         accept = manner.stream_type if call.stream and not manner.binary else manner.accept

@@ -76,6 +76,26 @@ def test_thinking_is_switched_off_as_the_vendor_spells_it(slug: str, model: str,
 
 
 @pytest.mark.parametrize(
+    ("slug", "model", "field", "off"),
+    [
+        ("deepseek", "deepseek-v4-flash", "thinking", {"type": "disabled"}),
+        ("moonshot", "kimi-k2.6", "thinking", {"type": "disabled"}),
+        ("dashscope", "qwen3-235b-a22b", "enable_thinking", False),
+        ("dashscope", "qwen3.5-plus", "enable_thinking", False),
+    ],
+)
+def test_a_model_that_has_to_call_a_tool_does_not_think(slug: str, model: str, field: str, off: Any) -> None:
+    for choice in ("required", {"type": "function", "function": {"name": "f"}}):
+        forced = {"tool_choice": choice}
+        assert shape(slug, model, dict(forced)) == (forced | {field: off}, (field,))
+        assert shape(slug, model, forced | {field: "own"})[0] == forced | {field: "own"}
+        assert shape(slug, model, forced | {"reasoning_effort": "none"})[0] == forced | {field: off}
+        assert shape(slug, model, forced | {"reasoning_effort": "high"})[0] == forced | {field: off}
+        assert shape(slug, "older", dict(forced))[0] == forced
+    assert shape(slug, model, {"tool_choice": "auto"})[0] == {"tool_choice": "auto"}
+
+
+@pytest.mark.parametrize(
     ("slug", "model", "between"),
     [("mistral", "mistral-large-latest", True), ("nvidia", "mistralai/mistral-large-3", True),
      ("openai", "gpt-5", False), ("openrouter", "mistralai/devstral", True), ("nvidia", "qwen/qwen3", False)],

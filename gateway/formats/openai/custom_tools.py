@@ -55,6 +55,16 @@ def find_custom_names(body: Body) -> frozenset[str]:
     return frozenset(name for tool in tools if (name := as_text(as_object(tool.get("custom")).get("name"))))
 
 
+def has_custom(body: Body) -> bool:
+    """Return whether a chat has a custom tool, or a call of one in its history, which may outlive the tool."""
+    if find_custom_names(body):
+        return True
+    for message in body["messages"]:
+        if any(call.get("type") == "custom" for call in list_objects(message.get("tool_calls"))):
+            return True
+    return False
+
+
 def build_custom_call(started: chat.ToolCallStart, text: str) -> Body:
     """Build a call of a custom tool."""
     call = build_call(started)

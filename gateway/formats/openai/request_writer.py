@@ -62,7 +62,7 @@ def _build_messages(messages: Iterable[chat.Message]) -> Iterator[JsonMessage]:
             yield from _build_user(parts)
             continue
         written = _build_assistant(parts) if role == "assistant" else {"role": "system", "content": _join(parts)}
-        if any(value for name, value in written.items() if name != "role"):
+        if written["content"] or written.get("tool_calls"):  # DeepSeek refuses a message of reasoning alone
             yield written
 
 

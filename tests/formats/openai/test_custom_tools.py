@@ -48,6 +48,16 @@ def test_a_custom_tool_is_written_as_a_function_with_one_text(wire: Wire, choice
         assert word in written
 
 
+@pytest.mark.parametrize("tools", [{}, {"tools": TOOLS[1:]}, {"tools": None}])
+def test_a_custom_call_whose_tool_is_gone_is_written_as_a_function_call(tools: Any) -> None:
+    body = {"model": "m", "messages": HISTORY, **tools}
+    written: Any = make_exchange(parse_chat_call(body), "openai_chat", NAMING, custom_tools=False).write_body()
+    assert written["messages"][1]["tool_calls"] == [
+        {"id": "call_1", "type": "function", "function": {"name": "apply_patch", "arguments": ARGUMENTS}}
+    ]
+    assert make_exchange(parse_chat_call(body), "openai_chat", NAMING).write_body() == body
+
+
 def test_a_provider_with_custom_tools_gets_them_unchanged() -> None:
     assert exchange("openai_chat", custom_tools=True).write_body() == {
         "model": "m",
