@@ -6,6 +6,7 @@ VAD). It is settled by the usage that ``response.done`` reports, before the clie
 
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 
 import attrs
@@ -14,7 +15,7 @@ from gateway.domain.context_windows import find_context_window
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.request_log import Outcome
 from gateway.domain.usage import NO_USAGE, Usage
-from gateway.errors import GatewayError, ProviderBadResponse, RateLimited
+from gateway.errors import GatewayError, ProviderBadResponse, QuotaExceeded, RateLimited
 from gateway.formats.openai import realtime as wire
 from gateway.request_context import RequestContext, make_request_id
 from gateway.routing.target import Attempt
@@ -22,6 +23,10 @@ from gateway.server.active_inference import ActiveInference
 
 MAX_WAITING = 16
 """Responses that one session may have reserved at a time."""
+REFUSED_S = 2.0
+"""How long a response stays reserved after an error that may be about another event of the client."""
+_ENDED = 64
+"""Ids of ended responses that a session knows: an end that comes twice is charged once."""
 
 
 @attrs.define(eq=False)
@@ -31,14 +36,18 @@ class RealtimeResponse:
     Attributes:
         context: the request that it is.
         cause: the ``event_id`` of the client's event; None if it had none, or if the provider began by itself.
+        mark: what it reads of the conversation.
         output: what has come of it.
         longest: the request with the most tokens that it may take; None: of a transcript.
+        refused_at: when the provider sent an error that is probably about it (loop's time); None if it did not.
     """
 
     context: RequestContext
     cause: object
+    mark: wire.PromptMark
     longest: InferenceRequest | None = None
     output: wire.OutputMeter = attrs.Factory(wire.OutputMeter)
+    refused_at: float | None = None
 
 
 class RealtimeBilling:
@@ -59,11 +68,12 @@ class RealtimeBilling:
         self._call = call
         self._waiting: deque[RealtimeResponse] = deque()
         self._running: dict[str, RealtimeResponse] = {}
+        self._ended: deque[str] = deque(maxlen=_ENDED)
 
     @property
     def busy(self) -> bool:
         """Whether a response was asked for, or runs."""
-        return bool(self._waiting or self._running)
+        return bool(self._running) or any(response.refused_at is None for response in self._waiting)
 
     @property
     def running(self) -> Iterator[str]:
@@ -85,9 +95,9 @@ class RealtimeBilling:
             case wire.RESPONSE_CREATED:
                 refused = await self._begin(wire.find_response_id(event))
             case wire.RESPONSE_DONE:
-                self._end(wire.parse_response_end(event))
+                refused = await self._end(wire.parse_response_end(event))
             case wire.TRANSCRIBED:
-                self._charge_transcript(wire.parse_realtime_usage(event.get("usage")))
+                refused = await self._charge_transcript(event)
             case wire.ERROR:
                 self._give_up(wire.find_cause(event))
             case _:
@@ -101,6 +111,7 @@ class RealtimeBilling:
     def settle_rest(self, outcome: Outcome, fault: GatewayError | None) -> None:
         """Settle every response that has not ended, by what is known of it."""
         free = self._services.billing.settlement.find_abandoned() == "free"
+        self.drop_refused(self._loop.time())
         for response in chain(self._running.values(), self._waiting):
             call = response.context.call
             prompt = 0 if call is None else call.prompt_chars // 4
@@ -119,10 +130,10 @@ class RealtimeBilling:
         context.client_request_id = self._session.id
         prompt, output = self.conversation.estimate_prompt(event), self.conversation.find_output_limit(event)
         context.call = wire.build_response_call(self._call.model, prompt, output)
-        if self.conversation.may_read_more(event):
-            prompt = max(prompt, self._find_window())
-        longest = wire.build_response_call(self._call.model, prompt, self.conversation.find_longest_output(event))
-        return RealtimeResponse(context, cause, longest)
+        most, window = self.conversation.bound_prompt(event), self._find_window()
+        most = window if self.conversation.may_read_more(event) else max(prompt, min(most, window))
+        longest = wire.build_response_call(self._call.model, most, self.conversation.find_longest_output(event))
+        return RealtimeResponse(context, cause, self.conversation.mark(event), longest)
 
     def _find_window(self) -> int:
         return find_context_window(self._attempt.target.model) or wire.MAX_CONTEXT
@@ -149,8 +160,11 @@ class RealtimeBilling:
     async def _begin(self, response_id: str) -> GatewayError | None:
         """Note that the provider has begun a response. Returns why it may not, if the client had not asked for it."""
         refused = None
+        if response_id in self._running:  # said twice
+            return None
         if self._waiting:
-            response = self._waiting.popleft()
+            response = min(self._waiting, key=lambda one: one.refused_at is not None)
+            self._waiting.remove(response)
         else:
             response = self._make(None, None)
             try:
@@ -172,37 +186,59 @@ class RealtimeBilling:
         if context.call is not None:
             self._widen(response, context.call)
 
-    def _end(self, end: wire.ResponseEnd) -> None:
-        """Settle a response that has ended at the provider."""
-        response = self._running.pop(end.id, None)
-        if response is None:
-            return
+    async def _end(self, end: wire.ResponseEnd) -> GatewayError | None:
+        """Settle a response that has ended at the provider, also one whose begin it has not told."""
+        refused = None
+        if end.id not in self._running:
+            if end.id in self._ended:
+                return None
+            refused = await self._begin(end.id)
+        response = self._running.pop(end.id)
+        if end.id:
+            self._ended.append(end.id)
         usage = end.usage
         if usage is None:
             call = response.context.call
             usage = wire.estimate_output(response.output, call.prompt_chars // 4 if call is not None else 0)
+        self.conversation.note_end(response.mark, end, usage)
         response.context.attempts[-1].pending = False
         if end.status == "failed":
             reported = end.usage or NO_USAGE
             self._settle(response, "failed", ProviderBadResponse(f"The response failed: {end.failure}"), reported)
         else:
             self._settle(response, "cancelled" if end.status == "cancelled" else "completed", None, usage)
+        return refused
 
     def _give_up(self, cause: str | None) -> None:
-        """Release the response that the provider has refused; without a cause the one that was asked for last."""
+        """Note which response the provider has probably refused; without a cause the one that was asked for last.
+
+        The error may be about another event without an id, or with the same one: the response may still begin.
+        """
         for response in reversed(self._waiting):
-            if cause is None or response.cause == cause:
-                self._waiting.remove(response)
-                self._settle(response, "refused", ProviderBadResponse("The provider refused the response"), NO_USAGE)
+            if response.refused_at is None and (cause is None or response.cause == cause):
+                response.refused_at = self._loop.time()
                 return
 
-    def _charge_transcript(self, usage: Usage | None) -> None:
-        """Charge the transcript of the user's audio, which another model has made."""
-        model = self.conversation.transcriber
-        if usage is None or model is None:
-            return
+    def drop_refused(self, until: float) -> None:
+        """Release the responses that the provider has refused until then (loop's time), and that have not begun."""
+        for response in tuple(self._waiting):
+            if response.refused_at is not None and response.refused_at <= until:
+                self._waiting.remove(response)
+                self._settle(response, "refused", ProviderBadResponse("The provider refused the response"), NO_USAGE)
+
+    async def _charge_transcript(self, event: wire.Event) -> GatewayError | None:
+        """Charge the transcript of the user's audio, which another model has made.
+
+        Returns the error of a caller who has no money left: the session's audio is transcribed without being asked for.
+        """
+        heard, model = self.conversation.take_transcribed(), self.conversation.transcriber
+        usage = wire.parse_realtime_usage(event.get("usage"))
+        if model is None and usage is None:
+            return None
+        model = model or self._call.model
         target = self._attempt.target
-        price = self._services.routing.router.tariff.find_price(model, model, target.channel.provider)
+        router = self._services.routing.router
+        price = router.tariff.find_price(model, model, target.channel.provider)
         response = self._make(None, None)
         context = response.context
         context.call = wire.build_response_call(model, 0, 0)
@@ -210,7 +246,14 @@ class RealtimeBilling:
         context.attempts.append(attrs.evolve(self._attempt, target=target))
         context.first_byte_at = self._loop.time()
         self._admit_begun(response)
-        self._settle(response, "completed", None, usage)
+        self._settle(response, "completed", None, usage or wire.estimate_transcript(event, heard))
+        try:
+            await self._services.billing.quota.peek(context.caller, partial(router.may_be_free, context.caller))
+        except QuotaExceeded as error:
+            return error
+        except GatewayError:  # a rate limit is checked when a response is asked for
+            pass
+        return None
 
     def _settle(self, response: RealtimeResponse, outcome: Outcome, fault: GatewayError | None, usage: Usage) -> None:
         context = response.context

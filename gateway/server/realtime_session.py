@@ -37,7 +37,7 @@ from gateway.routing.target import Attempt
 from gateway.server.active_inference import ActiveInference
 from gateway.server.context import Services
 from gateway.server.error_responses import note_page
-from gateway.server.realtime_billing import RealtimeBilling
+from gateway.server.realtime_billing import REFUSED_S, RealtimeBilling
 from gateway.upstream.websocket import CLOSE_S, MAX_FRAME_BYTES, ProviderSocket
 from gateway.wording import fold_name
 
@@ -258,6 +258,7 @@ class RealtimeSession:
         while True:
             await asyncio.sleep(TICK_S)
             now = self._loop.time()
+            self._billing.drop_refused(now - REFUSED_S)
             try:
                 services.auth.api_keys.refresh(self._active.context.caller)
             except GatewayError as fault:

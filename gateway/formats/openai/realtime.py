@@ -26,6 +26,7 @@ from gateway.domain.usage import (
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.formats.json_values import as_object, loads_or_none
 from gateway.formats.openai.fields import kind_of
+from gateway.formats.openai.token_bounds import bound_text
 from gateway.formats.provider_reads import find_reads
 from gateway.formats.strict_json import MAX_DUPLICATE_CHECK_BYTES, parse_json_object
 from gateway.wording import fold_name
@@ -152,6 +153,14 @@ def check_model(model: object) -> bool:
     return isinstance(model, str) and 0 < len(model) <= MAX_MODEL_CHARS and model.isprintable()
 
 
+def estimate_transcript(event: Event, audio_tokens: int) -> Usage:
+    """Return the usage of a transcript for which the provider reports none, of ``audio_tokens``."""
+    text = event.get("transcript")
+    made = estimate_tokens(len(text)) if isinstance(text, str) else 0
+    rare = RareUnits(audio_input=audio_tokens) if audio_tokens else None
+    return Usage(audio_tokens, made, 0, "estimate", duration_ms=1_000 * audio_tokens // _HEARD_A_SECOND, rare=rare)
+
+
 def build_response_call(model: str, prompt_tokens: int, output_tokens: int) -> InferenceRequest:
     """Build the request for one response of a session, with the most tokens that it probably takes."""
     body = {"max_output_tokens": output_tokens}
@@ -190,12 +199,14 @@ class ResponseEnd:
     Attributes:
         usage: None if the provider reports none.
         failure: why the response failed; empty if it did not.
+        whole: it has read its whole prompt, which was that of the conversation.
     """
 
     id: str
     status: str
     usage: Usage | None
     failure: str
+    whole: bool = True
 
 
 def parse_response_end(event: Event) -> ResponseEnd:
@@ -207,7 +218,8 @@ def parse_response_end(event: Event) -> ResponseEnd:
     if status == "failed":
         message = _get_object(details, "error").get("message")
         failure = message if isinstance(message, str) and message else "The provider gave no reason"
-    return ResponseEnd(find_response_id(event), status, parse_realtime_usage(response.get("usage")), failure)
+    whole = status in {"completed", "incomplete"} and response.get("conversation_id", "") is not None
+    return ResponseEnd(find_response_id(event), status, parse_realtime_usage(response.get("usage")), failure, whole)
 
 
 def find_response_id(event: Event) -> str:
@@ -269,30 +281,102 @@ class OutputMeter:
     audio_tokens: int = 0
 
 
+@attrs.frozen
+class _Size:
+    """Tokens of text and audio: how many are likely, and how many they hardly exceed."""
+
+    likely: int = 0
+    most: int = 0
+
+    def __add__(self, other: "_Size") -> "_Size":
+        return _Size(self.likely + other.likely, self.most + other.most)
+
+    def __sub__(self, other: "_Size") -> "_Size":
+        return _Size(self.likely - other.likely, self.most - other.most)
+
+
+@attrs.frozen
+class PromptMark:
+    """What a session's conversation had when a response was asked for, or began.
+
+    Attributes:
+        items: the items that the client has added until then; ``sound`` the tokens of audio.
+        whole: the response reads the conversation and the session's instructions: its usage is their size.
+    """
+
+    items: _Size
+    sound: int
+    whole: bool
+
+
 class Conversation:
     """Estimates the tokens of a session's conversation, from which the next response is reserved.
 
-    Attributes:
-        transcriber: the model that transcribes the user's audio; None if none does.
-        reads_more: the next response may read what has no known length: an image at an address, results of tools.
+    What the client asks for counts until the provider confirms the session's settings, unless it would count for less.
     """
 
     def __init__(self) -> None:
-        self.transcriber: str | None = None
-        self.reads_more = False
         self._tools = False
         self._asked: list[int] = []
         self._turns = 0
-        self._added = 0
-        self._buffered = 0
-        self._instructions = 0
+        self._items = self._counted = _Size()
+        self._sound = self._sound_counted = self._sound_transcribed = 0
+        self._unbounded_at = -1
+        self._settings: dict[str, _Size] = {}
         self._limit = MAX_OUTPUT
         self._heard_bytes = self._spoken_bytes = _PCM_BYTES
+        self._transcribers: dict[str, str] = {}
+
+    @property
+    def transcriber(self) -> str | None:
+        """The model that transcribes the user's audio, as the provider says, else as the client asked; None: none."""
+        return self._transcribers.get("confirmed") or self._transcribers.get("asked")
+
+    @property
+    def reads_more(self) -> bool:
+        """Whether the next response may read what has no known length: an image at an address, results of tools."""
+        return self._unbounded_at >= self._counted.most
 
     def estimate_prompt(self, event: Event | None = None) -> int:
         """Return the tokens that the next response reads; ``event`` is the ``response.create`` for it, if one is."""
-        own = 0 if event is None else _measure(event.get("response"), self._heard_bytes)
-        return _ADDED_TOKENS + self._instructions + self._turns + self._added + self._buffered + own
+        return self._sum_prompt(event).likely
+
+    def bound_prompt(self, event: Event | None = None) -> int:
+        """Return the tokens that the prompt of the next response hardly exceeds."""
+        return self._sum_prompt(event).most
+
+    def _sum_prompt(self, event: Event | None) -> _Size:
+        known = _ADDED_TOKENS + self._turns + self._sound - self._sound_counted
+        own = _Size() if event is None else _measure(event.get("response"), self._heard_bytes)
+        return sum(self._settings.values(), _Size(known, known) + self._items - self._counted + own)
+
+    def mark(self, event: Event | None) -> PromptMark:
+        """Mark what a response reads; ``event`` asks for it. None: the provider has begun it by itself.
+
+        Which items that one reads is not known: the client may have sent some that had not arrived.
+        """
+        if event is None:
+            return PromptMark(self._counted, self._sound, whole=True)
+        settings = _get_object(event, "response")
+        whole = settings.keys() <= _SETTINGS and settings.get("conversation") in {None, "auto"}
+        return PromptMark(self._items, self._sound, whole=whole)
+
+    def note_end(self, mark: PromptMark, end: ResponseEnd, usage: Usage) -> None:
+        """Take the reported usage of a response that has read the whole conversation as its size."""
+        if end.usage is None or not mark.whole or not end.whole:
+            self._turns += usage.completion_tokens
+            return
+        settings = sum(self._settings.values(), _Size()).likely
+        self._turns = max(0, usage.prompt_tokens + usage.completion_tokens - settings)
+        if mark.items.most > self._counted.most:
+            self._counted = mark.items
+        self._sound_counted = max(self._sound_counted, mark.sound)
+
+    def take_transcribed(self) -> int:
+        """Return the tokens of audio since the last transcript: the next call begins after them."""
+        heard = self._sound - self._sound_transcribed
+        self._sound_transcribed = self._sound
+        return heard
 
     def find_output_limit(self, event: Event | None = None) -> int:
         """Return the tokens of the next response if the provider heeds every limit that the client has named."""
@@ -310,38 +394,31 @@ class Conversation:
         return self.reads_more or self._tools or (event is not None and _reads(_get_object(event, "response")))
 
     def note_client(self, event: Event) -> None:
-        """Count what the client adds to the conversation."""
+        """Count what the client adds to the conversation. Audio that it takes back may have been read before."""
         match event.get("type"):
             case "input_audio_buffer.append":
-                self._buffered += _count_audio(event.get("audio"), self._heard_bytes, _HEARD_A_SECOND)
-            case "input_audio_buffer.clear":
-                self._buffered = 0
+                self._sound += _count_audio(event.get("audio"), self._heard_bytes, _HEARD_A_SECOND)
             case "conversation.item.create":
                 item = event.get("item")
-                self._added += _measure(item, self._heard_bytes)
-                self.reads_more = self.reads_more or _reads({"input": [item]})
-            case "session.update":
-                session = _get_object(event, "session")
-                self._tools = self._tools or _reads(session)
+                self._items += _measure(item, self._heard_bytes)
+                if _reads({"input": [item]}):
+                    self._unbounded_at = self._items.most - 1
+        if isinstance(event.get("session"), dict):
+            session = event["session"]
+            self._tools = self._tools or _reads(session)
+            if event.get("type") == SESSION_UPDATE:
                 limit = _find_limit(session)
                 self._asked.append(self._limit if limit is None else limit)
-                self._use(session)
+            self._use(session, "asked")
 
     def note_provider(self, event: Event) -> None:
-        """Read the session's settings, and the usage of its last response."""
-        match event.get("type"):
-            case "session.created" | "session.updated":
-                session = _get_object(event, "session")
-                self._use(session)
-                if event["type"] == "session.updated":
-                    del self._asked[:1]
-                self._limit = _find_limit(session) or MAX_OUTPUT
-            case "response.done":
-                usage = parse_realtime_usage(_get_object(event, "response").get("usage"))
-                if usage is not None:
-                    self._turns = max(0, usage.prompt_tokens + usage.completion_tokens - self._instructions)
-                    self._added = self._buffered = 0
-                    self.reads_more = False  # the provider has counted it
+        """Read the session's settings."""
+        if event.get("type") in {"session.created", "session.updated"}:
+            session = _get_object(event, "session")
+            self._use(session, "confirmed")
+            if event["type"] == "session.updated":
+                del self._asked[:1]
+            self._limit = _find_limit(session) or MAX_OUTPUT
 
     def note_output(self, event: Event, meter: OutputMeter) -> None:
         """Count one piece of a response."""
@@ -353,14 +430,19 @@ class Conversation:
         elif kind in _AUDIO_DELTAS:
             meter.audio_tokens += _count_audio(delta, self._spoken_bytes, _SPOKEN_A_SECOND)
 
-    def _use(self, session: Event) -> None:
-        given = {name: session.get(name) for name in ("instructions", "tools") if name in session}
-        if given:
-            self._instructions = estimate_tokens(len(orjson.dumps(given)))
-        self._heard_bytes = _find_rate(session, "input") or self._heard_bytes
-        self._spoken_bytes = _find_rate(session, "output") or self._spoken_bytes
-        if "audio" in session or "input_audio_transcription" in session:
-            self.transcriber = next((model for model, _ in list_transcribers(session)), self.transcriber)
+    def _use(self, session: Event, state: str) -> None:
+        """Take the settings that are ``asked`` for or ``confirmed``; those asked for only where they are more."""
+        asked = state == "asked"
+        for name in ("instructions", "tools"):
+            if name in session:
+                size = _measure_json(session[name])
+                known = self._settings.get(name, size)
+                self._settings[name] = max(size, known, key=lambda one: one.most) if asked else size
+        heard, spoken = (_find_rate(session, side) for side in ("input", "output"))
+        self._heard_bytes = min(heard or _PCM_BYTES, self._heard_bytes) if asked else heard or self._heard_bytes
+        self._spoken_bytes = spoken or self._spoken_bytes
+        for model, _ in list_transcribers(session)[:1]:
+            self._transcribers[state] = model
 
 
 def estimate_output(meter: OutputMeter, prompt_tokens: int) -> Usage:
@@ -415,23 +497,28 @@ def _count_audio(encoded: object, bytes_a_second: int, tokens_a_second: int) -> 
     return -(-size * tokens_a_second // bytes_a_second)
 
 
-def _measure(item: object, bytes_a_second: int) -> int:
-    """Return the estimated tokens of an item of a conversation, or of the settings of a response."""
+def _measure(item: object, bytes_a_second: int) -> _Size:
+    """Return the tokens of an item of a conversation, or of the settings of a response."""
     if isinstance(item, str):
-        return estimate_tokens(len(item))
+        return _Size(estimate_tokens(len(item)), bound_text(item))
     if isinstance(item, list):
-        return sum(_measure(each, bytes_a_second) for each in item)
+        return sum((_measure(each, bytes_a_second) for each in item), _Size())
     if not isinstance(item, dict):
-        return 1
-    tokens = 1
+        return _Size(1, 1)
+    size = _Size(1, 1)
     for name, value in item.items():
         if name == "audio" and isinstance(value, str):
-            tokens += _count_audio(value, bytes_a_second, _HEARD_A_SECOND)
+            size += _Size(*2 * (_count_audio(value, bytes_a_second, _HEARD_A_SECOND),))
         elif name == "image_url":
-            tokens += _IMAGE_TOKENS
+            size += _Size(_IMAGE_TOKENS, _IMAGE_TOKENS)
         else:
-            tokens += _measure(value, bytes_a_second)
-    return tokens
+            size += _measure(value, bytes_a_second)
+    return size
+
+
+def _measure_json(value: object) -> _Size:
+    written = orjson.dumps(value)
+    return _Size(estimate_tokens(len(written)), len(written))
 
 
 def _get_object(value: Mapping[str, Any] | None, name: str) -> Event:

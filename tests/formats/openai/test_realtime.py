@@ -49,7 +49,9 @@ def test_a_transcript_may_be_paid_by_the_second() -> None:
 
 def test_the_end_of_a_response_tells_its_failure() -> None:
     response = {"id": "r", "status": "failed", "status_details": {"error": {"message": "Broken."}}, "usage": None}
-    assert wire.parse_response_end({"response": response}) == wire.ResponseEnd("r", "failed", None, "Broken.")
+    assert wire.parse_response_end({"response": response}) == wire.ResponseEnd(
+        "r", "failed", None, "Broken.", whole=False
+    )
 
 
 JSON: Any = st.recursive(
@@ -71,9 +73,10 @@ def test_no_event_is_a_bug(event: dict[str, Any], kind: str) -> None:
     conversation.note_client(event)
     conversation.note_provider(event)
     conversation.note_output(event, wire.OutputMeter())
-    assert conversation.estimate_prompt(event) >= ADDED
+    end = wire.parse_response_end(event)
+    conversation.note_end(conversation.mark(event), end, end.usage or wire.estimate_transcript(event, 5))
+    assert ADDED <= conversation.estimate_prompt(event) <= conversation.bound_prompt(event)
     assert 0 < conversation.find_output_limit(event) <= wire.MAX_ANSWER
-    wire.parse_response_end(event)
     wire.find_cause(event)
 
 
@@ -86,16 +89,89 @@ def test_audio_and_text_that_the_client_adds_are_estimated() -> None:
     )
     conversation.note_client(append(SECOND))
     assert conversation.estimate_prompt() == ADDED + 10 + 60
-    conversation.note_client({"type": "input_audio_buffer.clear"})
     conversation.note_client({"type": "conversation.item.create", "item": {"content": [{"text": "x" * 400}]}})
-    assert ADDED + 100 <= conversation.estimate_prompt() < ADDED + 120
+    assert ADDED + 170 <= conversation.estimate_prompt() < ADDED + 190
+
+
+ITEM = {"type": "conversation.item.create", "item": {"content": [{"text": "x" * 400}]}}
+CREATE = {"type": "response.create"}
+DONE = {"response": {"status": "completed", "usage": USAGE}}
+
+
+def end(conversation: wire.Conversation, mark: wire.PromptMark, **response: Any) -> None:
+    done = wire.parse_response_end({"response": DONE["response"] | response})
+    conversation.note_end(mark, done, done.usage or Usage(9, 5))
 
 
 def test_what_a_response_has_used_is_the_next_ones_prompt() -> None:
     conversation = wire.Conversation()
     conversation.note_client(append(SECOND))
-    conversation.note_provider({"type": "response.done", "response": {"usage": USAGE}})
+    conversation.note_client(ITEM)
+    end(conversation, conversation.mark(CREATE))
     assert conversation.estimate_prompt() == ADDED + 30
+
+
+@pytest.mark.parametrize(
+    ("asked", "response", "added"),
+    [
+        (CREATE | {"response": {"conversation": "none"}}, {}, 10), (CREATE | {"response": {"input": []}}, {}, 10),
+        (CREATE | {"response": {"instructions": ""}}, {}, 10), (CREATE | {"response": {"prompt": None}}, {}, 10),
+        (CREATE, {"conversation_id": None}, 10), (CREATE, {"status": "cancelled"}, 10),
+        (CREATE, {"status": "failed"}, 10), (CREATE, {"usage": None}, 5),
+    ],
+)  # fmt: skip
+def test_a_response_that_has_not_read_the_conversation_does_not_say_its_size(
+    asked: dict[str, Any], response: dict[str, Any], added: int
+) -> None:
+    conversation = wire.Conversation()
+    conversation.note_client(append(SECOND))
+    conversation.note_client(ITEM)
+    before = conversation.estimate_prompt()
+    end(conversation, conversation.mark(asked), **response)
+    assert conversation.estimate_prompt() == before + added
+
+
+def test_what_is_added_while_a_response_runs_is_not_in_its_usage() -> None:
+    conversation = wire.Conversation()
+    mark = conversation.mark(CREATE)
+    image = {"type": "conversation.item.create", "item": {"content": [{"image_url": "https://up/x.png"}]}}
+    for event in (ITEM, append(SECOND), image):
+        conversation.note_client(event)
+    before = conversation.estimate_prompt()
+    end(conversation, mark)
+    assert conversation.estimate_prompt() == before + 30
+    assert conversation.reads_more
+    begun = conversation.mark(None)  # by the provider: whether it has read the items is not known
+    end(conversation, begun)
+    assert conversation.estimate_prompt() == before + 30 - 10
+    assert conversation.reads_more
+    end(conversation, conversation.mark(CREATE))
+    assert (conversation.estimate_prompt(), conversation.reads_more) == (ADDED + 30, False)
+
+
+def test_settings_count_for_less_only_when_they_are_confirmed() -> None:
+    conversation = wire.Conversation()
+    long = {"instructions": "x" * 4_000, "audio": {"input": {"format": {"type": "audio/pcmu"}}}}
+    long["audio"]["input"]["transcription"] = {"model": "dear"}
+    conversation.note_provider({"type": "session.updated", "session": long})
+    before = conversation.estimate_prompt()
+    assert before > ADDED + 1_000
+    less = {"instructions": "", "tools": [], "audio": {"input": {"format": {"type": "audio/pcm"}}}}
+    less["audio"]["input"]["transcription"] = {"model": "cheap"}
+    conversation.note_client({"type": "session.update", "session": less})
+    conversation.note_client({"type": "input_audio_buffer.commit"})
+    conversation.note_client(append(SECOND))
+    conversation.note_client({"type": "input_audio_buffer.clear"})  # of what is not committed
+    assert (conversation.estimate_prompt(), conversation.transcriber) == (before + 1 + 60, "dear")
+    conversation.note_provider({"type": "session.updated", "session": less})
+    assert (conversation.estimate_prompt(), conversation.transcriber) == (ADDED + 2 + 60, "cheap")
+
+
+@pytest.mark.parametrize("text", ["\U0001f9d1\u200d\U0001f680", "\u6f22", "\u0e01", "a"])
+def test_no_token_is_shorter_than_a_byte(text: str) -> None:
+    conversation = wire.Conversation()
+    conversation.note_client({"type": "conversation.item.create", "item": {"content": [{"text": text * 900}]}})
+    assert conversation.bound_prompt() >= 900 * len(text.encode())
 
 
 @pytest.mark.parametrize(

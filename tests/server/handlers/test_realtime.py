@@ -438,6 +438,75 @@ async def test_a_refused_response_costs_nothing(gateway_with: StartGateway, prov
     assert (row.cost_nanos, row.outcome) == (0, "refused")
 
 
+@pytest.mark.parametrize("cause", [None, "mine"])
+async def test_a_response_stays_reserved_after_an_error_that_may_be_about_another_event(
+    cause: str | None, gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    """The client chooses the ids of its events: an error does not show that the provider will make no response."""
+    gateway = await gateway_with(site(provider, key={"quota_usd": 0.0834}))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        for event in ({"type": "unknown"}, CREATE):
+            await ask(client, event | {"event_id": "mine"})
+            await session.expect(event["type"])
+        await session.send("error", error={"message": "No.", "event_id": cause})
+        await read(client, "error")
+        async with connect(gateway) as other:
+            await ask(other, CREATE)
+            assert (await read(other, "error"))["error"]["code"] == "insufficient_quota"
+        await session.create()
+        await session.finish()
+        await read(client, "response.created")
+        await read(client, "response.done")
+    (row,) = [row for row in await gateway.rows(3) if row.cost_nanos]
+    assert (row.cost_nanos, row.overrun_nanos, row.outcome) == (COST, 0, "completed")
+    assert row.reserved_nanos > 4_096 * 20_000
+
+
+async def test_each_response_is_charged_once_whatever_the_provider_tells_of_it(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider, key={"quota_usd": 1}))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        await ask(client, CREATE)
+        await session.expect("response.create")
+        for _ in range(2):
+            await session.finish("asked")  # it has not told the begin
+        for _ in range(2):
+            await session.create("begun")
+        for _ in range(2):
+            await session.finish("begun")
+        for kind in (*["response.done"] * 2, *["response.created"] * 2, *["response.done"] * 2):
+            await read(client, kind)
+    assert [row.cost_nanos for row in await costs(gateway, 2)] == [COST, COST]
+
+
+async def test_transcripts_end_a_session_when_nothing_is_left(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    """A session that is only heard asks for no response: nothing else checks its limit."""
+    prices = [*PRICED["price"], {"model": "scribe", **PRICES}]
+    gateway = await gateway_with(site(provider, key={"quota_usd": 0.0002}, price=prices))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        await session.send("session.created", session={"audio": {"input": {"transcription": {"model": "scribe"}}}})
+        await read(client, "session.created")
+        sound = base64.b64encode(bytes(48_000)).decode()
+        for left in (True, False):
+            await ask(client, {"type": "input_audio_buffer.append", "audio": sound})
+            await session.expect("input_audio_buffer.append")
+            await session.send("conversation.item.input_audio_transcription.completed", transcript="x" * 40)
+            if left:
+                await read(client, "conversation.item.input_audio_transcription.completed")
+        assert (await read(client, "error"))["error"]["code"] == "insufficient_quota"
+        assert await read_close(client) == 1008
+    rows = await costs(gateway, 2)
+    assert {(row.usage_source, row.model) for row in rows} == {("estimate", "scribe")}
+    assert [row.cost_nanos for row in rows] == [10 * 10_000 + 10 * 2_000] * 2
+    assert sum(row.overrun_nanos for row in rows) == 2 * 120_000 - 200_000
+
+
 async def test_transcripts_of_the_users_audio_are_charged(
     gateway_with: StartGateway, provider: RealtimeProvider
 ) -> None:
