@@ -54,13 +54,16 @@ _BARE = frozenset({"type", "id", "status", "role", "object"})
 """Fields of an item that has nothing but its name: its provider puts in what it has kept."""
 _FILE_URI = "file_uri"
 _ADDRESS = re.compile(
-    r"(?!https?:|wss?:)[a-z][a-z0-9+.-]*://|(?:[a-z]+:)?//(?:[^/]*[@.])?generativelanguage\.|/?files/|[a-z]+://[^/]+/v\d\w*/files/",
+    r"(?!https?:|wss?:)[a-z][a-z0-9+.-]*://|(?:[a-z]+:)?/*(?:[^/]*[@.])?generativelanguage\."
+    r"|(?:\.?/)?(?:v\d\w*/)?files/|[a-z]+:/+[^/]+/v\d\w*/files/",
     re.ASCII,
 )
 """Addresses that the provider reads with the channel's own rights: Google's files, objects of a bucket (``gs://``,
 ``s3://``, Alibaba's ``oss://``), files of its machine."""
-_MEDIA = frozenset({"audio", "file", "image", "inputaudio", "video"})
+_MEDIA = frozenset({"audio", "audios", "file", "files", "image", "images", "inputaudio", "video", "videos"})
 """Folded names of fields that may have such an address in a string or a list (Alibaba's pages "Qwen-VL")."""
+_ADDRESSES = ("uri", "url", "uris", "urls")
+"""Ends of the folded names of fields that have addresses."""
 _LONGEST_ADDRESS = 2_048
 
 
@@ -158,7 +161,7 @@ def _walk(body: Body) -> Iterator[KeptName]:
 
 def _find_ids(folded: str, value: Any, where: str, holder: Body) -> Iterator[KeptName]:
     """Yield the ids that a field has; ``folded`` is its name."""
-    if folded in _MEDIA or folded.endswith(("uri", "url")):
+    if folded in _MEDIA or folded.endswith(_ADDRESSES):
         some = value if isinstance(value, list) else [value]
         yield from (KeptName(one[:_LONGEST_ADDRESS], where, _FILE_URI) for one in some if _is_kept_address(one))
     if folded in _IDS:
@@ -187,5 +190,6 @@ def _is_item(kind: object) -> bool:
 def _is_kept_address(address: object) -> bool:
     if not isinstance(address, str):
         return False
-    head = unquote(unquote(address[:_LONGEST_ADDRESS])).strip().casefold()
+    # As readers of URLs do (url.spec.whatwg.org): white space is dropped, a backslash is a slash.
+    head = "".join(unquote(unquote(address[:_LONGEST_ADDRESS])).split()).replace("\\", "/").casefold()
     return _ADDRESS.match(head) is not None

@@ -61,6 +61,11 @@ NAMED: list[tuple[dict[str, Any], str, str]] = [
     (part(fileUri="http://127.0.0.1:9/v1beta/files/abc"), "file_uri", "contents[0].parts[0].fileData.fileUri"),
     (part(fileUri="gs://bucket/a.pdf"), "file_uri", "contents[0].parts[0].fileData.fileUri"),
     (said({"type": "image_url", "image_url": {"url": GOOGLE}}), "file_uri", "messages[0].content[0].image_url.url"),
+    *((part(fileUri=address), "file_uri", "contents[0].parts[0].fileData.fileUri") for address in (
+        "g\ts://bucket/a.pdf", "gs:\n//bucket/a.pdf", "v1beta/files/abc", "/v1beta/files/abc", "./files/abc",
+        GOOGLE.replace("/", "\\"), GOOGLE.replace("//", "/"), GOOGLE.replace("//", "///"),
+    )),
+    *(({name: ["https://up/x.png", "gs://bucket/x"]}, "file_uri", name) for name in ("image_urls", "images", "videos")),
 ]  # fmt: skip
 
 
