@@ -160,7 +160,7 @@ class RealtimeBilling:
     async def _begin(self, response_id: str) -> GatewayError | None:
         """Note that the provider has begun a response. Returns why it may not, if the client had not asked for it."""
         refused = None
-        if response_id in self._running:  # said twice
+        if response_id in self._running:  # reported twice
             return None
         if self._waiting:
             response = min(self._waiting, key=lambda one: one.refused_at is not None)
@@ -187,7 +187,7 @@ class RealtimeBilling:
             self._widen(response, context.call)
 
     async def _end(self, end: wire.ResponseEnd) -> GatewayError | None:
-        """Settle a response that has ended at the provider, also one whose begin it has not told."""
+        """Settle a response that has ended at the provider, also one whose begin it has not reported."""
         refused = None
         if end.id not in self._running:
             if end.id in self._ended:
