@@ -7,6 +7,11 @@ from gateway.errors import ProviderBadResponse
 from gateway.formats.stream import StreamState
 
 MAX_WHOLE_BYTES = 64 * 1024 * 1024
+LARGE_ANSWER_BYTES = 1024 * 1024
+MAX_CONTAINERS = 200_000
+MAX_VALUES = 6_000_000
+"""Limits for an answer over ``LARGE_ANSWER_BYTES``: objects and arrays; commas, also those in strings. 64 MiB of empty
+objects would take gigabytes of memory. The largest batch of embeddings has some millions of numbers."""
 _BLANK = b" \t\r\n\xef\xbb\xbf"
 """Allowed before a stream or a JSON answer: line ends, and the byte order mark."""
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
@@ -26,6 +31,14 @@ def is_json(begun: bytes) -> bool:
 def is_event_stream(begun: bytes) -> bool:
     """Return whether an answer with this beginning is an event stream. A first piece may end within a field's name."""
     return begun.startswith(_FIELDS) or any(field.startswith(begun) for field in _FIELDS)
+
+
+def check_parts(raw: bytes) -> None:
+    """Raise ``ProviderBadResponse`` for JSON that has more values than any answer needs: call it before parsing."""
+    if len(raw) <= LARGE_ANSWER_BYTES or not is_json(strip_beginning(raw[:LARGE_ANSWER_BYTES])):
+        return
+    if raw.count(b"{") + raw.count(b"[") > MAX_CONTAINERS or raw.count(b",") > MAX_VALUES:
+        raise ProviderBadResponse("The provider's answer has too many parts")
 
 
 class JsonOrStream(StreamState):
@@ -56,11 +69,30 @@ class JsonOrStream(StreamState):
             self._held.append(data)
         return b""
 
+    @property
+    def heavy(self) -> bool:
+        """Whether the answer is large; see ``TranslatingStream``."""
+        return not self.closed and self._held_bytes > LARGE_ANSWER_BYTES
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether events wait for ``write``: never."""
+        return False
+
+    def read(self, data: bytes) -> None:
+        """Hold ``data``."""
+        self.feed(data)
+
+    def write(self) -> bytes:
+        """Return nothing: the answer is written at its end."""
+        return b""
+
     def finish(self) -> bytes:
         if self.error is not None:
             raise self.error
         raw = b"".join(self._held)
         self._held.clear()
+        check_parts(raw)
         written, self._usage = self._write(raw)
         self.events, self.ended = 1, True
         return written

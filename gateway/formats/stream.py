@@ -12,7 +12,7 @@ import attrs
 import orjson
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.token_estimate import estimate_sample
+from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, ProviderBadResponse, ProviderError
 from gateway.formats import sse
@@ -33,6 +33,8 @@ from gateway.formats.prompt_tokens import estimate_prompt, fill_counts
 
 _SAMPLED_EVENTS = 128
 """The last events with text that stand for all of a longer stream in an estimate."""
+_SAMPLED_CHARS = 64 * 1024
+"""A longer text of an event is estimated alone, and not kept."""
 
 LARGE_EVENT_BYTES = 1024 * 1024
 """Parsing a longer event takes milliseconds."""
@@ -288,13 +290,14 @@ class UsageCounter:
         events: those that are part of an answer.
     """
 
-    # ``_texts``: the last texts, which are all texts of a short answer.
-    __slots__ = ("_begun", "_texts", "_usage", "events")
+    # ``_texts``: the last texts that are not large, which are all texts of a short answer.
+    __slots__ = ("_begun", "_large", "_large_tokens", "_texts", "_usage", "events")
 
     def __init__(self) -> None:
         self._begun: Usage | None = None
         self._usage: Usage | None = None
         self._texts: deque[str] = deque(maxlen=_SAMPLED_EVENTS)
+        self._large = self._large_tokens = 0
         self.events = 0
 
     def note(self, event: Event) -> None:
@@ -302,10 +305,16 @@ class UsageCounter:
         match event:
             case TextDelta() | ReasoningDelta() | RefusalDelta():
                 self.events += 1
-                self._texts.append(event.text)
+                if len(event.text) <= _SAMPLED_CHARS:
+                    self._texts.append(event.text)
+                else:
+                    self._count_large(event.text)
             case ToolCallDelta():
                 self.events += 1
-                self._texts.append(event.arguments)
+                if len(event.arguments) <= _SAMPLED_CHARS:
+                    self._texts.append(event.arguments)
+                else:
+                    self._count_large(event.arguments)
             case MessageStart():  # not part of an answer: until one begins, another channel may be tried
                 self._begun = event.usage
             case UsageReport():
@@ -314,6 +323,11 @@ class UsageCounter:
                 pass
             case _:
                 self.events += 1
+
+    def _count_large(self, text: str) -> None:
+        """Estimate a large text at once: a hundred of them would take gigabytes."""
+        self._large += 1
+        self._large_tokens += estimate_text(text)
 
     @property
     def reported(self) -> bool:
@@ -331,8 +345,8 @@ class UsageCounter:
 
     def _estimate_completion(self) -> int:
         sampled = len(self._texts)
-        total = self.events if sampled == _SAMPLED_EVENTS else sampled
-        return estimate_sample(self._texts, sampled, total)
+        total = self.events - self._large if sampled == _SAMPLED_EVENTS else sampled
+        return self._large_tokens + estimate_sample(self._texts, sampled, total)
 
 
 def parse_events_usage(events: Iterable[Event], call: InferenceRequest) -> Usage:

@@ -27,6 +27,7 @@ from gateway.errors import (
 from gateway.formats.content_filter import parse_image_fault
 from gateway.formats.image_backend import ImageBackend, ProviderCall
 from gateway.formats.image_backends import make_image_backend
+from gateway.formats.json_or_stream import check_parts
 from gateway.formats.openai.errors import parse_retry_after
 from gateway.formats.openai.image_response import build_answer, build_completed
 from gateway.media.buffered_stream import BufferedPassthrough, BufferedStream
@@ -248,7 +249,9 @@ class ImageService:
         reply = await self._upstream.send(attempt.plan_ask(ask))
         try:
             if reply.status in OK:
-                return await reply.read(MAX_ANSWER_BYTES)
+                raw = await reply.read(MAX_ANSWER_BYTES)
+                check_parts(raw)
+                return raw
             attempt.pending &= ask.passing
             raw = await reply.read(MAX_ERROR_BYTES)
             provider_retry_after_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())

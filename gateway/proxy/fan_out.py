@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderError, UnsupportedByProvider
 from gateway.formats.fan_out import MAX_REQUESTS, ChoiceMerger, add_parts, merge_answers
-from gateway.formats.json_or_stream import JsonOrStream, is_json, strip_beginning
+from gateway.formats.json_or_stream import JsonOrStream, check_parts, is_json, strip_beginning
 from gateway.formats.stream import StreamTransform
 from gateway.routing.target import Attempt, Packed, pack
 from gateway.upstream.interface import HttpResponse, PumpResult, Sink, read_pushed
@@ -180,7 +180,9 @@ async def fetch_merged(attempt: Attempt, send: Send, limit: int) -> tuple[bytes,
         async with places:
             reply = await send(packed)
             merged.add(reply)
-            return exchange.parse_answer(await reply.read(limit), secrets)
+            raw = await reply.read(limit)
+            check_parts(raw)
+            return exchange.parse_answer(raw, secrets)
 
     answers = await _run_all([fetch_one() for _ in range(attempt.requests)])
     return merge_answers([body for body, _ in answers]), add_parts((usage for _, usage in answers), exchange.call)

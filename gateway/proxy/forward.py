@@ -15,7 +15,7 @@ from gateway.formats.anthropic.response import build_count_answer
 from gateway.formats.content_filter import parse_image_fault
 from gateway.formats.fan_out import MergedStream
 from gateway.formats.gemini.token_counts import build_count_answer as build_google_count
-from gateway.formats.json_or_stream import JsonOrStream
+from gateway.formats.json_or_stream import LARGE_ANSWER_BYTES, JsonOrStream, check_parts
 from gateway.formats.openai.errors import Secrets, parse_error, parse_retry_after
 from gateway.formats.openai.responses import find_response_id
 from gateway.formats.openai.speech import is_sound_type
@@ -41,11 +41,6 @@ _CHAT: tuple[Wire, ...] = ("openai_chat",)
 _NO_COUNT = frozenset({404, 405, 501})
 """Statuses of a server that cannot count tokens."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-LARGE_ANSWER_BYTES = 1024 * 1024
-MAX_CONTAINERS = 200_000
-MAX_VALUES = 6_000_000
-"""Limits for an answer over ``LARGE_ANSWER_BYTES``: objects and arrays; commas, also those in strings. 64 MiB of empty
-objects would take gigabytes of memory. The largest batch of embeddings has some millions of numbers."""
 
 OpenedStream = tuple[HttpResponse, StreamTransform, Callable[[], StreamTransform] | None]
 """The provider's response, its transform, and what makes the transform if the provider sends one JSON answer instead
@@ -265,8 +260,7 @@ async def _estimate(call: InferenceRequest) -> ProviderAnswer:
 
 def _parse_large(exchange: Translator, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
     """Parse a large answer like ``Translator.parse_answer``, unless it has more values than any answer needs."""
-    if raw.count(b"{") + raw.count(b"[") > MAX_CONTAINERS or raw.count(b",") > MAX_VALUES:
-        raise ProviderBadResponse("The provider's answer has too many parts")
+    check_parts(raw)
     return exchange.parse_answer(raw, secrets)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from gateway.deadlines import Timeout
 from gateway.errors import GatewayError, ProviderBadResponse, ProviderError, drop_frames
 from gateway.formats.error_body import build_error_event
-from gateway.formats.json_or_stream import is_event_stream, is_json, strip_beginning
+from gateway.formats.json_or_stream import JsonOrStream, is_event_stream, is_json, strip_beginning
 from gateway.formats.sse import KEEPALIVE, MAX_NOISE_BYTES
 from gateway.formats.stream import PassthroughStream, StreamTransform, TranslatingStream
 from gateway.formats.translator import EVENT_STREAM
@@ -15,12 +15,13 @@ from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.stream_timeouts import StreamTimeouts
 from gateway.request_context import RequestContext
 from gateway.upstream.interface import HttpResponse, PumpResult
+from gateway.upstream.large_answers import READING, Share
 
 EVENTS = "text/event-stream; charset=utf-8"
 MAX_HELD_BYTES = 64 * 1024
 """Maximum of held bytes before the first event, without noise; beyond it the client is answered without one."""
-_READ_ASIDE = (TranslatingStream, PassthroughStream)
-"""Transforms that a thread may use for a large event."""
+_READ_ASIDE = (TranslatingStream, PassthroughStream, JsonOrStream)
+"""Transforms that a thread may use for a large event, or for an answer that is no stream."""
 
 
 class StreamRelay:
@@ -51,12 +52,14 @@ class StreamRelay:
         "_events_before_noise",
         "_held",
         "_held_bytes",
+        "_large_bytes",
         "_last",
         "_media_type",
         "_noise_before",
         "_noted",
         "_open_whole",
         "_reply",
+        "_share",
         "_time",
         "_timeouts",
         "_transform",
@@ -87,6 +90,8 @@ class StreamRelay:
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._events_before_noise = self._noise_before = 0
+        self._share: Share | None = None
+        self._large_bytes = 0
         self._last = b""
         self._noted = False
         self._time = asyncio.get_running_loop().time
@@ -122,6 +127,8 @@ class StreamRelay:
                 self._last += written or build_error_event(met, self._ctx.id, self._ctx.operation)
             drop_frames(met)
         finally:
+            if self._share is not None:
+                self._share.resize(0)
             self._write_usage(error)
         self._timeouts.stop()  # from here on nothing waits for the provider
         settle(error)
@@ -186,6 +193,8 @@ class StreamRelay:
     async def _push(self) -> PumpResult:
         """Pump to the end mark or to the end of the response; wait while the client reads slowly."""
         while not self._transform.closed:
+            if self._share is not None and not self._large_bytes:  # the client has read the last large event
+                self._share.resize(0)
             if isinstance(self._transform, _READ_ASIDE) and self._transform.heavy:
                 if await self._pump_large(self._send) is PumpResult.ENDED:
                     return PumpResult.ENDED
@@ -215,14 +224,31 @@ class StreamRelay:
             if await self._reply.pump(take) is PumpResult.ENDED:
                 return PumpResult.ENDED
             data = b"".join(pieces)
+            await self._take_room(len(data))
             if b"\n" in data or b"\r" in data:
                 await work_aside(transform.read, data)
             else:  # no line ends here
                 transform.read(data)
         if out := transform.write():
             self._timeouts.event_at = self._time()
+            self._large_bytes = 0
             send(out)
         return PumpResult.PAUSED
+
+    async def _take_room(self, size: int) -> None:
+        """Count ``size`` more bytes of a large event, and wait while other answers leave no room for them."""
+        share = self._share = self._share or READING.open_share()
+        self._large_bytes += size
+        if share.resize(self._large_bytes):
+            return
+        if not self.opened:
+            await share.wait()
+            return
+        # The provider is not read meanwhile: see ``_wait_for_reader``.
+        self._timeouts.stop()
+        await share.wait()
+        self._timeouts.event_at = self._timeouts.written_at = self._time()
+        self._timeouts.wind()
 
     def _send(self, out: bytes) -> None:
         """Send the output of a large event to the client."""

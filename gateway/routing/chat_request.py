@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from gateway.domain.api_format import WIRES
 from gateway.domain.channel import Channel, is_glob
 from gateway.errors import InvalidRequest, ProviderTimeout
+from gateway.formats.json_or_stream import check_parts
 from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity
@@ -45,6 +46,7 @@ async def send_chat(upstream: HttpClient, channel: Channel, model: str, *, now_s
             reply = await upstream.send(request)
             try:
                 raw = await reply.read(MAX_BYTES)
+                check_parts(raw)
             finally:
                 reply.close()
     except TimeoutError:

@@ -7,6 +7,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderAuthError, ProviderBadResponse, ProviderTimeout
 from gateway.formats.gemini import models as gemini_models
+from gateway.formats.json_or_stream import check_parts
 from gateway.formats.openai import models as openai_models
 from gateway.formats.vendor_errors import parse_worded_fault
 from gateway.providers.registry import PROVIDERS
@@ -44,6 +45,7 @@ async def _ask(upstream: HttpClient, channel: Channel, key: str, *, now_s: int, 
             reply = await upstream.send(provider.plan_models(channel, key))
             try:
                 raw = await reply.read(MAX_LISTING_BYTES)
+                check_parts(raw)
             finally:
                 reply.close()
     except TimeoutError:

@@ -7,6 +7,7 @@ from urllib.parse import quote
 from gateway.domain.channel import Channel
 from gateway.errors import NotFound, ProviderTimeout
 from gateway.formats.image_backend import ProviderCall
+from gateway.formats.json_or_stream import check_parts
 from gateway.formats.vendor_errors import parse_worded_fault
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.target import Way
@@ -42,6 +43,7 @@ async def ask_provider(
             reply = await upstream.send(plan)
             try:
                 raw = await reply.read(MAX_BYTES)
+                check_parts(raw)
             finally:
                 reply.close()
     except TimeoutError:

@@ -12,6 +12,7 @@ import attrs
 
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import FailureScope, ProviderBadResponse, ProviderError
+from gateway.upstream.large_answers import LARGE_BYTES, READING
 
 Sink = Callable[[bytes, bytes | None], bool]
 """Takes ``(payload, raw_chunks)`` and returns True to make ``pump`` return.
@@ -234,8 +235,13 @@ async def read_pushed(reply: HttpResponse, limit: int, announced: int | None) ->
         nonlocal size
         size += len(piece)
         pieces.append(piece)
-        return size > limit
+        return size > limit or (size > LARGE_BYTES and not share.resize(size))
 
-    if (announced or 0) > limit or await reply.pump(keep) is PumpResult.PAUSED:
+    if (announced or 0) > limit:
         return None
-    return b"".join(pieces)
+    with READING.open_share() as share:
+        while await reply.pump(keep) is PumpResult.PAUSED:
+            if size > limit:
+                return None
+            await share.wait()
+        return b"".join(pieces)

@@ -25,6 +25,7 @@ from gateway.errors import (
     UnsupportedByProvider,
 )
 from gateway.formats.image_backend import ProviderCall
+from gateway.formats.json_or_stream import check_parts
 from gateway.formats.openai.errors import parse_retry_after
 from gateway.formats.video_backend import ContentLocation, ProviderTask, TaskStatus, Variant, VideoBackend, VideoSpec
 from gateway.formats.video_backends import VIDEO_BACKENDS
@@ -295,7 +296,9 @@ class VideoProviderApi:
                 try:
                     if reply.status in OK:
                         limit = MAX_INLINE_BYTES if inline else MAX_ANSWER_BYTES
-                        return await reply.read(limit), self._parse_hint(reply)
+                        raw = await reply.read(limit)
+                        check_parts(raw)
+                        return raw, self._parse_hint(reply)
                     raise await self._parse_refusal(reply, backend, way.channel)
                 finally:
                     reply.close()

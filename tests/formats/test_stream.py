@@ -253,6 +253,14 @@ def test_of_a_long_stream_the_last_that_was_said_stands_for_all() -> None:
     assert usage.completion_tokens == pytest.approx(5_000 * estimate_text("我是一种" * 50) / 50, rel=0.05)
 
 
+def test_large_texts_of_a_stream_are_counted_beside_the_sample() -> None:
+    meter, large = UsageCounter(), "word " * 20_000
+    for text in [large, *["word "] * 200, large]:
+        meter.note(ToolCallDelta(0, text) if text is large else TextDelta(text))
+    usage = meter.parse_usage(call_of(40))
+    assert usage.completion_tokens == pytest.approx(estimate_text("word " * 40_200), rel=0.05)
+
+
 def test_what_is_estimated_keeps_what_was_counted_at_the_beginning() -> None:
     begun = Usage(100, 1, 30, "upstream", written_tokens=20, written_long_tokens=5)
     usage = measure(MessageStart("id", "m", usage=begun), TextDelta("12345678"))

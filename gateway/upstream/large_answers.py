@@ -1,0 +1,82 @@
+"""Bounds the memory of the large answers that are read at the same time.
+
+Once all together have ``MOST_BYTES``, only the oldest is read on; the others wait, and their providers with them.
+"""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+LARGE_BYTES = 1024 * 1024
+"""A smaller answer is not counted."""
+MOST_BYTES = 64 * 1024 * 1024
+
+
+class Share:
+    """The bytes of one answer, or of one event, while it is held. A context manager: they count until its end."""
+
+    __slots__ = ("_size", "_waiting", "_whole")
+
+    def __init__(self, whole: "LargeAnswers") -> None:
+        self._whole = whole
+        self._size = 0
+        self._waiting: asyncio.Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
+        self.resize(0)
+
+    def resize(self, size: int) -> bool:
+        """Count ``size`` bytes from now on. Return whether more may be read."""
+        added, self._size = size - self._size, size
+        if not size:
+            self._whole.remove(self, -added)
+            return True
+        return self._whole.add(self, added)
+
+    async def wait(self) -> None:
+        """Wait until more may be read."""
+        while not self._whole.add(self, 0):
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+
+    def wake(self) -> None:
+        """Let ``wait`` look again."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+
+class LargeAnswers:
+    """Counts the large answers that are being read.
+
+    Args:
+        most: bytes of all together; the oldest alone may have more.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held = 0
+        self._shares: dict[Share, None] = {}
+
+    def open_share(self) -> Share:
+        """Return the share of an answer that begins."""
+        return Share(self)
+
+    def add(self, share: Share, size: int) -> bool:
+        """Count ``size`` more bytes for ``share``. Return whether more may be read for it."""
+        self._held += size
+        self._shares.setdefault(share)
+        return self._held <= self._most or next(iter(self._shares)) is share
+
+    def remove(self, share: Share, size: int) -> None:
+        """Forget ``share`` and its ``size`` bytes, and wake those that wait."""
+        self._held -= size
+        if self._shares.pop(share, share) is None:
+            for other in self._shares:
+                other.wake()
+
+
+READING = LargeAnswers(MOST_BYTES)
+"""Of this process, as its memory is."""
