@@ -21,6 +21,7 @@ from gateway.domain.image import Image
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import (
+    GatewayError,
     ImageBlocked,
     ProviderAuthError,
     ProviderBadResponse,
@@ -589,6 +590,9 @@ class Ear:
         self.opened_at: float | None = None
         self.finished = False
         self.full = False
+
+    def note_page(self, error: GatewayError) -> None:
+        """Nothing: no request has an address here."""
 
     def open(self, media_type: str, data: bytes) -> None:
         assert media_type.startswith("text/event-stream")
