@@ -1,4 +1,4 @@
-"""One budget of memory for what the gateway loads on behalf of requests: conversations, clients' files, batches' lines.
+"""One budget of memory for what the gateway loads on behalf of requests: conversations, files, bodies that it unpacks.
 
 A client names such data with a few bytes. A request borrows the memory before anything is loaded.
 """
@@ -41,7 +41,7 @@ class Loan:
             message = f"{what} needs {needed} MB of memory, and one request may need {most} MB"
             raise RequestTooLarge(message, param=param)
         if budget.held + size > budget.most:
-            message = "The conversations and files of other requests use the memory for them: send this request later"
+            message = "Conversations, files and compressed bodies of other requests use the memory: send this later"
             raise Overloaded(message, param=param, retry_after_s=RETRY_S)
         self.held += size
         budget.held += size

@@ -126,8 +126,8 @@ class ServerSection:
     max_loaded_mb: int = attrs.field(
         default=0,
         metadata=about(
-            "memory for what requests name and the gateway loads: kept responses, files in prompts, lines of batches. "
-            "One request may use half of it. 0: four times max_body_mb, at least 64",
+            "memory for what requests name and the gateway loads: kept responses, files in prompts, compressed bodies, "
+            "lines of batches. One request may use half of it. 0: four times max_body_mb, at least 64",
             between(0, 1_000_000),
         ),
     )

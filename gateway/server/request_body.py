@@ -15,6 +15,8 @@ from gateway.deadlines import Timeout
 from gateway.errors import InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
 from gateway.formats.strict_json import parse_json_object
 from gateway.large_work import MAX_ON_LOOP, work_aside
+from gateway.memory_budget import Loan
+from gateway.server.active_inference import INFERENCE
 from gateway.server.context import ACTOR, CALLER, SERVICES
 from gateway.server.media_type import read_media_type
 from gateway.upstream.decompress import STEP_BYTES, Decompressor
@@ -25,6 +27,8 @@ _COMPRESSED = frozenset({"gzip", "deflate"})
 _ENCODINGS = _COMPRESSED | {"", "identity"}
 _JSON = "application/json"
 _SHOWN_TYPE = 64
+_MOST_RATIO = 1032
+"""Times that deflate makes a body larger, at most (zlib.net/zlib_tech.html)."""
 _BROKEN = (web.RequestPayloadError, HttpProcessingError)
 
 
@@ -45,7 +49,7 @@ async def read_sized_json(
         raise UnsupportedMediaType("A request without a key must come without a Content-Encoding")
     body: bytes | bytearray = await _read_body(request, limit)
     if encoding in _COMPRESSED:
-        body = await _unpack(bytes(body), encoding, limit)
+        body = await _unpack(bytes(body), encoding, limit, _open_loan(request))
     if len(body) <= MAX_ON_LOOP:
         return parse_json_object(bytes(body), exact=exact), len(body), mention in body
     found, mentions = await work_aside(_read_large, body, mention, exact)
@@ -112,13 +116,25 @@ async def _read_pieces(request: web.Request, limit: int) -> bytearray:
     return body
 
 
-async def _unpack(packed: bytes, encoding: str, limit: int) -> bytes:
-    """Decompress at most ``limit`` bytes. Raises ``RequestTooLarge``, ``InvalidRequest``."""
+def _open_loan(request: web.Request) -> Loan:
+    """Return the loan of a request: a few kilobytes may unpack to the largest body."""
+    memory = request.app[SERVICES].memory
+    return memory.lend(request[INFERENCE].context) if INFERENCE in request else Loan(memory)
+
+
+async def _unpack(packed: bytes, encoding: str, limit: int, loan: Loan) -> bytes:
+    """Decompress at most ``limit`` bytes, which ``loan`` borrows if they are many.
+
+    Raises ``RequestTooLarge``, ``Overloaded``, ``InvalidRequest``.
+    """
     pieces, body = _inflate(packed, encoding), bytearray()
     try:
         ended = len(packed) <= MAX_ON_LOOP and _append(pieces, body, min(limit, MAX_ON_LOOP))
         if not ended and len(body) <= limit:
+            most = min(limit, _MOST_RATIO * len(packed), loan.room)
+            loan.take(most, "The body")
             await work_aside(_append, pieces, body, limit)
+            loan.give_back(max(most - len(body), 0))
     except zlib.error:
         raise _make_broken() from None
     if len(body) > limit:

@@ -10,7 +10,7 @@ import pytest
 from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.circuit_breaker import BreakerSettings
 from gateway.domain.http_request import HttpRequest
-from gateway.errors import ClientDisconnected, ProviderBadResponse, ProviderError, ProviderTimeout
+from gateway.errors import ClientDisconnected, GatewayError, ProviderBadResponse, ProviderError, ProviderTimeout
 from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.sse import KEEPALIVE
 from gateway.providers.base import CHAT
@@ -43,6 +43,9 @@ class Paper:
 
     def _note(self, data: bytes) -> None:
         self.written.append((round(self._loop.time() - self._began), data))
+
+    def note_page(self, error: GatewayError) -> None:
+        """Nothing: no request has an address here."""
 
     def open(self, media_type: str, data: bytes) -> None:
         assert media_type.startswith("text/event-stream")

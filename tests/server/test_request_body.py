@@ -1,5 +1,6 @@
 """Bad input: the right status, code and param, never a 5xx, and never a provider asked."""
 
+import asyncio
 import gzip
 import io
 import tracemalloc
@@ -11,7 +12,7 @@ import pytest
 
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channels
 from tests.support.raw_client import RawAnswer, connect, hello, post, read_answer
-from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.scripted_upstream import COMPLETION, Received, ScriptedUpstream, answer
 from tests.support.started_gateways import ReadLog, StartGateway
 
 EMBEDDINGS = "/v1/embeddings"
@@ -192,6 +193,28 @@ async def test_a_gzip_bomb_unpacks_to_no_more_than_a_body_may_be(standing_with: 
         tracemalloc.stop()
     assert status == 413
     assert most < 2 * 8 * 2**20
+
+
+async def test_compressed_bodies_borrow_the_memory_that_they_unpack_to(standing_with: StartGateway) -> None:
+    may_answer = asyncio.Event()
+
+    async def hold(_: Received) -> None:
+        await may_answer.wait()
+
+    bomb = gzip.compress(orjson.dumps({**HELLO, "user": "x" * 4 * 2**20}))
+    async with ScriptedUpstream([hold, answer(COMPLETION)]) as up:
+        gateway = await standing_with({**channels([up]), "server": {"max_body_mb": 5, "max_loaded_mb": 10}})
+
+        async def post_one() -> tuple[int, Any]:
+            return await send(gateway, bomb, **{"Content-Encoding": "gzip"})
+
+        asked = asyncio.as_completed([post_one() for _ in range(3)])
+        status, refused = await next(asked)
+        assert (status, refused["code"]) == (503, "overloaded")
+        assert "compressed bodies of other requests" in refused["message"]
+        may_answer.set()
+        assert [(await served)[0] for served in asked] == [200, 200]
+        assert (await post_one())[0] == 200  # all was given back
 
 
 async def test_a_change_in_the_office_is_a_small_thing(standing_with: StartGateway) -> None:
