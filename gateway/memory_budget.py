@@ -4,7 +4,7 @@ A client names such data with a few bytes. A request borrows the memory before a
 """
 
 import asyncio
-from typing import Protocol
+from typing import Any, Protocol
 
 from gateway.errors import Overloaded, RequestTooLarge
 
@@ -15,13 +15,19 @@ _OBJECT, _ARRAY, _VALUE = 232, 88, 64
 
 
 class Loan:
-    """The memory that one request has borrowed. ``close`` gives it back once; so does the end of this object."""
+    """The memory that one request has borrowed. ``close`` gives it back once; so does the end of this object.
 
-    __slots__ = ("_budget", "held")
+    Attributes:
+        held: bytes borrowed now.
+        fetched: what was at the addresses in the prompt, by address, for further attempts of the same request.
+    """
+
+    __slots__ = ("_budget", "fetched", "held")
 
     def __init__(self, budget: "MemoryBudget") -> None:
         self._budget = budget
         self.held = 0
+        self.fetched: dict[str, Any] = {}
 
     @property
     def room(self) -> int:

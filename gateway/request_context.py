@@ -12,7 +12,6 @@ from gateway.domain.price import ONE_PPM
 from gateway.domain.rate_limit import RateLimitPermit, RateLimitStatus
 from gateway.domain.request_log import ID_PREFIX, RequestRecord
 from gateway.domain.usage import NO_USAGE, Usage
-from gateway.formats.media_addresses import FetchedMedia
 from gateway.memory_budget import Loan
 from gateway.routing.route import Route
 from gateway.routing.target import Attempt
@@ -67,7 +66,6 @@ class RequestContext:
     ``headers``            ``CrossOrigin``, then ``warn``
     ``batch``              ``LineRequest``
     ``loan``               ``MemoryBudget``
-    ``fetched``            ``PromptAddresses``
     =====================  ===================================================================================
 
     Attributes:
@@ -90,7 +88,6 @@ class RequestContext:
         headers: further headers of the response.
         batch: the batch that it is a line of; ``NO_BATCH`` if it is of none.
         loan: the memory that it has borrowed for what is loaded on its behalf; None if none.
-        fetched: what was at the addresses in its prompt, as far as the gateway has fetched them.
     """
 
     id: str
@@ -113,7 +110,6 @@ class RequestContext:
     headers: dict[str, str] | None = None
     batch: BatchShare = NO_BATCH
     loan: Loan | None = None
-    fetched: dict[str, FetchedMedia] | None = None
 
     def warn(self, warning: str) -> None:
         """Add a warning header: a field or header that has no effect, then why. ASCII without commas."""

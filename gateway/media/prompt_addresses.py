@@ -57,8 +57,9 @@ class PromptAddresses:
         if len(first) > MOST:
             message = f"At most {MOST} images and files may be named by address; send the others as data"
             raise UnsupportedByProvider(message, param=found[-1].where)
-        loaded = ctx.fetched = ctx.fetched or {}
-        await self._load_all([one for one in first.values() if one.url not in loaded], loaded, self._memory.lend(ctx))
+        loan = self._memory.lend(ctx)
+        loaded: dict[str, FetchedMedia] = loan.fetched
+        await self._load_all([one for one in first.values() if one.url not in loaded], loaded, loan)
         for one in found:
             _put(one, loaded[one.url], attempt)
         large = call.large or sum(len(media.data) for media in loaded.values()) > MAX_ON_LOOP

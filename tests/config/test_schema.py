@@ -303,7 +303,7 @@ def test_a_short_channel_has_its_vendors_address_and_the_defaults() -> None:
         ({"api_keys": ["a", "b", "a"]}, "api_keys"),
         ({"api_keys": ["a b"]}, "api_keys"),
         ({"api_keys": [""]}, "api_keys"),
-        ({"api_keys": ["a\n"]}, "api_keys"),
+        ({"api_keys": ["a\nb"]}, "api_keys"),
         ({"api_key": "a b"}, "api_key"),
         ({"api_key": "a\r\nX-Evil: b"}, "api_key"),
         ({"api_key": "schlüssel"}, "api_key"),

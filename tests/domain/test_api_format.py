@@ -14,7 +14,7 @@ PAIRS = [(operation, wire) for operation, wires in WIRES.items() for wire in wir
 
 def test_every_operation_can_be_said_and_every_language_says_something() -> None:
     assert set(WIRES) == set(get_args(Operation))
-    assert {wire for _, wire in PAIRS} == set(get_args(Wire))
+    assert {wire for _, wire in PAIRS} | {"openai_compact"} == set(get_args(Wire)), "a second path of responses"
 
 
 def test_no_language_is_named_twice_for_an_operation() -> None:

@@ -59,6 +59,7 @@ OPERATIONS: tuple[tuple[str, str, Any], ...] = (
     ("POST", "/v1/rerank", RANK),
     ("POST", "/v1/responses", TEXT),
     ("POST", "/v1/responses", {**TEXT, "stream": True}),
+    ("POST", "/v1/responses/compact", TEXT),
     ("POST", "/v1/images/generations", {"model": "m", "prompt": "a cat"}),
     ("POST", "/v1/images/edits", form(("image", draw()), model="m", prompt="a hat")),
     ("POST", "/v1/audio/transcriptions", RECORDING),

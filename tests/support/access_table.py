@@ -404,7 +404,8 @@ PAGES: Mapping[str, Row] = {
 
 _TAKES_JSON = (
     *("chat/completions", "embeddings", "messages", "messages/count_tokens", "completions"),
-    *("moderations", "rerank", "responses", "images/generations", "audio/speech", "videos", "video/generations"),
+    *("moderations", "rerank", "responses", "responses/compact", "images/generations", "audio/speech"),
+    *("videos", "video/generations"),
 )
 _METHODS = ("generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents")
 _VIDEO = "/v1/videos/{id}"
