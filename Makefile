@@ -20,7 +20,7 @@ help:  ## Show this list
 run: $(VENV)/run.stamp  ## Set up and start the gateway (ARGS="--port 9000" for its options)
 	@$(BIN)/gateway serve $(ARGS)
 
-# What was compiled is kept, whatever the environment says: every process of a test would compile the house anew.
+# What was compiled is kept, whatever the environment says: every process of a test would compile the project anew.
 test test-unit test-clients test-suites soak bench-parts check: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/dev.stamp  ## Set up and run all tests (ARGS="-k name" for pytest's options)
@@ -56,7 +56,7 @@ profile: $(VENV)/dev.stamp  ## See where the time goes under load (ARGS="--only 
 hooks:  ## Let git check messages and formatting before a commit
 	git config core.hooksPath scripts/hooks
 
-format: $(VENV)/dev.stamp  ## Put the code into the house's form
+format: $(VENV)/dev.stamp  ## Put the code into the project's form
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 

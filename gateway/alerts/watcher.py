@@ -28,7 +28,7 @@ class AlertWatcher:
     """Finds alerts and hands them to the targets.
 
     Args:
-        look: finds what holds now.
+        collect: finds what holds now.
         repository: keeps what was sent over a restart.
         targets: get the alerts.
         clock: Unix seconds.
@@ -39,14 +39,14 @@ class AlertWatcher:
 
     def __init__(
         self,
-        look: Callable[[], Awaitable[Findings]],
+        collect: Callable[[], Awaitable[Findings]],
         repository: AlertRepository,
         targets: Sequence[AlertTarget],
         clock: Callable[[], float],
     ) -> None:
         self.targets = targets
         self.recent: list[Alert] = []
-        self._look = look
+        self._collect = collect
         self._repository = repository
         self._clock = clock
         self._sent: dict[Subject, OpenAlert] | None = None
@@ -63,7 +63,7 @@ class AlertWatcher:
     async def check(self) -> None:
         """Send what is new, and what has recovered. What cannot be stored is stored by a later check."""
         async with self._checking:
-            found = await self._look()
+            found = await self._collect()
             if self._own and not found.own:  # this node leads from now on: the leader before it has sent alerts
                 self._sent = None
             self._own = found.own

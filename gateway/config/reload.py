@@ -44,7 +44,7 @@ TABLES_AT_START = ("sign_in", "alert")
 """Tables in double brackets that are read once."""
 
 
-def build_tariff(effective: EffectiveConfig) -> PricingPolicy:
+def build_pricing(effective: EffectiveConfig) -> PricingPolicy:
     """Build the price list, the group multipliers and the rule for unpriced models."""
     config = effective.config
     groups = {group.name: int(group.price_multiplier * ONE_PPM) for group in config.group}
@@ -259,7 +259,7 @@ class Reloader:
 
     def _adopt(self, effective: EffectiveConfig) -> None:
         self.adoptions += 1
-        self._router.tariff = build_tariff(effective)
+        self._router.pricing = build_pricing(effective)
         self._router.load_balancer.settings = effective.config.routing.settings()
         self._live.effective = effective
 

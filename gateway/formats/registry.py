@@ -61,7 +61,7 @@ class _Passthrough:
     call: InferenceRequest
     naming: ResponseIdentity
     direct: PassthroughFormat
-    manner: ResponseMode
+    mode: ResponseMode
     adapted: tuple[str, ...] = attrs.field(default=(), eq=False)
 
     @property
@@ -112,7 +112,7 @@ class _ProviderFormat:
     open_reader: Callable[[InferenceRequest, ResponseIdentity, Secrets], StreamParser]
     parse_answer: Callable[[bytes, ResponseIdentity, Secrets, int], list[Event]]
     find_rules: Callable[[str], ChatRules]
-    manner: ResponseMode = PLAIN
+    mode: ResponseMode = PLAIN
     several_calls: bool = False
 
 
@@ -131,8 +131,8 @@ class _ChatTranslation:
     _fitted: FittedCalls = attrs.field(default=NOT_FITTED, init=False, eq=False)
 
     @property
-    def manner(self) -> ResponseMode:
-        return self.provider.manner
+    def mode(self) -> ResponseMode:
+        return self.provider.mode
 
     @property
     def path(self) -> str | None:

@@ -113,7 +113,7 @@ class ImageService:
             body, ctx.usage = await attempt.wait_for(work, attempt.channel.timeouts.total_s, proxy.timer)
             attempt.check()
             proxy.load_balancer.record_success(attempt.lease)
-            return ProviderAnswer(body, attempt.exchange.manner.media_type)
+            return ProviderAnswer(body, attempt.exchange.mode.media_type)
 
         return await proxy.with_failover(ctx, send)
 

@@ -102,11 +102,11 @@ class ModelNames:
 
     def find_label(self, model: str) -> str:
         """Return ``model`` if it may be a label, else ``other``; empty if the request's body was never read."""
-        catalog, tariff = self._router.catalog, self._router.tariff
-        if self._source[0] is not catalog.state or self._source[1] is not tariff:
-            priced = {price.model for price in tariff.prices.list_prices() if not is_glob(price.model)}
+        catalog, pricing = self._router.catalog, self._router.pricing
+        if self._source[0] is not catalog.state or self._source[1] is not pricing:
+            priced = {price.model for price in pricing.prices.list_prices() if not is_glob(price.model)}
             self._known = frozenset(priced.union(model.id for model in catalog.list_models()))
-            self._source = catalog.state, tariff
+            self._source = catalog.state, pricing
         return model if model in self._known or not model else OTHER
 
 

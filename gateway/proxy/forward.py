@@ -75,7 +75,7 @@ async def _send(proxy: Proxy, attempt: Attempt) -> HttpResponse:
     if reply.status not in OK:
         attempt.pending = False
         raise await _parse_error_response(proxy, reply, attempt)
-    if call.stream and attempt.exchange.manner.binary:
+    if call.stream and attempt.exchange.mode.binary:
         await _check_audio(reply, attempt)
     return reply
 
@@ -155,7 +155,7 @@ async def _read(proxy: Proxy, ctx: RequestContext, attempt: Attempt) -> Provider
     if attempt.target.endpoint.wire == "openai_responses":
         attempt.response_id = find_response_id(body)
     proxy.load_balancer.record_success(attempt.lease)
-    return ProviderAnswer(body, exchange.manner.media_type)
+    return ProviderAnswer(body, exchange.mode.media_type)
 
 
 async def open_provider_stream(proxy: Proxy, attempt: Attempt) -> OpenedStream:
@@ -165,7 +165,7 @@ async def open_provider_stream(proxy: Proxy, attempt: Attempt) -> OpenedStream:
     reply = await open_response(proxy, attempt)
     exchange, secrets = attempt.exchange, attempt.channel.secrets
     transform = exchange.open_gate(secrets)
-    if exchange.manner.binary or exchange.manner.stream_type != EVENT_STREAM:
+    if exchange.mode.binary or exchange.mode.stream_type != EVENT_STREAM:
         return reply, transform, None
     return reply, transform, lambda: JsonOrStream(lambda raw: exchange.build_whole(raw, secrets))
 
@@ -206,11 +206,11 @@ async def stream(
     """
 
     async def send(attempt: Attempt) -> ProviderError | None:
-        call, manner, timeouts = attempt.exchange.call, attempt.exchange.manner, attempt.timeouts
+        call, mode, timeouts = attempt.exchange.call, attempt.exchange.mode, attempt.timeouts
         if call.files or call.image is not None:  # the first byte comes when the upload or the image is complete
             timeouts = attrs.evolve(timeouts, first_byte_s=timeouts.total_s)
         attempt.client = client_stream
-        keep_alive = partial(client_stream.write, b"" if manner.binary else KEEPALIVE)
+        keep_alive = partial(client_stream.write, b"" if mode.binary else KEEPALIVE)
         watch = StreamTimeouts(timeouts, proxy.timer, give_up=attempt.abort, keep_alive=keep_alive)
         try:
             reply, transform, open_whole = await open_stream(proxy, attempt)
@@ -220,7 +220,7 @@ async def stream(
                 ctx,
                 client_stream,
                 timeouts=watch,
-                sound_type=_find_type(reply, manner) if manner.binary else None,
+                sound_type=_find_type(reply, mode) if mode.binary else None,
                 answered=partial(_record_first_event, proxy, attempt),
                 open_whole=open_whole,
             )
@@ -264,7 +264,7 @@ def _parse_large(exchange: Translator, raw: bytes, secrets: Secrets) -> tuple[by
     return exchange.parse_answer(raw, secrets)
 
 
-def _find_type(reply: HttpResponse, manner: ResponseMode) -> str:
+def _find_type(reply: HttpResponse, mode: ResponseMode) -> str:
     """Return the media type of an audio stream: the provider's if it names an audio type."""
     named = reply.headers.get("Content-Type", "").strip().lower()
-    return named if named.startswith("audio/") and named.isascii() and named.isprintable() else manner.media_type
+    return named if named.startswith("audio/") and named.isascii() and named.isprintable() else mode.media_type

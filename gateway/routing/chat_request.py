@@ -39,7 +39,7 @@ async def send_chat(upstream: HttpClient, channel: Channel, model: str, *, now_s
     exchange = make_exchange(call, endpoint.wire, ResponseIdentity("test", theirs, now_s))
     body, media_type = pack(exchange.write_body, endpoint, theirs, "test")
     way = Way(channel, endpoint, theirs, next(iter(channel.api_keys), ""), "test")
-    request = way.address(EndpointRequest(body, media_type, accept=exchange.manner.accept), now_s)
+    request = way.address(EndpointRequest(body, media_type, accept=exchange.mode.accept), now_s)
     began = time.perf_counter()
     try:
         async with asyncio.timeout(REQUEST_TIMEOUT_S):

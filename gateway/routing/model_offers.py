@@ -25,15 +25,15 @@ class Offer:
     multiplier_ppm: int = ONE_PPM
 
 
-def list_offers(catalog: ModelCatalog, tariff: PricingPolicy, account: Account | None) -> list[Offer]:
+def list_offers(catalog: ModelCatalog, pricing: PricingPolicy, account: Account | None) -> list[Offer]:
     """Every model; for an account, those that a key of it could call, at what its first group pays."""
     is_open = _open_to(account)
     group = account.groups[0] if account is not None and account.groups else None
     offers = []
     for listed in catalog.list_models():
         serving = [channel for channel, _ in catalog.list_serving(listed.id) if is_open(channel)]
-        offer = _price(listed, sorted(serving, key=lambda channel: -channel.priority), tariff, group)
-        if account is None or (serving and (offer.price is not None or tariff.unpriced != "refuse")):
+        offer = _price(listed, sorted(serving, key=lambda channel: -channel.priority), pricing, group)
+        if account is None or (serving and (offer.price is not None or pricing.unpriced != "refuse")):
             offers.append(offer)
     return offers
 
@@ -46,10 +46,10 @@ def _open_to(account: Account | None) -> Callable[[Channel], bool]:
     return lambda channel: any(map(channel.serves, groups))
 
 
-def _price(listed: ModelInfo, channels: Sequence[Channel], tariff: PricingPolicy, group: str | None) -> Offer:
+def _price(listed: ModelInfo, channels: Sequence[Channel], pricing: PricingPolicy, group: str | None) -> Offer:
     for channel in channels:
-        price = tariff.find_price(listed.id, channel.upstream_model(listed.id), channel.provider)
+        price = pricing.find_price(listed.id, channel.upstream_model(listed.id), channel.provider)
         if price is not None:
-            ppm = -(-channel.multiplier_ppm * tariff.find_multiplier(group) // ONE_PPM)
+            ppm = -(-channel.multiplier_ppm * pricing.find_multiplier(group) // ONE_PPM)
             return Offer(listed, channels, price, ppm)
     return Offer(listed, channels)

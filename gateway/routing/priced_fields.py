@@ -74,7 +74,7 @@ def refuse_variant(model: str, variant: str) -> InvalidRequest:
 
 
 def keep_allowed(
-    options: list[Target], caller: Caller, call: InferenceRequest, *, catalog: ModelCatalog, tariff: PricingPolicy
+    options: list[Target], caller: Caller, call: InferenceRequest, *, catalog: ModelCatalog, pricing: PricingPolicy
 ) -> list[Target]:
     """Those of ``options`` that may be sent what ``call`` says, with the prices of the models that it names.
 
@@ -89,7 +89,7 @@ def keep_allowed(
     problem = None
     for target in options:
         try:
-            checked = _check(target, caller, call, catalog=catalog, tariff=tariff)
+            checked = _check(target, caller, call, catalog=catalog, pricing=pricing)
             (without if checked.left_out else kept).append(checked)
         except GatewayError as error:
             problem = problem or error
@@ -99,7 +99,7 @@ def keep_allowed(
 
 
 def _check(
-    target: Target, caller: Caller, call: InferenceRequest, *, catalog: ModelCatalog, tariff: PricingPolicy
+    target: Target, caller: Caller, call: InferenceRequest, *, catalog: ModelCatalog, pricing: PricingPolicy
 ) -> Target:
     wire, fields = target.endpoint.wire, PROVIDERS[target.channel.provider].priced_fields
     passed = call.operation == "generate_content" and wire == "gemini_generate"
@@ -121,10 +121,10 @@ def _check(
             )
     if hosted:
         target = attrs.evolve(target, left_out=hosted)
-    named = dict(_list_prices(target, caller, call, catalog=catalog, tariff=tariff))
+    named = dict(_list_prices(target, caller, call, catalog=catalog, pricing=pricing))
     if not named:
         return target
-    return attrs.evolve(target, named=named, find_price=partial(tariff.prices.find, provider=target.channel.provider))
+    return attrs.evolve(target, named=named, find_price=partial(pricing.prices.find, provider=target.channel.provider))
 
 
 def _check_betas(channel: Channel, features: str, model: str) -> None:
@@ -143,7 +143,7 @@ def _check_betas(channel: Channel, features: str, model: str) -> None:
 
 
 def _list_prices(
-    target: Target, caller: Caller, call: InferenceRequest, *, catalog: ModelCatalog, tariff: PricingPolicy
+    target: Target, caller: Caller, call: InferenceRequest, *, catalog: ModelCatalog, pricing: PricingPolicy
 ) -> Iterator[tuple[str, Price | None]]:
     """The provider's names of the models that ``call`` names, each with its price.
 
@@ -164,9 +164,9 @@ def _list_prices(
                 error = refuse_variant(model, refused)
             error.param = place
             raise error
-        price = tariff.find_price(offered[0], model, target.channel.provider)
+        price = pricing.find_price(offered[0], model, target.channel.provider)
         if not pays_for(price, call.operation):
-            tariff.check_priced(caller, model, param=place)
+            pricing.check_priced(caller, model, param=place)
         yield model, price
 
 

@@ -45,17 +45,17 @@ class Router:
     Args:
         catalog: the channels and their models.
         load_balancer: the state of the channels.
-        tariff: the prices.
+        pricing: the prices.
 
     Attributes:
-        tariff: can be replaced; requests under way keep their prices.
+        pricing: can be replaced; requests under way keep their prices.
         models: capabilities of models from the configuration; can be replaced, too.
     """
 
-    def __init__(self, catalog: ModelCatalog, load_balancer: LoadBalancer, tariff: PricingPolicy) -> None:
+    def __init__(self, catalog: ModelCatalog, load_balancer: LoadBalancer, pricing: PricingPolicy) -> None:
         self.catalog = catalog
         self.load_balancer = load_balancer
-        self.tariff = tariff
+        self.pricing = pricing
         self.models: tuple[Capability, ...] = ()
         self._known: dict[Hashable, list[Target]] = {}
         self._known_of = self._list_parts()
@@ -79,7 +79,7 @@ class Router:
         if not call.body.keys() <= PLAIN_NAMES:
             check_spelling(call.body, _FOLDED)
         if call.features or call.operation == "responses" or not PRICED_FIELDS.isdisjoint(call.body):
-            options = keep_allowed(options, caller, call, catalog=self.catalog, tariff=self.tariff)
+            options = keep_allowed(options, caller, call, catalog=self.catalog, pricing=self.pricing)
         if call.video is not None and call.video.remix_of is not None:
             options = _keep_original(options, call.video.remix_of)
         if call.channel:
@@ -110,11 +110,11 @@ class Router:
 
         The cache is dropped when a part of it is replaced. Raises if the caller may not use the model.
         """
-        state, lines, tariff, models = self._known_of
+        state, lines, pricing, models = self._known_of
         if (
             state is not self.catalog.state
             or lines is not self.load_balancer.lines
-            or tariff is not self.tariff
+            or pricing is not self.pricing
             or models is not self.models
         ):
             self._known, self._known_of = {}, self._list_parts()
@@ -143,31 +143,31 @@ class Router:
 
         A count of tokens costs nothing. Raises ``ModelNotPriced`` if none is left.
         """
-        counts = operation in COUNTS and self.tariff.unpriced != "refuse"
-        if counts or not self.tariff.refuses_unpriced(caller):
+        counts = operation in COUNTS and self.pricing.unpriced != "refuse"
+        if counts or not self.pricing.refuses_unpriced(caller):
             return options
         priced = [option for option in options if not option.unpriced]
         if options and not priced:
-            self.tariff.check_priced(caller, model)
+            self.pricing.check_priced(caller, model)
         return priced
 
     def _list_parts(self) -> tuple[object, object, object, object]:
         """Return what the targets depend on: other objects after every change."""
-        return self.catalog.state, self.load_balancer.lines, self.tariff, self.models
+        return self.catalog.state, self.load_balancer.lines, self.pricing, self.models
 
     def list_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
         """List every channel that serves ``model`` to ``caller`` in an API format that has ``operation``."""
         lines, wires = self.load_balancer.lines, WIRES[operation]
-        group_ppm = self.tariff.find_multiplier(caller.key.group)
+        group_ppm = self.pricing.find_multiplier(caller.key.group)
         options = []
         for channel, sure in self.catalog.list_serving(model, caller):
             provider, theirs = PROVIDERS[channel.provider], channel.upstream_model(model)
             endpoint = _find_endpoint(provider, wires, theirs, lines[channel.name].missing)
             if endpoint is not None and find_refused_variant(channel, provider, theirs) is None:
-                price = self.tariff.find_price(model, theirs, channel.provider)
+                price = self.pricing.find_price(model, theirs, channel.provider)
                 ppm = -(-channel.multiplier_ppm * group_ppm // ONE_PPM)
                 able = self._find_capability(model, theirs, provider) if operation in _DESCRIBED else UNKNOWN
-                other = partial(self.tariff.prices.find, provider=channel.provider) if provider.substitutes else None
+                other = partial(self.pricing.prices.find, provider=channel.provider) if provider.substitutes else None
                 unpriced = not pays_for(price, operation)
                 made = Target(
                     *(lines[channel.name], endpoint, theirs, price, ppm, sure, able, unpriced),
@@ -186,7 +186,7 @@ class Router:
     def list_models(self, caller: Caller) -> list[ModelInfo]:
         """List the models and aliases that a caller may use, by id."""
         listed = self.catalog.list_models(caller) if caller.may_use_group else []
-        if not self.tariff.refuses_unpriced(caller):
+        if not self.pricing.refuses_unpriced(caller):
             return listed
         return [model for model in listed if self._has_price(model.id, caller)]
 
@@ -199,11 +199,11 @@ class Router:
 
     def may_be_free(self, caller: Caller) -> bool:
         """Return whether a call of ``caller`` may cost nothing, whatever it asks for."""
-        return self.tariff.may_be_free(caller, frozenset(channel.provider for channel in self.catalog.channels))
+        return self.pricing.may_be_free(caller, frozenset(channel.provider for channel in self.catalog.channels))
 
     def _has_price(self, model: str, caller: Caller) -> bool:
         return any(
-            self.tariff.find_price(model, channel.upstream_model(model), channel.provider) is not None
+            self.pricing.find_price(model, channel.upstream_model(model), channel.provider) is not None
             for channel, _ in self.catalog.list_serving(model, caller)
         )
 
@@ -214,8 +214,8 @@ class Router:
             raise model_not_found(model, self.list_models(caller))
         if self.catalog.list_serving(model, caller):
             if call.operation in COUNTS and self.list_options(caller, model, "messages"):
-                if self.tariff.unpriced == "refuse" and not self._has_price(model, caller):
-                    self.tariff.check_priced(caller, model)
+                if self.pricing.unpriced == "refuse" and not self._has_price(model, caller):
+                    self.pricing.check_priced(caller, model)
                 return
             serving = self.catalog.list_serving(model, caller)
             providers = [(PROVIDERS[channel.provider], channel.upstream_model(model)) for channel, _ in serving]

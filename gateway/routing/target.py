@@ -294,15 +294,17 @@ class Attempt:
         build = self._build_limited if self.output_limit else exchange.write_body
         body, media_type = packed or pack(build, endpoint, self.target.model, exchange.naming.id, exchange)
         once = self.once or call.operation in MAKES_MEDIA
-        manner = exchange.manner
-        accept = manner.stream_type if call.stream and not manner.binary else manner.accept
+        mode = exchange.mode
+        accept = mode.stream_type if call.stream and not mode.binary else mode.accept
         headers = _build_extra(call) if endpoint.wire.startswith("anthropic") else ()
         kind = (endpoint.wire, self.target.model, call.stream, accept, media_type, headers)
         template = self.lease.key.templates.get(kind)
         if template is None or template.channel is not self.channel:
             path = exchange.path
-            errand = EndpointRequest(body, media_type, stream=call.stream, accept=accept, path=path, headers=headers)
-            plan = self.way.address(errand, exchange.naming.now_s)
+            endpoint_request = EndpointRequest(
+                body, media_type, stream=call.stream, accept=accept, path=path, headers=headers
+            )
+            plan = self.way.address(endpoint_request, exchange.naming.now_s)
             same = media_type == JSON and plan.grant is None and path is None
             if same and PROVIDERS[self.channel.provider].signs_once:
                 self.lease.key.keep(kind, RequestTemplate(self.channel, plan.url, plan.headers))
@@ -343,11 +345,11 @@ class Way:
 
     def plan(self, ask: ProviderCall, now_s: int, *, once: bool = False) -> HttpRequest:
         """Build a request at ``now_s`` (Unix s); ``once``: never send it twice. Raises ``UnsupportedByProvider``."""
-        errand = NO_BODY
+        endpoint_request = NO_BODY
         if (body := ask.body) is not None:
-            errand = EndpointRequest(*pack(lambda: body, self.endpoint, self.model, self.mark))
-        errand = attrs.evolve(errand, method=ask.method, path=ask.path, headers=ask.headers)
-        return attrs.evolve(self._toward(ask.host).address(errand, now_s), once=once)
+            endpoint_request = EndpointRequest(*pack(lambda: body, self.endpoint, self.model, self.mark))
+        endpoint_request = attrs.evolve(endpoint_request, method=ask.method, path=ask.path, headers=ask.headers)
+        return attrs.evolve(self._toward(ask.host).address(endpoint_request, now_s), once=once)
 
     def _toward(self, host: str | None) -> "Way":
         """Return the same way to another server of the vendor; itself if there is none in the channel's domain."""
@@ -356,10 +358,10 @@ class Way:
             return self
         return attrs.evolve(self, channel=attrs.evolve(self.channel, base_url=own._replace(netloc=host).geturl()))
 
-    def address(self, errand: EndpointRequest, now_s: int) -> HttpRequest:
+    def address(self, endpoint_request: EndpointRequest, now_s: int) -> HttpRequest:
         """Build the HTTP request."""
         provider = PROVIDERS[self.channel.provider]
-        return provider.plan(self.channel, self.endpoint, errand, model=self.model, key=self.key, now_s=now_s)
+        return provider.plan(self.channel, self.endpoint, endpoint_request, model=self.model, key=self.key, now_s=now_s)
 
 
 def find_domain(host: str) -> str:

@@ -238,7 +238,7 @@ class RealtimeBilling:
         model = model or self._call.model
         target = self._attempt.target
         router = self._services.routing.router
-        price = router.tariff.find_price(model, model, target.channel.provider)
+        price = router.pricing.find_price(model, model, target.channel.provider)
         response = self._make(None, None)
         context = response.context
         context.call = wire.build_response_call(model, 0, 0)

@@ -338,8 +338,8 @@ def _check_transcriber(services: Services, caller: Caller, settings: wire.Event,
         caller.check_model(model)
         router = services.routing.router
         providers = {channel.provider for channel in router.catalog.channels}
-        if all(router.tariff.find_price(model, model, provider) is None for provider in providers):
-            router.tariff.check_priced(caller, model, param=f"{place}.{where}")
+        if all(router.pricing.find_price(model, model, provider) is None for provider in providers):
+            router.pricing.check_priced(caller, model, param=f"{place}.{where}")
 
 
 def _get_text(message: WSMessage) -> bytes:

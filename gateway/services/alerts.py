@@ -5,8 +5,8 @@ from functools import partial
 
 import aiohttp
 
+from gateway.alerts.collector import AlertConditions
 from gateway.alerts.delivery import AlertTarget, Send
-from gateway.alerts.lookout import Lookout
 from gateway.alerts.watcher import AlertWatcher
 from gateway.alerts.webhook import WebhookSender
 from gateway.background import JobRunner
@@ -30,7 +30,7 @@ def open_alerts(services: Services, stack: AsyncExitStack, jobs: JobRunner) -> A
         AlertTarget(spec, _open_sender(index, spec, session, services), services.clock)
         for index, spec in enumerate(specs)
     ]
-    lookout = Lookout(
+    conditions = AlertConditions(
         accounting=services.billing.accounting,
         load_balancer=services.routing.load_balancer,
         accounts=services.auth.accounts,
@@ -40,7 +40,7 @@ def open_alerts(services: Services, stack: AsyncExitStack, jobs: JobRunner) -> A
         clock=services.clock,
         leads=partial(leads, services),
     )
-    watcher = AlertWatcher(lookout.look, AlertRepository(services.storage.database), targets, services.clock)
+    watcher = AlertWatcher(conditions.collect, AlertRepository(services.storage.database), targets, services.clock)
     jobs.start("watch_alerts", watcher.run)
     for target in targets:
         jobs.start(f"deliver_alerts_{target.status.name}", target.run)

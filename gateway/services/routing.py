@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from gateway.config.reload import build_channels, build_models, build_tariff
+from gateway.config.reload import build_channels, build_models, build_pricing
 from gateway.demo.server import DEMO_MODELS, DemoUpstream
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
@@ -69,7 +69,7 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
         await channels.declare(build_channels(options.config))
     except DecryptionFailed as error:
         raise DatabaseStartupError(str(error)) from None
-    router = Router(catalog, load_balancer, build_tariff(services.live_config.effective))
+    router = Router(catalog, load_balancer, build_pricing(services.live_config.effective))
     router.models = build_models(options.config)
     find_rules, kept_store = services.live_config.find_kept_rules, KeptResponseRepository(database, secret_box)
     kept = KeptResponses(kept_store, options.clock, find_rules, services.memory)

@@ -100,7 +100,7 @@ class VideoSubmitter:
         if self._videos.rules.keep:
             self._video_content.check_room()
 
-    async def submit(self, ticket: Submission) -> VideoJob:
+    async def submit(self, submission: Submission) -> VideoJob:
         """Return the stored and started job of a request. Run this to its end even if the client disconnects.
 
         Raises:
@@ -108,18 +108,18 @@ class VideoSubmitter:
         """
         async with AsyncExitStack() as stack:
             try:
-                await self._bring_in(ticket, stack)
-                job = await self._put_on_record(ticket)
+                await self._bring_in(submission, stack)
+                job = await self._put_on_record(submission)
             except GatewayError as fault:
                 now, now_ms = self._loop_s, self._videos.now_ms
-                self._settlement.settle(ticket.ctx, "refused", fault, now=now, now_ms=now_ms)
+                self._settlement.settle(submission.ctx, "refused", fault, now=now, now_ms=now_ms)
                 raise
             with self._videos.claim(job.id):
-                return await self._have_begun(ticket, job)
+                return await self._have_begun(submission, job)
 
-    async def _bring_in(self, ticket: Submission, stack: AsyncExitStack) -> None:
+    async def _bring_in(self, submission: Submission, stack: AsyncExitStack) -> None:
         """Load the reference image. Raises what ``References.bring_in`` raises."""
-        ctx, call = ticket.ctx, _get(ticket.ctx.call)
+        ctx, call = submission.ctx, _get(submission.ctx.call)
         ask, account = _get_ask(call), ctx.caller.account
         if ask.reference is None:
             return
@@ -128,34 +128,37 @@ class VideoSubmitter:
         reference = await stack.enter_async_context(self._references.bring_in(ask.reference, account.id, fetch=fetch))
         ctx.call = attrs.evolve(call, video=attrs.evolve(ask, reference=reference))
 
-    async def _have_begun(self, ticket: Submission, job: VideoJob) -> VideoJob:
+    async def _have_begun(self, submission: Submission, job: VideoJob) -> VideoJob:
         judged = False
         try:
-            take = await self._proxy.with_failover(ticket.ctx, partial(self._send, ticket))
+            take = await self._proxy.with_failover(submission.ctx, partial(self._send, submission))
             judged = True
         except SubmitOutcomeUnknown as fault:
             judged = True
             log.warning(
-                "video_submit_outcome_unknown", video_id=job.id, channel=_get(ticket.job).channel, error=fault.message
+                "video_submit_outcome_unknown",
+                video_id=job.id,
+                channel=_get(submission.job).channel,
+                error=fault.message,
             )
-            await self._videos.retry_until_stored(job.id, partial(self._finish_unknown, ticket, fault))
+            await self._videos.retry_until_stored(job.id, partial(self._finish_unknown, submission, fault))
             raise
         except GatewayError as fault:
             judged = True
-            await self._videos.retry_until_stored(job.id, partial(self._drop, ticket, fault))
+            await self._videos.retry_until_stored(job.id, partial(self._drop, submission, fault))
             raise
         finally:
-            self._quota.leave(ticket.ctx)
+            self._quota.leave(submission.ctx)
             if not judged:  # a bug of ours, or the process stops: the poll worker decides later
-                asked = _get(ticket.job)
+                asked = _get(submission.job)
                 self._videos.run(self._advance_one(asked, asked.let_go(self._videos.now_ms)))
-        return await self._note_begun(ticket, take)
+        return await self._note_begun(submission, take)
 
-    async def _put_on_record(self, ticket: Submission) -> VideoJob:
+    async def _put_on_record(self, submission: Submission) -> VideoJob:
         """Store the job with its reservation. If this raises, neither is left."""
         if self._proxy.broken_off:
             raise ShuttingDown("The gateway is shutting down", phase="shutdown")
-        ctx = ticket.ctx
+        ctx = submission.ctx
         await self._quota.admit(ctx, _get(ctx.route).rank(), journaled=False)
         reservation = _get(ctx.reservation)
         job = self._make_job(ctx, reservation.nanos)
@@ -167,7 +170,7 @@ class VideoSubmitter:
             if not stored:
                 self._videos.release(job)
                 self._quota.give_back(ctx)
-        ticket.job = job
+        submission.job = job
         return job
 
     def _make_job(self, ctx: RequestContext, reserved: int) -> VideoJob:
@@ -189,9 +192,9 @@ class VideoSubmitter:
             status_words=ask.status_words,
         )
 
-    async def _send(self, ticket: Submission, attempt: Attempt) -> TaskStatus:
+    async def _send(self, submission: Submission, attempt: Attempt) -> TaskStatus:
         """Make one attempt to start the job."""
-        job, ask = _get(ticket.job), attempt.target.capability.fill(_get_ask(ticket.ctx.call))
+        job, ask = _get(submission.job), attempt.target.capability.fill(_get_ask(submission.ctx.call))
         original = ask.remix_of
         asked = job.move(
             "submitting",
@@ -207,7 +210,7 @@ class VideoSubmitter:
         )
         if not all(await self._videos.store.advance([(job, asked)])):
             raise Conflict("The job was cancelled before it was begun")
-        ticket.job = asked
+        submission.job = asked
         shot = VideoSpec(
             model=attempt.target.model,
             prompt=ask.prompt,
@@ -215,7 +218,7 @@ class VideoSubmitter:
             seconds=ask.seconds,
             size=ask.size,
             reference=ask.reference,
-            extra=_get(ticket.ctx.call).body,
+            extra=_get(submission.ctx.call).body,
         )
         try:
             take = await attempt.wait_for(
@@ -226,7 +229,7 @@ class VideoSubmitter:
         except (ProviderTimeout, ShuttingDown) as fault:
             raise fault if fault.phase == "connect" else SubmitOutcomeUnknown(fault) from fault
         self._proxy.load_balancer.record_success(attempt.lease)
-        ticket.job = self._price(asked, attempt, take)
+        submission.job = self._price(asked, attempt, take)
         return take
 
     def _price(self, job: VideoJob, attempt: Attempt, take: TaskStatus) -> VideoJob:
@@ -236,9 +239,9 @@ class VideoSubmitter:
         cost = attempt.target.cost(Usage(source="upstream", duration_ms=duration_ms, size=size))
         return attrs.evolve(job, seconds=seconds, size=size, cost_nanos=cost)
 
-    async def _note_begun(self, ticket: Submission, take: TaskStatus) -> VideoJob:
+    async def _note_begun(self, submission: Submission, take: TaskStatus) -> VideoJob:
         """Store the started job, however long that takes: only this process knows the id of the provider's task."""
-        asked, ctx = _get(ticket.job), ticket.ctx
+        asked, ctx = _get(submission.job), submission.ctx
         ctx.first_byte_at = now = self._loop_s
         receipt = build_record(ctx, "completed", None, now=now, now_ms=self._videos.now_ms)
         begun = asked.move(
@@ -248,7 +251,7 @@ class VideoSubmitter:
             receipt=receipt,
         ).let_go(self._videos.now_ms + round(find_wait_s(0) * 1000 * self._videos.wait_scale))
         ctx.record = receipt
-        ticket.job = begun
+        submission.job = begun
         recorded = await self._videos.retry_until_stored(begun.id, partial(self._store_begun, asked, begun))
         if recorded is False:
             return await self._give_up(begun)
@@ -279,9 +282,9 @@ class VideoSubmitter:
     async def _advance_one(self, before: VideoJob, after: VideoJob) -> bool:
         return all(await self._videos.store.advance([(before, after)]))
 
-    async def _drop(self, ticket: Submission, fault: GatewayError) -> None:
+    async def _drop(self, submission: Submission, fault: GatewayError) -> None:
         """Delete a job that no provider started; only the request's record stays."""
-        job, ctx = _get(ticket.job), ticket.ctx
+        job, ctx = _get(submission.job), submission.ctx
         now, now_ms = self._loop_s, self._videos.now_ms
         row = build_record(ctx, find_outcome(fault), fault, now=now, now_ms=now_ms)
         ctx.record = row
@@ -290,10 +293,10 @@ class VideoSubmitter:
         self._videos.release(job)
         self._videos.notifier.notify(job.id)
 
-    async def _finish_unknown(self, ticket: Submission, fault: SubmitOutcomeUnknown) -> None:
-        job, now, now_ms = _get(ticket.job), self._loop_s, self._videos.now_ms
-        receipt = build_record(ticket.ctx, "failed", fault, now=now, now_ms=now_ms)
-        ticket.ctx.record = receipt
+    async def _finish_unknown(self, submission: Submission, fault: SubmitOutcomeUnknown) -> None:
+        job, now, now_ms = _get(submission.job), self._loop_s, self._videos.now_ms
+        receipt = build_record(submission.ctx, "failed", fault, now=now, now_ms=now_ms)
+        submission.ctx.record = receipt
         job = attrs.evolve(job, receipt=receipt)
         await self._videos.finish(job.fail(SUBMIT_UNKNOWN, self._videos.now_ms))
 

@@ -1,4 +1,4 @@
-"""The house's own source, read as trees; nothing of it is imported."""
+"""The gateway's own source, read as trees; nothing of it is imported."""
 
 import ast
 import gc

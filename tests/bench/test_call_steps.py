@@ -125,7 +125,7 @@ def exchange() -> None:
     """The body written, the answer read."""
     made = make_exchange(CALL, "openai_chat", NAMING)
     made.write_body()
-    assert made.manner.media_type == "application/json"
+    assert made.mode.media_type == "application/json"
     made.parse_answer(ANSWER, ())
 
 

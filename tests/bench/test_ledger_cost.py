@@ -58,7 +58,7 @@ class NoJournal:
         """Nothing."""
 
 
-class Desk:
+class LedgerScenario:
     """Admission and settlement with everything on, and no request around them."""
 
     def __init__(self, journal: RequestJournal, limits: Limits) -> None:
@@ -91,27 +91,27 @@ async def measure(work: Callable[[int], Any]) -> float:
 
 @pytest.mark.cost
 async def test_admission_and_settlement(tmp_path: Path) -> None:
-    """Each kind of desk settles every call it admitted."""
+    """Each kind of scenario settles every call it admitted."""
     journal = RequestJournal(tmp_path / "requests.journal")
     limited = Limits(10**8, 10**9, 10**6)
-    for name, desk in (
-        ("in memory, two caps", Desk(NoJournal(), Limits())),
-        ("in memory, two caps, six rate limits", Desk(NoJournal(), limited)),
-        ("with the journal, two caps, six rate limits", Desk(journal, limited)),
+    for name, scenario in (
+        ("in memory, two caps", LedgerScenario(NoJournal(), Limits())),
+        ("in memory, two caps, six rate limits", LedgerScenario(NoJournal(), limited)),
+        ("with the journal, two caps, six rate limits", LedgerScenario(journal, limited)),
     ):
-        cost_us = await measure(desk.call)
+        cost_us = await measure(scenario.call)
         print(f"\nadmission + settlement, {name}: {cost_us:.1f} us a request")
-        assert len(desk.write_queue) == CALLS * ROUNDS
-        assert desk.balances.find_balance("key", 1).lifetime.spent_nanos == CALLS * ROUNDS * 900_000
-        assert not desk.balances.holds
+        assert len(scenario.write_queue) == CALLS * ROUNDS
+        assert scenario.balances.find_balance("key", 1).lifetime.spent_nanos == CALLS * ROUNDS * 900_000
+        assert not scenario.balances.holds
     journal.close()
 
 
 @pytest.mark.cost
 async def test_the_writer(tmp_path: Path) -> None:
     """Every row is stored, and the sums of the day are those of the rows."""
-    desk = Desk(NoJournal(), Limits())
-    rows = [await desk.call(number) for number in range(CALLS * 2)]
+    scenario = LedgerScenario(NoJournal(), Limits())
+    rows = [await scenario.call(number) for number in range(CALLS * 2)]
     database = await open_database(f"sqlite:///{tmp_path / 'gateway.db'}")
     ledger = LedgerRepository(database)
     costs = []

@@ -30,7 +30,7 @@ PRICES = [Price(f"other-{number}", input_nanos_per_million=10**9) for number in 
 NAMING_ID = "0123456789abcdef01234567"
 
 
-class House:
+class RoutingScenario:
     """A router over so many channels, alike in all but their keys' number."""
 
     def __init__(self, channels: int) -> None:
@@ -58,11 +58,11 @@ class House:
 @pytest.mark.parametrize("channels", [1, 3, 20])
 def test_a_call_is_routed(channels: int) -> None:
     """Every channel gets its share, and none keeps a call that has ended."""
-    house = House(channels)
+    scenario = RoutingScenario(channels)
     costs, served = [], collections.Counter[str]()
     for _ in range(ROUNDS):
         began = time.process_time()
-        attempts = [house.call() for _ in range(CALLS)]
+        attempts = [scenario.call() for _ in range(CALLS)]
         costs.append((time.process_time() - began) / CALLS * 1e6)
         served.update(attempt.channel.name for attempt in attempts)
     median = statistics.median(costs)
@@ -70,4 +70,4 @@ def test_a_call_is_routed(channels: int) -> None:
     assert WIRES[CALL.operation][0] == attempts[0].target.endpoint.wire
     assert len(served) == channels
     assert min(served.values()) > CALLS * ROUNDS / channels / 2
-    assert {line.running for line in house.load_balancer.lines.values()} == {0}
+    assert {line.running for line in scenario.load_balancer.lines.values()} == {0}

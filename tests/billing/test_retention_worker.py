@@ -39,7 +39,7 @@ class Store(Repositories):
         return await super().retire_requests(before_ms, after, most)
 
 
-class Desk:
+class RetentionScenario:
     """The job over a store in memory."""
 
     def __init__(self, keep_days: int = 90) -> None:
@@ -58,91 +58,91 @@ class Desk:
 
 
 async def test_rows_are_kept_for_so_many_days_and_not_a_moment_longer() -> None:
-    desk = Desk(keep_days=2)
-    await desk.put(9 * DAY_MS, 2 * DAY_MS + 1, 2 * DAY_MS, 0)
+    scenario = RetentionScenario(keep_days=2)
+    await scenario.put(9 * DAY_MS, 2 * DAY_MS + 1, 2 * DAY_MS, 0)
     with capture_logs() as lines:
-        await desk.job.retire()
-        await desk.job.retire()
-    assert await desk.list_left() == [2 * DAY_MS, 0]
+        await scenario.job.retire()
+        await scenario.job.retire()
+    assert await scenario.list_left() == [2 * DAY_MS, 0]
     assert lines == [{"event": "requests_retired", "log_level": "info", "rows": 2}], "and says so where something went"
 
 
 async def test_age_is_counted_from_the_newest_row_where_the_clock_is_ahead_of_it() -> None:
     """However far that is: nothing has come since, and nothing newer than the newest less its days may go."""
     for ahead_ms in (DAY_MS, 366 * DAY_MS):
-        desk = Desk(keep_days=2)
-        await desk.put(*(ahead_ms + age_ms for age_ms in (3 * DAY_MS, 2 * DAY_MS, 0)))
-        await desk.job.retire()
-        assert await desk.list_left() == [ahead_ms + 2 * DAY_MS, ahead_ms]
+        scenario = RetentionScenario(keep_days=2)
+        await scenario.put(*(ahead_ms + age_ms for age_ms in (3 * DAY_MS, 2 * DAY_MS, 0)))
+        await scenario.job.retire()
+        assert await scenario.list_left() == [ahead_ms + 2 * DAY_MS, ahead_ms]
 
 
 async def test_how_long_is_asked_anew_each_time_and_zero_is_for_ever() -> None:
-    desk = Desk(keep_days=0)
-    await desk.put(9_999 * DAY_MS, 5 * DAY_MS, 0)
-    await desk.job.retire()
-    assert len(await desk.list_left()) == 3
-    assert desk.store.asked == []
-    desk.keep_days = 5
-    await desk.job.retire()
-    assert await desk.list_left() == [5 * DAY_MS, 0]
+    scenario = RetentionScenario(keep_days=0)
+    await scenario.put(9_999 * DAY_MS, 5 * DAY_MS, 0)
+    await scenario.job.retire()
+    assert len(await scenario.list_left()) == 3
+    assert scenario.store.asked == []
+    scenario.keep_days = 5
+    await scenario.job.retire()
+    assert await scenario.list_left() == [5 * DAY_MS, 0]
 
 
 async def test_many_rows_go_in_many_commits() -> None:
-    desk = Desk()
-    await desk.put(*range(100 * DAY_MS + 2 * MOST + 1, 100 * DAY_MS, -1), 0)
-    await desk.job.retire()
-    assert await desk.list_left() == [0]
-    assert [(before_ms, most) for before_ms, _, most in desk.store.asked] == [(NOW_MS - 90 * DAY_MS, MOST)] * 3
-    assert sorted({after for _, after, _ in desk.store.asked}) == [after for _, after, _ in desk.store.asked]
-    assert [total.requests_nanos for total in await desk.store.list_totals()] == [2 * MOST + 2]
+    scenario = RetentionScenario()
+    await scenario.put(*range(100 * DAY_MS + 2 * MOST + 1, 100 * DAY_MS, -1), 0)
+    await scenario.job.retire()
+    assert await scenario.list_left() == [0]
+    assert [(before_ms, most) for before_ms, _, most in scenario.store.asked] == [(NOW_MS - 90 * DAY_MS, MOST)] * 3
+    assert sorted({after for _, after, _ in scenario.store.asked}) == [after for _, after, _ in scenario.store.asked]
+    assert [total.requests_nanos for total in await scenario.store.list_totals()] == [2 * MOST + 2]
 
 
 async def test_while_the_store_refuses_rows_none_is_retired() -> None:
     """One whose commit has come to nobody's knowledge is stored again, and then it must be found."""
-    desk = Desk()
-    await desk.put(100 * DAY_MS, 0)
-    desk.write_queue.failing = True
-    await desk.job.retire()
-    assert len(await desk.list_left()) == 2
-    desk.write_queue.failing = False
-    await desk.job.retire()
-    assert await desk.list_left() == [0]
+    scenario = RetentionScenario()
+    await scenario.put(100 * DAY_MS, 0)
+    scenario.write_queue.failing = True
+    await scenario.job.retire()
+    assert len(await scenario.list_left()) == 2
+    scenario.write_queue.failing = False
+    await scenario.job.retire()
+    assert await scenario.list_left() == [0]
 
 
 async def test_hours_go_after_400_days_whatever_becomes_of_rows() -> None:
-    desk = Desk(keep_days=0)
+    scenario = RetentionScenario(keep_days=0)
     kept_ms = HOURS_KEPT * HOUR_MS
     ages_ms = (kept_ms + 2 * HOUR_MS, kept_ms + HOUR_MS, kept_ms, 0)
-    await desk.put(*ages_ms)
-    await desk.job.retire()
-    assert await desk.count_hours() == 2
-    days = await desk.store.traffic.list_traffic("day", TrafficFilter(0, 10**6))
+    await scenario.put(*ages_ms)
+    await scenario.job.retire()
+    assert await scenario.count_hours() == 2
+    days = await scenario.store.traffic.list_traffic("day", TrafficFilter(0, 10**6))
     assert [int(line.label) for line in days] == sorted({(NOW_MS - age_ms) // DAY_MS for age_ms in ages_ms})
     assert sum(line.requests for line in days) == 4
-    assert len(await desk.list_left()) == 4
+    assert len(await scenario.list_left()) == 4
 
 
 async def test_a_store_that_fails_is_asked_the_next_time() -> None:
-    desk = Desk()
-    desk.store.failing = 1
-    await desk.put(100 * DAY_MS, 0)
+    scenario = RetentionScenario()
+    scenario.store.failing = 1
+    await scenario.put(100 * DAY_MS, 0)
     with capture_logs() as lines:
-        await desk.job.retire()
-        assert len(await desk.list_left()) == 2
-        await desk.job.retire()
+        await scenario.job.retire()
+        assert len(await scenario.list_left()) == 2
+        await scenario.job.retire()
     assert [line["event"] for line in lines] == ["requests_not_retired", "requests_retired"]
 
 
 def test_it_retires_soon_after_the_start_and_then_every_hour_for_ever() -> None:
-    desk, began = Desk(), []
-    desk.store.failing = 1
+    scenario, began = RetentionScenario(), []
+    scenario.store.failing = 1
 
     async def scene() -> None:
         began.append(asyncio.get_running_loop().time())
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_AFTER_S + 3 * RETIRE_EVERY_S + 60):
-                await desk.job.run()
+                await scenario.job.run()
 
     run_hurried(scene())
-    waits = [after - before for before, after in pairwise(began + desk.store.at)]
+    waits = [after - before for before, after in pairwise(began + scenario.store.at)]
     assert [round(wait) for wait in waits] == [round(FIRST_AFTER_S), *[round(RETIRE_EVERY_S)] * 3]

@@ -1,11 +1,11 @@
-"""Fixtures of the browser's tests: one browser, a house for each module, and whoever comes into it for a test."""
+"""Fixtures of the browser's tests: one browser, a site for each module, and whoever comes into it for a test."""
 
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
 from tests.browser.chromium import find_shots, open_chromium
-from tests.browser.gateways import Guests, House
+from tests.browser.gateways import Guests, VisitedGateway
 from tests.browser.user import Enter, Visitor
 
 
@@ -16,14 +16,14 @@ async def guests() -> AsyncIterator[Guests]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def enter(house: House) -> AsyncIterator[Enter]:
+async def enter(site: VisitedGateway) -> AsyncIterator[Enter]:
     """``ada = await enter("ada", "administrator")``; after the test nobody's pages may have done what they must not."""
     inside: list[Visitor] = []
 
     async def come(*who: str) -> Visitor:
-        inside.append(await house.visit(*who))  # type: ignore[arg-type]
+        inside.append(await site.visit(*who))  # type: ignore[arg-type]
         return inside[-1]
 
     yield come
-    troubles = [trouble for visitor in inside for trouble in await house.guests.see_off(visitor)]
+    troubles = [trouble for visitor in inside for trouble in await site.guests.see_off(visitor)]
     assert not troubles, "\n".join(troubles)

@@ -26,8 +26,8 @@ WAIT_LIMIT_S = 20
 
 
 @attrs.define
-class Desk:
-    """A gateway, and whoever runs it."""
+class OperatedGateway:
+    """A gateway and its operator."""
 
     gateway: RunningGateway
     known: dict[str, Any] = attrs.Factory(dict)
@@ -82,7 +82,7 @@ class Desk:
 
 @attrs.define
 class Guests:
-    """Whoever comes into any house, with the one browser that there is.
+    """Whoever comes into any site, with the one browser that there is.
 
     Attributes:
         left: windows that nobody has at the moment. Another one costs as much as four pages.
@@ -122,7 +122,7 @@ class Guests:
 
 
 @attrs.define
-class House(Desk):
+class VisitedGateway(OperatedGateway):
     """What every test of a module has in common."""
 
     guests: Guests = attrs.field(kw_only=True)
@@ -137,18 +137,20 @@ class House(Desk):
 
 
 @asynccontextmanager
-async def open_house(guests: Guests, folder: Path, template: Path, config: Mapping[str, Any]) -> AsyncIterator[House]:
-    """A house to come into, and at the end what every gateway under test is looked at for."""
+async def open_site(
+    guests: Guests, folder: Path, template: Path, config: Mapping[str, Any]
+) -> AsyncIterator[VisitedGateway]:
+    """A gateway to visit, and at the end what every gateway under test is looked at for."""
     if not template.exists():
         await make_template(template)
     gateway = await start_gateway(folder, template, config)
-    house = House(gateway, guests=guests)
+    site = VisitedGateway(gateway, guests=guests)
     try:
-        yield house
+        yield site
     finally:
-        for job in (await house.operate("GET", "/videos?limit=100"))["data"]:
+        for job in (await site.operate("GET", "/videos?limit=100"))["data"]:
             if job["live"]:  # or its hold would be open for ever
-                await house.operate("POST", f"/videos/{job['id']}/cancel")
+                await site.operate("POST", f"/videos/{job['id']}/cancel")
         await gateway.close()
 
 

@@ -17,7 +17,7 @@ TAGS: Sequence[str] = (
     "{{7*7}}${7*7}#{7*7}<%=7*7%>{%print(7*7)%}",
     "<style>*{display:none}</style><base href=//evil.test/><meta http-equiv=refresh content=0;url=//evil.test>",
 )
-"""All of it printable: what may be told of most things."""
+"""All of it printable: what most fields may contain."""
 PRINTABLE: Sequence[str] = (*TAGS, LONG, "שלום <b>مرحبا</b>", "🦀 <b>🏳</b>")
 ANY: Sequence[str] = (*PRINTABLE, RIGHT_TO_LEFT, EMOJI, BROKEN_LINES)
 """And what has signs in it that cannot be seen, where nobody minds them: prompts, answers, and faults of providers."""

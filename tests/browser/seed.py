@@ -11,7 +11,7 @@ import aiohttp
 import attrs
 import orjson
 
-from tests.browser.gateways import WAIT_LIMIT_S, Desk, Guests, House, open_house, open_studio
+from tests.browser.gateways import WAIT_LIMIT_S, Guests, OperatedGateway, VisitedGateway, open_site, open_studio
 from tests.browser.provider import Provider
 from tests.support.gateway import CHAT, KEY, make_template, start_gateway
 from tests.support.openai_videos import OpenAiVideos, Play
@@ -40,25 +40,25 @@ class Clock:
 
 
 @asynccontextmanager
-async def open_used_house(guests: Guests, folder: Path, template: Path) -> AsyncIterator[House]:
-    """A house as after a week. It was started anew meanwhile: a clock that jumps is nothing to go by."""
+async def open_used_house(guests: Guests, folder: Path, template: Path) -> AsyncIterator[VisitedGateway]:
+    """A site as after a week. It was started anew meanwhile: a clock that jumps is nothing to go by."""
     films = OpenAiVideos(Play(polls=("in_progress",)), broken=Play(polls=("failed",)))
     if not template.exists():
         await make_template(template)
     async with open_studio() as studio, Provider() as provider, films:
         config = {**CONFIG, "channel": [studio, {**films.channel("films"), "models": ["film"]}]}
         clock = Clock()
-        desk = Desk(await start_gateway(folder, template, config, clock=clock))
+        desk = OperatedGateway(await start_gateway(folder, template, config, clock=clock))
         await furnish(desk, provider)
         await live_a_week(desk, clock)
         await desk.gateway.close()
-        async with open_house(guests, folder, template, config) as house:
-            house.known |= {**desk.known, "provider": provider, "films": films}
-            await use_today(house)
-            yield house
+        async with open_site(guests, folder, template, config) as site:
+            site.known |= {**desk.known, "provider": provider, "films": films}
+            await use_today(site)
+            yield site
 
 
-async def live_a_week(desk: Desk, clock: Clock) -> None:
+async def live_a_week(desk: OperatedGateway, clock: Clock) -> None:
     """All but the last day of it."""
     count = 0
     for day in range(DAYS, 0, -1):
@@ -70,7 +70,7 @@ async def live_a_week(desk: Desk, clock: Clock) -> None:
     desk.known["past"] = len(await desk.wait_for_rows(count))
 
 
-async def furnish(desk: Desk, provider: Provider) -> None:
+async def furnish(desk: OperatedGateway, provider: Provider) -> None:
     """What an operator sets up."""
     operate, known = desk.operate, desk.known
     await operate("POST", "/channels?check=none", provider.channel("relay", priority=10, groups=["partners"]))
@@ -93,49 +93,49 @@ async def furnish(desk: Desk, provider: Provider) -> None:
     await operate("PUT", "/settings/routing/max_attempts", {"value": 4})
 
 
-async def use_today(house: House) -> None:
+async def use_today(site: VisitedGateway) -> None:
     """What goes well, what fails, and videos of every kind."""
-    asked = ((None, "broken"), (None, "nothing-of-that-name"), (house.known["laptop_secret"], "m"))
+    asked = ((None, "broken"), (None, "nothing-of-that-name"), (site.known["laptop_secret"], "m"))
     for secret, model in asked:
-        await _ask(house, secret, model)
-    rows = await house.wait_for_rows(house.known["past"] + len(asked))
-    house.known["answered"] = next(row["id"] for row in rows if row["status"] == 200 and row["account"] == "acme")
-    house.known["failed"] = next(row["id"] for row in rows if row["status"] >= 500)
-    await _film(house)
-    await _send_batches(house)
-    await house.operate("POST", "/links", {"account": "north", "role": "viewer"})
+        await _ask(site, secret, model)
+    rows = await site.wait_for_rows(site.known["past"] + len(asked))
+    site.known["answered"] = next(row["id"] for row in rows if row["status"] == 200 and row["account"] == "acme")
+    site.known["failed"] = next(row["id"] for row in rows if row["status"] >= 500)
+    await _film(site)
+    await _send_batches(site)
+    await site.operate("POST", "/links", {"account": "north", "role": "viewer"})
     for name, role in (("ada", "administrator"), ("ben", "member"), ("vera", "viewer")):
-        await house.know(name, role, "acme")
-    await house.know("nora", "member", "north")
+        await site.know(name, role, "acme")
+    await site.know("nora", "member", "north")
 
 
-async def _ask(desk: Desk, secret: str | None, model: str) -> None:
+async def _ask(desk: OperatedGateway, secret: str | None, model: str) -> None:
     body = {"model": model, "messages": [{"role": "user", "content": "How is the sea?"}], "stream": True}
     await desk.call(CHAT, body, secret)
 
 
-async def _send_batches(house: House) -> None:
+async def _send_batches(site: VisitedGateway) -> None:
     """A batch that is done, and one whose input is wrong."""
     body = {"model": "demo-chat", "messages": [{"role": "user", "content": "How is the sea?"}]}
     line = {"custom_id": "a", "method": "POST", "url": CHAT, "body": body}
     for name, data in (("batch", orjson.dumps(line)), ("bad_batch", b"{")):
         form = aiohttp.FormData({"purpose": "batch"})
         form.add_field("file", data, filename="lines.jsonl")
-        async with house.gateway.client.post(f"{house.url}/v1/files", data=form) as answer:
+        async with site.gateway.client.post(f"{site.url}/v1/files", data=form) as answer:
             file = await answer.json()
         new = {"input_file_id": file["id"], "endpoint": CHAT, "completion_window": "24h"}
-        answered = await house.call("/v1/batches", new)
-        house.known[name] = (await answered.json())["id"]
+        answered = await site.call("/v1/batches", new)
+        site.known[name] = (await answered.json())["id"]
         async with asyncio.timeout(WAIT_LIMIT_S):
-            while (await house.operate("GET", f"/batches/{house.known[name]}"))["live"]:  # noqa: ASYNC110 - it ends by itself
+            while (await site.operate("GET", f"/batches/{site.known[name]}"))["live"]:  # noqa: ASYNC110 - it ends by itself
                 await asyncio.sleep(0.05)
 
 
-async def _film(house: House) -> None:
+async def _film(site: VisitedGateway) -> None:
     """A video that is done, one that has failed, and one that goes on."""
     for name, model, prompt in (("done", "demo-video", "a calm sea"), ("bad", "film", "broken"), ("on", "film", "on")):
         body = {"model": model, "prompt": prompt, **({"size": "640x360"} if name == "done" else {})}
-        answer = await house.call("/v1/videos", body)
-        house.known[name] = (await answer.json())["id"]
-    await house.wait_for_video(house.known["done"], "completed")
-    await house.wait_for_video(house.known["bad"], "failed")
+        answer = await site.call("/v1/videos", body)
+        site.known[name] = (await answer.json())["id"]
+    await site.wait_for_video(site.known["done"], "completed")
+    await site.wait_for_video(site.known["bad"], "failed")

@@ -11,7 +11,7 @@ from playwright.async_api import expect
 from gateway.server.admin.members import SETUP_PATH
 from gateway.server.context import SERVICES
 from tests.browser.chromium import BROWSER
-from tests.browser.gateways import Guests, House, open_house
+from tests.browser.gateways import Guests, VisitedGateway, open_site
 from tests.browser.user import Enter
 from tests.support.console_people import PASSPHRASE
 
@@ -24,21 +24,23 @@ addEventListener("click", (event) => { if (event.isTrusted && event.detail) coun
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def house(guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
+async def site(
+    guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path
+) -> AsyncIterator[VisitedGateway]:
     folder = tmp_path_factory.mktemp("first_run")
-    async with open_house(guests, folder, template_path, {"account": [], "key": []}) as opened:
+    async with open_site(guests, folder, template_path, {"account": [], "key": []}) as opened:
         yield opened
 
 
-async def test_a_newcomer_reads_a_streamed_answer_after_five_clicks_at_most(house: House, enter: Enter) -> None:
+async def test_a_newcomer_reads_a_streamed_answer_after_five_clicks_at_most(site: VisitedGateway, enter: Enter) -> None:
     """One of them on the link in the terminal. What is typed is a name and a passphrase."""
     clicks = ["the link in the terminal"]
-    token = await house.gateway.app[SERVICES].auth.invitations.find_setup_token()
+    token = await site.gateway.app[SERVICES].auth.invitations.find_setup_token()
     ada = await enter()
     page = ada.page
     await ada.context.expose_function("counted", lambda what: clicks.append(what))  # noqa: PLW0108 - a list takes no note
     await ada.context.add_init_script(_COUNT)
-    await ada.go(f"{house.url}{SETUP_PATH}#{token}")
+    await ada.go(f"{site.url}{SETUP_PATH}#{token}")
     assert token not in page.url, "it leaves the address bar"
     await expect(page.get_by_label("Name")).to_be_focused()
     await page.keyboard.insert_text("ada")
@@ -59,11 +61,11 @@ async def test_a_newcomer_reads_a_streamed_answer_after_five_clicks_at_most(hous
     await ada.shoot("connect-first-answer")
 
     again = await enter()
-    await again.go(f"{house.url}{SETUP_PATH}#{token}")
+    await again.go(f"{site.url}{SETUP_PATH}#{token}")
     await expect(again.find("heading", "Setup is complete")).to_be_visible()
 
 
-async def test_snippets_are_filled_in_with_a_key_that_works(house: House, enter: Enter) -> None:
+async def test_snippets_are_filled_in_with_a_key_that_works(site: VisitedGateway, enter: Enter) -> None:
     """The key that the page makes is in every snippet, is shown this once, and pays for a call."""
     ben = await enter("ben", "member", "local")
     page = ben.page
@@ -80,7 +82,7 @@ async def test_snippets_are_filled_in_with_a_key_that_works(house: House, enter:
     await ben.press("Copy: Terminal", within=page.get_by_role("tabpanel", name="curl"))
     copied = await page.evaluate("navigator.clipboard.readText()")
     assert f"Bearer {secret}" in copied
-    assert f"{house.url}/v1/chat/completions" in copied
+    assert f"{site.url}/v1/chat/completions" in copied
     tab = page.get_by_role("tab", name="curl")
     await ben.reach(tab)
     for name in ("Python", "Node.js"):
@@ -90,7 +92,7 @@ async def test_snippets_are_filled_in_with_a_key_that_works(house: House, enter:
     await page.keyboard.press("End")
     await expect(page.get_by_role("tabpanel", name="Other apps")).to_be_visible()
 
-    answered = await house.call("/v1/chat/completions", {"model": "demo-chat", "messages": _HELLO}, secret)
+    answered = await site.call("/v1/chat/completions", {"model": "demo-chat", "messages": _HELLO}, secret)
     assert answered.status == 200
     await ben.go("/connect")
     assert secret not in await page.content()

@@ -18,7 +18,7 @@ from gateway.auth.sessions import ClientInfo as AtTheDoor
 from gateway.domain.member import Credential
 from gateway.server.context import SERVICES
 from tests.browser.chromium import BROWSER
-from tests.browser.gateways import Guests, House, open_house
+from tests.browser.gateways import Guests, VisitedGateway, open_site
 from tests.browser.hostile import ALL_AT_ONCE, ANY, NAME, PRINTABLE, SEEN, TAGS
 from tests.browser.provider import Provider
 from tests.browser.user import DESK, PHONE, Enter, Visitor
@@ -47,61 +47,63 @@ PLAIN_PATHS = (
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def house(guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
+async def site(
+    guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path
+) -> AsyncIterator[VisitedGateway]:
     films = OpenAiVideos(Play(polls=("failed",), more={"error": {"code": TAGS[0], "message": ALL_AT_ONCE}}))
     provider = Provider(models=[*ANY, "m", "broken"], says=tuple(ANY), fault=ALL_AT_ONCE)
     async with provider, films:
         config = {**CONFIG, "channel": [{**films.channel("films"), "models": ["film"]}]}
-        async with open_house(guests, tmp_path_factory.mktemp("hostile"), template_path, config) as opened:
+        async with open_site(guests, tmp_path_factory.mktemp("hostile"), template_path, config) as opened:
             opened.known["provider"] = provider
             await furnish(opened, provider)
             await use(opened)
             yield opened
 
 
-async def furnish(house: House, provider: Provider) -> None:
+async def furnish(site: VisitedGateway, provider: Provider) -> None:
     """Every field of the admin API that takes more than a name, with everything; names as long as they may be."""
     words = list(PRINTABLE)
     channel = provider.channel("listed", models=[], groups=words)
-    await house.operate("POST", "/channels?check=none", channel)
+    await site.operate("POST", "/channels?check=none", channel)
     served = {
         "models": ["m", "broken", ENDLESS, *words],
         "model_map": {ENDLESS: "endless"} | {one: one for one in words},
     }
-    await house.operate("POST", "/channels?check=none", provider.channel(NAME, sync=False, **served))
+    await site.operate("POST", "/channels?check=none", provider.channel(NAME, sync=False, **served))
     account = {"name": NAME, "quota_usd": 5, "groups": words}
-    await house.operate("POST", "/accounts", account)
+    await site.operate("POST", "/accounts", account)
     key = {"name": NAME, "account": NAME, "models": words, "quota_usd": 1}
     hook = {"webhook_url": "http://127.0.0.1:9/?'\"><img/src=x/onerror=window.__hit='hook'>"}
-    house.known["key"] = (await house.operate("POST", "/keys", key | hook))["id"]
+    site.known["key"] = (await site.operate("POST", "/keys", key | hook))["id"]
     for number, text in enumerate(PRINTABLE):
         credit = {"amount_usd": 0.01, "note": text, "reference": f"{number} {text}"[:64]}
-        await house.operate("POST", f"/accounts/{quote(NAME, safe='')}/credits", credit)
-        await house.operate("POST", f"/keys/{house.known['key']}/credits", {"amount_usd": 0.01, "note": text})
+        await site.operate("POST", f"/accounts/{quote(NAME, safe='')}/credits", credit)
+        await site.operate("POST", f"/keys/{site.known['key']}/credits", {"amount_usd": 0.01, "note": text})
         if "{" not in text:  # no path has any
             price = {"input_usd_per_million": 1, "output_usd_per_million": 1}
-            await house.operate("PUT", f"/prices/{quote(text[:120], safe='')}", price)
-    await house.operate("PUT", f"/groups/{quote(NAME, safe='')}", {"price_multiplier": 2})
-    ada = await house.know("ada", "administrator", "acme")
+            await site.operate("PUT", f"/prices/{quote(text[:120], safe='')}", price)
+    await site.operate("PUT", f"/groups/{quote(NAME, safe='')}", {"price_multiplier": 2})
+    ada = await site.know("ada", "administrator", "acme")
     for agent in ANY:
         at = AtTheDoor("203.0.113.9", agent)
-        await house.gateway.app[SERVICES].auth.sessions.open(ada, Credential(ada.passphrase, is_known=True), at)
+        await site.gateway.app[SERVICES].auth.sessions.open(ada, Credential(ada.passphrase, is_known=True), at)
 
 
-async def use(house: House) -> None:
+async def use(site: VisitedGateway) -> None:
     """Every field of the public API that is kept."""
     asked = 0
     for text in ANY:
         body = {"model": text, "messages": [{"role": "user", "content": text}], "user": text}
         with suppress(aiohttp.ClientError, ValueError):
-            await house.call(CHAT, body, None, **{"User-Agent": "x", "X-Request-Id": quote(text)[:100]})
+            await site.call(CHAT, body, None, **{"User-Agent": "x", "X-Request-Id": quote(text)[:100]})
             asked += 1
-    await house.call(CHAT, {"model": "broken", "messages": [{"role": "user", "content": "x"}]})
-    rows = await house.wait_for_rows(asked + 1)
-    house.known["rows"] = [row["id"] for row in rows]
-    answer = await house.call("/v1/videos", {"model": "film", "prompt": ALL_AT_ONCE})
-    house.known["video"] = (await answer.json())["id"]
-    await house.wait_for_video(house.known["video"], "failed")
+    await site.call(CHAT, {"model": "broken", "messages": [{"role": "user", "content": "x"}]})
+    rows = await site.wait_for_rows(asked + 1)
+    site.known["rows"] = [row["id"] for row in rows]
+    answer = await site.call("/v1/videos", {"model": "film", "prompt": ALL_AT_ONCE})
+    site.known["video"] = (await answer.json())["id"]
+    await site.wait_for_video(site.known["video"], "failed")
 
 
 def list_paths(known: dict[str, Any]) -> list[str]:
@@ -135,10 +137,10 @@ async def look(visitor: Visitor, path: str) -> tuple[str, list[str]]:
     return str(said), wrong
 
 
-async def test_what_is_stored_is_text_on_every_page(house: House, enter: Enter) -> None:
+async def test_what_is_stored_is_text_on_every_page(site: VisitedGateway, enter: Enter) -> None:
     ada = await enter("ada")
     told, wrong = "", []
-    for path in list_paths(house.known):
+    for path in list_paths(site.known):
         said, found = await look(ada, path)
         told, wrong = told + said, wrong + found
     for name in ("requests", "channels", "audit"):
@@ -149,9 +151,9 @@ async def test_what_is_stored_is_text_on_every_page(house: House, enter: Enter) 
     assert not unseen, f"stands nowhere, so that nothing is shown by this: {unseen}"
 
 
-async def test_what_a_model_says_is_text_as_it_streams(house: House, enter: Enter) -> None:
+async def test_what_a_model_says_is_text_as_it_streams(site: VisitedGateway, enter: Enter) -> None:
     ben = await enter("ben")
-    page, provider = ben.page, house.known["provider"]
+    page, provider = ben.page, site.known["provider"]
     provider.says = (ALL_AT_ONCE,)
     await ben.go("/playground?model=m")
     await ben.write("Message", ALL_AT_ONCE)
@@ -185,11 +187,11 @@ def write_png() -> str:
     return dot
 
 
-async def test_what_is_live_is_text(house: House, enter: Enter) -> None:
+async def test_what_is_live_is_text(site: VisitedGateway, enter: Enter) -> None:
     ada = await enter("ada")
     await ada.go("/live")
     body = {"model": ENDLESS, "messages": [{"role": "user", "content": ALL_AT_ONCE}], "stream": True}
-    call = asyncio.create_task(house.call(CHAT, body))
+    call = asyncio.create_task(site.call(CHAT, body))
     await expect(ada.page.locator("#running-rows tr")).to_contain_text(ENDLESS)
     assert [*await ada.find_slips(), await ada.page.evaluate(_FOREIGN)] == [0]
     await ada.go("/live")
@@ -198,12 +200,12 @@ async def test_what_is_live_is_text(house: House, enter: Enter) -> None:
     await call
 
 
-async def test_addresses_lead_nowhere_else(house: House, enter: Enter) -> None:
+async def test_addresses_lead_nowhere_else(site: VisitedGateway, enter: Enter) -> None:
     """What is not there says so without saying it back as more than text; and who signs in stays with us."""
     nobody = await enter()
     nobody.watch.refusals = {404, 400, 405}
     for path in (quote(TAGS[0]), f"static/{quote(TAGS[1], safe='')}", f"keys/{quote(TAGS[2], safe='')}"):
-        await nobody.page.goto(f"{house.url}/console/{path}")
+        await nobody.page.goto(f"{site.url}/console/{path}")
         assert await nobody.page.evaluate(_FOREIGN) == 0
     for wanted in (
         "//evil.test/",

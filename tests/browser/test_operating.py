@@ -11,7 +11,7 @@ import pytest_asyncio
 from playwright.async_api import Page, expect
 
 from tests.browser.chromium import BROWSER
-from tests.browser.gateways import Guests, House, open_house
+from tests.browser.gateways import Guests, VisitedGateway, open_site
 from tests.browser.provider import KEY, Provider
 from tests.browser.user import Enter, Visitor
 from tests.support.gateway import CHAT
@@ -30,9 +30,11 @@ HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def house(guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
+async def site(
+    guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path
+) -> AsyncIterator[VisitedGateway]:
     folder = tmp_path_factory.mktemp("operating")
-    async with Provider() as provider, open_house(guests, folder, template_path, CONFIG) as opened:
+    async with Provider() as provider, open_site(guests, folder, template_path, CONFIG) as opened:
         opened.known["provider"] = provider
         await opened.operate("POST", "/channels?check=none", provider.channel("anchor", models=["m", "endless"]))
         yield opened
@@ -43,8 +45,8 @@ async def ada(enter: Enter) -> Visitor:
     return await enter("ada", "administrator")
 
 
-async def test_a_channel_is_added_tried_changed_turned_off_and_deleted(house: House, ada: Visitor) -> None:
-    page, provider = ada.page, house.known["provider"]
+async def test_a_channel_is_added_tried_changed_turned_off_and_deleted(site: VisitedGateway, ada: Visitor) -> None:
+    page, provider = ada.page, site.known["provider"]
     await ada.go("/channels")
     await ada.press("New channel")
     form = page.locator("#new-channel form")
@@ -81,14 +83,14 @@ async def test_a_channel_is_added_tried_changed_turned_off_and_deleted(house: Ho
     await expect(ada.find("link", "harbour")).to_have_count(0)
 
 
-async def test_the_order_of_channels_is_changed_by_keyboard_and_by_dragging(house: House, ada: Visitor) -> None:
-    provider = house.known["provider"]
+async def test_the_order_of_channels_is_changed_by_keyboard_and_by_dragging(site: VisitedGateway, ada: Visitor) -> None:
+    provider = site.known["provider"]
     for number, name in enumerate(("alder", "birch", "cedar")):
-        await house.operate("POST", "/channels?check=none", provider.channel(name, priority=90 - number, models=["m"]))
+        await site.operate("POST", "/channels?check=none", provider.channel(name, priority=90 - number, models=["m"]))
     page = ada.page
 
     async def read_order() -> list[str]:
-        listed = (await house.operate("GET", "/channels"))["data"]
+        listed = (await site.operate("GET", "/channels"))["data"]
         ordered = sorted(listed, key=lambda one: -one["priority"])
         return [one["name"] for one in ordered if one["name"] in {"alder", "birch", "cedar"}]
 
@@ -109,10 +111,10 @@ async def test_the_order_of_channels_is_changed_by_keyboard_and_by_dragging(hous
     names = [await one.inner_text() for one in await page.get_by_role("rowheader").all()]
     assert names[:3] == ["birch", "cedar", "alder"]
     for name in ("alder", "birch", "cedar"):
-        await house.operate("DELETE", f"/channels/{name}")
+        await site.operate("DELETE", f"/channels/{name}")
 
 
-async def test_an_account_is_made_topped_up_capped_and_turned_off(house: House, ada: Visitor) -> None:
+async def test_an_account_is_made_topped_up_capped_and_turned_off(site: VisitedGateway, ada: Visitor) -> None:
     page = ada.page
     await ada.go("/accounts")
     await ada.press("New account")
@@ -122,7 +124,7 @@ async def test_an_account_is_made_topped_up_capped_and_turned_off(house: House, 
     await ada.choose("Resets", "Never", within=form)
     await ada.press("Create account", within=form)
     await expect(ada.find("heading", "research/night")).to_be_visible()
-    key = await house.operate("POST", "/keys", {"name": "app", "account": "research/night"})
+    key = await site.operate("POST", "/keys", {"name": "app", "account": "research/night"})
 
     await ada.write("Amount (USD)", "2.5")
     await ada.write("Reference optional", "invoice 7")
@@ -143,23 +145,23 @@ async def test_an_account_is_made_topped_up_capped_and_turned_off(house: House, 
     await ada.press("Disable account")
     await ada.confirm()
     await expect(ada.find("button", "Enable account")).to_be_visible()
-    assert (await house.call(CHAT, HELLO, key["secret"])).status in {401, 403}
+    assert (await site.call(CHAT, HELLO, key["secret"])).status in {401, 403}
     await ada.send("Enable account")
     await expect(ada.find("button", "Disable account")).to_be_visible()
-    assert (await house.call(CHAT, HELLO, key["secret"])).status == 200
+    assert (await site.call(CHAT, HELLO, key["secret"])).status == 200
     await ada.press("Delete account")
     await ada.confirm(typed="research/night")
     await ada.arrive("/accounts")
     await expect(ada.find("link", "research/night")).to_have_count(0)
 
 
-async def test_a_price_and_a_group_set_here_are_in_force_at_once(house: House, ada: Visitor) -> None:
+async def test_a_price_and_a_group_set_here_are_in_force_at_once(site: VisitedGateway, ada: Visitor) -> None:
     page = ada.page
-    await house.operate("PUT", "/groups/friends", {"price_multiplier": 1})
-    key = await house.operate("POST", "/keys", {"name": "partner", "account": "acme", "group": "friends"})
+    await site.operate("PUT", "/groups/friends", {"price_multiplier": 1})
+    key = await site.operate("POST", "/keys", {"name": "partner", "account": "acme", "group": "friends"})
 
     async def read_cost() -> str:
-        return (await house.call(CHAT, HELLO, key["secret"])).headers.get("x-gateway-cost-usd", "0")
+        return (await site.call(CHAT, HELLO, key["secret"])).headers.get("x-gateway-cost-usd", "0")
 
     await ada.go("/prices")
     await ada.press("Set price")
@@ -188,18 +190,18 @@ async def test_a_price_and_a_group_set_here_are_in_force_at_once(house: House, a
     await expect(page.get_by_role("row", name=re.compile("^gpt-4o-mini any"))).to_contain_text("$0.15 in, $0.6")
 
 
-async def test_a_price_says_before_and_after_and_keeps_its_other_rates(house: House, ada: Visitor) -> None:
+async def test_a_price_says_before_and_after_and_keeps_its_other_rates(site: VisitedGateway, ada: Visitor) -> None:
     page = ada.page
     form = page.locator("#new-price form")
     changes = form.locator("[data-changes] li")
 
     async def read_price(model: str) -> dict[str, Any]:
-        listed = (await house.operate("GET", f"/prices?model={model}&source=console"))["data"]
+        listed = (await site.operate("GET", f"/prices?model={model}&source=console"))["data"]
         return next(price for price in listed if price["model"] == model)
 
     tiers = [{"above_tokens": 1000, "input_usd_per_million": 9}]
     rates = {"input_usd_per_million": 1.25, "cached_input_usd_per_million": 0, "usd_per_search": 0.01, "tiers": tiers}
-    await house.operate("PUT", "/prices/lens", rates | {"tiers_served": {"flex": 0.5}})
+    await site.operate("PUT", "/prices/lens", rates | {"tiers_served": {"flex": 0.5}})
     before = await read_price("lens")
     row = page.get_by_role("row", name=re.compile("^lens any provider"))
     await ada.go("/prices")
@@ -236,14 +238,14 @@ async def test_a_price_says_before_and_after_and_keeps_its_other_rates(house: Ho
     changed = {"input_usd_per_million", "usd_per_call", "image_output_usd_per_million", "tiers_served"}
     assert {name for name in after if after[name] != before[name]} == changed
     assert after["tiers_served"] == {"flex": 0.4}
-    await house.operate("DELETE", "/prices/lens")
+    await site.operate("DELETE", "/prices/lens")
 
 
-async def test_a_price_is_free_only_if_that_is_meant(house: House, ada: Visitor) -> None:
+async def test_a_price_is_free_only_if_that_is_meant(site: VisitedGateway, ada: Visitor) -> None:
     page = ada.page
     form = page.locator("#new-price form")
     row = page.get_by_role("row", name=re.compile("^prism any provider"))
-    await house.operate("PUT", "/prices/prism", {"input_usd_per_million": 2, "usd_per_call": 0.01})
+    await site.operate("PUT", "/prices/prism", {"input_usd_per_million": 2, "usd_per_call": 0.01})
     await ada.go("/prices")
     await ada.press("Change", within=row)
     await expect(form.locator("#p-usd_per_call")).to_have_value("0.01")
@@ -254,7 +256,7 @@ async def test_a_price_is_free_only_if_that_is_meant(house: House, ada: Visitor)
     )
     await ada.send("Save", within=form)
     await expect(row).to_contain_text("free")
-    assert (await house.operate("GET", "/prices?model=prism&source=console"))["data"][0]["free"]
+    assert (await site.operate("GET", "/prices?model=prism&source=console"))["data"][0]["free"]
     await ada.press("Change", within=row)
     free = form.get_by_label("Free", exact=True)
     await expect(free).to_be_checked()
@@ -262,10 +264,12 @@ async def test_a_price_is_free_only_if_that_is_meant(house: House, ada: Visitor)
     await ada.press("Save", within=form)
     await expect(form.locator("[data-error-of=free]")).to_contain_text("select “Free”")
     await expect(free).to_be_focused()
-    await house.operate("DELETE", "/prices/prism")
+    await site.operate("DELETE", "/prices/prism")
 
 
-async def test_a_setting_is_changed_taken_back_and_read_only_where_the_file_says_it(house: House, ada: Visitor) -> None:
+async def test_a_setting_is_changed_taken_back_and_read_only_where_the_file_says_it(
+    site: VisitedGateway, ada: Visitor
+) -> None:
     page = ada.page
     attempts = page.get_by_label("max_attempts", exact=True)
     await ada.go("/settings")
@@ -288,12 +292,12 @@ async def test_a_setting_is_changed_taken_back_and_read_only_where_the_file_says
     await expect(page.locator(".toast.bad")).to_be_visible()
 
 
-async def test_running_requests_are_seen_and_one_is_cancelled(house: House, ada: Visitor) -> None:
+async def test_running_requests_are_seen_and_one_is_cancelled(site: VisitedGateway, ada: Visitor) -> None:
     page = ada.page
     await ada.go("/live")
     await expect(page.get_by_text("No running requests")).to_be_visible()
     await expect(page.locator("#live-state")).to_have_text("live")
-    call = asyncio.create_task(house.call(CHAT, {**HELLO, "model": "endless", "stream": True}))
+    call = asyncio.create_task(site.call(CHAT, {**HELLO, "model": "endless", "stream": True}))
     row = page.locator("#running-rows tr")
     await expect(row).to_have_count(1)
     await expect(row).to_contain_text("endless")
@@ -308,13 +312,13 @@ async def test_running_requests_are_seen_and_one_is_cancelled(house: House, ada:
     await expect(page.get_by_text("No running requests")).to_be_visible()
 
 
-async def test_the_trail_has_everything_that_was_changed_and_is_filtered(house: House, ada: Visitor) -> None:
+async def test_the_trail_has_everything_that_was_changed_and_is_filtered(site: VisitedGateway, ada: Visitor) -> None:
     page = ada.page
-    made = await house.operate("POST", "/accounts", {"name": "trailer", "rpm": 60})
-    await house.operate("PATCH", "/accounts/trailer", {"rpm": 120})
-    await house.operate("POST", "/keys", {"name": "one", "account": "trailer"})
-    await house.operate("PUT", "/settings/routing/max_attempts", {"value": 4})
-    await house.operate("DELETE", "/settings/routing/max_attempts")
+    made = await site.operate("POST", "/accounts", {"name": "trailer", "rpm": 60})
+    await site.operate("PATCH", "/accounts/trailer", {"rpm": 120})
+    await site.operate("POST", "/keys", {"name": "one", "account": "trailer"})
+    await site.operate("PUT", "/settings/routing/max_attempts", {"value": 4})
+    await site.operate("DELETE", "/settings/routing/max_attempts")
     await ada.go("/audit")
     seen = await page.inner_text("main")
     for said in (
@@ -338,10 +342,10 @@ async def test_the_trail_has_everything_that_was_changed_and_is_filtered(house: 
     await expect(edited).to_contain_text("60 → 120")
     await ada.press("Clear", "link")
     await ada.arrive("/audit")
-    await house.operate("DELETE", f"/accounts/{made['name']}")
+    await site.operate("DELETE", f"/accounts/{made['name']}")
 
 
-async def test_health_says_how_the_process_and_its_books_are(house: House, ada: Visitor) -> None:
+async def test_health_says_how_the_process_and_its_books_are(site: VisitedGateway, ada: Visitor) -> None:
     await ada.go("/health")
     await ada.press("Verify ledger")
     await expect(ada.page.get_by_text("The ledger is consistent")).to_be_visible()
@@ -350,7 +354,7 @@ async def test_health_says_how_the_process_and_its_books_are(house: House, ada: 
     await ada.arrive("/health")
 
 
-async def test_tab_goes_through_a_page_in_the_order_in_which_it_is_written(house: House, ada: Visitor) -> None:
+async def test_tab_goes_through_a_page_in_the_order_in_which_it_is_written(site: VisitedGateway, ada: Visitor) -> None:
     """Nothing is left out, nothing holds one fast, and from the beginning one may skip to the content."""
     for path in ("/channels", "/accounts/acme", "/keys"):
         await ada.go(path)
@@ -368,7 +372,7 @@ async def press_skip(page: Page) -> None:
     await page.keyboard.press("Enter")
 
 
-async def test_the_menu_of_a_phone_is_opened_and_closed(house: House, ada: Visitor) -> None:
+async def test_the_menu_of_a_phone_is_opened_and_closed(site: VisitedGateway, ada: Visitor) -> None:
     await ada.page.set_viewport_size({"width": 360, "height": 740})
     await ada.go("/keys")
     menu = ada.page.get_by_role("navigation", name="Main")

@@ -16,7 +16,7 @@ from gateway.server.console.page import ROOT
 from gateway.server.console.routes import list_pages
 from gateway.server.help.pages import read_chapters
 from tests.browser.chromium import BROWSER
-from tests.browser.gateways import Guests, House
+from tests.browser.gateways import Guests, VisitedGateway
 from tests.browser.seed import open_used_house
 from tests.browser.user import DESK, PHONE, Enter, Visitor
 
@@ -79,19 +79,21 @@ _OPEN_ALL = "for (const one of document.querySelectorAll('details')) one.open = 
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def house(guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
+async def site(
+    guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path
+) -> AsyncIterator[VisitedGateway]:
     async with open_used_house(guests, tmp_path_factory.mktemp("pages"), template_path) as opened:
         yield opened
 
 
-async def look(house: House, visitor: Visitor, name: str, path: str, frame: str = "main") -> list[str]:
+async def look(site: VisitedGateway, visitor: Visitor, name: str, path: str, frame: str = "main") -> list[str]:
     """Three looks at a page, and its dialogs; says what is wrong with it. The frame of all is scanned but once."""
     page = visitor.page
     await page.set_viewport_size(DESK)
     await page.emulate_media(color_scheme="light")
     await visitor.go(path)
     await visitor.shoot(f"{name}-light")
-    wrong = await house.guests.scan(visitor, frame)
+    wrong = await site.guests.scan(visitor, frame)
     await page.emulate_media(color_scheme="dark")
     await visitor.shoot(f"{name}-dark", whole=False)
     await page.evaluate(_OPEN_ALL)
@@ -104,7 +106,7 @@ async def look(house: House, visitor: Visitor, name: str, path: str, frame: str 
 
 
 @pytest.mark.parametrize("part", [0, 1])
-async def test_every_page_can_be_seen_read_and_worked_by_anybody(house: House, enter: Enter, part: int) -> None:
+async def test_every_page_can_be_seen_read_and_worked_by_anybody(site: VisitedGateway, enter: Enter, part: int) -> None:
     """Nothing leaves its box, nothing serious is found, and nothing is said in the browser's console.
 
     All of them in CI, and where somebody wants the pictures; else half of them, others each time: a look is dear.
@@ -115,42 +117,42 @@ async def test_every_page_can_be_seen_read_and_worked_by_anybody(house: House, e
     if not ALL:
         pages = random.sample(pages, len(pages) // 2)
     for name, path in pages:
-        wrong += await look(house, ada, name, path.format_map(house.known), "html" if name == "keys" else "main")
+        wrong += await look(site, ada, name, path.format_map(site.known), "html" if name == "keys" else "main")
     assert not wrong, "\n".join(wrong)
 
 
-async def test_what_pages_look_like_in_another_state(house: House, enter: Enter) -> None:
+async def test_what_pages_look_like_in_another_state(site: VisitedGateway, enter: Enter) -> None:
     ada = await enter("ada", "administrator")
     wrong: list[str] = []
     for name, path in VARIANTS.items():
-        await ada.go(path.format_map(house.known))
+        await ada.go(path.format_map(site.known))
         await ada.shoot(f"{name}-light")
         wrong += [f"{name}: {one}" for one in await ada.find_slips()]
     assert not wrong, "\n".join(wrong)
 
 
-async def test_pages_before_anybody_is_signed_in(house: House, enter: Enter) -> None:
+async def test_pages_before_anybody_is_signed_in(site: VisitedGateway, enter: Enter) -> None:
     nobody = await enter()
     nobody.watch.refusals = {404}
-    link = await house.operate("POST", "/links", {"account": "acme", "role": "member"})
+    link = await site.operate("POST", "/links", {"account": "acme", "role": "member"})
     wrong: list[str] = []
     for name, path in {**ALONE, "join": f"/join#{link['token']}"}.items():
         if path.startswith("/nothing"):
             await nobody.page.set_viewport_size(DESK)
-            await nobody.page.goto(f"{house.url}{ROOT}{path}")
+            await nobody.page.goto(f"{site.url}{ROOT}{path}")
             await expect(nobody.find("heading", "Page not found")).to_be_visible()
             await nobody.shoot(f"{name}-light")
         else:
             await nobody.go("/sign-in")  # an address that differs by its fragment alone is no other page
-            wrong += await look(house, nobody, name, path, "html")
+            wrong += await look(site, nobody, name, path, "html")
     assert not wrong, "\n".join(wrong)
 
 
-async def test_the_reference_can_be_read_and_searched_by_anybody(house: House, enter: Enter) -> None:
+async def test_the_reference_can_be_read_and_searched_by_anybody(site: VisitedGateway, enter: Enter) -> None:
     nobody = await enter()
     page = nobody.page
     nothing = page.get_by_text("Nothing here matches that.")
-    await nobody.go(f"{house.url}/docs")
+    await nobody.go(f"{site.url}/docs")
     await nobody.shoot("docs-light", whole=False)
     await nobody.write("Filter", "zzzzzz")
     await expect(nothing).to_be_visible()
@@ -161,7 +163,7 @@ async def test_the_reference_can_be_read_and_searched_by_anybody(house: House, e
     await expect(page.get_by_text("1 of ")).to_be_visible()
     await page.evaluate("for (const one of document.querySelectorAll('.operation[hidden]')) one.remove()")  # it is long
     await page.evaluate(_OPEN_ALL)
-    wrong = await house.guests.scan(nobody)
+    wrong = await site.guests.scan(nobody)
     await page.emulate_media(color_scheme="dark")
     await nobody.shoot("docs-dark")
     await page.set_viewport_size(PHONE)
@@ -170,15 +172,15 @@ async def test_the_reference_can_be_read_and_searched_by_anybody(house: House, e
     assert not wrong, "\n".join(wrong)
 
 
-async def test_the_documentation_can_be_read_by_anybody(house: House, enter: Enter) -> None:
+async def test_the_documentation_can_be_read_by_anybody(site: VisitedGateway, enter: Enter) -> None:
     visitor = await enter()
     page = visitor.page
-    await visitor.go(f"{house.url}/help")
+    await visitor.go(f"{site.url}/help")
     await visitor.shoot("help-light", whole=False)
-    wrong = await house.guests.scan(visitor)
+    wrong = await site.guests.scan(visitor)
     await page.set_viewport_size(PHONE)
     for each in (each for chapter in read_chapters() for each in chapter.pages):
-        await visitor.go(f"{house.url}{each.url}")
+        await visitor.go(f"{site.url}{each.url}")
         wrong += [f"{each.url}: {one}" for one in await visitor.find_slips() if one not in HEADERS]
     await expect(page.locator(".contents")).not_to_have_attribute("open", "")
     await visitor.shoot("help-phone", whole=False)
@@ -187,7 +189,7 @@ async def test_the_documentation_can_be_read_by_anybody(house: House, enter: Ent
 
 @pytest.mark.parametrize(("name", "role"), [("ben", "member"), ("vera", "viewer")])
 async def test_who_is_no_administrator_sees_nothing_of_what_is_theirs(
-    house: House, enter: Enter, name: str, role: str
+    site: VisitedGateway, enter: Enter, name: str, role: str
 ) -> None:
     """No page, no word of the menu, no channel, no other account; a viewer nothing either that changes anything."""
     ben = await enter(name)
@@ -202,7 +204,7 @@ async def test_who_is_no_administrator_sees_nothing_of_what_is_theirs(
         "/batches/{batch}",
         "/live",
     ):
-        await ben.go(path.format_map(house.known))
+        await ben.go(path.format_map(site.known))
         seen = await ben.page.inner_text("main")
         for theirs in ("relay", "studio", "north", "partners"):
             assert theirs not in seen, f"{path} shows {theirs}"
@@ -216,7 +218,7 @@ async def test_who_is_no_administrator_sees_nothing_of_what_is_theirs(
     ]
     await expect(ben.page.get_by_role("heading", name="Administration")).to_have_count(0)
     for path in (*OPERATORS, *(["/playground"] if role == "viewer" else [])):
-        answer = await ben.context.request.get(f"{house.url}{ROOT}{path}", headers={"Sec-Fetch-Site": "same-origin"})
+        answer = await ben.context.request.get(f"{site.url}{ROOT}{path}", headers={"Sec-Fetch-Site": "same-origin"})
         assert (answer.status, "Admins only" in await answer.text()) == (403, True), path
 
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.browser.chromium import BROWSER
-from tests.browser.gateways import Guests, House, open_house
+from tests.browser.gateways import Guests, VisitedGateway, open_site
 from tests.browser.user import Enter, Visitor
 from tests.support.console import FROGS
 
@@ -22,8 +22,10 @@ STEP_S = 30
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def house(guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
-    async with open_house(guests, tmp_path_factory.mktemp("people"), template_path, {}) as opened:
+async def site(
+    guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path
+) -> AsyncIterator[VisitedGateway]:
+    async with open_site(guests, tmp_path_factory.mktemp("people"), template_path, {}) as opened:
         await opened.know("ada", "administrator", "acme")
         yield opened
 
@@ -45,7 +47,7 @@ async def read_link(visitor: Visitor) -> str:
     return await text.inner_text()
 
 
-async def test_whoever_is_invited_comes_in_and_sees_what_a_member_sees(house: House, enter: Enter) -> None:
+async def test_whoever_is_invited_comes_in_and_sees_what_a_member_sees(site: VisitedGateway, enter: Enter) -> None:
     ada, ben, late = await enter("ada"), await enter(), await enter()
     await ada.go("/accounts/acme")
     await ada.press("Invite member")
@@ -80,7 +82,7 @@ async def test_whoever_is_invited_comes_in_and_sees_what_a_member_sees(house: Ho
 
 
 async def test_who_has_forgotten_the_passphrase_gets_a_link_and_is_signed_out_elsewhere(
-    house: House, enter: Enter
+    site: VisitedGateway, enter: Enter
 ) -> None:
     ada, eve, elsewhere = await enter("ada"), await enter(), await enter("eve")
     await elsewhere.go("/keys")
@@ -99,8 +101,8 @@ async def test_who_has_forgotten_the_passphrase_gets_a_link_and_is_signed_out_el
     await sign_in(elsewhere, "eve", NEW, then="/keys")
 
 
-async def test_a_second_factor_is_set_up_asked_for_and_taken_away(house: House, enter: Enter) -> None:
-    await house.know("finn", "member", "acme")
+async def test_a_second_factor_is_set_up_asked_for_and_taken_away(site: VisitedGateway, enter: Enter) -> None:
+    await site.know("finn", "member", "acme")
     finn = await enter("finn")
     page = finn.page
     await finn.go("/account")
@@ -152,10 +154,10 @@ async def test_a_second_factor_is_set_up_asked_for_and_taken_away(house: House, 
 
 
 async def test_a_passkey_is_added_signs_in_alone_and_after_the_passphrase_and_is_removed(
-    house: House, enter: Enter
+    site: VisitedGateway, enter: Enter
 ) -> None:
     """With an authenticator of the browser's own, which signs as a device does."""
-    await house.know("hana", "member", "acme")
+    await site.know("hana", "member", "acme")
     hana = await enter()
     page = hana.page
     hana.url = hana.watch.origin = hana.url.replace("127.0.0.1", "localhost")  # an address of numbers has no passkeys
@@ -213,7 +215,7 @@ async def test_a_passkey_is_added_signs_in_alone_and_after_the_passphrase_and_is
     await expect(page.get_by_role("row", name="old laptop")).to_be_hidden()
 
 
-async def test_a_new_passphrase_ends_every_other_session(house: House, enter: Enter) -> None:
+async def test_a_new_passphrase_ends_every_other_session(site: VisitedGateway, enter: Enter) -> None:
     """What was being written there is not lost: it is sent again after signing in beside it."""
     gus, elsewhere = await enter("gus"), await enter("gus")
     form = gus.page.locator("#change-passphrase")
@@ -242,7 +244,7 @@ async def test_a_new_passphrase_ends_every_other_session(house: House, enter: En
     await expect(elsewhere.page.get_by_alt_text("QR code for your authenticator")).to_be_visible()
 
 
-async def test_a_session_elsewhere_is_seen_and_ended(house: House, enter: Enter) -> None:
+async def test_a_session_elsewhere_is_seen_and_ended(site: VisitedGateway, enter: Enter) -> None:
     hal, phone, other = await enter("hal"), await enter("hal"), await enter("hal")
     await phone.go("/keys")
     await hal.go("/account")
@@ -257,11 +259,11 @@ async def test_a_session_elsewhere_is_seen_and_ended(house: House, enter: Enter)
     await expect(hal.page.get_by_text("You are signed out on all other devices.")).to_be_visible()
     await expect(rows).to_have_count(1)
     for gone in (phone, other):
-        await gone.page.goto(f"{house.url}/console/keys")
+        await gone.page.goto(f"{site.url}/console/keys")
         await gone.arrive("/sign-in?next=/console/keys")
 
 
-async def test_who_signs_out_is_out_and_no_page_is_left_behind(house: House, enter: Enter) -> None:
+async def test_who_signs_out_is_out_and_no_page_is_left_behind(site: VisitedGateway, enter: Enter) -> None:
     ivy = await enter("ivy")
     await ivy.go("/keys")
     await ivy.go("/requests")
@@ -275,7 +277,7 @@ async def test_who_signs_out_is_out_and_no_page_is_left_behind(house: House, ent
     await sign_in(ivy, "ivy", then="/requests")
 
 
-async def test_another_role_is_in_force_at_once(house: House, enter: Enter) -> None:
+async def test_another_role_is_in_force_at_once(site: VisitedGateway, enter: Enter) -> None:
     ada, jon = await enter("ada"), await enter("jon")
     await jon.go("/keys")
     await expect(jon.find("button", "New key")).to_be_visible()
@@ -291,7 +293,7 @@ async def test_another_role_is_in_force_at_once(house: House, enter: Enter) -> N
     await expect(jon.find("button", "New key")).to_have_count(0)
 
 
-async def test_the_theme_is_chosen_and_kept(house: House, enter: Enter) -> None:
+async def test_the_theme_is_chosen_and_kept(site: VisitedGateway, enter: Enter) -> None:
     kim = await enter("kim")
     await kim.go("/keys")
     paper = "getComputedStyle(document.body).backgroundColor"
@@ -305,7 +307,7 @@ async def test_the_theme_is_chosen_and_kept(house: House, enter: Enter) -> None:
     assert await kim.page.evaluate(paper) == dark
 
 
-async def test_the_language_is_switched_before_and_after_signing_in(house: House, enter: Enter) -> None:
+async def test_the_language_is_switched_before_and_after_signing_in(site: VisitedGateway, enter: Enter) -> None:
     """By the keyboard; pages, scripts and dialogs follow, and the choice stays."""
     kim = await enter("kim")
     page = kim.page

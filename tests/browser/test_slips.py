@@ -11,7 +11,7 @@ from playwright.async_api import Request, Route, expect
 
 from gateway.server.context import SERVICES
 from tests.browser.chromium import BROWSER
-from tests.browser.gateways import Guests, House, open_house
+from tests.browser.gateways import Guests, VisitedGateway, open_site
 from tests.browser.provider import KEY, Provider
 from tests.browser.user import Enter
 
@@ -19,18 +19,20 @@ pytestmark = BROWSER
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def house(guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
+async def site(
+    guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path
+) -> AsyncIterator[VisitedGateway]:
     async with Provider() as provider:
         filed = {"name": "filed", "provider": "custom", "base_url": provider.base_url, "api_key": KEY, "models": ["m"]}
         config = {"account": [], "key": [], "channel": [filed], "billing": {"unpriced": "free"}}
-        async with open_house(guests, tmp_path_factory.mktemp("slips"), template_path, config) as opened:
+        async with open_site(guests, tmp_path_factory.mktemp("slips"), template_path, config) as opened:
             await opened.operate("POST", "/accounts", {"name": "acme", "quota_usd": 10, "quota_period": "lifetime"})
             await opened.operate("POST", "/channels?check=none", provider.channel("relay", priority=5))
             opened.known["key"] = (await opened.operate("POST", "/keys", {"name": "laptop", "account": "acme"}))["id"]
             yield opened
 
 
-async def test_money_is_added_once_however_often_the_button_is_pressed(house: House, enter: Enter) -> None:
+async def test_money_is_added_once_however_often_the_button_is_pressed(site: VisitedGateway, enter: Enter) -> None:
     """The page stands there until the next one has come, which may take a while."""
     ada = await enter("ada", "administrator")
     page = ada.page
@@ -44,24 +46,24 @@ async def test_money_is_added_once_however_often_the_button_is_pressed(house: Ho
     await page.get_by_label("Amount (USD)", exact=True).fill("20")
     await page.get_by_role("button", name="Add credit").evaluate("(button) => setInterval(() => button.click(), 10)")
     await expect(page.locator("table", has_text="top-up").locator("tbody tr")).to_have_count(1)
-    assert [one["amount_usd"] for one in (await house.operate("GET", "/accounts/acme/credits"))["data"]] == [20]
+    assert [one["amount_usd"] for one in (await site.operate("GET", "/accounts/acme/credits"))["data"]] == [20]
 
 
 async def test_a_form_changes_what_was_touched_and_leaves_what_another_has_changed_meanwhile(
-    house: House, enter: Enter
+    site: VisitedGateway, enter: Enter
 ) -> None:
     ada = await enter("ada", "administrator")
-    page, key_id = ada.page, house.known["key"]
+    page, key_id = ada.page, site.known["key"]
     end = {"expires_at": "2040-01-31T12:00:30Z", "rpm": 60}
-    await house.operate("PATCH", f"/keys/{key_id}", end)
+    await site.operate("PATCH", f"/keys/{key_id}", end)
     await ada.go(f"/keys/{key_id}")
-    await house.operate("PATCH", f"/keys/{key_id}", {"rpm": 90})
+    await site.operate("PATCH", f"/keys/{key_id}", {"rpm": 90})
     await page.get_by_label("Spending limit (USD)").fill("7")
     async with page.expect_request(lambda request: request.method == "PATCH") as sent:
         await page.get_by_role("button", name="Save").click()
     assert (await sent.value).post_data_json == {"quota_usd": 7}
     await expect(page.get_by_label("Requests per minute")).to_have_value("90")
-    key = await house.operate("GET", f"/keys/{key_id}")
+    key = await site.operate("GET", f"/keys/{key_id}")
     assert (key["rpm"], key["quota_usd"], key["expires_at"]) == (90, 7.0, "2040-01-31T12:00:30Z")
     await page.get_by_label("Expires").fill("")
     await page.get_by_label("Requests per minute").fill("")
@@ -70,7 +72,7 @@ async def test_a_form_changes_what_was_touched_and_leaves_what_another_has_chang
     assert (await sent.value).post_data_json == {"expires_at": None, "rpm": None}
 
 
-async def test_what_was_written_outlives_the_session_it_was_written_in(house: House, enter: Enter) -> None:
+async def test_what_was_written_outlives_the_session_it_was_written_in(site: VisitedGateway, enter: Enter) -> None:
     eve = await enter("eve", "member")
     page = eve.page
     eve.watch.refusals.add(401)
@@ -78,8 +80,8 @@ async def test_what_was_written_outlives_the_session_it_was_written_in(house: Ho
     await page.get_by_role("button", name="New key").click()
     name = page.locator("#k-name")
     await name.fill("a long story")
-    member = house.members["eve"]
-    sessions = house.gateway.app[SERVICES].auth.sessions
+    member = site.members["eve"]
+    sessions = site.gateway.app[SERVICES].auth.sessions
     await sessions._members.delete_sessions([one.digest for one in await sessions._members.list_sessions(member.id)])
     await page.get_by_role("button", name="Create key").click()
     dialog = page.get_by_role("dialog", name="Your session has expired")
@@ -91,7 +93,7 @@ async def test_what_was_written_outlives_the_session_it_was_written_in(house: Ho
     await eve.arrive("/sign-in?next=/console/keys")
 
 
-async def test_a_new_conversation_knows_nothing_of_the_one_before(house: House, enter: Enter) -> None:
+async def test_a_new_conversation_knows_nothing_of_the_one_before(site: VisitedGateway, enter: Enter) -> None:
     """It is begun while the last answer is still coming."""
     kim = await enter("kim", "member")
     page = kim.page
@@ -117,7 +119,7 @@ async def test_a_new_conversation_knows_nothing_of_the_one_before(house: House, 
     assert [[one["content"] for one in each] for each in said] == [["The secret is 42"], ["Hello"]]
 
 
-async def test_a_channel_is_moved_past_one_that_the_file_declares(house: House, enter: Enter) -> None:
+async def test_a_channel_is_moved_past_one_that_the_file_declares(site: VisitedGateway, enter: Enter) -> None:
     ada = await enter("ada", "administrator")
     page = ada.page
     await ada.go("/channels")

@@ -14,7 +14,7 @@ import pytest_asyncio
 from playwright.async_api import Route, expect
 
 from tests.browser.chromium import BROWSER
-from tests.browser.gateways import Guests, House
+from tests.browser.gateways import Guests, VisitedGateway
 from tests.browser.seed import open_used_house
 from tests.browser.user import Enter, Visitor
 from tests.support.gateway import CHAT
@@ -66,7 +66,9 @@ AS_DEMO = {"models": ["demo-image"], "model_map": {"demo-image": CustomImages.mo
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def house(guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
+async def site(
+    guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path
+) -> AsyncIterator[VisitedGateway]:
     async with open_used_house(guests, tmp_path_factory.mktemp("using"), template_path) as opened:
         yield opened
 
@@ -82,13 +84,13 @@ async def read_secret(visitor: Visitor) -> str:
     return said
 
 
-async def test_a_key_is_made_changed_turned_off_and_on_renewed_and_deleted(house: House, enter: Enter) -> None:
+async def test_a_key_is_made_changed_turned_off_and_on_renewed_and_deleted(site: VisitedGateway, enter: Enter) -> None:
     """Each of it in force at once."""
     ben = await enter("ben")
     page = ben.page
 
     async def tries(secret: str, model: str = "m") -> int:
-        return (await house.call(CHAT, {**HELLO, "model": model}, secret)).status
+        return (await site.call(CHAT, {**HELLO, "model": model}, secret)).status
 
     await ben.go("/keys")
     await ben.press("New key")
@@ -141,12 +143,12 @@ async def test_a_key_is_made_changed_turned_off_and_on_renewed_and_deleted(house
     assert await tries(second) == 401
 
 
-async def test_requests_are_found_walked_looked_into_and_taken_away(house: House, enter: Enter) -> None:
-    known = house.known
-    before = len(await house.wait_for_rows(0))
+async def test_requests_are_found_walked_looked_into_and_taken_away(site: VisitedGateway, enter: Enter) -> None:
+    known = site.known
+    before = len(await site.wait_for_rows(0))
     for _ in range(45):
-        await house.call(CHAT, {"model": "nobodys", "messages": []}, known["laptop_secret"])
-    await house.wait_for_rows(before + 45)
+        await site.call(CHAT, {"model": "nobodys", "messages": []}, known["laptop_secret"])
+    await site.wait_for_rows(before + 45)
     ben = await enter("ben")
     page = ben.page
     rows = page.get_by_role("row")
@@ -223,7 +225,7 @@ async def _answer_late(route: Route) -> None:
     await route.continue_()
 
 
-async def test_two_models_answer_side_by_side(house: House, enter: Enter) -> None:
+async def test_two_models_answer_side_by_side(site: VisitedGateway, enter: Enter) -> None:
     """Each with its own conversation; where one fails, the other's answer stays."""
     ben = await enter("ben")
     page = ben.page
@@ -254,7 +256,7 @@ async def test_two_models_answer_side_by_side(house: House, enter: Enter) -> Non
     await expect(answers).to_have_count(0)
 
 
-async def test_text_becomes_speech_and_speech_text(house: House, enter: Enter, tmp_path: Path) -> None:
+async def test_text_becomes_speech_and_speech_text(site: VisitedGateway, enter: Enter, tmp_path: Path) -> None:
     ben = await enter("ben")
     page = ben.page
     await ben.go("/playground?mode=speech")
@@ -281,9 +283,9 @@ async def test_text_becomes_speech_and_speech_text(house: House, enter: Enter, t
     await ben.shoot("playground-transcription-done")
 
 
-async def test_a_chat_streams_is_stopped_and_tells_what_it_cost(house: House, enter: Enter) -> None:
+async def test_a_chat_streams_is_stopped_and_tells_what_it_cost(site: VisitedGateway, enter: Enter) -> None:
     ben = await enter("ben")
-    page, provider = ben.page, house.known["provider"]
+    page, provider = ben.page, site.known["provider"]
     await ben.go("/playground?model=endless")
     await ben.choose("API key", await read_option(ben, "test"))
     await ben.write("Message", "How long is it?")
@@ -331,7 +333,7 @@ async def read_option(visitor: Visitor, key: str) -> str:
     return await option.inner_text()
 
 
-async def test_a_image_is_made_painted_over_and_changed(house: House, enter: Enter) -> None:
+async def test_a_image_is_made_painted_over_and_changed(site: VisitedGateway, enter: Enter) -> None:
     ben = await enter("ben")
     page = ben.page
     images = page.locator("#pictures img")
@@ -361,10 +363,10 @@ async def test_a_image_is_made_painted_over_and_changed(house: House, enter: Ent
     await ben.press("Undo")
     await ben.write("Prompt", "with a red roof")
     async with CustomImages() as image_backend:
-        await house.operate("POST", "/channels?check=none", image_backend.channel("painter", priority=90, **AS_DEMO))
+        await site.operate("POST", "/channels?check=none", image_backend.channel("painter", priority=90, **AS_DEMO))
         await ben.press("Edit image")
         await expect(images).to_have_count(2)
-        await house.operate("DELETE", "/channels/painter")
+        await site.operate("DELETE", "/channels/painter")
     painted, rest = await page.evaluate(COMPARE)
     assert painted + rest > 50_000, "the second picture is the painter's"
     (heard,) = image_backend.heard
@@ -379,7 +381,7 @@ async def test_a_image_is_made_painted_over_and_changed(house: House, enter: Ent
     assert (await (await coming.value).path()).read_bytes().startswith(b"\x89PNG")
 
 
-async def test_a_video_is_made_plays_is_remixed_and_deleted(house: House, enter: Enter) -> None:
+async def test_a_video_is_made_plays_is_remixed_and_deleted(site: VisitedGateway, enter: Enter) -> None:
     ben = await enter("ben")
     page = ben.page
     await ben.go("/playground?mode=video")
@@ -414,10 +416,10 @@ async def test_a_video_is_made_plays_is_remixed_and_deleted(house: House, enter:
     await expect(page.locator(f"[data-video='{gone}']")).to_have_count(0)
 
 
-async def test_a_video_is_followed_as_it_goes_on(house: House, enter: Enter) -> None:
+async def test_a_video_is_followed_as_it_goes_on(site: VisitedGateway, enter: Enter) -> None:
     """In the playground, in the list and on its own page, and where it ends badly that is said."""
     ben, beside = await enter("ben"), await enter("ben")
-    page, films = ben.page, house.known["films"]
+    page, films = ben.page, site.known["films"]
     films.plays["slowly"] = play = films.usual.__class__(polls=("in_progress",))
     await ben.go("/playground?mode=video&model=film")
     await ben.choose("API key", await read_option(ben, "test"))
@@ -436,7 +438,7 @@ async def test_a_video_is_followed_as_it_goes_on(house: House, enter: Enter) -> 
     await expect(row.locator("[data-status]")).to_have_text("failed")
 
 
-async def test_models_are_found_with_what_they_cost(house: House, enter: Enter) -> None:
+async def test_models_are_found_with_what_they_cost(site: VisitedGateway, enter: Enter) -> None:
     ben = await enter("ben")
     await ben.context.grant_permissions(["clipboard-read", "clipboard-write"])
     await ben.go("/models")

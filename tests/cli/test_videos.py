@@ -198,7 +198,7 @@ def make(name: object, status: str = "processing", progress: int = 0, **more: An
 
 
 @attrs.define
-class Office:
+class ScriptedAdminApi:
     """An admin API whose videos stand at each look as the next of ``looks`` says, and in the end as the last does."""
 
     looks: list[Iterable[dict[str, Any]]]
@@ -218,18 +218,18 @@ class Office:
             self.looks.pop(0)
 
 
-async def watch(office: Office, *ids: str) -> list[list[tuple[str, str]]]:
+async def watch(api: ScriptedAdminApi, *ids: str) -> list[list[tuple[str, str]]]:
     """Name and status of what has changed, look by look."""
     seen = []
-    async with aclosing(watch_videos(office, ids, every_s=0)) as changes:  # type: ignore[arg-type]
+    async with aclosing(watch_videos(api, ids, every_s=0)) as changes:  # type: ignore[arg-type]
         async for changed in changes:
             seen.append([(video["id"].removeprefix("video_"), video["status"]) for video in changed])
-            office.go_on()
+            api.go_on()
     return seen
 
 
 async def test_all_that_go_on_are_followed_and_those_that_come_until_the_last_has_ended() -> None:
-    office = Office(
+    api = ScriptedAdminApi(
         [
             [make(1), make(2), make(0, "failed")],
             [make(1), make(2, "completed"), make(3, "created")],
@@ -239,7 +239,7 @@ async def test_all_that_go_on_are_followed_and_those_that_come_until_the_last_ha
             [make(4)],
         ]
     )
-    assert await watch(office) == [
+    assert await watch(api) == [
         [("1", "processing"), ("2", "processing")],
         [("3", "created"), ("2", "completed")],
         [("3", "queued")],
@@ -249,28 +249,28 @@ async def test_all_that_go_on_are_followed_and_those_that_come_until_the_last_ha
 
 
 async def test_those_that_are_named_are_followed_and_no_others_once_each() -> None:
-    office = Office([[make(1), make(2), make(3, "failed")], [make(1, "completed"), make(2)], [make(2)]])
-    assert await watch(office, "video_1", "video_3", "video_1") == [
+    api = ScriptedAdminApi([[make(1), make(2), make(3, "failed")], [make(1, "completed"), make(2)], [make(2)]])
+    assert await watch(api, "video_1", "video_3", "video_1") == [
         [("1", "processing"), ("3", "failed")],
         [("1", "completed")],
     ]
-    assert office.asked == [{"ids": "video_1,video_3"}, {"ids": "video_1"}]
+    assert api.asked == [{"ids": "video_1,video_3"}, {"ids": "video_1"}]
 
 
 async def test_what_is_no_more_is_told_as_gone() -> None:
-    assert await watch(Office([[make(1, "submitting")], []])) == [[("1", "submitting")], [("1", "gone")]]
+    assert await watch(ScriptedAdminApi([[make(1, "submitting")], []])) == [[("1", "submitting")], [("1", "gone")]]
 
 
 async def test_an_id_that_is_nobodys_is_told_before_anything_is_followed() -> None:
     with pytest.raises(CliError, match="Video video_2 not found"):
-        await watch(Office([[make(1)]]), "video_1", "video_2")
+        await watch(ScriptedAdminApi([[make(1)]]), "video_1", "video_2")
 
 
 async def test_many_are_asked_for_a_hundred_at_a_time() -> None:
     many = [make(number, "completed") for number in range(250)]
-    office = Office([many])
-    assert await watch(office, *(video["id"] for video in many)) == [[(str(n), "completed") for n in range(250)]]
-    assert [len(query["ids"].split(",")) for query in office.asked] == [100, 100, 50]
+    api = ScriptedAdminApi([many])
+    assert await watch(api, *(video["id"] for video in many)) == [[(str(n), "completed") for n in range(250)]]
+    assert [len(query["ids"].split(",")) for query in api.asked] == [100, 100, 50]
 
 
 # what is printed of them

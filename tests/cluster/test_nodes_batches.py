@@ -42,7 +42,7 @@ def share_files(path: Path, count: int) -> None:
 
 
 @attrs.frozen
-class Scene:
+class BatchScenario:
     """A provider, two nodes, and a client of each."""
 
     up: SwiftUpstream
@@ -51,7 +51,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def open_scene(path: Path, url: str, pace_s: float, **tables: Any) -> AsyncIterator[Scene]:
+async def open_scene(path: Path, url: str, pace_s: float, **tables: Any) -> AsyncIterator[BatchScenario]:
     async with (
         SwiftUpstream(slow(pace_s)) as up,
         start_nodes(path, [url] * 2, {**limited(up), **tables}) as nodes,
@@ -60,7 +60,7 @@ async def open_scene(path: Path, url: str, pace_s: float, **tables: Any) -> Asyn
         clients = [AsyncOpenAI(base_url=f"{node.url}/v1", api_key=KEY, max_retries=0) for node in nodes]
         for client in clients:
             stack.push_async_callback(client.close)
-        yield Scene(up, nodes, clients)
+        yield BatchScenario(up, nodes, clients)
 
 
 def count_completed(batch: Batch) -> int:

@@ -86,7 +86,7 @@ async def open_hooks() -> AsyncIterator[Hooks]:
 
 
 @attrs.define
-class Scene:
+class VideoScenario:
     """Nodes over two providers, a caller, and what has become of its calls."""
 
     ups: Sequence[SlowPolls]
@@ -129,7 +129,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def open_scene(path: Path, url: str, count: int, polls: int = POLLS) -> AsyncIterator[Scene]:
+async def open_scene(path: Path, url: str, count: int, polls: int = POLLS) -> AsyncIterator[VideoScenario]:
     async with AsyncExitStack() as stack:
         plays = Play(polls=("queued", "in_progress", "completed"), hint_ms=300, size=2_000)
         ups = [await stack.enter_async_context(SlowPolls(plays)) for _ in range(2)]
@@ -147,7 +147,7 @@ async def open_scene(path: Path, url: str, count: int, polls: int = POLLS) -> As
         caller = await stack.enter_async_context(open_caller(key["secret"]))
         database = await asyncpg.connect(url)
         stack.push_async_callback(database.close)
-        yield Scene(ups, hooks, nodes, caller, database, polls)
+        yield VideoScenario(ups, hooks, nodes, caller, database, polls)
 
 
 async def test_jobs_of_a_killed_node_are_made_once_and_charged_once(

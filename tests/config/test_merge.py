@@ -106,7 +106,7 @@ def test_what_is_not_known_or_accepted_is_left_out_and_nothing_else(path: str, v
 
 
 def test_a_value_that_the_file_no_longer_goes_with_is_left_out() -> None:
-    """The file wins, whichever of the two keys the problem is told of."""
+    """The file wins, whichever of the two keys the problem names."""
     longer = declare(media={"link_hours": 60, "keep_hours": 100})
     assert merge_stored(longer, {"media.max_gb": 1}).config.media == MediaSection(60, 100, 1)
     effective = merge_stored(declare(media={"link_hours": 40}), {"media.keep_hours": 30, "media.max_gb": 1})

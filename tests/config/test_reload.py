@@ -104,7 +104,7 @@ class Reloadable:
             [listed.id for listed in services.routing.catalog.list_models()],
             {name: line.channel for name, line in services.routing.load_balancer.lines.items()},
             services.routing.load_balancer.settings,
-            services.routing.router.tariff,
+            services.routing.router.pricing,
             services.routing.router.models,
             self.in_force.words,
             await services.auth.accounts.list_accounts(),
@@ -180,9 +180,9 @@ async def test_channels_come_go_and_change_and_the_list_is_right_at_once(reloada
 async def test_a_file_that_says_the_same_changes_nothing_and_says_so(reloadable: Reload) -> None:
     tables = {"channel": [channel(NOWHERE, model_map={"alias": "m"}, headers={"X-Team": "a"})], "price": [PRICE]}
     site = await reloadable(tables)
-    before, tariff = await site.state(), site.gateway.app[SERVICES].routing.router.tariff
+    before, pricing = await site.state(), site.gateway.app[SERVICES].routing.router.pricing
     assert await site.reload(tables) == {"changes": [], "needs_restart": []}
-    site.gateway.app[SERVICES].routing.router.tariff = tariff  # its own like, which nothing can be compared with
+    site.gateway.app[SERVICES].routing.router.pricing = pricing  # its own like, which nothing can be compared with
     assert await site.state() == before
 
 
@@ -753,11 +753,11 @@ async def test_what_the_console_has_set_stays_through_a_reload_and_gives_way_to_
         assert "error" not in await site.set(path, body)
     services = site.gateway.app[SERVICES]
     assert await site.reload(tables) == {"changes": [], "needs_restart": []}
-    assert (services.routing.load_balancer.settings.max_attempts, services.routing.router.tariff.groups) == (
+    assert (services.routing.load_balancer.settings.max_attempts, services.routing.router.pricing.groups) == (
         5,
         {"vip": 3_000_000},
     )
-    assert services.routing.router.tariff.find_price("m", "m", "custom").image_nanos == 10**9
+    assert services.routing.router.pricing.find_price("m", "m", "custom").image_nanos == 10**9
     tables |= {"group": [{"name": "vip", "price_multiplier": 2}], "price": [PRICE], "media": {"link_hours": 40}}
     with structlog.testing.capture_logs() as log:
         report = await site.reload({**tables, "routing": {"max_attempts": 4, "trip_failures": 1000}})
@@ -769,17 +769,17 @@ async def test_what_the_console_has_set_stays_through_a_reload_and_gives_way_to_
         "prices changed",
     ]
     assert [line["path"] for line in log if line["event"] == "setting_ignored"] == ["media.keep_hours"]
-    assert (services.routing.load_balancer.settings.max_attempts, services.routing.router.tariff.groups) == (
+    assert (services.routing.load_balancer.settings.max_attempts, services.routing.router.pricing.groups) == (
         4,
         {"vip": 2_000_000},
     )
-    assert services.routing.router.tariff.find_price("m", "m", "custom").image_nanos == 0
+    assert services.routing.router.pricing.find_price("m", "m", "custom").image_nanos == 0
     assert (
         "routing.max_attempts is set in the configuration file"
         in (await site.set("settings/routing/max_attempts", {"value": 6}))["error"]["message"]
     )
     await site.reload({"channel": tables["channel"]})
-    assert (services.routing.load_balancer.settings.max_attempts, services.routing.router.tariff.groups) == (
+    assert (services.routing.load_balancer.settings.max_attempts, services.routing.router.pricing.groups) == (
         5,
         {"vip": 3_000_000},
     )

@@ -25,7 +25,7 @@ M: Place = ("chat", "m")
 A, B, C = 1, 2, 3
 
 
-class Scene:
+class CircuitScenario:
     """The circuits of a channel; its clock is turned by hand."""
 
     def __init__(self, *, several: int = 3, part: int = 1) -> None:
@@ -68,7 +68,7 @@ class Scene:
 
 
 def test_one_account_that_fails_at_a_model_is_kept_away_from_that_model_alone() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     scene.fail(3)
     assert scene.wait_s() == 8.0
     assert scene.wait_s(("chat", "n")) == scene.wait_s(("embeddings", "m")) == 0.0
@@ -77,14 +77,14 @@ def test_one_account_that_fails_at_a_model_is_kept_away_from_that_model_alone() 
 
 
 def test_two_accounts_for_whom_it_has_tripped_are_enough_for_everybody() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     scene.fail(3, account=A)
     scene.fail(3, account=B)
     assert scene.open_to() == []
 
 
 def test_as_many_accounts_in_a_row_as_would_trip_it_for_one_trip_it_for_everybody() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     for account in (A, B):
         scene.fail(account=account)
     assert scene.open_to() == [A, B, C]
@@ -93,7 +93,7 @@ def test_as_many_accounts_in_a_row_as_would_trip_it_for_one_trip_it_for_everybod
 
 
 def test_however_often_one_account_fails_its_failures_in_a_row_count_once_for_everybody() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     for _ in range(50):
         scene.fail(3)
         scene.now += 100
@@ -103,7 +103,7 @@ def test_however_often_one_account_fails_its_failures_in_a_row_count_once_for_ev
 
 
 def test_an_answer_to_anybody_ends_the_row_of_accounts() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     scene.fail(account=A)
     scene.fail(account=B)
     scene.answer(account=C)
@@ -112,7 +112,7 @@ def test_an_answer_to_anybody_ends_the_row_of_accounts() -> None:
 
 
 def test_one_account_that_alternates_good_and_bad_calls_shuts_nobody_else_out() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     for number in range(200):
         if scene.wait_s() == 0.0:
             (scene.answer if number % 3 == 0 else scene.fail)()
@@ -122,7 +122,7 @@ def test_one_account_that_alternates_good_and_bad_calls_shuts_nobody_else_out() 
 
 
 def test_an_account_that_takes_every_trial_does_not_make_the_others_wait_for_longer() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     scene.fail(3, account=A)
     scene.fail(3, account=B)
     waits = []
@@ -136,13 +136,13 @@ def test_an_account_that_takes_every_trial_does_not_make_the_others_wait_for_lon
 
 
 def test_a_provider_that_asks_for_rest_has_it_from_that_account_at_the_first_word() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     scene.hear(scene.begin(), provider_retry_after_s=42.0)
     assert (scene.wait_s(), scene.open_to()) == (42.0, [B, C])
 
 
 def test_the_same_prompt_again_says_little() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     scene.fail(SAME_PROMPTS, prompt=7)
     assert scene.open_to() == [A, B, C]
     scene.fail(prompt=8)
@@ -151,7 +151,7 @@ def test_the_same_prompt_again_says_little() -> None:
 
 
 def test_a_server_that_fails_at_one_prompt_again_and_again_is_not_asked_for_ever() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     scene.fail(2 * SAME_PROMPTS, prompt=7)
     assert scene.open_to() == [A, B, C]
     scene.fail(prompt=7)
@@ -159,7 +159,7 @@ def test_a_server_that_fails_at_one_prompt_again_and_again_is_not_asked_for_ever
 
 
 def test_a_failing_prompt_between_others_counts_once_each_time() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     for prompt in (7, 8, 7):
         scene.fail(prompt=prompt)
     assert scene.open_to() == [B, C]
@@ -169,7 +169,7 @@ def test_a_failing_prompt_between_others_counts_once_each_time() -> None:
 
 
 def test_several_models_that_fail_and_none_that_answers_trip_the_whole_for_that_account() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     for model in ("m", "n"):
         scene.fail(3, ("chat", model))
     assert scene.wait_s(("chat", "other")) == 0.0
@@ -180,7 +180,7 @@ def test_several_models_that_fail_and_none_that_answers_trip_the_whole_for_that_
 
 
 def test_that_happening_to_two_accounts_trips_it_for_everybody() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     for account in (A, B):
         for model in "mno":
             scene.fail(3, ("chat", model), account)
@@ -188,7 +188,7 @@ def test_that_happening_to_two_accounts_trips_it_for_everybody() -> None:
 
 
 def test_where_another_model_answers_in_between_the_whole_is_well() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     for model in "mnopq":
         scene.fail(3, ("chat", model))
         scene.now += 0.1
@@ -198,14 +198,14 @@ def test_where_another_model_answers_in_between_the_whole_is_well() -> None:
 
 
 def test_one_model_that_fails_in_several_languages_is_one_model() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     for wire in "abcde":
         scene.fail(3, (wire, "m"))
     assert scene.wait_s(("f", "other")) == 0.0
 
 
 def test_what_is_told_apart_by_language_is() -> None:
-    scene = Scene(several=2, part=0)
+    scene = CircuitScenario(several=2, part=0)
     for model in "mno":
         scene.fail(3, ("a", model))
     assert scene.wait_s(("c", "m")) == 0.0
@@ -217,7 +217,7 @@ def test_what_is_told_apart_by_language_is() -> None:
 
 
 def test_after_its_cooldown_one_call_tries_and_an_answer_opens_it() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     scene.fail(3)
     scene.now += 8
     trial = scene.begin()
@@ -227,7 +227,7 @@ def test_after_its_cooldown_one_call_tries_and_an_answer_opens_it() -> None:
 
 
 def test_a_trial_that_ends_without_a_verdict_is_open_to_the_next() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     scene.fail(3)
     scene.now += 8
     scene.circuits.abandon(scene.begin())
@@ -235,7 +235,7 @@ def test_a_trial_that_ends_without_a_verdict_is_open_to_the_next() -> None:
 
 
 def test_an_answer_to_a_call_made_in_spite_of_a_cooldown_ends_it() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     scene.fail(3)
     begun = scene.begin(tries=False)
     assert scene.wait_s() == 8.0
@@ -244,14 +244,14 @@ def test_an_answer_to_a_call_made_in_spite_of_a_cooldown_ends_it() -> None:
 
 
 def test_a_failure_of_such_a_call_changes_nothing() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     scene.fail(3)
     assert scene.hear(scene.begin(tries=False)) is None
     assert scene.wait_s() == 8.0
 
 
 def test_a_call_begun_before_the_trip_says_nothing() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     early = [scene.begin() for _ in range(9)]
     for begun in early:
         scene.hear(begun)
@@ -261,7 +261,7 @@ def test_a_call_begun_before_the_trip_says_nothing() -> None:
 
 
 def test_after_news_of_the_provider_whatever_cools_down_may_be_tried() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     scene.fail(3)
     scene.circuits.let_try(scene.now)
     assert scene.wait_s() == 0.0
@@ -273,7 +273,7 @@ def test_after_news_of_the_provider_whatever_cools_down_may_be_tried() -> None:
 
 
 def test_made_up_models_and_many_accounts_take_bounded_memory() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     for number in range(3 * MOST_PLACES):
         scene.fail(1 + number % 3, ("chat", f"made-up-{number}"))
     assert len(scene.circuits) == MOST_PLACES
@@ -287,7 +287,7 @@ def test_made_up_models_and_many_accounts_take_bounded_memory() -> None:
 
 
 def test_what_has_tripped_is_remembered_before_what_has_not() -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     scene.fail(3)
     for number in range(2 * MOST_PLACES):
         scene.fail(1, ("chat", f"made-up-{number}"))
@@ -296,7 +296,7 @@ def test_what_has_tripped_is_remembered_before_what_has_not() -> None:
 
 @pytest.mark.parametrize(("failures", "after_s"), [(1, 31.0), (3, 9 + FORGET_S)])
 def test_old_failures_are_forgotten(failures: int, after_s: float) -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     scene.fail(failures)
     scene.circuits.tidy(scene.now + after_s - 2, RULES.window_s)
     assert M in scene.circuits
@@ -312,7 +312,7 @@ MODELS = ["m", "n", "o", "p"]
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(MODELS), st.sampled_from(["fail", "answer", "leave", "wait"])), max_size=60))
 def test_whatever_one_account_does_nobody_else_notices(deeds: Sequence[tuple[str, str]]) -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     for model, deed in deeds:
         place = ("chat", model)
         if deed == "wait":
@@ -337,7 +337,7 @@ def test_whatever_one_account_does_nobody_else_notices(deeds: Sequence[tuple[str
     )
 )
 def test_every_wait_ends_and_nobody_is_kept_away_for_ever(deeds: Sequence[tuple[int, str, str]]) -> None:
-    scene = Scene()
+    scene = CircuitScenario()
     for account, model, deed in deeds:
         place = ("chat", model)
         if scene.wait_s(place, account) == 0.0:

@@ -236,7 +236,7 @@ class Site:
         return str(heard.body["id"])
 
     async def follow(self, video_id: str) -> list[Json]:
-        """Everything that is told of a job until it ends."""
+        """Every state that a job reports until its end."""
         url = f"{self.gateway.url}{VIDEOS}/{video_id}/events"
         async with asyncio.timeout(WAIT_LIMIT_S), self.gateway.client.get(url) as response:
             text = await response.text()

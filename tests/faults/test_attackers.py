@@ -88,7 +88,7 @@ class Honest:
 
 
 def check_log(gateway: GatewayProcess) -> None:
-    """Nothing was a bug, and connections were told of once a minute."""
+    """Nothing was a bug, and connections were logged once a minute."""
     lines = [orjson.loads(line) for line in gateway.err.read_bytes().splitlines() if line.startswith(b"{")]
     assert [line for line in lines if line["level"] in {"error", "critical"}] == []
     assert "Traceback" not in gateway.err.read_text()

@@ -106,7 +106,7 @@ ROUNDS: Sequence[Sequence[Case]] = (
 
 
 class Theatre:
-    """A provider, a caller, and whoever is told of the ends; gateways come and go.
+    """A provider, a caller, and the receiver of webhooks; gateways come and go.
 
     Attributes:
         told: how often each end was told, by the hook's name.
@@ -148,7 +148,7 @@ class Theatre:
         return found
 
     async def have_ended(self, gateway: GatewayProcess) -> bool:
-        """Whether all have, and have been told of."""
+        """Whether all have, with their webhooks delivered."""
         jobs = await self.list_jobs(gateway)
         ended = all(job["status"] in {"completed", "failed"} for job in jobs.values())
         return ended and all(self.told[write_hook(prompt)] for prompt in jobs)

@@ -64,9 +64,9 @@ def plan_json(provider: Provider, endpoint: Endpoint, *, model: str = "m", key: 
 @pytest.mark.parametrize("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
 @pytest.mark.parametrize(("stream", "accept"), [(True, "text/event-stream"), (False, "application/json")])
 def test_a_post_carries_the_body_and_no_header_but_ours(provider: Provider, stream: bool, accept: str) -> None:
-    errand = EndpointRequest(b"body", stream=stream, accept=accept)
+    endpoint_request = EndpointRequest(b"body", stream=stream, accept=accept)
     for endpoint in provider.endpoints:
-        plan = provider.plan(CHANNEL, endpoint, errand, model="some/model", key="the-key")
+        plan = provider.plan(CHANNEL, endpoint, endpoint_request, model="some/model", key="the-key")
         path = ((endpoint.stream_path if stream else None) or endpoint.path).replace(
             "{model}", "some/model" if endpoint.rooted else "some%2Fmodel"
         )
@@ -107,8 +107,8 @@ def test_gemini_and_cohere_list_their_models_in_another_shape_and_some_not_at_al
 def test_a_model_in_a_path_and_a_path_of_its_own_for_streams(stream: bool, url: str) -> None:
     gemini = PROVIDERS["gemini"]
     channel = Channel("g", "gemini", "https://x/v1beta")
-    errand = EndpointRequest(b"{}", stream=stream)
-    plan = gemini.plan(channel, gemini.endpoints[0], errand, model="gemini-3-flash", key="k")
+    endpoint_request = EndpointRequest(b"{}", stream=stream)
+    plan = gemini.plan(channel, gemini.endpoints[0], endpoint_request, model="gemini-3-flash", key="k")
     assert plan.url == url
 
 
@@ -144,8 +144,8 @@ def test_extra_headers_of_ours_are_sent_and_a_channels_win_over_them() -> None:
     provider = PROVIDERS["anthropic"]
     channel = attrs.evolve(CHANNEL, headers=(("Anthropic-Beta", "theirs"),))
     for sent, expected in ((CHANNEL, "ours"), (channel, "theirs")):
-        errand = EndpointRequest(b"{}", headers=(("anthropic-beta", "ours"),))
-        plan = provider.plan(sent, provider.endpoints[0], errand, model="m", key="k")
+        endpoint_request = EndpointRequest(b"{}", headers=(("anthropic-beta", "ours"),))
+        plan = provider.plan(sent, provider.endpoints[0], endpoint_request, model="m", key="k")
         assert [value for name, value in plan.headers.items() if name.lower() == "anthropic-beta"] == [expected]
 
 
@@ -196,8 +196,8 @@ def test_a_language_that_is_for_some_models_is_found_for_these_alone() -> None:
 
 def test_an_errand_may_go_elsewhere_by_another_method_and_without_a_body() -> None:
     rooted = Endpoint("dashscope_pictures", "/api/v1/{model}/pictures", rooted=True)
-    errand = EndpointRequest(None, method="GET", path="/api/v1/tasks/1")
-    plan = PROVIDERS["custom"].plan(CHANNEL, rooted, errand, model="a/b", key="k")
+    endpoint_request = EndpointRequest(None, method="GET", path="/api/v1/tasks/1")
+    plan = PROVIDERS["custom"].plan(CHANNEL, rooted, endpoint_request, model="a/b", key="k")
     assert (plan.method, plan.url, plan.body) == ("GET", "http://host:1/api/v1/tasks/1", None)
     assert "Content-Type" not in plan.headers
     assert plan_json(PROVIDERS["custom"], rooted, model="a/b?c").url == "http://host:1/api/v1/a/b%3Fc/pictures"

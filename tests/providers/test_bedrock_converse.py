@@ -17,8 +17,8 @@ NOON_S = 1_795_435_200
 def plan(key: str, *, stream: bool = False, body: bytes | Content = b"{}", model: str = "m") -> HttpRequest:
     endpoint = BEDROCK_CONVERSE.endpoints[0]
     channel = Channel("up", "bedrock_converse", ROOT)
-    errand = EndpointRequest(body, stream=stream)
-    return BEDROCK_CONVERSE.plan(channel, endpoint, errand, model=model, key=key, now_s=NOON_S)
+    endpoint_request = EndpointRequest(body, stream=stream)
+    return BEDROCK_CONVERSE.plan(channel, endpoint, endpoint_request, model=model, key=key, now_s=NOON_S)
 
 
 @pytest.mark.parametrize(

@@ -33,11 +33,11 @@ def account(*groups: str) -> Account:
 
 
 def see(
-    catalog: ModelCatalog, tariff: PricingPolicy, whose: Account | None
+    catalog: ModelCatalog, pricing: PricingPolicy, whose: Account | None
 ) -> dict[str, tuple[list[str], Price | None, int]]:
     return {
         offer.listed.id: ([channel.name for channel in offer.channels], offer.price, offer.multiplier_ppm)
-        for offer in list_offers(catalog, tariff, whose)
+        for offer in list_offers(catalog, pricing, whose)
     }
 
 

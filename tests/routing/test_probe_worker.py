@@ -29,7 +29,7 @@ UP = Channel("closed", "custom", "http://127.0.0.1:9/v1", ("provider-key",), mod
 LISTING = {"object": "list", "data": [{"id": "m"}]}
 
 
-class House:
+class ProbeScenario:
     """Channels and how they stand; the switchboard's clock is turned by hand and its dice say the middle."""
 
     def __init__(self, upstream: AiohttpClient, *channels: Channel) -> None:
@@ -78,14 +78,14 @@ async def test_a_channel_that_is_down_is_asked_for_its_models_after_a_few_second
     upstream: AiohttpClient,
 ) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
-        house = House(upstream, at(up, headers=(("X-Ours", "1"),)))
-        house.trip()
+        scenario = ProbeScenario(upstream, at(up, headers=(("X-Ours", "1"),)))
+        scenario.trip()
         for wait in (0.0, DUE_S - 0.001):
-            house.now += wait
-            await house.job.probe()
-            assert (len(up.received), house.look()[0]) == (0, "open")
-        house.now += 0.001
-        await house.job.probe()
+            scenario.now += wait
+            await scenario.job.probe()
+            assert (len(up.received), scenario.look()[0]) == (0, "open")
+        scenario.now += 0.001
+        await scenario.job.probe()
         (asked,) = up.received
         assert (asked.method, asked.path, asked.headers["authorization"]) == (
             "GET",
@@ -93,30 +93,30 @@ async def test_a_channel_that_is_down_is_asked_for_its_models_after_a_few_second
             "Bearer provider-key",
         )
         assert asked.headers["x-ours"] == "1"
-        assert house.look()[0] == "closed"
-        await house.job.probe()
+        assert scenario.look()[0] == "closed"
+        await scenario.job.probe()
         assert len(up.received) == 1
 
 
 async def test_a_channel_that_is_well_is_not_asked(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
-        house = House(upstream, at(up))
-        house.now += 3_600
-        await house.job.probe()
+        scenario = ProbeScenario(upstream, at(up))
+        scenario.now += 3_600
+        await scenario.job.probe()
         assert up.received == []
 
 
 async def test_a_channel_that_a_call_is_trying_is_left_to_it(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
-        house = House(upstream, at(up))
-        house.trip()
-        house.now += DUE_S
-        lease = house.board.lease(house.line(), PLACE, 1, retry=False)
-        await house.job.probe()
-        assert (up.received, house.look()[0]) == ([], "half_open")
-        house.board.end(lease)
-        await house.job.probe()
-        assert (len(up.received), house.look()[0]) == (1, "closed")
+        scenario = ProbeScenario(upstream, at(up))
+        scenario.trip()
+        scenario.now += DUE_S
+        lease = scenario.board.lease(scenario.line(), PLACE, 1, retry=False)
+        await scenario.job.probe()
+        assert (up.received, scenario.look()[0]) == ([], "half_open")
+        scenario.board.end(lease)
+        await scenario.job.probe()
+        assert (len(up.received), scenario.look()[0]) == (1, "closed")
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ async def test_a_channel_that_a_call_is_trying_is_left_to_it(upstream: AiohttpCl
 )
 async def test_whoever_answers_is_well_whatever_it_says_of_its_models(upstream: AiohttpClient, well: bytes) -> None:
     async with ScriptedUpstream([well]) as up:
-        house = House(upstream, at(up))
-        house.trip()
-        house.now += DUE_S
+        scenario = ProbeScenario(upstream, at(up))
+        scenario.trip()
+        scenario.now += DUE_S
         with capture_logs() as told:
-            await house.job.probe()
-        assert house.look()[0] == "closed"
+            await scenario.job.probe()
+        assert scenario.look()[0] == "closed"
         assert [line["event"] for line in told] == ["channel_recovered"]
 
 
@@ -156,41 +156,41 @@ async def test_whoever_answers_is_well_whatever_it_says_of_its_models(upstream: 
 )
 async def test_whoever_does_not_answer_rests_on_for_longer(upstream: AiohttpClient, ill: list[Step]) -> None:
     async with ScriptedUpstream(ill) as up:
-        house = House(upstream, at(up))
-        house.trip()
-        house.now += DUE_S
-        await house.job.probe()
-        assert house.look() == ("open", 2 * COOLDOWN_S, 2)
-        house.now += DUE_S
-        await house.job.probe()
-        assert house.look() == ("open", 2 * COOLDOWN_S - DUE_S, 2)  # within its cooldown that is no news
-        house.now += DUE_S
-        await house.job.probe()
-        assert house.look() == ("open", 4 * COOLDOWN_S, 3)
+        scenario = ProbeScenario(upstream, at(up))
+        scenario.trip()
+        scenario.now += DUE_S
+        await scenario.job.probe()
+        assert scenario.look() == ("open", 2 * COOLDOWN_S, 2)
+        scenario.now += DUE_S
+        await scenario.job.probe()
+        assert scenario.look() == ("open", 2 * COOLDOWN_S - DUE_S, 2)  # within its cooldown that is no news
+        scenario.now += DUE_S
+        await scenario.job.probe()
+        assert scenario.look() == ("open", 4 * COOLDOWN_S, 3)
         assert up.received
 
 
 async def test_a_channel_that_cools_down_for_long_is_asked_every_few_seconds(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream([answer(b"", 500)], [answer(b"", 500)], [answer(LISTING)]) as up:
-        house = House(upstream, at(up))
-        house.trip()
-        house.line().breaker.until = house.now + 300
+        scenario = ProbeScenario(upstream, at(up))
+        scenario.trip()
+        scenario.line().breaker.until = scenario.now + 300
         asked = []
         for _ in range(30):
-            house.now += 1
-            await house.job.probe()
+            scenario.now += 1
+            await scenario.job.probe()
             asked.append(len(up.received))
         assert asked == [0] * 4 + [1] * 5 + [2] * 5 + [3] * 16
-        assert house.look()[0] == "closed"
+        assert scenario.look()[0] == "closed"
 
 
 async def test_who_asks_to_be_left_alone_is_not_probed_meanwhile(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
-        house = House(upstream, at(up))
-        house.line().breaker.trip(house.now, RULES, reason="busy", rng=0.5, provider_retry_after_s=60.0)
+        scenario = ProbeScenario(upstream, at(up))
+        scenario.line().breaker.trip(scenario.now, RULES, reason="busy", rng=0.5, provider_retry_after_s=60.0)
         for passed, asked in ((59.9, 0), (0.1, 1)):
-            house.now += passed
-            await house.job.probe()
+            scenario.now += passed
+            await scenario.job.probe()
             assert len(up.received) == asked
 
 
@@ -198,64 +198,64 @@ async def test_what_fails_at_one_model_is_tried_at_once_when_the_provider_is_bac
     """But not if the provider was there all the time: then the model alone is broken."""
     for listings, waits in (([answer(b"", 500), answer(LISTING)], False), ([answer(LISTING)], True)):
         async with ScriptedUpstream(*[[listing] for listing in listings]) as up:
-            house = House(upstream, at(up))
-            lease = house.board.lease(house.line(), PLACE, 1, retry=False)
-            house.board.record_failure(lease, ProviderBadResponse("it broke"))
-            house.board.end(lease)
-            ((_, _, breaker),) = house.line().list_tripped()
-            breaker.until = house.now + 100
+            scenario = ProbeScenario(upstream, at(up))
+            lease = scenario.board.lease(scenario.line(), PLACE, 1, retry=False)
+            scenario.board.record_failure(lease, ProviderBadResponse("it broke"))
+            scenario.board.end(lease)
+            ((_, _, breaker),) = scenario.line().list_tripped()
+            breaker.until = scenario.now + 100
             for _ in range(2):
-                house.now += PROBE_EVERY_S
-                await house.job.probe()
+                scenario.now += PROBE_EVERY_S
+                await scenario.job.probe()
             assert len(up.received) == 2
-            assert (house.line().find_obstacle(PLACE, 1, house.now) is not None) == waits
+            assert (scenario.line().find_obstacle(PLACE, 1, scenario.now) is not None) == waits
 
 
 async def test_whoever_is_not_there_rests_on_and_never_longer_than_the_longest_cooldown(
     upstream: AiohttpClient,
 ) -> None:
-    house = House(upstream, UP)
-    house.trip()
+    scenario = ProbeScenario(upstream, UP)
+    scenario.trip()
     for trips in range(2, 12):
-        house.now = max(house.line().breaker.until, house.now + PROBE_EVERY_S)
-        await house.job.probe()
-        assert house.look() == ("open", min(COOLDOWN_S * 2 ** (trips - 1), RULES.max_cooldown_s), trips)
-    assert house.look()[1] == RULES.max_cooldown_s
+        scenario.now = max(scenario.line().breaker.until, scenario.now + PROBE_EVERY_S)
+        await scenario.job.probe()
+        assert scenario.look() == ("open", min(COOLDOWN_S * 2 ** (trips - 1), RULES.max_cooldown_s), trips)
+    assert scenario.look()[1] == RULES.max_cooldown_s
 
 
 async def test_a_channel_that_passed_comes_up_carefully(upstream: AiohttpClient) -> None:
     """A small share first; one failure takes it down again, for longer; only a call answered well forgets."""
     async with ScriptedUpstream([answer(LISTING)]) as up:
-        house = House(upstream, at(up))
-        house.board.settings = RetrySettings(attrs.evolve(RULES, failures=3))
+        scenario = ProbeScenario(upstream, at(up))
+        scenario.board.settings = RetrySettings(attrs.evolve(RULES, failures=3))
         for _ in range(3):
-            lease = house.board.lease(house.line(), PLACE, 1, retry=False)
-            house.board.record_failure(lease, ProviderBadResponse("it broke", phase="connect"))
-            house.board.end(lease)
-        house.now += DUE_S
-        await house.job.probe()
-        assert (house.look()[0], house.line().breaker.share(house.now, RULES)) == ("closed", LEAST_SHARE)
-        house.trip()
-        assert house.look() == ("open", 2 * COOLDOWN_S, 2)
+            lease = scenario.board.lease(scenario.line(), PLACE, 1, retry=False)
+            scenario.board.record_failure(lease, ProviderBadResponse("it broke", phase="connect"))
+            scenario.board.end(lease)
+        scenario.now += DUE_S
+        await scenario.job.probe()
+        assert (scenario.look()[0], scenario.line().breaker.share(scenario.now, RULES)) == ("closed", LEAST_SHARE)
+        scenario.trip()
+        assert scenario.look() == ("open", 2 * COOLDOWN_S, 2)
 
 
 async def test_a_disabled_channel_is_not_asked(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
-        house = House(upstream, at(up))
-        house.trip()
-        house.use(at(up, status="disabled"))
-        house.now += DUE_S
-        await house.job.probe()
-        assert (up.received, house.look()[0]) == ([], "open")
+        scenario = ProbeScenario(upstream, at(up))
+        scenario.trip()
+        scenario.use(at(up, status="disabled"))
+        scenario.now += DUE_S
+        await scenario.job.probe()
+        assert (up.received, scenario.look()[0]) == ([], "open")
 
 
 async def test_a_channel_whose_provider_has_no_list_is_left_to_its_callers(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
-        house = House(upstream, at(up, provider="azure_openai"))
-        house.trip()
-        house.now += 3_600
-        await house.job.probe()
-        assert (up.received, house.look()) == ([], ("open", 0.0, 1))  # nor is it held against it
+        scenario = ProbeScenario(upstream, at(up, provider="azure_openai"))
+        scenario.trip()
+        scenario.now += 3_600
+        await scenario.job.probe()
+        assert (up.received, scenario.look()) == ([], ("open", 0.0, 1))  # nor is it held against it
 
 
 async def test_channels_are_asked_side_by_side(upstream: AiohttpClient) -> None:
@@ -266,12 +266,12 @@ async def test_channels_are_asked_side_by_side(upstream: AiohttpClient) -> None:
 
     script: list[Step] = [meet, answer(LISTING)]
     async with asyncio.timeout(3), ScriptedUpstream(script) as one, ScriptedUpstream(script) as two:
-        house = House(upstream, at(one, "one"), at(two, "two"))
-        house.trip("one")
-        house.trip("two")
-        house.now += DUE_S
-        await house.job.probe()
-        assert [house.look(name)[0] for name in ("one", "two")] == ["closed", "closed"]
+        scenario = ProbeScenario(upstream, at(one, "one"), at(two, "two"))
+        scenario.trip("one")
+        scenario.trip("two")
+        scenario.now += DUE_S
+        await scenario.job.probe()
+        assert [scenario.look(name)[0] for name in ("one", "two")] == ["closed", "closed"]
 
 
 @pytest.mark.parametrize("probed", [answer(LISTING), answer(b"", 500)], ids=["well", "ill"])
@@ -286,25 +286,25 @@ async def test_what_a_call_found_meanwhile_counts_more_than_what_a_probe_finds(
         await go.wait()
 
     async with asyncio.timeout(3), ScriptedUpstream([wait, probed]) as up:
-        house = House(upstream, at(up))
-        house.trip()
-        house.now += DUE_S
-        probing = asyncio.create_task(house.job.probe())
+        scenario = ProbeScenario(upstream, at(up))
+        scenario.trip()
+        scenario.now += DUE_S
+        probing = asyncio.create_task(scenario.job.probe())
         await asked.wait()
-        lease = house.board.lease(house.line(), PLACE, 1, retry=False)
+        lease = scenario.board.lease(scenario.line(), PLACE, 1, retry=False)
         if called == "well":
-            house.board.record_success(lease)
+            scenario.board.record_success(lease)
         elif called == "ill":
-            house.board.record_failure(lease, ProviderBadResponse("it broke", phase="connect"))
+            scenario.board.record_failure(lease, ProviderBadResponse("it broke", phase="connect"))
         if called != "under way":
-            house.board.end(lease)
-        before = house.look()
+            scenario.board.end(lease)
+        before = scenario.look()
         go.set()
         await probing
         if called == "left":  # which is no verdict: then the probe's is the only one
-            assert house.look()[0] == ("closed" if probed == answer(LISTING) else "open")
+            assert scenario.look()[0] == ("closed" if probed == answer(LISTING) else "open")
         else:
-            assert house.look() == before
+            assert scenario.look() == before
 
 
 async def test_a_channel_that_went_while_it_was_asked_is_missed_by_nobody(upstream: AiohttpClient) -> None:
@@ -315,15 +315,15 @@ async def test_a_channel_that_went_while_it_was_asked_is_missed_by_nobody(upstre
         await go.wait()
 
     async with asyncio.timeout(3), ScriptedUpstream([wait, answer(b"", 500)]) as up:
-        house = House(upstream, at(up))
-        house.trip()
-        house.now += DUE_S
-        probing = asyncio.create_task(house.job.probe())
+        scenario = ProbeScenario(upstream, at(up))
+        scenario.trip()
+        scenario.now += DUE_S
+        probing = asyncio.create_task(scenario.job.probe())
         await asked.wait()
-        house.use(attrs.evolve(UP, name="other"))
+        scenario.use(attrs.evolve(UP, name="other"))
         go.set()
         await probing
-        assert house.look("other") == ("closed", 0.0, 0)
+        assert scenario.look("other") == ("closed", 0.0, 0)
 
 
 def test_it_looks_every_second_for_ever() -> None:

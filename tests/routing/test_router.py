@@ -751,7 +751,7 @@ def test_the_multipliers_of_channel_and_group_count_both(
 def test_a_price_that_changes_is_for_later_calls() -> None:
     floor = Floor(channel("a", "m"), prices=[priced("m", 1)])
     (early,) = floor.options()
-    floor.tariff = PricingPolicy(PriceList([priced("m", 9)]))
+    floor.pricing = PricingPolicy(PriceList([priced("m", 9)]))
     (late,) = floor.options()
     assert (early.cost(Usage(1)), late.cost(Usage(1))) == (1, 9)
 
@@ -1119,7 +1119,7 @@ def test_what_was_found_once_is_found_anew_when_anything_of_it_changes() -> None
     (first,) = floor.options()
     assert floor.options()[0] is first  # remembered
     assert floor.options(caller=half)[0].multiplier_ppm == 500_000
-    floor.tariff = PricingPolicy(PriceList([Price("m", input_nanos_per_million=7)]), {"half": 250_000})
+    floor.pricing = PricingPolicy(PriceList([Price("m", input_nanos_per_million=7)]), {"half": 250_000})
     (dearer,) = floor.options()
     assert dearer.price is not None
     assert (dearer.price.input_nanos_per_million, floor.options(caller=half)[0].multiplier_ppm) == (7, 250_000)

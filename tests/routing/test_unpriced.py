@@ -81,7 +81,7 @@ def test_tokens_are_counted_for_nothing() -> None:
     floor = Floor(channel("a", "claude", provider="anthropic"))
     call = InferenceRequest("count_tokens", "claude", {})
     assert floor.route(CAPPED_KEY, call).options
-    floor.tariff = PricingPolicy(unpriced="refuse")
+    floor.pricing = PricingPolicy(unpriced="refuse")
     with pytest.raises(ModelNotPriced):
         floor.route(CAPPED_KEY, call)
 
@@ -107,11 +107,11 @@ def test_a_price_is_for_what_it_has_an_amount_of(
 def test_who_has_nothing_left_may_call_what_costs_nothing() -> None:
     floor = Floor(channel("a", "m"), prices=[priced("m", 1)])
     assert not floor.may_be_free(CAPPED_KEY)
-    floor.tariff = PricingPolicy(PriceList([priced("m", 1), Price("*", provider="ollama")]))
+    floor.pricing = PricingPolicy(PriceList([priced("m", 1), Price("*", provider="ollama")]))
     assert not floor.may_be_free(CAPPED_KEY)
     floor.use(channel("a", "m"), channel("own", "m", provider="ollama"))
     assert floor.may_be_free(CAPPED_KEY)
-    floor.tariff = PricingPolicy(unpriced="free")
+    floor.pricing = PricingPolicy(unpriced="free")
     assert floor.may_be_free(CAPPED_KEY)
 
 
@@ -139,7 +139,7 @@ def test_nobody_with_a_limit_reaches_a_provider_at_no_price(
     by, or costs nothing on purpose."""
     named = {"model_map": ((model, theirs),)} if theirs else {}
     floor = Floor(*(channel(slug, model, provider=slug, **named) for slug in slugs))
-    floor.tariff = PricingPolicy(SHIPPED)
+    floor.pricing = PricingPolicy(SHIPPED)
     call = ask_for(operation, model)
     try:
         options = floor.route(caller, call).options
@@ -158,7 +158,7 @@ def test_who_has_no_limit_is_served_as_before(model: str, operation: Operation, 
     floor = Floor(*(channel(slug, model, provider=slug) for slug in slugs))
     call, names = ask_for(operation, model), []
     for policy in (PricingPolicy(SHIPPED), PricingPolicy(SHIPPED, unpriced="free")):
-        floor.tariff = policy
+        floor.pricing = policy
         try:
             names.append([option.channel.name for option in floor.route(UNCAPPED, call).options])
         except ModelNotPriced:

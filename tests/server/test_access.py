@@ -173,9 +173,7 @@ class Review:
             hidden += [OURS, self.site.video_id, self.site.request_id]
         for word in hidden:
             if word in text and not asked.row.apart:
-                self.problems.append(
-                    f"{asked.name}: is told of {word!r}: {text[max(text.index(word) - 80, 0) :][:160]}"
-                )
+                self.problems.append(f"{asked.name}: reads {word!r}: {text[max(text.index(word) - 80, 0) :][:160]}")
 
 
 def list_asked(routes: set[str]) -> list[Asked]:

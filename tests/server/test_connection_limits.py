@@ -50,7 +50,7 @@ class Clock:
         return self.now
 
 
-class House:
+class ConnectionScenario:
     """A limiter, and everybody who has come."""
 
     def __init__(self, trusted: tuple[str, ...] = ()) -> None:
@@ -106,109 +106,109 @@ def test_strangers_keep_a_connection_for_less_long_than_a_proxy(section: ServerS
 
 
 def test_one_address_does_not_take_everybodys_room() -> None:
-    house = House()
-    assert len(house.come(HOME, 50, waits_since=None)) == LIMITS.per_address
-    assert len(house.come(AWAY, 3)) == 3
-    assert house.limiter.refused == 40
+    scenario = ConnectionScenario()
+    assert len(scenario.come(HOME, 50, waits_since=None)) == LIMITS.per_address
+    assert len(scenario.come(AWAY, 3)) == 3
+    assert scenario.limiter.refused == 40
 
 
 def test_an_address_of_ipv6_is_its_64_bits() -> None:
-    house = House()
-    came = sum(len(house.come(f"2001:db8:0:1::{number:x}", waits_since=None)) for number in range(1, 50))
+    scenario = ConnectionScenario()
+    came = sum(len(scenario.come(f"2001:db8:0:1::{number:x}", waits_since=None)) for number in range(1, 50))
     assert came == LIMITS.per_address
-    assert house.come("2001:db8:0:2::1")
+    assert scenario.come("2001:db8:0:2::1")
 
 
 def test_a_trusted_proxy_speaks_for_many_and_has_no_limit_of_its_own() -> None:
-    house = House(trusted=("192.0.2.0/24",))
-    assert len(house.come(HOME, 15, waits_since=None)) == 15
+    scenario = ConnectionScenario(trusted=("192.0.2.0/24",))
+    assert len(scenario.come(HOME, 15, waits_since=None)) == 15
 
 
 def test_who_waits_makes_room_for_who_comes() -> None:
-    house = House()
-    silent = [one for address in many(SERVED) for one in house.come(address)]
-    house.clock.now = 1.0
-    (one,) = house.come(AWAY)
+    scenario = ConnectionScenario()
+    silent = [one for address in many(SERVED) for one in scenario.come(address)]
+    scenario.clock.now = 1.0
+    (one,) = scenario.come(AWAY)
     assert [each.closed for each in silent].count(True) == 1
     assert silent[0].closed
     assert not one.closed
-    assert len(house.limiter) == SERVED
+    assert len(scenario.limiter) == SERVED
 
 
 def test_first_strangers_that_say_nothing_go_then_the_longest_idle_then_new_ones_and_the_busy_never() -> None:
-    house = House()
-    house.clock.now = 100.0
-    busy = [one for address in many(8) for one in house.come(address, waits_since=None)]
+    scenario = ConnectionScenario()
+    scenario.clock.now = 100.0
+    busy = [one for address in many(8) for one in scenario.come(address, waits_since=None)]
     order = [
-        *house.come("198.51.100.2", waits_since=100 - FIRST_REQUEST_TIMEOUT_S - 1),
-        *house.come("198.51.100.3", waits_since=1.0, served=True),
-        *house.come("198.51.100.4", waits_since=2.0, served=True),
-        *house.come("198.51.100.5", waits_since=98.0),
-        *house.come("198.51.100.6", waits_since=97.0, served=True),
+        *scenario.come("198.51.100.2", waits_since=100 - FIRST_REQUEST_TIMEOUT_S - 1),
+        *scenario.come("198.51.100.3", waits_since=1.0, served=True),
+        *scenario.come("198.51.100.4", waits_since=2.0, served=True),
+        *scenario.come("198.51.100.5", waits_since=98.0),
+        *scenario.come("198.51.100.6", waits_since=97.0, served=True),
     ]
-    house.come("198.51.100.7", 3, waits_since=None)
-    assert len(house.limiter) == SERVED
+    scenario.come("198.51.100.7", 3, waits_since=None)
+    assert len(scenario.limiter) == SERVED
     for index in range(len(order)):
-        house.come("198.51.100.8", waits_since=None)
+        scenario.come("198.51.100.8", waits_since=None)
         assert [each.closed for each in order] == [True] * (index + 1) + [False] * (len(order) - index - 1)
     assert not any(each.closed for each in busy)
 
 
 def test_where_all_are_busy_one_more_is_refused_and_a_stranger_that_is_slow_goes_for_it() -> None:
-    house = House()
-    house.clock.now = 100.0
+    scenario = ConnectionScenario()
+    scenario.clock.now = 100.0
     for address in many(LIMITS.total - 1):
-        house.come(address, waits_since=None)
-    (slow,) = house.come("198.51.100.2", waits_since=None, strange_since=99.0)
-    assert not house.come(AWAY, waits_since=None)
-    house.clock.now += FIRST_REQUEST_TIMEOUT_S
-    assert house.come(AWAY, waits_since=None)
+        scenario.come(address, waits_since=None)
+    (slow,) = scenario.come("198.51.100.2", waits_since=None, strange_since=99.0)
+    assert not scenario.come(AWAY, waits_since=None)
+    scenario.clock.now += FIRST_REQUEST_TIMEOUT_S
+    assert scenario.come(AWAY, waits_since=None)
     assert slow.closed
 
 
 def test_a_look_that_found_nobody_is_not_made_again_at_once() -> None:
-    house = House()
-    busy = [one for address in many(LIMITS.total) for one in house.come(address, waits_since=None)]
-    assert not house.come(AWAY)
+    scenario = ConnectionScenario()
+    busy = [one for address in many(LIMITS.total) for one in scenario.come(address, waits_since=None)]
+    assert not scenario.come(AWAY)
     busy[0].waits_since = 0.0
-    assert not house.come(AWAY)
-    house.clock.now += FUTILE_S
-    assert house.come(AWAY)
+    assert not scenario.come(AWAY)
+    scenario.clock.now += FUTILE_S
+    assert scenario.come(AWAY)
 
 
 def test_while_connections_are_many_the_first_request_has_to_come_soon() -> None:
-    house = House()
-    early = [one for address in many(5) for one in house.come(address)]
-    served = house.come(HOME, 2, served=True)
-    assert not house.limiter.crowded
-    late = [one for address in many(12)[5:] for one in house.come(address)]
-    later = house.come(AWAY, 2)
-    assert house.limiter.crowded
-    house.clock.now = FIRST_REQUEST_TIMEOUT_S
+    scenario = ConnectionScenario()
+    early = [one for address in many(5) for one in scenario.come(address)]
+    served = scenario.come(HOME, 2, served=True)
+    assert not scenario.limiter.crowded
+    late = [one for address in many(12)[5:] for one in scenario.come(address)]
+    later = scenario.come(AWAY, 2)
+    assert scenario.limiter.crowded
+    scenario.clock.now = FIRST_REQUEST_TIMEOUT_S
     later[0].waits_since = 1.0
-    house.limiter.sweep()
+    scenario.limiter.sweep()
     assert all(each.closed for each in [*early, *late, later[1]])
     assert not any(each.closed for each in [*served, later[0]])
-    assert not house.limiter.crowded
+    assert not scenario.limiter.crowded
 
 
 def test_what_is_released_is_forgotten_whole() -> None:
-    house = House()
-    came = house.come(HOME, 8, waits_since=None)
+    scenario = ConnectionScenario()
+    came = scenario.come(HOME, 8, waits_since=None)
     for one in came:
-        house.limiter.release(one)
-        house.limiter.release(one)
-    assert len(house.limiter) == 0
-    assert len(house.come(HOME, 20, waits_since=None)) == LIMITS.per_address
+        scenario.limiter.release(one)
+        scenario.limiter.release(one)
+    assert len(scenario.limiter) == 0
+    assert len(scenario.come(HOME, 20, waits_since=None)) == LIMITS.per_address
 
 
 def test_the_log_says_it_once_a_minute() -> None:
-    house = House()
+    scenario = ConnectionScenario()
     with capture_logs() as lines:
-        house.come(HOME, 200)
+        scenario.come(HOME, 200)
         assert [line["event"] for line in lines] == ["connection_limit_reached"]
-        house.clock.now = LOG_EVERY_S
-        house.come(HOME, 200)
+        scenario.clock.now = LOG_EVERY_S
+        scenario.come(HOME, 200)
     assert len(lines) == 2
 
 

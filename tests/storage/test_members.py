@@ -31,7 +31,7 @@ TOLD = AuditRow(0, NOW, "token", "", None, "", "member.changed", None, "ann")
 
 
 @attrs.frozen
-class House:
+class MemberScenario:
     """Every repository that members touch, and the account ``acme``."""
 
     members: MemberRepository
@@ -66,132 +66,134 @@ def make_link(account: Account, digest: bytes = b"l" * 32, **values: Any) -> Inv
 
 
 @pytest.fixture
-async def house(database: Database) -> House:
+async def scenario(database: Database) -> MemberScenario:
     accounts = AccountRepository(database)
     acme = await accounts.add_account(Account(0, "acme"))
-    return House(MemberRepository(database), accounts, AuditLogRepository(database), acme)
+    return MemberScenario(MemberRepository(database), accounts, AuditLogRepository(database), acme)
 
 
-async def test_a_member_is_read_back_as_it_was_written(house: House) -> None:
+async def test_a_member_is_read_back_as_it_was_written(scenario: MemberScenario) -> None:
     whole = make_member(
-        house.acme, totp=b"\x00\xff", totp_step=7, recovery=("ab", "cd"), signed_in_ms=NOW, status="disabled"
+        scenario.acme, totp=b"\x00\xff", totp_step=7, recovery=("ab", "cd"), signed_in_ms=NOW, status="disabled"
     )
-    made = await house.members.add_member(whole)
+    made = await scenario.members.add_member(whole)
     assert made == attrs.evolve(whole, id=made.id)
-    assert await house.members.find_member(made.id) == made
-    assert await house.members.find_member_called("ann") == made
-    assert await house.members.list_members() == [made]
-    assert await house.members.find_member(made.id + 1) is None
-    assert await house.members.find_member_called("Ann") is None
+    assert await scenario.members.find_member(made.id) == made
+    assert await scenario.members.find_member_called("ann") == made
+    assert await scenario.members.list_members() == [made]
+    assert await scenario.members.find_member(made.id + 1) is None
+    assert await scenario.members.find_member_called("Ann") is None
 
 
-async def test_a_name_is_one_members_over_all_accounts(house: House) -> None:
-    other = await house.accounts.add_account(Account(0, "other"))
-    ann, bob = await house.add("ann"), await house.add("bob")
+async def test_a_name_is_one_members_over_all_accounts(scenario: MemberScenario) -> None:
+    other = await scenario.accounts.add_account(Account(0, "other"))
+    ann, bob = await scenario.add("ann"), await scenario.add("bob")
     with pytest.raises(Conflict, match="'ann'") as refused:
-        await house.members.add_member(make_member(other), TOLD)
+        await scenario.members.add_member(make_member(other), TOLD)
     assert refused.value.param == "name"
     with pytest.raises(Conflict, match="'ann'"):
-        await house.members.put_member(bob, attrs.evolve(bob, name="ann"), TOLD)
-    await house.members.put_member(ann, attrs.evolve(ann, name="anna"), TOLD)
-    await house.members.put_member(bob, attrs.evolve(bob, name="ann"))
-    assert [member.name for member in await house.members.list_members()] == ["anna", "ann"]
-    assert await house.count_told() == 1
+        await scenario.members.put_member(bob, attrs.evolve(bob, name="ann"), TOLD)
+    await scenario.members.put_member(ann, attrs.evolve(ann, name="anna"), TOLD)
+    await scenario.members.put_member(bob, attrs.evolve(bob, name="ann"))
+    assert [member.name for member in await scenario.members.list_members()] == ["anna", "ann"]
+    assert await scenario.count_told() == 1
 
 
-async def test_a_member_needs_an_account(house: House) -> None:
+async def test_a_member_needs_an_account(scenario: MemberScenario) -> None:
     with pytest.raises(NotFound, match="account"):
-        await house.members.add_member(make_member(Account(house.acme.id + 7, "nowhere")), TOLD)
-    assert await house.count_told() == 0
+        await scenario.members.add_member(make_member(Account(scenario.acme.id + 7, "nowhere")), TOLD)
+    assert await scenario.count_told() == 0
 
 
-async def test_only_what_differs_is_changed(house: House) -> None:
+async def test_only_what_differs_is_changed(scenario: MemberScenario) -> None:
     """Two who change different things both succeed; who would write over another's change does not."""
-    before = await house.add(recovery=("ab", "cd"))
-    await house.members.put_member(before, attrs.evolve(before, recovery=("cd",)))
-    await house.members.put_member(before, attrs.evolve(before, role="viewer"))
-    now = await house.members.find_member(before.id)
+    before = await scenario.add(recovery=("ab", "cd"))
+    await scenario.members.put_member(before, attrs.evolve(before, recovery=("cd",)))
+    await scenario.members.put_member(before, attrs.evolve(before, role="viewer"))
+    now = await scenario.members.find_member(before.id)
     assert now == attrs.evolve(before, role="viewer", recovery=("cd",))
     with pytest.raises(Conflict, match="Another user"):
-        await house.members.put_member(before, attrs.evolve(before, recovery=()), TOLD)
-    assert await house.members.find_member(before.id) == now
-    assert await house.count_told() == 0
+        await scenario.members.put_member(before, attrs.evolve(before, recovery=()), TOLD)
+    assert await scenario.members.find_member(before.id) == now
+    assert await scenario.count_told() == 0
 
 
-async def test_what_is_not_there_is_not_changed(house: House) -> None:
-    nobody = make_member(house.acme, id=99)
+async def test_what_is_not_there_is_not_changed(scenario: MemberScenario) -> None:
+    nobody = make_member(scenario.acme, id=99)
     with pytest.raises(NotFound):
-        await house.members.put_member(nobody, attrs.evolve(nobody, role="viewer"), TOLD)
+        await scenario.members.put_member(nobody, attrs.evolve(nobody, role="viewer"), TOLD)
     with pytest.raises(NotFound):
-        await house.members.delete_member(99, TOLD)
-    assert await house.count_told() == 0
+        await scenario.members.delete_member(99, TOLD)
+    assert await scenario.count_told() == 0
 
 
-async def test_the_last_administrator_stays(house: House) -> None:
-    assert not await house.members.is_administered()
-    chief = await house.add("chief", role="administrator")
-    assert await house.members.is_administered()
+async def test_the_last_administrator_stays(scenario: MemberScenario) -> None:
+    assert not await scenario.members.is_administered()
+    chief = await scenario.add("chief", role="administrator")
+    assert await scenario.members.is_administered()
     for change in ({"role": "member"}, {"status": "disabled"}):
         with pytest.raises(Conflict, match="only administrator"):
-            await house.members.put_member(chief, attrs.evolve(chief, **change), TOLD)
+            await scenario.members.put_member(chief, attrs.evolve(chief, **change), TOLD)
     with pytest.raises(Conflict, match="only administrator"):
-        await house.members.delete_member(chief.id, TOLD)
-    assert await house.members.list_members() == [chief]
-    assert await house.count_told() == 0
-    await house.add("deputy", role="administrator")
-    await house.members.delete_member(chief.id, TOLD)
-    assert [member.name for member in await house.members.list_members()] == ["deputy"]
-    assert await house.count_told() == 1
+        await scenario.members.delete_member(chief.id, TOLD)
+    assert await scenario.members.list_members() == [chief]
+    assert await scenario.count_told() == 0
+    await scenario.add("deputy", role="administrator")
+    await scenario.members.delete_member(chief.id, TOLD)
+    assert [member.name for member in await scenario.members.list_members()] == ["deputy"]
+    assert await scenario.count_told() == 1
 
 
-async def test_of_two_administrators_who_leave_at_once_one_stays(house: House) -> None:
-    one, two = [await house.add(name, role="administrator") for name in ("one", "two")]
-    changes = (house.members.put_member(who, attrs.evolve(who, role="viewer")) for who in (one, two))
+async def test_of_two_administrators_who_leave_at_once_one_stays(scenario: MemberScenario) -> None:
+    one, two = [await scenario.add(name, role="administrator") for name in ("one", "two")]
+    changes = (scenario.members.put_member(who, attrs.evolve(who, role="viewer")) for who in (one, two))
     done = await asyncio.gather(*changes, return_exceptions=True)
     assert [type(result) for result in done].count(Conflict) == 1
-    assert await house.members.is_administered()
+    assert await scenario.members.is_administered()
 
 
 @pytest.mark.parametrize("what", [{"status": "disabled"}, {"role": "member"}])
-async def test_an_administrator_of_an_account_that_is_disabled_is_none(house: House, what: dict[str, Any]) -> None:
-    chief = await house.add("chief", role="administrator")
-    await house.accounts.put_account(attrs.evolve(house.acme, status="disabled"))
-    assert not await house.members.is_administered()
-    await house.members.put_member(chief, attrs.evolve(chief, **what))  # nobody is locked out by it who was not
-    assert not await house.members.is_administered()
+async def test_an_administrator_of_an_account_that_is_disabled_is_none(
+    scenario: MemberScenario, what: dict[str, Any]
+) -> None:
+    chief = await scenario.add("chief", role="administrator")
+    await scenario.accounts.put_account(attrs.evolve(scenario.acme, status="disabled"))
+    assert not await scenario.members.is_administered()
+    await scenario.members.put_member(chief, attrs.evolve(chief, **what))  # nobody is locked out by it who was not
+    assert not await scenario.members.is_administered()
 
 
-async def test_a_session_is_found_with_whose_it_is(house: House) -> None:
-    ann = await house.add()
-    session = await house.sign_in(ann)
+async def test_a_session_is_found_with_whose_it_is(scenario: MemberScenario) -> None:
+    ann = await scenario.add()
+    session = await scenario.sign_in(ann)
     signed_in = attrs.evolve(ann, signed_in_ms=NOW)
-    assert await house.members.find_session(session.digest) == (session, signed_in, house.acme)
-    assert await house.members.find_session(b"other" * 8) is None
-    await house.members.touch_session(session.digest, NOW + 5)
-    await house.members.touch_session(session.digest, NOW + 4)
-    await house.members.touch_session(b"other" * 8, NOW + 5)
-    assert await house.members.list_sessions(ann.id) == [attrs.evolve(session, seen_ms=NOW + 5)]
+    assert await scenario.members.find_session(session.digest) == (session, signed_in, scenario.acme)
+    assert await scenario.members.find_session(b"other" * 8) is None
+    await scenario.members.touch_session(session.digest, NOW + 5)
+    await scenario.members.touch_session(session.digest, NOW + 4)
+    await scenario.members.touch_session(b"other" * 8, NOW + 5)
+    assert await scenario.members.list_sessions(ann.id) == [attrs.evolve(session, seen_ms=NOW + 5)]
 
 
-async def test_sessions_are_listed_newest_first_and_end(house: House) -> None:
-    ann, bob = await house.add("ann"), await house.add("bob")
-    mine = [await house.sign_in(ann, bytes([number]) * 32, created_ms=NOW + number) for number in range(3)]
-    theirs = await house.sign_in(bob, b"b" * 32)
-    assert await house.members.list_sessions(ann.id) == mine[::-1]
-    assert await house.members.delete_sessions([mine[0].digest, mine[1].digest, b"x" * 32], TOLD) == 2
-    assert await house.members.list_sessions(ann.id) == [mine[2]]
-    assert await house.members.list_sessions(bob.id) == [theirs]
-    assert await house.members.delete_sessions([mine[0].digest], TOLD) == 0
-    assert await house.count_told() == 1
+async def test_sessions_are_listed_newest_first_and_end(scenario: MemberScenario) -> None:
+    ann, bob = await scenario.add("ann"), await scenario.add("bob")
+    mine = [await scenario.sign_in(ann, bytes([number]) * 32, created_ms=NOW + number) for number in range(3)]
+    theirs = await scenario.sign_in(bob, b"b" * 32)
+    assert await scenario.members.list_sessions(ann.id) == mine[::-1]
+    assert await scenario.members.delete_sessions([mine[0].digest, mine[1].digest, b"x" * 32], TOLD) == 2
+    assert await scenario.members.list_sessions(ann.id) == [mine[2]]
+    assert await scenario.members.list_sessions(bob.id) == [theirs]
+    assert await scenario.members.delete_sessions([mine[0].digest], TOLD) == 0
+    assert await scenario.count_told() == 1
 
 
-async def test_a_new_session_takes_the_place_of_the_browsers_old_one(house: House) -> None:
-    ann = await house.add()
-    old, other = await house.sign_in(ann, b"o" * 32), await house.sign_in(ann, b"p" * 32)
+async def test_a_new_session_takes_the_place_of_the_browsers_old_one(scenario: MemberScenario) -> None:
+    ann = await scenario.add()
+    old, other = await scenario.sign_in(ann, b"o" * 32), await scenario.sign_in(ann, b"p" * 32)
     new = attrs.evolve(old, digest=b"n" * 32)
-    await house.members.add_session(new, Credential(HASH), TOLD, replaces=old.digest)
-    assert {session.digest for session in await house.members.list_sessions(ann.id)} == {new.digest, other.digest}
-    assert await house.count_told() == 1
+    await scenario.members.add_session(new, Credential(HASH), TOLD, replaces=old.digest)
+    assert {session.digest for session in await scenario.members.list_sessions(ann.id)} == {new.digest, other.digest}
+    assert await scenario.count_told() == 1
 
 
 @pytest.mark.parametrize(
@@ -205,136 +207,140 @@ async def test_a_new_session_takes_the_place_of_the_browsers_old_one(house: Hous
     ],
 )
 async def test_what_does_not_prove_who_it_is_opens_no_session(
-    house: House, member: dict[str, Any], proof: Credential
+    scenario: MemberScenario, member: dict[str, Any], proof: Credential
 ) -> None:
-    ann = await house.add(**member)
-    old = await house.sign_in(ann, b"o" * 32)
+    ann = await scenario.add(**member)
+    old = await scenario.sign_in(ann, b"o" * 32)
     with pytest.raises(WrongPassphrase):
-        await house.members.add_session(attrs.evolve(old, digest=b"n" * 32), proof, TOLD, replaces=old.digest)
-    assert await house.members.list_sessions(ann.id) == [old]
-    assert await house.count_told() == 0
+        await scenario.members.add_session(attrs.evolve(old, digest=b"n" * 32), proof, TOLD, replaces=old.digest)
+    assert await scenario.members.list_sessions(ann.id) == [old]
+    assert await scenario.count_told() == 0
 
 
-async def test_nobody_who_is_disabled_gets_a_session(house: House) -> None:
-    off = await house.add("off", status="disabled")
-    ann = await house.add("ann")
-    await house.accounts.put_account(attrs.evolve(house.acme, status="disabled"))
+async def test_nobody_who_is_disabled_gets_a_session(scenario: MemberScenario) -> None:
+    off = await scenario.add("off", status="disabled")
+    ann = await scenario.add("ann")
+    await scenario.accounts.put_account(attrs.evolve(scenario.acme, status="disabled"))
     for member in (off, ann):
         with pytest.raises(Forbidden):
-            await house.sign_in(member)
-        assert await house.members.list_sessions(member.id) == []
+            await scenario.sign_in(member)
+        assert await scenario.members.list_sessions(member.id) == []
     with pytest.raises(WrongPassphrase):
-        await house.sign_in(attrs.evolve(ann, id=99))
+        await scenario.sign_in(attrs.evolve(ann, id=99))
 
 
-async def test_a_code_opens_one_session(house: House) -> None:
+async def test_a_code_opens_one_session(scenario: MemberScenario) -> None:
     """Of five who sign in at once with one code one does; of an authenticator and of paper alike."""
-    ann = await house.add(totp=b"x", totp_step=7, recovery=("ab", "cd"))
+    ann = await scenario.add(totp=b"x", totp_step=7, recovery=("ab", "cd"))
     for proof in (Credential(HASH, step=8), Credential(HASH, recovery="ab")):
         fresh = [Session(bytes([number]) * 32, ann.id, NOW, NOW) for number in range(5)]
         done = await asyncio.gather(
-            *(house.members.add_session(session, proof) for session in fresh), return_exceptions=True
+            *(scenario.members.add_session(session, proof) for session in fresh), return_exceptions=True
         )
         assert sorted(type(result).__name__ for result in done) == ["NoneType", *["WrongPassphrase"] * 4]
-        await house.members.delete_sessions([session.digest for session in fresh])
-    now = await house.members.find_member(ann.id)
+        await scenario.members.delete_sessions([session.digest for session in fresh])
+    now = await scenario.members.find_member(ann.id)
     assert now == attrs.evolve(ann, totp_step=8, recovery=("cd",), signed_in_ms=NOW)
 
 
-async def test_sessions_and_links_of_a_member_end_with_its_passphrase(house: House) -> None:
-    ann, bob = await house.add("ann"), await house.add("bob")
+async def test_sessions_and_links_of_a_member_end_with_its_passphrase(scenario: MemberScenario) -> None:
+    ann, bob = await scenario.add("ann"), await scenario.add("bob")
     for member in (ann, bob):
-        await house.sign_in(member, member.name.encode().ljust(32))
-        await house.members.add_link(make_link(house.acme, member.name.encode(), kind="reset", member_id=member.id))
-    await house.members.add_link(make_link(house.acme))
+        await scenario.sign_in(member, member.name.encode().ljust(32))
+        await scenario.members.add_link(
+            make_link(scenario.acme, member.name.encode(), kind="reset", member_id=member.id)
+        )
+    await scenario.members.add_link(make_link(scenario.acme))
     after = attrs.evolve(ann, passphrase="new")
-    await house.members.put_member(ann, after, TOLD, link=b"ann", end_sessions=True)
-    assert await house.members.list_sessions(ann.id) == []
-    assert len(await house.members.list_sessions(bob.id)) == 1
-    assert {link.digest for link in await house.members.list_links()} == {b"bob", b"l" * 32}
+    await scenario.members.put_member(ann, after, TOLD, link=b"ann", end_sessions=True)
+    assert await scenario.members.list_sessions(ann.id) == []
+    assert len(await scenario.members.list_sessions(bob.id)) == 1
+    assert {link.digest for link in await scenario.members.list_links()} == {b"bob", b"l" * 32}
     with pytest.raises(NotFound, match=LINK_GONE):
-        await house.members.put_member(after, ann, TOLD, link=b"ann")
-    assert (await house.members.find_member(ann.id) or ann).passphrase == "new"
-    assert await house.count_told() == 1
+        await scenario.members.put_member(after, ann, TOLD, link=b"ann")
+    assert (await scenario.members.find_member(ann.id) or ann).passphrase == "new"
+    assert await scenario.count_told() == 1
 
 
-async def test_a_link_makes_one_member(house: House) -> None:
-    link = make_link(house.acme)
-    await house.members.add_link(link)
-    assert await house.members.find_link(link.digest) == link
-    joining = (house.members.add_member(make_member(house.acme, f"m{n}"), TOLD, link=link.digest) for n in range(3))
+async def test_a_link_makes_one_member(scenario: MemberScenario) -> None:
+    link = make_link(scenario.acme)
+    await scenario.members.add_link(link)
+    assert await scenario.members.find_link(link.digest) == link
+    joining = (
+        scenario.members.add_member(make_member(scenario.acme, f"m{n}"), TOLD, link=link.digest) for n in range(3)
+    )
     done = await asyncio.gather(*joining, return_exceptions=True)
     assert [type(result) for result in done].count(NotFound) == 2
-    assert len(await house.members.list_members()) == 1
-    assert await house.members.find_link(link.digest) is None
-    assert await house.count_told() == 1
+    assert len(await scenario.members.list_members()) == 1
+    assert await scenario.members.find_link(link.digest) is None
+    assert await scenario.count_told() == 1
 
 
-async def test_a_link_stays_where_its_name_is_taken(house: House) -> None:
-    await house.add("ann")
-    link = make_link(house.acme)
-    await house.members.add_link(link)
+async def test_a_link_stays_where_its_name_is_taken(scenario: MemberScenario) -> None:
+    await scenario.add("ann")
+    link = make_link(scenario.acme)
+    await scenario.members.add_link(link)
     with pytest.raises(Conflict):
-        await house.members.add_member(make_member(house.acme, "ann"), TOLD, link=link.digest)
-    assert await house.members.find_link(link.digest) == link
+        await scenario.members.add_member(make_member(scenario.acme, "ann"), TOLD, link=link.digest)
+    assert await scenario.members.find_link(link.digest) == link
 
 
-async def test_links_are_listed_newest_first_and_taken_back(house: House) -> None:
-    links = [make_link(house.acme, bytes([number]) * 32, created_ms=NOW + number) for number in range(3)]
+async def test_links_are_listed_newest_first_and_taken_back(scenario: MemberScenario) -> None:
+    links = [make_link(scenario.acme, bytes([number]) * 32, created_ms=NOW + number) for number in range(3)]
     for link in links:
-        await house.members.add_link(link, TOLD)
-    assert await house.members.list_links() == links[::-1]
-    assert await house.members.delete_link(links[1].digest, TOLD)
-    assert not await house.members.delete_link(links[1].digest, TOLD)
-    assert await house.members.list_links() == [links[2], links[0]]
-    assert await house.count_told() == 4
+        await scenario.members.add_link(link, TOLD)
+    assert await scenario.members.list_links() == links[::-1]
+    assert await scenario.members.delete_link(links[1].digest, TOLD)
+    assert not await scenario.members.delete_link(links[1].digest, TOLD)
+    assert await scenario.members.list_links() == [links[2], links[0]]
+    assert await scenario.count_told() == 4
 
 
 @pytest.mark.parametrize("what", [{"account_id": 99}, {"member_id": 99}])
-async def test_a_link_is_for_what_there_is(house: House, what: dict[str, Any]) -> None:
+async def test_a_link_is_for_what_there_is(scenario: MemberScenario, what: dict[str, Any]) -> None:
     with pytest.raises(NotFound):
-        await house.members.add_link(make_link(house.acme, **what), TOLD)
-    assert await house.members.list_links() == []
-    assert await house.count_told() == 0
+        await scenario.members.add_link(make_link(scenario.acme, **what), TOLD)
+    assert await scenario.members.list_links() == []
+    assert await scenario.count_told() == 0
 
 
-async def test_what_is_over_is_swept(house: House) -> None:
-    ann = await house.add()
+async def test_what_is_over_is_swept(scenario: MemberScenario) -> None:
+    ann = await scenario.add()
     idle, old = NOW - IDLE_MS, NOW - ABSOLUTE_MS
-    await house.sign_in(ann, b"1" * 32, created_ms=idle - 5, seen_ms=idle)
-    await house.sign_in(ann, b"2" * 32, created_ms=old, seen_ms=NOW)
-    fresh = await house.sign_in(ann, b"3" * 32, created_ms=old + 1, seen_ms=idle + 1)
-    await house.members.add_link(make_link(house.acme, b"4" * 32, expires_ms=NOW))
-    good = make_link(house.acme, b"5" * 32, expires_ms=NOW + 1)
-    await house.members.add_link(good)
-    assert await house.members.sweep_sessions(NOW) == 3
-    assert await house.members.sweep_sessions(NOW) == 0
-    assert await house.members.list_sessions(ann.id) == [fresh]
-    assert await house.members.list_links() == [good]
+    await scenario.sign_in(ann, b"1" * 32, created_ms=idle - 5, seen_ms=idle)
+    await scenario.sign_in(ann, b"2" * 32, created_ms=old, seen_ms=NOW)
+    fresh = await scenario.sign_in(ann, b"3" * 32, created_ms=old + 1, seen_ms=idle + 1)
+    await scenario.members.add_link(make_link(scenario.acme, b"4" * 32, expires_ms=NOW))
+    good = make_link(scenario.acme, b"5" * 32, expires_ms=NOW + 1)
+    await scenario.members.add_link(good)
+    assert await scenario.members.sweep_sessions(NOW) == 3
+    assert await scenario.members.sweep_sessions(NOW) == 0
+    assert await scenario.members.list_sessions(ann.id) == [fresh]
+    assert await scenario.members.list_links() == [good]
 
 
-async def test_with_a_member_goes_what_is_its_own(house: House) -> None:
-    ann = await house.add()
-    session = await house.sign_in(ann)
-    await house.members.add_link(make_link(house.acme, kind="reset", member_id=ann.id))
-    await house.members.delete_member(ann.id, TOLD)
-    assert await house.members.find_session(session.digest) is None
-    assert await house.members.list_links() == []
-    assert await house.count_told() == 1
+async def test_with_a_member_goes_what_is_its_own(scenario: MemberScenario) -> None:
+    ann = await scenario.add()
+    session = await scenario.sign_in(ann)
+    await scenario.members.add_link(make_link(scenario.acme, kind="reset", member_id=ann.id))
+    await scenario.members.delete_member(ann.id, TOLD)
+    assert await scenario.members.find_session(session.digest) is None
+    assert await scenario.members.list_links() == []
+    assert await scenario.count_told() == 1
 
 
-async def test_with_an_account_go_its_members(house: House) -> None:
-    ann = await house.add(role="administrator")
-    session = await house.sign_in(ann)
-    await house.members.add_link(make_link(house.acme))
-    await house.accounts.delete_account(house.acme.id)
-    assert await house.members.list_members() == []
-    assert await house.members.find_session(session.digest) is None
-    assert await house.members.find_link(b"l" * 32) is None
-    assert not await house.members.is_administered()
+async def test_with_an_account_go_its_members(scenario: MemberScenario) -> None:
+    ann = await scenario.add(role="administrator")
+    session = await scenario.sign_in(ann)
+    await scenario.members.add_link(make_link(scenario.acme))
+    await scenario.accounts.delete_account(scenario.acme.id)
+    assert await scenario.members.list_members() == []
+    assert await scenario.members.find_session(session.digest) is None
+    assert await scenario.members.find_link(b"l" * 32) is None
+    assert not await scenario.members.is_administered()
 
 
-async def test_ids_are_never_given_again(house: House) -> None:
-    first = await house.add("first")
-    await house.members.delete_member(first.id)
-    assert (await house.add("second")).id > first.id
+async def test_ids_are_never_given_again(scenario: MemberScenario) -> None:
+    first = await scenario.add("first")
+    await scenario.members.delete_member(first.id)
+    assert (await scenario.add("second")).id > first.id

@@ -80,7 +80,7 @@ async def test_a_prompt_stays_as_the_job_was_made_with_it_whoever_works_on_the_j
 
 
 async def test_a_job_in_its_next_condition_is_read_back_whole_too(archive: Archive) -> None:
-    """Whatever the two have apart; what was told of its call so far included."""
+    """Whatever the two have apart; with what is known of its request."""
     plain = make_job(0)
     await fill(archive, plain)
     assert list(await archive.videos.advance([(plain, JOB)])) == [True]

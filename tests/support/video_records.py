@@ -1,4 +1,4 @@
-"""Jobs, what is told of their ends, and named calls, for tests: one of each with a value in every field, and others."""
+"""Jobs, webhooks of their ends, and named calls, for tests: one of each with a value in every field, and others."""
 
 from typing import Any
 

@@ -64,7 +64,7 @@ class Store(MoodyStore):
         return due_ms
 
 
-class House:
+class PollScenario:
     """The poller between a store and a watch that does as the channels' names say."""
 
     def __init__(self, *, polls: int = 16, **manners: Manner) -> None:
@@ -133,89 +133,89 @@ class House:
 
 def test_what_is_due_is_looked_at_at_the_same_time_and_noted_together() -> None:
     async def scene() -> None:
-        house = House(polls=100)
-        await house.put("up", *range(60))
-        await house.pass_time(1.0)
-        assert len(house.looked) == 60
-        assert house.most["up"] == 60
-        assert house.store.noted == [60], "one commit, not sixty"
-        jobs = [await house.store.find(f"video_{number}") for number in range(60)]
+        scenario = PollScenario(polls=100)
+        await scenario.put("up", *range(60))
+        await scenario.pass_time(1.0)
+        assert len(scenario.looked) == 60
+        assert scenario.most["up"] == 60
+        assert scenario.store.noted == [60], "one commit, not sixty"
+        jobs = [await scenario.store.find(f"video_{number}") for number in range(60)]
         assert {(job.polls, job.owner) for job in jobs if job} == {(1, "")}
-        await house.check_alive()
+        await scenario.check_alive()
 
     run(scene())
 
 
 def test_every_job_is_looked_at_when_it_is_due_and_not_before() -> None:
     async def scene() -> None:
-        house = House()
-        now_ms = house.services.now_ms
+        scenario = PollScenario()
+        now_ms = scenario.services.now_ms
         for number, wait_s in enumerate((0.0, 1.3, 3.0, 9.0, 25.0)):
-            await house.put("up", number, due_ms=now_ms + round(wait_s * 1000))
-        await house.pass_time(120.0)
-        assert all(0 <= late <= LATE_S for late in house.late)
-        assert all(len(times) >= 18 for times in house.looked.values())
-        await house.check_alive()
+            await scenario.put("up", number, due_ms=now_ms + round(wait_s * 1000))
+        await scenario.pass_time(120.0)
+        assert all(0 <= late <= LATE_S for late in scenario.late)
+        assert all(len(times) >= 18 for times in scenario.looked.values())
+        await scenario.check_alive()
 
     run(scene())
 
 
 def test_a_channel_that_does_not_answer_takes_its_own_places_and_no_others() -> None:
     async def scene() -> None:
-        house = House(polls=3, dead=hang)
-        await house.put("dead", *range(50))
-        await house.put("well", *range(100, 110))
-        await house.pass_time(30.0)
-        assert house.most["dead"] == 3
-        jobs = await list_jobs(house.store)
-        assert len([name for name in house.looked if jobs[name].channel == "dead"]) == 3
-        assert house.most["well"] == 3
+        scenario = PollScenario(polls=3, dead=hang)
+        await scenario.put("dead", *range(50))
+        await scenario.put("well", *range(100, 110))
+        await scenario.pass_time(30.0)
+        assert scenario.most["dead"] == 3
+        jobs = await list_jobs(scenario.store)
+        assert len([name for name in scenario.looked if jobs[name].channel == "dead"]) == 3
+        assert scenario.most["well"] == 3
         for number in range(100, 110):
-            times = house.looked[f"video_{number}"]
+            times = scenario.looked[f"video_{number}"]
             assert len(times) >= 4
-            assert max(b - a for a, b in pairwise(times)) <= house.wait_s * 1.5
-        await house.check_alive()
+            assert max(b - a for a, b in pairwise(times)) <= scenario.wait_s * 1.5
+        await scenario.check_alive()
 
     run(scene())
 
 
 def test_a_bound_that_is_changed_holds_from_then_on() -> None:
     async def scene() -> None:
-        house = House(polls=2, dead=hang)
-        await house.put("dead", *range(20))
-        await house.pass_time(2.0)
-        assert house.most["dead"] == 2
-        house.polls = 7
-        await house.pass_time(2.0)
-        assert house.most["dead"] >= 7
-        await house.check_alive()
+        scenario = PollScenario(polls=2, dead=hang)
+        await scenario.put("dead", *range(20))
+        await scenario.pass_time(2.0)
+        assert scenario.most["dead"] == 2
+        scenario.polls = 7
+        await scenario.pass_time(2.0)
+        assert scenario.most["dead"] >= 7
+        await scenario.check_alive()
 
     run(scene())
 
 
 def test_files_have_places_of_their_own() -> None:
     async def scene() -> None:
-        house = House(polls=16, up=hang)
-        await house.put("up", *range(20))
-        await house.put("up", *range(100, 120), state="fetching")
-        await house.pass_time(5.0)
-        assert (house.most["up"], house.most["up fetching"]) == (16, FETCHES)
-        await house.check_alive()
+        scenario = PollScenario(polls=16, up=hang)
+        await scenario.put("up", *range(20))
+        await scenario.put("up", *range(100, 120), state="fetching")
+        await scenario.pass_time(5.0)
+        assert (scenario.most["up"], scenario.most["up fetching"]) == (16, FETCHES)
+        await scenario.check_alive()
 
     run(scene())
 
 
 def test_a_job_that_has_ended_is_done_with_and_its_place_is_free() -> None:
     async def scene() -> None:
-        house = House(polls=1)
-        await house.put("up", *range(5))
-        house.ends = {f"video_{number}" for number in range(5)}
-        await house.pass_time(5.0)
-        assert [len(times) for times in house.looked.values()] == [1] * 5
-        assert house.store.noted == []
-        await house.pass_time(2 * IDLE_S)
-        assert house.job._working == {}
-        await house.check_alive()
+        scenario = PollScenario(polls=1)
+        await scenario.put("up", *range(5))
+        scenario.ends = {f"video_{number}" for number in range(5)}
+        await scenario.pass_time(5.0)
+        assert [len(times) for times in scenario.looked.values()] == [1] * 5
+        assert scenario.store.noted == []
+        await scenario.pass_time(2 * IDLE_S)
+        assert scenario.job._working == {}
+        await scenario.check_alive()
 
     run(scene())
 
@@ -225,18 +225,18 @@ def test_a_job_that_has_ended_is_done_with_and_its_place_is_free() -> None:
 
 def test_a_new_job_is_looked_at_when_somebody_says_so() -> None:
     async def scene() -> None:
-        house = House()
-        await house.pass_time(3.0)
-        await house.put("up", 1)
-        await house.pass_time(2.0)
-        assert house.looked == {}, "nobody has said so, and it looks every ten seconds"
-        house.job.wake()
-        await house.pass_time(TICK_S)
-        assert len(house.looked) == 1
-        await house.put("up", 2)
-        await house.pass_time(IDLE_S + 1)
-        assert len(house.looked) == 2, "another process's is seen all the same"
-        await house.check_alive()
+        scenario = PollScenario()
+        await scenario.pass_time(3.0)
+        await scenario.put("up", 1)
+        await scenario.pass_time(2.0)
+        assert scenario.looked == {}, "nobody has said so, and it looks every ten seconds"
+        scenario.job.wake()
+        await scenario.pass_time(TICK_S)
+        assert len(scenario.looked) == 1
+        await scenario.put("up", 2)
+        await scenario.pass_time(IDLE_S + 1)
+        assert len(scenario.looked) == 2, "another process's is seen all the same"
+        await scenario.check_alive()
 
     run(scene())
 
@@ -245,17 +245,17 @@ def test_who_wakes_it_while_it_looks_is_not_missed() -> None:
     """A job that is begun after the claim and before the rest."""
 
     async def scene() -> None:
-        house = House()
+        scenario = PollScenario()
 
         async def begin() -> None:
-            house.store.next_due = None
-            await house.store.create(make_job(1, channel="up", due_ms=house.services.now_ms))
-            house.job.wake()
+            scenario.store.next_due = None
+            await scenario.store.create(make_job(1, channel="up", due_ms=scenario.services.now_ms))
+            scenario.job.wake()
 
-        house.store.next_due = begin
-        await house.pass_time(TICK_S)
-        assert len(house.looked) == 1
-        await house.check_alive()
+        scenario.store.next_due = begin
+        await scenario.pass_time(TICK_S)
+        assert len(scenario.looked) == 1
+        await scenario.check_alive()
 
     run(scene())
 
@@ -267,35 +267,35 @@ def test_who_wakes_it_while_it_looks_is_not_missed() -> None:
 def test_a_look_that_goes_wrong_is_said_and_made_again_and_others_go_on(error: Exception) -> None:
     async def scene() -> None:
         async def fail(job: VideoJob) -> None:
-            if len(house.looked[job.id]) == 1:
+            if len(scenario.looked[job.id]) == 1:
                 raise error
 
-        house = House(odd=fail)
-        await house.put("odd", 1)
-        await house.put("up", 2)
+        scenario = PollScenario(odd=fail)
+        await scenario.put("odd", 1)
+        await scenario.put("up", 2)
         with capture_logs() as lines:
-            await house.pass_time(AGAIN_MS / 1000 + 1)
-        first, second = house.looked["video_1"]
+            await scenario.pass_time(AGAIN_MS / 1000 + 1)
+        first, second = scenario.looked["video_1"]
         assert AGAIN_MS / 1000 <= second - first <= AGAIN_MS / 1000 + LATE_S
         (line,) = lines
         assert (line["event"], line["video_id"], line["log_level"]) == ("video_poll_crashed", "video_1", "error")
         assert (line["exc_info"] is error) is isinstance(error, RuntimeError)
-        assert len(house.looked["video_2"]) == 1
-        await house.check_alive()
+        assert len(scenario.looked["video_2"]) == 1
+        await scenario.check_alive()
 
     run(scene())
 
 
 def test_a_store_that_fails_is_asked_again() -> None:
     async def scene() -> None:
-        house = House()
-        await house.put("up", 1)
-        house.store.refused = {"claim": 2}
+        scenario = PollScenario()
+        await scenario.put("up", 1)
+        scenario.store.refused = {"claim": 2}
         with capture_logs() as lines:
-            await house.pass_time(3.0)
+            await scenario.pass_time(3.0)
         assert [line["event"] for line in lines] == ["videos_not_polled"] * 2
-        assert len(house.looked) == 1
-        await house.check_alive()
+        assert len(scenario.looked) == 1
+        await scenario.check_alive()
 
     run(scene())
 
@@ -304,26 +304,26 @@ def test_what_was_claimed_before_a_store_failed_is_looked_at() -> None:
     """Else nobody would: it is this process's own, which is alive."""
 
     async def scene() -> None:
-        house = House()
-        await house.put("up", 1)
-        house.store.refused = {"claim_fetching": 1}
-        await house.pass_time(3.0)
-        assert len(house.looked) == 1
-        await house.check_alive()
+        scenario = PollScenario()
+        await scenario.put("up", 1)
+        scenario.store.refused = {"claim_fetching": 1}
+        await scenario.pass_time(3.0)
+        assert len(scenario.looked) == 1
+        await scenario.check_alive()
 
     run(scene())
 
 
 def test_what_was_seen_is_noted_as_soon_as_it_can_be_and_not_seen_twice() -> None:
     async def scene() -> None:
-        house = House()
-        await house.put("up", *range(3))
-        house.store.refused = {"advance": 5}
-        house.wait_s = 60.0
-        await house.pass_time(20.0)
-        assert house.store.noted == [3]
-        assert [len(times) for times in house.looked.values()] == [1] * 3
-        await house.check_alive()
+        scenario = PollScenario()
+        await scenario.put("up", *range(3))
+        scenario.store.refused = {"advance": 5}
+        scenario.wait_s = 60.0
+        await scenario.pass_time(20.0)
+        assert scenario.store.noted == [3]
+        assert [len(times) for times in scenario.looked.values()] == [1] * 3
+        await scenario.check_alive()
 
     run(scene())
 
@@ -332,40 +332,40 @@ def test_after_a_bug_of_the_stores_everything_is_looked_at_again() -> None:
     """The runner starts the job anew: what was under way is not this process's for ever."""
 
     async def scene() -> None:
-        house = House(slow=hang)
-        await house.put("slow", 1)
-        await house.put("up", 2)
-        house.store.bug = ValueError("a bug")
-        await house.pass_time(2.0)
-        assert house.running is not None
+        scenario = PollScenario(slow=hang)
+        await scenario.put("slow", 1)
+        await scenario.put("up", 2)
+        scenario.store.bug = ValueError("a bug")
+        await scenario.pass_time(2.0)
+        assert scenario.running is not None
         with pytest.raises(ValueError, match="a bug"):
-            await house.running
-        house.running = None
-        house.manners = {}
-        await house.pass_time(10.0)
-        assert [len(house.looked[name]) >= 2 for name in ("video_1", "video_2")] == [True, True]
-        await house.check_alive()
+            await scenario.running
+        scenario.running = None
+        scenario.manners = {}
+        await scenario.pass_time(10.0)
+        assert [len(scenario.looked[name]) >= 2 for name in ("video_1", "video_2")] == [True, True]
+        await scenario.check_alive()
 
     run(scene())
 
 
 def test_a_job_that_is_cancelled_under_its_hands_gives_its_place_to_another() -> None:
     async def scene() -> None:
-        house = House(polls=1, dead=hang)
-        await house.put("dead", 1)
-        await house.pass_time(1.0)
-        await house.put("dead", 2)
-        await house.pass_time(20.0)
-        assert set(house.looked) == {"video_1"}
-        await house.services.books.database.change(
+        scenario = PollScenario(polls=1, dead=hang)
+        await scenario.put("dead", 1)
+        await scenario.pass_time(1.0)
+        await scenario.put("dead", 2)
+        await scenario.pass_time(20.0)
+        assert set(scenario.looked) == {"video_1"}
+        await scenario.services.books.database.change(
             delete(videos).where(videos.c.id == "video_1")
         )  # as it is when it has ended elsewhere
-        house.job.drop("video_1")
-        house.job.drop("video_9")
-        await house.pass_time(1.0)
-        assert (set(house.looked), house.under_way["dead"]) == ({"video_1", "video_2"}, 1)
-        assert len(house.looked["video_1"]) == 1
-        await house.check_alive()
+        scenario.job.drop("video_1")
+        scenario.job.drop("video_9")
+        await scenario.pass_time(1.0)
+        assert (set(scenario.looked), scenario.under_way["dead"]) == ({"video_1", "video_2"}, 1)
+        assert len(scenario.looked["video_1"]) == 1
+        await scenario.check_alive()
 
     run(scene())
 
@@ -375,47 +375,47 @@ def test_a_job_that_is_cancelled_under_its_hands_gives_its_place_to_another() ->
 
 def test_what_is_under_way_stays_this_processs_however_long_it_takes() -> None:
     async def scene() -> None:
-        house = House(slow=hang)
-        await house.put("slow", 1)
-        await house.pass_time(1.0)
+        scenario = PollScenario(slow=hang)
+        await scenario.put("slow", 1)
+        await scenario.pass_time(1.0)
         for _ in range(30):
-            await house.pass_time(5.0)
-            left_ms = (await list_jobs(house.store))["video_1"].lease_until_ms - house.services.now_ms
+            await scenario.pass_time(5.0)
+            left_ms = (await list_jobs(scenario.store))["video_1"].lease_until_ms - scenario.services.now_ms
             assert LEASE_MS - (RENEW_S + 1) * 1000 <= left_ms <= LEASE_MS
-            others = Claim("other", house.services.now_ms, LEASE_MS, MOST, 9)
-            assert await house.store.claim_due(others) == []
-        assert len(house.looked["video_1"]) == 1
-        await house.check_alive()
+            others = Claim("other", scenario.services.now_ms, LEASE_MS, MOST, 9)
+            assert await scenario.store.claim_due(others) == []
+        assert len(scenario.looked["video_1"]) == 1
+        await scenario.check_alive()
 
     run(scene())
 
 
 def test_what_a_dead_process_was_at_is_taken_over_once_its_lease_is_over() -> None:
     async def scene() -> None:
-        house = House()
-        lease = house.services.now_ms + LEASE_MS
-        await house.put("up", 1, owner="dead", lease_until_ms=lease)
-        await house.pass_time(LEASE_MS / 1000 - 1)
-        assert house.looked == {}
-        await house.pass_time(IDLE_S + 1)
-        assert len(house.looked) == 1
-        await house.check_alive()
+        scenario = PollScenario()
+        lease = scenario.services.now_ms + LEASE_MS
+        await scenario.put("up", 1, owner="dead", lease_until_ms=lease)
+        await scenario.pass_time(LEASE_MS / 1000 - 1)
+        assert scenario.looked == {}
+        await scenario.pass_time(IDLE_S + 1)
+        assert len(scenario.looked) == 1
+        await scenario.check_alive()
 
     run(scene())
 
 
 def test_a_stop_leaves_what_is_under_way_to_whoever_claims_it_next() -> None:
     async def scene() -> None:
-        house = House(slow=hang)
-        await house.put("slow", *range(3))
-        await house.pass_time(1.0)
-        await house.stop()
-        assert house.under_way["slow"] == 0
-        await house.services.videos.close()
-        assert {job.owner for job in (await list_jobs(house.store)).values()} == {""}
-        house.job, house.manners = house.make_job(), {}
-        await house.pass_time(1.0)
-        assert [len(times) for times in house.looked.values()] == [2] * 3
-        await house.check_alive()
+        scenario = PollScenario(slow=hang)
+        await scenario.put("slow", *range(3))
+        await scenario.pass_time(1.0)
+        await scenario.stop()
+        assert scenario.under_way["slow"] == 0
+        await scenario.services.videos.close()
+        assert {job.owner for job in (await list_jobs(scenario.store)).values()} == {""}
+        scenario.job, scenario.manners = scenario.make_job(), {}
+        await scenario.pass_time(1.0)
+        assert [len(times) for times in scenario.looked.values()] == [2] * 3
+        await scenario.check_alive()
 
     run(scene())

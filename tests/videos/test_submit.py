@@ -109,13 +109,13 @@ def test_a_job_and_its_hold_are_on_record_before_its_provider_is_asked() -> None
 def test_a_job_that_was_begun_is_nobodys_and_due_in_two_seconds(status: str, state: str) -> None:
     async def scene() -> None:
         services = VideoServices(play(task(status)))
-        ticket = services.order()
-        job = await services.submissions.submit(ticket)
+        submission = services.order()
+        job = await services.submissions.submit(submission)
         assert job == await services.find(job)
         assert (job.state, job.upstream_id, job.owner, job.lease_until_ms) == (state, ID, "", 0)
         assert job.due_ms == services.now_ms + 2_000
         assert (job.receipt.outcome, job.receipt.status, job.receipt.reserved_nanos) == ("completed", 200, HELD)
-        assert (ticket.ctx.record, ticket.job) == (job.receipt, job)
+        assert (submission.ctx.record, submission.job) == (job.receipt, job)
         assert services.rung == ["begun"]
         assert services.videos.list_held() == {job.id: HELD}
         assert await services.rows() == [], "its row is written with its end"
@@ -314,11 +314,11 @@ def broke(**quota: Any) -> Caller:
 def test_who_cannot_pay_is_refused_and_nothing_is_asked() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
-        ticket = services.order(broke())
+        submission = services.order(broke())
         with pytest.raises(QuotaExceeded):
-            await services.submissions.submit(ticket)
+            await services.submissions.submit(submission)
         assert services.provider.asked == []
-        row = ticket.ctx.record
+        row = submission.ctx.record
         assert row is not None
         assert (row.outcome, row.status) == ("refused", 403)
         assert list(services.write_queue.look()) == [row]
@@ -561,10 +561,10 @@ def test_a_bug_in_the_middle_of_a_submit_leaves_the_job_to_whoever_looks_at_it_n
 
 def test_a_ticket_has_nothing_before_its_call_was_granted() -> None:
     async def scene() -> None:
-        ticket = VideoServices(play(task())).order()
-        ctx = ticket.ctx
-        assert (ticket.job, ctx.reservation, ctx.permit, ctx.record) == (None, None, None, None)
-        assert isinstance(ticket, Submission)
+        submission = VideoServices(play(task())).order()
+        ctx = submission.ctx
+        assert (submission.job, ctx.reservation, ctx.permit, ctx.record) == (None, None, None, None)
+        assert isinstance(submission, Submission)
 
     run(scene())
 

@@ -1,4 +1,4 @@
-"""What is told of a video's end, to whom it may be told, and what becomes of an attempt, whatever a receiver does."""
+"""The webhook of a video's end, its allowed receivers, and what becomes of an attempt, whatever a receiver does."""
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence

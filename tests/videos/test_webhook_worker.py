@@ -102,7 +102,7 @@ class MoodyStore(WebhookDeliveryRepository):
         await super().note_delivery(delivery)
 
 
-class House:
+class WebhookScenario:
     """The job between its store and its receivers, in the time of a loop in a hurry."""
 
     def __init__(self, **manners: Manner) -> None:
@@ -160,14 +160,14 @@ class House:
 
 
 def play(scene: Callable[..., Coroutine[Any, Any, None]], **manners: Manner) -> list[Any]:
-    """Run ``scene`` in a house; what was logged meanwhile."""
+    """Run ``scene`` in a scenario; what was logged meanwhile."""
 
     async def main() -> None:
-        house = House(**manners)
+        scenario = WebhookScenario(**manners)
         try:
-            await scene(house)
+            await scene(scenario)
         finally:
-            await house.stop()
+            await scenario.stop()
             await close_databases()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -177,25 +177,25 @@ def play(scene: Callable[..., Coroutine[Any, Any, None]], **manners: Manner) -> 
 
 
 def test_what_is_due_is_told_once() -> None:
-    async def scene(house: House) -> None:
-        await house.put("well", *range(5))
-        await house.run(3600)
-        assert house.receivers.told == {f"evt_{number}": 1 for number in range(5)}
+    async def scene(scenario: WebhookScenario) -> None:
+        await scenario.put("well", *range(5))
+        await scenario.run(3600)
+        assert scenario.receivers.told == {f"evt_{number}": 1 for number in range(5)}
         for number in range(5):
-            found = await house.look(number)
+            found = await scenario.look(number)
             assert (found.status, found.attempts, found.answer, found.owner) == ("delivered", 1, 200, "")
 
     assert play(scene, well=take) == []
 
 
 def test_what_is_refused_is_told_again_with_the_same_id() -> None:
-    async def scene(house: House) -> None:
-        await house.put("moody", "a")
-        await house.run(60)
-        (first, began), (second, again) = house.receivers.came["moody"]
+    async def scene(scenario: WebhookScenario) -> None:
+        await scenario.put("moody", "a")
+        await scenario.run(60)
+        (first, began), (second, again) = scenario.receivers.came["moody"]
         assert first == second == "evt_a"
         assert RETRY_AFTER_S[0] - TICK_S <= again - began <= RETRY_AFTER_S[0] + LATE_S
-        found = await house.look("a")
+        found = await scenario.look("a")
         assert (found.status, found.attempts, found.answer, found.error) == ("delivered", 2, 200, None)
 
     assert play(scene, moody=say(500, 200)) == []
@@ -203,14 +203,14 @@ def test_what_is_refused_is_told_again_with_the_same_id() -> None:
 
 @pytest.mark.slow
 def test_whoever_never_answers_is_told_for_a_day_and_then_no_more() -> None:
-    async def scene(house: House) -> None:
-        await house.put("dead", "a")
-        await house.run(sum(RETRY_AFTER_S) + (1 + len(RETRY_AFTER_S)) * (TIMEOUT_S + LATE_S) + 3_600)
-        times = [at for _, at in house.receivers.came["dead"]]
+    async def scene(scenario: WebhookScenario) -> None:
+        await scenario.put("dead", "a")
+        await scenario.run(sum(RETRY_AFTER_S) + (1 + len(RETRY_AFTER_S)) * (TIMEOUT_S + LATE_S) + 3_600)
+        times = [at for _, at in scenario.receivers.came["dead"]]
         assert len(times) == 1 + len(RETRY_AFTER_S)
         for wait_s, (before, after) in zip(RETRY_AFTER_S, pairwise(times), strict=True):
             assert wait_s - TICK_S <= after - before - TIMEOUT_S <= wait_s + LATE_S
-        found = await house.look("a")
+        found = await scenario.look("a")
         assert (found.status, found.attempts, found.due_ms) == ("failed", len(times), None)
 
     (line,) = play(scene, dead=hang)
@@ -222,12 +222,12 @@ def test_whoever_never_answers_is_told_for_a_day_and_then_no_more() -> None:
 
 
 def test_two_deliveries_to_a_dead_host_do_not_hold_up_a_third() -> None:
-    async def scene(house: House) -> None:
-        await house.put("dead", 1, 2)
-        await house.put("well", 3)
-        await house.run(1)
-        assert (await house.look(3)).status == "delivered"
-        assert house.receivers.under_way == {"dead": 2, "together": 2}
+    async def scene(scenario: WebhookScenario) -> None:
+        await scenario.put("dead", 1, 2)
+        await scenario.put("well", 3)
+        await scenario.run(1)
+        assert (await scenario.look(3)).status == "delivered"
+        assert scenario.receivers.under_way == {"dead": 2, "together": 2}
 
     assert play(scene, well=take, dead=hang) == []
 
@@ -238,34 +238,34 @@ def test_many_for_a_dead_host_do_not_hold_up_another_and_have_their_turns() -> N
     """And the store is not asked to put them off again and again."""
     count = MOST + 5
 
-    async def scene(house: House) -> None:
-        await house.put("dead", *range(count))
-        await house.put("well", "x")
-        await house.run(4)
-        assert (await house.look("x")).status == "delivered"
-        await house.put("well", "y")
-        house.job.wake()
-        await house.run(1)
-        assert (await house.look("y")).status == "delivered"
-        await house.run(8 * count * TIMEOUT_S / AT_ONE_HOST)  # later attempts come between the first ones
-        told = house.receivers.told
+    async def scene(scenario: WebhookScenario) -> None:
+        await scenario.put("dead", *range(count))
+        await scenario.put("well", "x")
+        await scenario.run(4)
+        assert (await scenario.look("x")).status == "delivered"
+        await scenario.put("well", "y")
+        scenario.job.wake()
+        await scenario.run(1)
+        assert (await scenario.look("y")).status == "delivered"
+        await scenario.run(8 * count * TIMEOUT_S / AT_ONE_HOST)  # later attempts come between the first ones
+        told = scenario.receivers.told
         assert all(told[f"evt_{number}"] for number in range(count))
-        assert house.receivers.most["dead"] == AT_ONE_HOST
-        assert len(house.store.noted) < 4 * sum(told.values())
-        house.receivers.manners["dead"] = take
-        await house.run(GIVE_UP_AFTER_S / 2)
-        assert house.job._hosts == {}
+        assert scenario.receivers.most["dead"] == AT_ONE_HOST
+        assert len(scenario.store.noted) < 4 * sum(told.values())
+        scenario.receivers.manners["dead"] = take
+        await scenario.run(GIVE_UP_AFTER_S / 2)
+        assert scenario.job._hosts == {}
 
     assert play(scene, well=take, dead=hang) == []
 
 
 def test_many_for_one_host_that_is_well_are_told_without_being_put_off() -> None:
-    async def scene(house: House) -> None:
-        await house.put("well", *range(200))
-        await house.run(200 * 0.05 / AT_ONE_HOST + 1.5)
-        assert set(house.receivers.told.values()) == {1}
-        assert len(house.receivers.told) == len(house.store.noted) == 200
-        assert house.receivers.most["well"] == AT_ONE_HOST
+    async def scene(scenario: WebhookScenario) -> None:
+        await scenario.put("well", *range(200))
+        await scenario.run(200 * 0.05 / AT_ONE_HOST + 1.5)
+        assert set(scenario.receivers.told.values()) == {1}
+        assert len(scenario.receivers.told) == len(scenario.store.noted) == 200
+        assert scenario.receivers.most["well"] == AT_ONE_HOST
 
     assert play(scene, well=take) == []
 
@@ -273,60 +273,60 @@ def test_many_for_one_host_that_is_well_are_told_without_being_put_off() -> None
 def test_many_dead_hosts_of_one_account_do_not_hold_up_another_account() -> None:
     count = 80
 
-    async def scene(house: House) -> None:
+    async def scene(scenario: WebhookScenario) -> None:
         for number in range(count):
-            await house.put(f"dead{number}", number)
-        await house.put("well", "x", account=2)
-        await house.run(1)
-        assert (await house.look("x")).status == "delivered"
-        await house.put("well", "y", account=2)
-        house.job.wake()
-        await house.run(1)
-        assert (await house.look("y")).status == "delivered"
-        assert house.receivers.under_way["together"] == EACH
-        await house.run(count / EACH * (TIMEOUT_S + REST_S) * 2)
-        assert all(house.receivers.told[f"evt_{number}"] for number in range(count))
-        assert house.receivers.most["together"] == EACH + 1  # the other account's
+            await scenario.put(f"dead{number}", number)
+        await scenario.put("well", "x", account=2)
+        await scenario.run(1)
+        assert (await scenario.look("x")).status == "delivered"
+        await scenario.put("well", "y", account=2)
+        scenario.job.wake()
+        await scenario.run(1)
+        assert (await scenario.look("y")).status == "delivered"
+        assert scenario.receivers.under_way["together"] == EACH
+        await scenario.run(count / EACH * (TIMEOUT_S + REST_S) * 2)
+        assert all(scenario.receivers.told[f"evt_{number}"] for number in range(count))
+        assert scenario.receivers.most["together"] == EACH + 1  # the other account's
 
     play(scene, well=take, **{f"dead{number}": hang for number in range(count)})
 
 
 def test_one_host_is_not_held_up_for_an_account_by_what_another_has_there() -> None:
-    async def scene(house: House) -> None:
-        await house.put("both", *range(90))
-        await house.run(5)
-        house.receivers.manners["both"] = take
-        await house.put("both", "x", account=2)
-        house.job.wake()
-        await house.run(1)
-        assert (await house.look("x")).status == "delivered"
-        assert house.receivers.under_way["both"] == AT_ONE_HOST
+    async def scene(scenario: WebhookScenario) -> None:
+        await scenario.put("both", *range(90))
+        await scenario.run(5)
+        scenario.receivers.manners["both"] = take
+        await scenario.put("both", "x", account=2)
+        scenario.job.wake()
+        await scenario.run(1)
+        assert (await scenario.look("x")).status == "delivered"
+        assert scenario.receivers.under_way["both"] == AT_ONE_HOST
 
     assert play(scene, both=hang) == []
 
 
 def test_no_more_than_some_are_told_at_once_and_every_one_in_its_lease() -> None:
-    async def scene(house: House) -> None:
+    async def scene(scenario: WebhookScenario) -> None:
         for number in range(3 * MOST):
-            await house.put(f"dead{number}", number, account=number)
-        await house.run(3 * TIMEOUT_S + 10)
-        assert house.receivers.most["together"] == MOST
-        assert min(house.receivers.told[f"evt_{number}"] for number in range(3 * MOST)) >= 1
-        for one in house.store.noted:
+            await scenario.put(f"dead{number}", number, account=number)
+        await scenario.run(3 * TIMEOUT_S + 10)
+        assert scenario.receivers.most["together"] == MOST
+        assert min(scenario.receivers.told[f"evt_{number}"] for number in range(3 * MOST)) >= 1
+        for one in scenario.store.noted:
             assert one.attempts > 0  # none of them was put off: each has a host of its own
 
     play(scene, **{f"dead{number}": hang for number in range(3 * MOST)})
 
 
 def test_whoever_is_woken_looks_at_once_and_otherwise_seldom() -> None:
-    async def scene(house: House) -> None:
-        await house.run(300)
-        looks = house.store.looked_at
+    async def scene(scenario: WebhookScenario) -> None:
+        await scenario.run(300)
+        looks = scenario.store.looked_at
         assert all(LONGEST_REST_S <= after - before < LONGEST_REST_S + 1 for before, after in pairwise(looks))
-        await house.put("well", "a")
-        house.job.wake()
-        await house.run(0.5)
-        assert (await house.look("a")).status == "delivered"
+        await scenario.put("well", "a")
+        scenario.job.wake()
+        await scenario.run(0.5)
+        assert (await scenario.look("a")).status == "delivered"
 
     play(scene, well=take)
 
@@ -334,21 +334,21 @@ def test_whoever_is_woken_looks_at_once_and_otherwise_seldom() -> None:
 def test_what_is_due_later_is_waited_for_and_no_longer_than_a_while() -> None:
     """Another process may have put something there."""
 
-    async def scene(house: House) -> None:
-        await house.run(1)
-        await house.put("well", "a")
-        await house.run(LONGEST_REST_S + 1)
-        assert (await house.look("a")).status == "delivered"
+    async def scene(scenario: WebhookScenario) -> None:
+        await scenario.run(1)
+        await scenario.put("well", "a")
+        await scenario.run(LONGEST_REST_S + 1)
+        assert (await scenario.look("a")).status == "delivered"
 
     play(scene, well=take)
 
 
 def test_a_store_that_fails_is_asked_again_and_said_once() -> None:
-    async def scene(house: House) -> None:
-        await house.put("well", "a")
-        house.store.claims_fail = 5
-        await house.run(10)
-        assert (await house.look("a")).status == "delivered"
+    async def scene(scenario: WebhookScenario) -> None:
+        await scenario.put("well", "a")
+        scenario.store.claims_fail = 5
+        await scenario.run(10)
+        assert (await scenario.look("a")).status == "delivered"
 
     (line,) = play(scene, well=take)
     assert (line["event"], line["error"]) == ("deliveries_not_claimed", "not now")
@@ -357,34 +357,34 @@ def test_a_store_that_fails_is_asked_again_and_said_once() -> None:
 def test_an_outcome_that_cannot_be_stored_is_kept_and_not_told_again() -> None:
     """Not even after the lease of it is over."""
 
-    async def scene(house: House) -> None:
-        await house.put("well", "a")
-        house.store.notes_fail = 3 * LEASE_MS // 1000
-        await house.run(2 * LEASE_MS / 1000)
-        assert (await house.look("a")).status == "pending"
-        await house.run(2 * LEASE_MS / 1000)
-        assert (await house.look("a")).status == "delivered"
-        assert house.receivers.told == {"evt_a": 1}
+    async def scene(scenario: WebhookScenario) -> None:
+        await scenario.put("well", "a")
+        scenario.store.notes_fail = 3 * LEASE_MS // 1000
+        await scenario.run(2 * LEASE_MS / 1000)
+        assert (await scenario.look("a")).status == "pending"
+        await scenario.run(2 * LEASE_MS / 1000)
+        assert (await scenario.look("a")).status == "delivered"
+        assert scenario.receivers.told == {"evt_a": 1}
 
     (line,) = play(scene, well=take)
     assert (line["event"], line["delivery_id"], line["error"]) == ("delivery_not_stored", "evt_a", "not now")
 
 
 def test_what_a_stop_cuts_off_is_told_again_by_the_next_start() -> None:
-    async def scene(house: House) -> None:
-        await house.put("dead", "a")
-        await house.put("dead", *range(EACH))
-        await house.run(5)
-        await house.stop()
-        assert not house.receivers.under_way
-        house.receivers.manners["dead"] = take
-        house.job = house.make_job("another")
-        await house.run(1)
-        assert (await house.look("a")).status == "pending"  # whoever has it is believed to be alive
-        await house.run(LEASE_MS / 1000 + 1)
-        found = await house.look("a")
+    async def scene(scenario: WebhookScenario) -> None:
+        await scenario.put("dead", "a")
+        await scenario.put("dead", *range(EACH))
+        await scenario.run(5)
+        await scenario.stop()
+        assert not scenario.receivers.under_way
+        scenario.receivers.manners["dead"] = take
+        scenario.job = scenario.make_job("another")
+        await scenario.run(1)
+        assert (await scenario.look("a")).status == "pending"  # whoever has it is believed to be alive
+        await scenario.run(LEASE_MS / 1000 + 1)
+        found = await scenario.look("a")
         assert (found.status, found.attempts) == ("delivered", 1)
-        assert house.receivers.told["evt_a"] == 2
+        assert scenario.receivers.told["evt_a"] == 2
 
     assert play(scene, dead=hang) == []
 
@@ -393,16 +393,16 @@ def test_what_a_stop_cuts_off_is_told_again_by_the_next_start() -> None:
 def test_a_job_that_was_stopped_can_be_run_again(after_s: float) -> None:
     """Also where it was stopped before anything had begun of what it had taken on."""
 
-    async def scene(house: House) -> None:
-        await house.put("dead", *range(MOST))
-        await house.run(0)
-        while not house.job._active:  # noqa: ASYNC110 - what is waited for is one step of the loop
+    async def scene(scenario: WebhookScenario) -> None:
+        await scenario.put("dead", *range(MOST))
+        await scenario.run(0)
+        while not scenario.job._active:  # noqa: ASYNC110 - what is waited for is one step of the loop
             await asyncio.sleep(0)
         await asyncio.sleep(after_s)
-        await house.stop()
-        house.receivers.manners["dead"] = take
-        await house.run(3 * LEASE_MS / 1000)
-        assert {(await house.look(number)).status for number in range(MOST)} == {"delivered"}
+        await scenario.stop()
+        scenario.receivers.manners["dead"] = take
+        await scenario.run(3 * LEASE_MS / 1000)
+        assert {(await scenario.look(number)).status for number in range(MOST)} == {"delivered"}
 
     assert play(scene, dead=hang) == []
 
@@ -411,10 +411,10 @@ def test_an_address_that_nobody_can_read_is_tried_once() -> None:
     async def refuse() -> int:
         raise EgressRefused("The webhook's address is not a plain http or https URL")
 
-    async def scene(house: House) -> None:
-        await house.put("[", "a")
-        await house.run(3)
-        found = await house.look("a")
+    async def scene(scenario: WebhookScenario) -> None:
+        await scenario.put("[", "a")
+        await scenario.run(3)
+        found = await scenario.look("a")
         assert (found.status, found.attempts) == ("failed", 1)
 
     (line,) = play(scene, **{"": refuse})
@@ -426,12 +426,12 @@ def test_a_bug_reaches_the_runner() -> None:
     async def fail() -> int:
         raise ZeroDivisionError
 
-    async def scene(house: House) -> None:
-        await house.put("odd", "a")
-        await house.put("dead", "b")
+    async def scene(scenario: WebhookScenario) -> None:
+        await scenario.put("odd", "a")
+        await scenario.put("dead", "b")
         with pytest.raises(ExceptionGroup) as raised:
-            await house.job.run()
+            await scenario.job.run()
         assert isinstance(raised.value.exceptions[0], ZeroDivisionError)
-        assert not house.receivers.under_way
+        assert not scenario.receivers.under_way
 
     play(scene, odd=fail, dead=hang)

@@ -32,7 +32,7 @@ async def list_models(request: web.Request) -> web.Response:
                 "channels": [channel.name for channel in offer.channels] if inside else [],
                 "price": None if offer.price is None else build_price(offer.price, offer.multiplier_ppm),
             }
-            for offer in list_offers(services.routing.catalog, request.app[SERVICES].routing.router.tariff, account)
+            for offer in list_offers(services.routing.catalog, request.app[SERVICES].routing.router.pricing, account)
         ],
     )
 

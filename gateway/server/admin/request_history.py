@@ -88,15 +88,15 @@ class RequestHistory:
 
     def list_lines(self, row: RequestRecord) -> list[BillLine]:
         """Return the lines of a request's cost, at current prices."""
-        tariff, channel = self._router.tariff, self._catalog.find_channel(row.channel or "")
+        pricing, channel = self._router.pricing, self._catalog.find_channel(row.channel or "")
         caller = self._directory.find_caller(row.key_id)
-        multiplier, batch_ppm = tariff.find_multiplier(caller.key.group if caller else None), row.batch_multiplier_ppm
+        multiplier, batch_ppm = pricing.find_multiplier(caller.key.group if caller else None), row.batch_multiplier_ppm
         if channel is None:
-            found = [tariff.prices.find(name) for name in (row.model, row.served_model) if name]
+            found = [pricing.prices.find(name) for name in (row.model, row.served_model) if name]
         else:
             multiplier = multiply_ppm(channel.multiplier_ppm, multiplier)
             names = [(row.model, channel.upstream_model(row.model)), (row.served_model, row.served_model)]
-            found = [tariff.find_price(*pair, channel.provider) for pair in names if pair[0]]
+            found = [pricing.find_price(*pair, channel.provider) for pair in names if pair[0]]
         prices = [price for price in found if price is not None]
         return list_lines(row, prices, multiply_ppm(multiplier, batch_ppm))
 

@@ -145,7 +145,7 @@ class RouteExplainer:
         variant = find_refused_variant(channel, PROVIDERS[channel.provider], theirs)
         if variant is not None:
             return f"does not allow the variant {variant!r} (allow_fields)"
-        return f'has no price for this (billing.unpriced is "{self.router.tariff.unpriced}")'
+        return f'has no price for this (billing.unpriced is "{self.router.pricing.unpriced}")'
 
     def _describe_room(self, caller: Caller) -> Fields:
         owners = (("key", caller.key), ("account", caller.account))

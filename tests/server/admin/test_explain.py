@@ -111,8 +111,8 @@ async def test_the_language_and_the_price_of_each_channel_are_told(standing_with
 
 async def test_a_model_without_a_price_is_not_served_where_it_must_have_one(standing_with: StartGateway) -> None:
     config = [channel(NOWHERE, "priced", provider="openai"), channel(NOWHERE, "free")]
-    tariff = {"price": [{**PRICE, "provider": "openai"}], "billing": {"unpriced": "refuse"}}
-    gateway = await standing_with({"channel": config, **tariff})
+    pricing = {"price": [{**PRICE, "provider": "openai"}], "billing": {"unpriced": "refuse"}}
+    gateway = await standing_with({"channel": config, **pricing})
     assert await verdicts(gateway) == {
         "priced": (1, 1.0, None),
         "free": (None, 0.0, 'has no price for this (billing.unpriced is "refuse")'),

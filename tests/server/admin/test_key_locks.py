@@ -45,7 +45,7 @@ OTHERS: Mapping[str, Any] = {
 }
 
 
-class Office:
+class LockScenario:
     """The admin API, asked by an administrator (the token) and by a member of the account."""
 
     def __init__(self, gateway: RunningGateway, reference: str) -> None:
@@ -77,9 +77,9 @@ class Office:
 
 
 @pytest.fixture
-async def office(gateway_with: StartGateway) -> Office:
+async def scenario(gateway_with: StartGateway) -> LockScenario:
     gateway = await gateway_with(CONFIG)
-    return Office(gateway, await open_session(gateway, await add_member(gateway, "ann", "member")))
+    return LockScenario(gateway, await open_session(gateway, await add_member(gateway, "ann", "member")))
 
 
 def test_everything_that_restricts_a_key_can_be_locked() -> None:
@@ -88,74 +88,74 @@ def test_everything_that_restricts_a_key_can_be_locked() -> None:
 
 @pytest.mark.parametrize("at", ["creation", "edit"])
 @pytest.mark.parametrize("name", SET)
-async def test_what_an_administrator_set_a_member_cannot_change(office: Office, name: str, at: str) -> None:
+async def test_what_an_administrator_set_a_member_cannot_change(scenario: LockScenario, name: str, at: str) -> None:
     told = {name: SET[name]} if name != "quota_period" else {"quota_usd": 5, "quota_period": "daily"}
     if at == "creation":
-        path = await office.make("administrator", **told)
+        path = await scenario.make("administrator", **told)
     else:
-        path = await office.make("administrator")
-        assert (await office.ask("administrator", "PATCH", path, told))[0] == 200
-    _, before = await office.ask("member", "GET", path)
+        path = await scenario.make("administrator")
+        assert (await scenario.ask("administrator", "PATCH", path, told))[0] == 200
+    _, before = await scenario.ask("member", "GET", path)
     assert name in before["locked"]
     for value in {str(OTHERS[name]): OTHERS[name], "null": None}.values():
-        status, said = await office.ask("member", "PATCH", path, {name: value, "name": "renamed"})
+        status, said = await scenario.ask("member", "PATCH", path, {name: value, "name": "renamed"})
         if (status, value) == (400, None):
             continue
         assert (status, said["error"]["code"]) == (403, "forbidden"), said
         assert said["error"]["param"] in before["locked"]
         assert f"An administrator has set {said['error']['param']} of this key" in said["error"]["message"]
-    status, said = await office.ask("member", "DELETE", path)
+    status, said = await scenario.ask("member", "DELETE", path)
     assert (status, said["error"]["code"]) == (403, "forbidden")
-    assert (await office.ask("member", "GET", path))[1] == before
+    assert (await scenario.ask("member", "GET", path))[1] == before
 
 
-async def test_what_is_not_locked_stays_the_members_own(office: Office) -> None:
-    path = await office.make("administrator", rpm=5)
+async def test_what_is_not_locked_stays_the_members_own(scenario: LockScenario) -> None:
+    path = await scenario.make("administrator", rpm=5)
     change = {"name": "mine", "tpm": 100, "rpm": 5, "status": "disabled", "webhook_url": None}
-    status, changed = await office.ask("member", "PATCH", path, change)
+    status, changed = await scenario.ask("member", "PATCH", path, change)
     assert (status, changed["name"], changed["tpm"], changed["status"]) == (200, "mine", 100, "disabled")
     assert changed["locked"] == ["rpm"]
-    assert (await office.ask("member", "PATCH", path, {"tpm": None, "status": "active"}))[0] == 200
-    assert (await office.ask("member", "POST", f"{path}/rotate", {}))[0] == 200
-    assert (await office.ask("member", "GET", path))[1]["locked"] == ["rpm"]
+    assert (await scenario.ask("member", "PATCH", path, {"tpm": None, "status": "active"}))[0] == 200
+    assert (await scenario.ask("member", "POST", f"{path}/rotate", {}))[0] == 200
+    assert (await scenario.ask("member", "GET", path))[1]["locked"] == ["rpm"]
 
 
-async def test_a_members_own_key_is_free_until_an_administrator_sets_something(office: Office) -> None:
-    path = await office.make("member", rpm=7, models=["a"])
-    assert (await office.ask("member", "PATCH", path, {"rpm": 70}))[1]["locked"] == []
-    assert (await office.ask("administrator", "PATCH", path, {"status": "disabled"}))[1]["locked"] == ["status"]
-    assert (await office.ask("member", "PATCH", path, {"status": "active"}))[0] == 403
-    assert (await office.ask("member", "PATCH", path, {"models": []}))[0] == 200
-    assert (await office.ask("administrator", "PATCH", path, {"status": "active"}))[1]["locked"] == []
-    assert (await office.ask("member", "DELETE", path))[0] == 200
+async def test_a_members_own_key_is_free_until_an_administrator_sets_something(scenario: LockScenario) -> None:
+    path = await scenario.make("member", rpm=7, models=["a"])
+    assert (await scenario.ask("member", "PATCH", path, {"rpm": 70}))[1]["locked"] == []
+    assert (await scenario.ask("administrator", "PATCH", path, {"status": "disabled"}))[1]["locked"] == ["status"]
+    assert (await scenario.ask("member", "PATCH", path, {"status": "active"}))[0] == 403
+    assert (await scenario.ask("member", "PATCH", path, {"models": []}))[0] == 200
+    assert (await scenario.ask("administrator", "PATCH", path, {"status": "active"}))[1]["locked"] == []
+    assert (await scenario.ask("member", "DELETE", path))[0] == 200
 
 
-async def test_a_field_that_an_administrator_takes_back_is_free_again(office: Office) -> None:
-    path = await office.make("administrator", rpm=5, quota_usd=5)
-    assert (await office.ask("administrator", "GET", path))[1]["locked"] == ["quota_usd", "quota_period", "rpm"]
+async def test_a_field_that_an_administrator_takes_back_is_free_again(scenario: LockScenario) -> None:
+    path = await scenario.make("administrator", rpm=5, quota_usd=5)
+    assert (await scenario.ask("administrator", "GET", path))[1]["locked"] == ["quota_usd", "quota_period", "rpm"]
     cleared = {"rpm": None, "quota_usd": None, "quota_period": "none"}
-    assert (await office.ask("administrator", "PATCH", path, cleared))[1]["locked"] == []
-    assert (await office.ask("member", "PATCH", path, {"rpm": 50, "quota_usd": 50}))[0] == 200
+    assert (await scenario.ask("administrator", "PATCH", path, cleared))[1]["locked"] == []
+    assert (await scenario.ask("member", "PATCH", path, {"rpm": 50, "quota_usd": 50}))[0] == 200
 
 
 async def test_a_key_that_the_file_no_longer_declares_is_not_a_members_to_enable(gateway_with: StartGateway) -> None:
     gateway = await gateway_with(CONFIG)
-    office = Office(gateway, await open_session(gateway, await add_member(gateway, "ann", "member")))
+    scenario = LockScenario(gateway, await open_session(gateway, await add_member(gateway, "ann", "member")))
     accounts = gateway.app[SERVICES].auth.accounts
     spec = KeySpec(name="declared", account="acme", secret="sk-declared-once-only", rpm=5)
     await declare(accounts, [AccountSpec(name="acme")], [spec])
     await declare(accounts, [AccountSpec(name="acme")], [])
-    (key,) = (await office.ask("member", "GET", "/keys"))[1]["data"]
+    (key,) = (await scenario.ask("member", "GET", "/keys"))[1]["data"]
     assert (key["status"], key["locked"]) == ("disabled", ["rpm", "status"])
-    assert (await office.ask("member", "PATCH", f"/keys/{key['id']}", {"status": "active"}))[0] == 403
+    assert (await scenario.ask("member", "PATCH", f"/keys/{key['id']}", {"status": "active"}))[0] == 403
 
 
-async def test_the_consoles_page_says_what_is_locked_and_offers_nothing_that_is_refused(office: Office) -> None:
-    path = await office.make("administrator", rpm=5, status="disabled")
-    page = await office.page(path)
+async def test_the_consoles_page_says_what_is_locked_and_offers_nothing_that_is_refused(scenario: LockScenario) -> None:
+    path = await scenario.make("administrator", rpm=5, status="disabled")
+    page = await scenario.page(path)
     assert "Locked by an admin: <code>rpm, status</code>." in page
     assert "Enable key</button>" not in page
     assert "Delete key</button>" not in page
-    free = await office.page(await office.make("member"))
+    free = await scenario.page(await scenario.make("member"))
     assert "Locked by an admin" not in free
     assert "Delete key</button>" in free

@@ -34,8 +34,8 @@ class Room:
         self.directory = ApiKeyAuthenticator(store, store, pepper=b"", clock=lambda: 0.0)
         catalog, load_balancer = ModelCatalog(clock=lambda: 0.0), LoadBalancer(lambda: 0.0)
         catalog.use([UP])
-        tariff = PricingPolicy(PriceList([DOLLAR, THEIRS]), {"vip": ONE_PPM // 2})
-        router = Router(catalog, load_balancer, tariff)
+        pricing = PricingPolicy(PriceList([DOLLAR, THEIRS]), {"vip": ONE_PPM // 2})
+        router = Router(catalog, load_balancer, pricing)
         self.history = RequestHistory(store, store.traffic, self.directory, catalog, router)
 
     async def add_key(self, group: str | None) -> int:

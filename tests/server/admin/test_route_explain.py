@@ -46,7 +46,7 @@ def channel(name: str, *models: str, **more: Any) -> Channel:
     return Channel(name, more.pop("provider", "custom"), f"http://{name}/v1", ("k",), models or ("m",), **more)
 
 
-class House:
+class RouteScenario:
     """An explainer with the parts it looks at; the clock is turned by hand."""
 
     def __init__(self, *channels: Channel, prices: Sequence[Price] = (), unpriced: Unpriced = "free") -> None:
@@ -90,15 +90,15 @@ def caller_of(group: str | None = None, models: tuple[str, ...] = (), groups: tu
 
 
 def test_channels_are_ranked_as_they_would_be_tried() -> None:
-    house = House(
+    scenario = RouteScenario(
         channel("last", priority=-1),
         channel("early", sync=True, priority=9),
         channel("busy"),
         channel("idle"),
         channel("first", priority=5),
     )
-    house.call("busy")
-    lines = house.ask()["channels"]
+    scenario.call("busy")
+    lines = scenario.ask()["channels"]
     assert [(line["channel"], line["rank"]) for line in lines] == [
         ("first", 1),
         ("idle", 2),
@@ -111,51 +111,55 @@ def test_channels_are_ranked_as_they_would_be_tried() -> None:
 
 
 def test_equals_get_the_calls_by_their_weight() -> None:
-    house = House(channel("light"), channel("heavy", weight=3), channel("spare", priority=-1))
-    assert {name: line["chance"] for name, line in house.lines().items()} == {"heavy": 0.75, "light": 0.25, "spare": 0}
+    scenario = RouteScenario(channel("light"), channel("heavy", weight=3), channel("spare", priority=-1))
+    assert {name: line["chance"] for name, line in scenario.lines().items()} == {
+        "heavy": 0.75,
+        "light": 0.25,
+        "spare": 0,
+    }
     taken = []
     for number in range(40):
         throws = iter([number / 40, 0.5])
-        house.board._rng = throws.__next__
-        taken.append(house.router.route(CALLER, InferenceRequest("chat", "m", {})).rank()[0].channel.name)
+        scenario.board._rng = throws.__next__
+        taken.append(scenario.router.route(CALLER, InferenceRequest("chat", "m", {})).rank()[0].channel.name)
     assert taken.count("heavy") / len(taken) == 0.75
 
 
 def test_one_that_has_just_come_up_gets_a_small_share() -> None:
-    house = House(channel("old"), channel("new"))
-    house.trip("new")
-    house.board.lines["new"].breaker.recover(house.time)
-    lines = house.lines()
+    scenario = RouteScenario(channel("old"), channel("new"))
+    scenario.trip("new")
+    scenario.board.lines["new"].breaker.recover(scenario.time)
+    lines = scenario.lines()
     assert (lines["new"]["share"], lines["new"]["chance"], lines["old"]["chance"]) == (0.1, 0.091, 0.909)
 
 
 def test_a_line_tells_the_language_and_the_providers_name_of_the_model() -> None:
-    house = House(
+    scenario = RouteScenario(
         channel("chat", model_map=(("m", "theirs"),)),
         channel("claude", provider="anthropic"),
         channel("google", provider="gemini"),
     )
     told = {
-        name: (line["language"], line["translated"], line["upstream_model"]) for name, line in house.lines().items()
+        name: (line["language"], line["translated"], line["upstream_model"]) for name, line in scenario.lines().items()
     }
     assert told == {
         "chat": ("openai_chat", False, "theirs"),
         "claude": ("anthropic_messages", True, "m"),
         "google": ("gemini_generate", True, "m"),
     }
-    told = {name: (line["language"], line["translated"], "") for name, line in house.lines("m", "messages").items()}
+    told = {name: (line["language"], line["translated"], "") for name, line in scenario.lines("m", "messages").items()}
     assert told == {
         "chat": ("openai_chat", True, ""),
         "claude": ("anthropic_messages", False, ""),
         "google": ("gemini_generate", True, ""),
     }
-    counts = house.lines("m", "count_tokens")
+    counts = scenario.lines("m", "count_tokens")
     assert (counts["google"]["translated"], counts["claude"]["translated"]) == (True, False)
 
 
 def test_a_price_is_in_dollars_and_with_its_multiplier() -> None:
-    house = House(channel("up", multiplier_ppm=2 * ONE_PPM), prices=[PRICE])
-    line = house.lines(caller=caller_of("vip"))["up"]
+    scenario = RouteScenario(channel("up", multiplier_ppm=2 * ONE_PPM), prices=[PRICE])
+    line = scenario.lines(caller=caller_of("vip"))["up"]
     assert line["price_multiplier"] == 1.0
     assert line["price"] == {
         "model": "m",
@@ -172,60 +176,60 @@ def test_a_price_is_in_dollars_and_with_its_multiplier() -> None:
         "usd_per_million_characters": 15.0,
         "tiers": 1,
     }
-    assert House(channel("up")).lines()["up"]["price"] is None
+    assert RouteScenario(channel("up")).lines()["up"]["price"] is None
 
 
 # Who would not, and why
 
 
 def test_a_channel_that_is_out_of_the_question_says_why() -> None:
-    house = House(
+    scenario = RouteScenario(
         channel("off", status="disabled"),
         channel("closed", groups=("vip", "lab")),
         channel("other", "x"),
         channel("claude", provider="anthropic"),
     )
-    assert house.reason("off") == "disabled"
-    assert house.reason("closed") == "only for the groups vip, lab"
-    assert house.reason("other") == "does not offer the model"
-    assert house.reason("claude", "m", "embeddings") == "does not take embeddings"
-    assert house.lines(caller=caller_of("lab"))["closed"]["rank"] == 1
+    assert scenario.reason("off") == "disabled"
+    assert scenario.reason("closed") == "only for the groups vip, lab"
+    assert scenario.reason("other") == "does not offer the model"
+    assert scenario.reason("claude", "m", "embeddings") == "does not take embeddings"
+    assert scenario.lines(caller=caller_of("lab"))["closed"]["rank"] == 1
 
 
 def test_a_channel_without_a_price_says_so_where_one_is_required() -> None:
-    house = House(
+    scenario = RouteScenario(
         channel("up"), channel("paid", provider="openai"), unpriced="refuse", prices=[Price("m", 1, provider="openai")]
     )
-    assert house.reason("up") == 'has no price for this (billing.unpriced is "refuse")'
-    assert house.lines()["paid"]["rank"] == 1
+    assert scenario.reason("up") == 'has no price for this (billing.unpriced is "refuse")'
+    assert scenario.lines()["paid"]["rank"] == 1
 
 
 def test_a_channel_that_is_down_says_until_when_and_after_what() -> None:
-    house = House(channel("up"))
-    house.trip("up")
-    house.time += 2.5
-    line = house.lines()["up"]
+    scenario = RouteScenario(channel("up"))
+    scenario.trip("up")
+    scenario.time += 2.5
+    line = scenario.lines()["up"]
     assert (line["state"], line["wait_s"]) == ("open", 7.5)
     assert line["reason"] == f"cooling down after failures (it broke){ALL_THE_SAME}"
-    house.time += 7.5
-    assert house.lines()["up"]["rank"] == 1
-    lease = house.call("up")
-    assert house.reason("up") == f"recovering: one request is testing it (it broke){ALL_THE_SAME}"
-    house.board.end(lease)
+    scenario.time += 7.5
+    assert scenario.lines()["up"]["rank"] == 1
+    lease = scenario.call("up")
+    assert scenario.reason("up") == f"recovering: one request is testing it (it broke){ALL_THE_SAME}"
+    scenario.board.end(lease)
 
 
 def test_what_is_not_after_failures_does_not_tell_of_one() -> None:
-    house = House(channel("up", max_concurrency=1), channel("slow", rpm=1), channel("keys"))
+    scenario = RouteScenario(channel("up", max_concurrency=1), channel("slow", rpm=1), channel("keys"))
     for name in ("up", "slow", "keys"):
-        house.board.lines[name].breaker.record_failure(0, house.time, RULES, reason="once it broke", rng=0.5)
-        lease = house.call(name)
+        scenario.board.lines[name].breaker.record_failure(0, scenario.time, RULES, reason="once it broke", rng=0.5)
+        lease = scenario.call(name)
         if name != "up":
-            house.board.record_failure(lease, ProviderAuthError("no"))
-            house.board.end(lease)
-    house.board.lines["slow"].keys[0].circuits.clear()
-    assert house.reason("up") == "at its maximum of concurrent requests"
-    assert house.reason("slow") == "at its maximum of requests per minute"
-    assert house.reason("keys") == f"failing: the provider refused its keys{ALL_THE_SAME}"
+            scenario.board.record_failure(lease, ProviderAuthError("no"))
+            scenario.board.end(lease)
+    scenario.board.lines["slow"].keys[0].circuits.clear()
+    assert scenario.reason("up") == "at its maximum of concurrent requests"
+    assert scenario.reason("slow") == "at its maximum of requests per minute"
+    assert scenario.reason("keys") == f"failing: the provider refused its keys{ALL_THE_SAME}"
 
 
 # Pictures
@@ -235,9 +239,9 @@ def image_backend(name: str, theirs: str = "org/painter", provider: str = "custo
     return channel(name, provider=provider, model_map=(("m", theirs),), **more)
 
 
-def gallery(**more: Any) -> House:
+def gallery(**more: Any) -> RouteScenario:
     """One who paints and edits, one who only paints, one who only talks, and one of whom nobody knows anything."""
-    return House(
+    return RouteScenario(
         image_backend("gemini", "gemini-2.5-flash-image", "gemini"),
         image_backend("wan", "wan2.2-t2i-flash", "dashscope"),
         image_backend("claude", "claude-x", "anthropic"),
@@ -272,9 +276,9 @@ def test_whoever_paints_is_told_with_what_it_can_be_asked_for() -> None:
 
 
 def test_what_the_configuration_says_of_a_model_is_told() -> None:
-    house = gallery()
-    house.router.models = (Capability("m", max_n=2, sizes=()),)
-    told = {name: line.get("capability", {}) for name, line in house.lines("m", "images").items()}
+    scenario = gallery()
+    scenario.router.models = (Capability("m", max_n=2, sizes=()),)
+    told = {name: line.get("capability", {}) for name, line in scenario.lines("m", "images").items()}
     assert {name: (able.get("max_n"), able.get("sizes")) for name, able in told.items()} == {
         "gemini": (2, []),
         "wan": (2, []),
@@ -284,52 +288,52 @@ def test_what_the_configuration_says_of_a_model_is_told() -> None:
 
 
 def test_a_channel_that_paints_and_does_not_edit_is_none_for_edits() -> None:
-    house = gallery()
-    lines = house.lines("m", "image_edits")
+    scenario = gallery()
+    lines = scenario.lines("m", "image_edits")
     assert {name: line["rank"] for name, line in lines.items()} == {
         "gemini": 1,
         "unknown": 2,
         "wan": None,
         "claude": None,
     }
-    assert house.reason("wan", "m", "image_edits") == "does not edit images"
-    assert house.reason("claude", "m", "image_edits") == "does not take image_edits"
+    assert scenario.reason("wan", "m", "image_edits") == "does not edit images"
+    assert scenario.reason("claude", "m", "image_edits") == "does not take image_edits"
     assert lines["gemini"]["chance"] + lines["unknown"]["chance"] == 1
-    assert house.lines("m", "images")["wan"]["chance"] == round(1 / 3, 3)
+    assert scenario.lines("m", "images")["wan"]["chance"] == round(1 / 3, 3)
 
 
 def test_where_nobody_edits_it_is_refused_as_routing_refuses_it() -> None:
-    house = House(image_backend("wan", "wan2.2-t2i-flash", "dashscope"), image_backend("unknown"))
-    assert house.ask("m", "image_edits")["served"]
-    house.router.models = (Capability("org/*", edits=False),)
-    found = house.ask("m", "image_edits")
+    scenario = RouteScenario(image_backend("wan", "wan2.2-t2i-flash", "dashscope"), image_backend("unknown"))
+    assert scenario.ask("m", "image_edits")["served"]
+    scenario.router.models = (Capability("org/*", edits=False),)
+    found = scenario.ask("m", "image_edits")
     assert (found["served"], found["refused"]["code"]) == (False, "invalid_request")
     assert [line["reason"] for line in found["channels"]] == ["does not edit images"] * 2
     with pytest.raises(GatewayError) as caught:
-        house.router.route(CALLER, InferenceRequest("image_edits", "m", {}, image=ImageRequest("a cat", sources=1)))
+        scenario.router.route(CALLER, InferenceRequest("image_edits", "m", {}, image=ImageRequest("a cat", sources=1)))
     assert found["refused"]["message"] == caught.value.message
-    assert house.ask("m", "images")["served"]
+    assert scenario.ask("m", "images")["served"]
 
 
 def test_what_else_a_model_lacks_is_no_reason_before_it_is_asked_for() -> None:
-    house = House(image_backend("small"))
-    house.router.models = (Capability("m", sizes=(), max_n=1, masks=False, max_sources=1, response_formats=()),)
+    scenario = RouteScenario(image_backend("small"))
+    scenario.router.models = (Capability("m", sizes=(), max_n=1, masks=False, max_sources=1, response_formats=()),)
     for operation in ("images", "image_edits"):
-        found = house.ask("m", operation)  # type: ignore[arg-type]
+        found = scenario.ask("m", operation)  # type: ignore[arg-type]
         assert (found["served"], found["refused"], found["channels"][0]["rank"]) == (True, None, 1)
 
 
 def test_one_that_edits_and_is_down_is_waited_for_and_not_refused() -> None:
-    house = House(image_backend("wan", "wan2.2-t2i-flash", "dashscope"), image_backend("edits"))
-    house.trip("edits")
-    found = house.ask("m", "image_edits")
+    scenario = RouteScenario(image_backend("wan", "wan2.2-t2i-flash", "dashscope"), image_backend("edits"))
+    scenario.trip("edits")
+    found = scenario.ask("m", "image_edits")
     assert (found["served"], found["refused"]) == (True, None)
-    assert house.reason("edits", "m", "image_edits") == f"cooling down after failures (it broke){ALL_THE_SAME}"
+    assert scenario.reason("edits", "m", "image_edits") == f"cooling down after failures (it broke){ALL_THE_SAME}"
 
 
 def test_a_channel_without_a_price_is_none_for_images_either() -> None:
-    house = gallery(unpriced="refuse", prices=[Price("m", image_nanos=40_000_000, provider="gemini")])
-    lines = house.lines("m", "image_edits")
+    scenario = gallery(unpriced="refuse", prices=[Price("m", image_nanos=40_000_000, provider="gemini")])
+    lines = scenario.lines("m", "image_edits")
     assert lines["gemini"]["price"]["usd_per_image"] == 0.04
     assert {lines[name]["reason"] for name in ("wan", "unknown")} == {
         'has no price for this (billing.unpriced is "refuse")'
@@ -338,10 +342,10 @@ def test_a_channel_without_a_price_is_none_for_images_either() -> None:
 
 @pytest.mark.parametrize("operation", ["chat", "speech", "transcriptions", "translations"])
 def test_who_does_not_paint_is_not_told_with_images(operation: Operation) -> None:
-    house = House(image_backend("up"))
-    house.router.models = (Capability("*", edits=False, max_n=1),)
-    assert house.lines("m", operation)["up"]["capability"] is None
-    assert house.ask("m", operation)["served"]
+    scenario = RouteScenario(image_backend("up"))
+    scenario.router.models = (Capability("*", edits=False, max_n=1),)
+    assert scenario.lines("m", operation)["up"]["capability"] is None
+    assert scenario.ask("m", operation)["served"]
 
 
 # What a caller would be told
@@ -366,7 +370,7 @@ def test_who_does_not_paint_is_not_told_with_images(operation: Operation) -> Non
 def test_what_is_refused_is_what_routing_refuses(
     caller: Caller | None, model: str, operation: Operation, code: str | None
 ) -> None:
-    house = House(
+    scenario = RouteScenario(
         channel("up"),
         channel("vip", "vips", groups=("vip",)),
         channel("claude", "claude", provider="anthropic"),
@@ -374,12 +378,12 @@ def test_what_is_refused_is_what_routing_refuses(
         prices=[Price("m", 1), Price("vips", 1), Price("claude", 1)],
         unpriced="refuse",
     )
-    found = house.ask(model, operation, caller)
+    found = scenario.ask(model, operation, caller)
     assert (found["refused"] and found["refused"]["code"]) == code
     assert found["served"] == (code is None)
     assert (found["model"], found["operation"]) == (model, operation)
     try:
-        house.router.route(caller or caller_of(), InferenceRequest(operation, model, {}))
+        scenario.router.route(caller or caller_of(), InferenceRequest(operation, model, {}))
     except GatewayError as fault:
         assert found["refused"]["message"] == fault.message  # noqa: PT017 - both ways are looked at
     else:
@@ -387,20 +391,20 @@ def test_what_is_refused_is_what_routing_refuses(
 
 
 def test_where_everybody_is_down_a_few_calls_are_served_and_nothing_is_refused() -> None:
-    house = House(channel("up"))
-    house.trip("up")
-    assert house.ask()["served"]
+    scenario = RouteScenario(channel("up"))
+    scenario.trip("up")
+    assert scenario.ask()["served"]
 
 
 def test_where_everybody_is_full_nobody_serves_and_nothing_is_refused() -> None:
-    house = House(channel("up", max_concurrency=1))
-    house.call("up")
-    found = house.ask()
+    scenario = RouteScenario(channel("up", max_concurrency=1))
+    scenario.call("up")
+    found = scenario.ask()
     assert (found["served"], found["refused"]) == (False, None)
 
 
 def test_what_a_caller_has_left_is_told_for_a_caller() -> None:
-    found = House(channel("up")).ask(caller=CALLER)
+    found = RouteScenario(channel("up")).ask(caller=CALLER)
     assert found["key"] == {"id": 7, "name": "laptop", "account": "acme"}
     assert found["room"] == {
         "key": {
@@ -422,18 +426,20 @@ def test_what_a_caller_has_left_is_told_for_a_caller() -> None:
             "burst": None,
         },
     }
-    anybody = House(channel("up")).ask()
+    anybody = RouteScenario(channel("up")).ask()
     assert (anybody["key"], anybody["room"]) == (None, None)
 
 
 def test_asking_changes_nothing() -> None:
-    house = House(channel("up", rpm=1), channel("down"), channel("full", max_concurrency=1))
-    house.trip("down")
+    scenario = RouteScenario(channel("up", rpm=1), channel("down"), channel("full", max_concurrency=1))
+    scenario.trip("down")
     before = [
-        attrs.asdict(line, filter=lambda field, _: field.name != "channel") for line in house.board.lines.values()
+        attrs.asdict(line, filter=lambda field, _: field.name != "channel") for line in scenario.board.lines.values()
     ]
-    first = house.ask(caller=CALLER)
-    assert all(house.ask(caller=CALLER) == first for _ in range(5))
-    after = [attrs.asdict(line, filter=lambda field, _: field.name != "channel") for line in house.board.lines.values()]
+    first = scenario.ask(caller=CALLER)
+    assert all(scenario.ask(caller=CALLER) == first for _ in range(5))
+    after = [
+        attrs.asdict(line, filter=lambda field, _: field.name != "channel") for line in scenario.board.lines.values()
+    ]
     assert after == before
-    assert house.board.running == 0
+    assert scenario.board.running == 0

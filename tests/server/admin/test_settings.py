@@ -46,7 +46,7 @@ TELLING = "/settings/routing/max_attempts"
 
 
 @attrs.frozen
-class Desk:
+class AdminApi:
     """A gateway's admin API, every answer of which is held against its door's shape."""
 
     gateway: RunningGateway
@@ -98,20 +98,20 @@ class Desk:
         return {row.path: row.value for row in rows}
 
 
-StartDesk = Callable[..., Awaitable[Desk]]
+StartAdminApi = Callable[..., Awaitable[AdminApi]]
 
 
 @pytest.fixture
-def desk_with(gateway_with: StartGateway) -> StartDesk:
-    async def start(config: dict[str, Any] | None = None, **more: Any) -> Desk:
-        return Desk(await gateway_with(FILE if config is None else config, **more))
+def admin_with(gateway_with: StartGateway) -> StartAdminApi:
+    async def start(config: dict[str, Any] | None = None, **more: Any) -> AdminApi:
+        return AdminApi(await gateway_with(FILE if config is None else config, **more))
 
     return start
 
 
-async def test_every_setting_is_told_with_what_it_is_for_and_no_secret_is(desk_with: StartDesk) -> None:
-    desk = await desk_with({**FILE, "store": {"master_key": "ab" * 32}, "server": {"max_body_mb": 7}})
-    sections = (await desk("GET", "/settings"))["sections"]
+async def test_every_setting_is_told_with_what_it_is_for_and_no_secret_is(admin_with: StartAdminApi) -> None:
+    admin = await admin_with({**FILE, "store": {"master_key": "ab" * 32}, "server": {"max_body_mb": 7}})
+    sections = (await admin("GET", "/settings"))["sections"]
     assert "ab" * 32 not in str(sections)
     known = {
         section: shown
@@ -136,23 +136,23 @@ async def test_every_setting_is_told_with_what_it_is_for_and_no_secret_is(desk_w
     assert told["routing.max_attempts"]["expected"] == "a number from 1 to 10"
 
 
-async def test_a_setting_is_in_force_when_its_change_returns_until_it_is_taken_back(desk_with: StartDesk) -> None:
-    desk = await desk_with()
-    load_balancer = desk.gateway.app[SERVICES].routing.load_balancer
-    before = await desk.tell(TELLING)
+async def test_a_setting_is_in_force_when_its_change_returns_until_it_is_taken_back(admin_with: StartAdminApi) -> None:
+    admin = await admin_with()
+    load_balancer = admin.gateway.app[SERVICES].routing.load_balancer
+    before = await admin.tell(TELLING)
     assert before == {**before, "value": 3, "default": 3, "source": "default", "editable": True}
-    told = await desk("PUT", TELLING, {"value": 5})
-    assert told == {**before, "value": 5, "source": "console"} == await desk.tell(TELLING)
-    assert await desk("PUT", TELLING, {"value": 5}) == told, "which is no change"
+    told = await admin("PUT", TELLING, {"value": 5})
+    assert told == {**before, "value": 5, "source": "console"} == await admin.tell(TELLING)
+    assert await admin("PUT", TELLING, {"value": 5}) == told, "which is no change"
     assert load_balancer.settings.max_attempts == 5
-    await desk("PUT", "/settings/videos/webhook_hosts", {"value": ["*.example.com"]})
-    assert desk.gateway.app[SERVICES].live_config.find_webhook_hosts() == ("*.example.com",)
+    await admin("PUT", "/settings/videos/webhook_hosts", {"value": ["*.example.com"]})
+    assert admin.gateway.app[SERVICES].live_config.find_webhook_hosts() == ("*.example.com",)
     assert load_balancer.settings.max_attempts == 5, "one change keeps those before it"
-    assert await desk("DELETE", TELLING) == before
-    assert await desk("DELETE", TELLING) == before, "and again is no fault"
+    assert await admin("DELETE", TELLING) == before
+    assert await admin("DELETE", TELLING) == before, "and again is no fault"
     assert load_balancer.settings.max_attempts == 3
-    assert await desk.list_stored() == {"videos.webhook_hosts": ["*.example.com"]}
-    assert await desk.list_trail() == [
+    assert await admin.list_stored() == {"videos.webhook_hosts": ["*.example.com"]}
+    assert await admin.list_trail() == [
         ("setting.changed", "routing.max_attempts", {"max_attempts": [3, 5]}),
         ("setting.changed", "videos.webhook_hosts", {"webhook_hosts": [[], ["*.example.com"]]}),
         ("setting.removed", "routing.max_attempts", {"max_attempts": [5, 3]}),
@@ -179,39 +179,39 @@ REFUSED: tuple[tuple[str, Any, int, str], ...] = (
 )
 
 
-async def test_what_cannot_be_set_changes_nothing_and_says_why(desk: Desk) -> None:
-    before = desk.settled
+async def test_what_cannot_be_set_changes_nothing_and_says_why(admin: AdminApi) -> None:
+    before = admin.settled
     for path, body, status, told in REFUSED:
-        refused = await desk("PUT", path, body, status)
+        refused = await admin("PUT", path, body, status)
         assert told in refused["error"]["message"]
-    assert desk.settled is before
-    assert (await desk.list_stored(), await desk.list_trail()) == ({}, [])
+    assert admin.settled is before
+    assert (await admin.list_stored(), await admin.list_trail()) == ({}, [])
 
 
 @pytest.fixture
-async def desk(desk_with: StartDesk) -> Desk:
-    return await desk_with()
+async def admin(admin_with: StartAdminApi) -> AdminApi:
+    return await admin_with()
 
 
 async def test_what_the_rest_then_would_not_go_with_is_refused_also_where_it_is_taken_back(
-    desk_with: StartDesk,
+    admin_with: StartAdminApi,
 ) -> None:
-    desk = await desk_with({"channel": FILE["channel"]})
-    await desk("PUT", "/settings/media/keep_hours", {"value": 200})
-    await desk("PUT", "/settings/media/link_hours", {"value": 100})
-    refused = await desk("DELETE", "/settings/media/keep_hours", status=400)
+    admin = await admin_with({"channel": FILE["channel"]})
+    await admin("PUT", "/settings/media/keep_hours", {"value": 200})
+    await admin("PUT", "/settings/media/link_hours", {"value": 100})
+    refused = await admin("DELETE", "/settings/media/keep_hours", status=400)
     assert "media.link_hours: keep_hours: expected no less than link_hours" in refused["error"]["message"]
-    assert await desk.list_stored() == {"media.keep_hours": 200, "media.link_hours": 100}
-    await desk("DELETE", "/settings/media/link_hours")
-    await desk("DELETE", "/settings/media/keep_hours")
-    assert await desk.list_stored() == {}
+    assert await admin.list_stored() == {"media.keep_hours": 200, "media.link_hours": 100}
+    await admin("DELETE", "/settings/media/link_hours")
+    await admin("DELETE", "/settings/media/keep_hours")
+    assert await admin.list_stored() == {}
 
 
-async def test_changes_at_the_same_time_all_count(desk_with: StartDesk) -> None:
-    desk = await desk_with()
+async def test_changes_at_the_same_time_all_count(admin_with: StartAdminApi) -> None:
+    admin = await admin_with()
     keys = {"max_attempts": 5, "trip_ratio": 0.7, "cooldown_s": 2, "max_cooldown_s": 60, "warm_up_s": 1}
-    await asyncio.gather(*(desk("PUT", f"/settings/routing/{key}", {"value": value}) for key, value in keys.items()))
-    sections = (await desk("GET", "/settings"))["sections"]
+    await asyncio.gather(*(admin("PUT", f"/settings/routing/{key}", {"value": value}) for key, value in keys.items()))
+    sections = (await admin("GET", "/settings"))["sections"]
     assert {key: sections["routing"][key]["value"] for key in keys} == keys
 
 
@@ -226,7 +226,7 @@ UNKNOWN = {"media.keep_hours": 1, "routing.colour": "blue", "routing.retry_ratio
 
 
 async def test_what_is_stored_is_in_force_after_a_start_and_what_is_no_longer_known_stops_none(
-    desk_with: StartDesk, tmp_path: Path, template_path: Path
+    admin_with: StartAdminApi, tmp_path: Path, template_path: Path
 ) -> None:
     path = tmp_path / "data0"
     path.mkdir()
@@ -236,25 +236,25 @@ async def test_what_is_stored_is_in_force_after_a_start_and_what_is_no_longer_kn
         database.executemany("INSERT INTO settings VALUES (?, ?, ?)", rows)
         database.commit()
     with structlog.testing.capture_logs() as log:
-        desk = await desk_with()
+        admin = await admin_with()
     assert {line["path"] for line in log if line["event"] == "setting_ignored"} == set(UNKNOWN)
-    services = desk.gateway.app[SERVICES]
-    tariff = services.routing.router.tariff
+    services = admin.gateway.app[SERVICES]
+    pricing = services.routing.router.pricing
     assert services.routing.load_balancer.settings.max_attempts == 5
-    assert (tariff.unpriced, tariff.groups) == ("refuse", {"vip": 500_000, "lab": 3_000_000})
-    assert tariff.find_price("n", "n", "custom").input_nanos_per_million == 7 * 10**9
-    assert [(await desk.tell(f"/settings/media/{key}"))["value"] for key in ("link_hours", "keep_hours")] == [12, 48]
-    await desk("PUT", TELLING, {"value": 6})
-    await desk("DELETE", "/settings/media/keep_hours")
-    await desk("PUT", "/settings/routing/retry_ratio", {"value": 0.5})
-    told = (await desk("GET", "/prices?model=m"))["data"]
+    assert (pricing.unpriced, pricing.groups) == ("refuse", {"vip": 500_000, "lab": 3_000_000})
+    assert pricing.find_price("n", "n", "custom").input_nanos_per_million == 7 * 10**9
+    assert [(await admin.tell(f"/settings/media/{key}"))["value"] for key in ("link_hours", "keep_hours")] == [12, 48]
+    await admin("PUT", TELLING, {"value": 6})
+    await admin("DELETE", "/settings/media/keep_hours")
+    await admin("PUT", "/settings/routing/retry_ratio", {"value": 0.5})
+    told = (await admin("GET", "/prices?model=m"))["data"]
     assert [(price["source"], price["in_force"]) for price in told] == [("file", True), ("console", False)]
-    assert (await desk("DELETE", "/settings/media/link_hours"))["value"] == 12
-    await desk("PUT", "/groups/odd", {"price_multiplier": 2})
+    assert (await admin("DELETE", "/settings/media/link_hours"))["value"] == 12
+    await admin("PUT", "/groups/odd", {"price_multiplier": 2})
     for path in ("/groups/vip", "/groups/odd", "/groups/x", "/prices/m"):
-        await desk("DELETE", path)
-    assert services.routing.router.tariff.groups == {"vip": 500_000, "lab": 3_000_000}
-    assert await desk.list_stored() == {
+        await admin("DELETE", path)
+    assert services.routing.router.pricing.groups == {"vip": 500_000, "lab": 3_000_000}
+    assert await admin.list_stored() == {
         **STORED,
         "routing.max_attempts": 6,
         "routing.retry_ratio": 0.5,
@@ -272,10 +272,10 @@ class FullStore(SettingRepository):
         raise StoreUnavailable("The gateway's store cannot be written to")
 
 
-async def test_a_store_that_refuses_leaves_everything_as_it_was(desk: Desk) -> None:
-    await desk("PUT", "/groups/lab", {"price_multiplier": 3})
-    settings, before = desk.settings, desk.settled
-    tariff = desk.gateway.app[SERVICES].routing.router.tariff
+async def test_a_store_that_refuses_leaves_everything_as_it_was(admin: AdminApi) -> None:
+    await admin("PUT", "/groups/lab", {"price_multiplier": 3})
+    settings, before = admin.settings, admin.settled
+    pricing = admin.gateway.app[SERVICES].routing.router.pricing
     full = SettingsService(settings._live, settings._reloader, FullStore(LazyDatabase()), clock=time.time)
     for change in (
         full.put_setting("routing", "max_attempts", 5, OPERATOR),
@@ -285,33 +285,33 @@ async def test_a_store_that_refuses_leaves_everything_as_it_was(desk: Desk) -> N
     ):
         with pytest.raises(StoreUnavailable):
             await change
-    assert desk.settled is before
-    assert desk.gateway.app[SERVICES].routing.router.tariff is tariff
-    assert desk.gateway.app[SERVICES].routing.load_balancer.settings.max_attempts == 3
+    assert admin.settled is before
+    assert admin.gateway.app[SERVICES].routing.router.pricing is pricing
+    assert admin.gateway.app[SERVICES].routing.load_balancer.settings.max_attempts == 3
 
 
-async def test_groups_are_those_that_are_used_and_those_that_pay_something(desk: Desk) -> None:
-    await desk("PATCH", "/keys/1", {"group": "lab"}, 409)
-    await desk("POST", "/keys", {"name": "two", "account": "acme", "group": "lab"}, 201)
-    groups = (await desk("GET", "/groups"))["data"]
+async def test_groups_are_those_that_are_used_and_those_that_pay_something(admin: AdminApi) -> None:
+    await admin("PATCH", "/keys/1", {"group": "lab"}, 409)
+    await admin("POST", "/keys", {"name": "two", "account": "acme", "group": "lab"}, 201)
+    groups = (await admin("GET", "/groups"))["data"]
     assert groups == [
         {"name": "lab", "price_multiplier": 1, "source": "default", "keys": 1, "channels": 1},
         {"name": "vip", "price_multiplier": 0.5, "source": "file", "keys": 0, "channels": 1},
     ]
-    made = await desk("PUT", "/groups/lab", {"price_multiplier": 0.8})
+    made = await admin("PUT", "/groups/lab", {"price_multiplier": 0.8})
     assert made == {**groups[0], "price_multiplier": 0.8, "source": "console"}
-    assert desk.gateway.app[SERVICES].routing.router.tariff.groups == {"vip": 500_000, "lab": 800_000}
-    other = await desk("PUT", f"/groups/{quote('a/b c', safe='')}", {"price_multiplier": 0})
+    assert admin.gateway.app[SERVICES].routing.router.pricing.groups == {"vip": 500_000, "lab": 800_000}
+    other = await admin("PUT", f"/groups/{quote('a/b c', safe='')}", {"price_multiplier": 0})
     assert other == {"name": "a/b c", "price_multiplier": 0, "source": "console", "keys": 0, "channels": 0}
-    await desk("PUT", "/groups/vip", {"price_multiplier": 1}, 409)
+    await admin("PUT", "/groups/vip", {"price_multiplier": 1}, 409)
     for name, body in (("lab", {"price_multiplier": -1}), ("lab", {"name": "other"}), (quote("é"), {})):
-        assert (await desk("PUT", f"/groups/{name}", body, 400))["error"]["param"]
+        assert (await admin("PUT", f"/groups/{name}", body, 400))["error"]["param"]
     for name in ("lab", quote("a/b c", safe="")):
-        await desk("DELETE", f"/groups/{name}")
-    await desk("DELETE", "/groups/lab", status=404)
-    await desk("DELETE", "/groups/vip", status=409)
-    assert (await desk("GET", "/groups"))["data"] == groups
-    assert await desk.list_trail("group") == [
+        await admin("DELETE", f"/groups/{name}")
+    await admin("DELETE", "/groups/lab", status=404)
+    await admin("DELETE", "/groups/vip", status=409)
+    assert (await admin("GET", "/groups"))["data"] == groups
+    assert await admin.list_trail("group") == [
         ("group.changed", "lab", {"price_multiplier": [None, 0.8]}),
         ("group.changed", "a/b c", {"price_multiplier": [None, 0]}),
         ("group.removed", "lab", {"price_multiplier": [0.8, None]}),
@@ -319,56 +319,56 @@ async def test_groups_are_those_that_are_used_and_those_that_pay_something(desk:
     ]
 
 
-async def test_a_price_of_the_console_goes_before_those_that_ship_and_after_the_files(desk: Desk) -> None:
-    find = desk.gateway.app[SERVICES].routing.router.tariff.find_price
+async def test_a_price_of_the_console_goes_before_those_that_ship_and_after_the_files(admin: AdminApi) -> None:
+    find = admin.gateway.app[SERVICES].routing.router.pricing.find_price
     shipped = find("gpt-4o-mini", "gpt-4o-mini", "custom")
 
     def rate() -> int:
-        tariff = desk.gateway.app[SERVICES].routing.router.tariff
-        return int(tariff.find_price("gpt-4o-mini", "gpt-4o-mini", "custom").input_nanos_per_million)
+        pricing = admin.gateway.app[SERVICES].routing.router.pricing
+        return int(pricing.find_price("gpt-4o-mini", "gpt-4o-mini", "custom").input_nanos_per_million)
 
-    told = await desk("PUT", "/prices/gpt-4o-mini", {"input_usd_per_million": 7, "tiers": [{"above_tokens": 5}]})
+    told = await admin("PUT", "/prices/gpt-4o-mini", {"input_usd_per_million": 7, "tiers": [{"above_tokens": 5}]})
     assert told == {**told, "model": "gpt-4o-mini", "provider": None, "source": "console", "in_force": True}
     assert (told["input_usd_per_million"], told["tiers"][0]["input_usd_per_million"]) == (7, 7)
     assert rate() == 7 * 10**9
     rest = {name: value for name, value in told.items() if name not in {"source", "in_force"}}
-    assert await desk("PUT", "/prices/gpt-4o-mini", rest) == told, "what is told can be told back"
-    await desk("PUT", "/prices/gpt-4o-mini", {"provider": "openai", "usd_per_image": 0.5})
+    assert await admin("PUT", "/prices/gpt-4o-mini", rest) == told, "what is told can be told back"
+    await admin("PUT", "/prices/gpt-4o-mini", {"provider": "openai", "usd_per_image": 0.5})
     assert rate() == 7 * 10**9
-    listed = (await desk("GET", "/prices?model=gpt-4o-mini"))["data"]
+    listed = (await admin("GET", "/prices?model=gpt-4o-mini"))["data"]
     assert [(price["provider"], price["source"]) for price in listed] == [(None, "console"), ("openai", "console")]
-    await desk("DELETE", "/prices/gpt-4o-mini?provider=openai")
-    await desk("DELETE", "/prices/gpt-4o-mini")
+    await admin("DELETE", "/prices/gpt-4o-mini?provider=openai")
+    await admin("DELETE", "/prices/gpt-4o-mini")
     assert rate() == shipped.input_nanos_per_million
-    (back,) = (await desk("GET", "/prices?model=gpt-4o-mini"))["data"]
+    (back,) = (await admin("GET", "/prices?model=gpt-4o-mini"))["data"]
     assert back["source"] == "shipped"
     for path, status in (("gpt-4o-mini", 404), ("m", 409), ("m?provider=openai", 404)):
-        await desk("DELETE", f"/prices/{path}", status=status)
-    assert [row[:2] for row in await desk.list_trail("price")] == [
+        await admin("DELETE", f"/prices/{path}", status=status)
+    assert [row[:2] for row in await admin.list_trail("price")] == [
         ("price.changed", "gpt-4o-mini"),
         ("price.changed", "gpt-4o-mini"),
         ("price.changed", "gpt-4o-mini at openai"),
         ("price.removed", "gpt-4o-mini at openai"),
         ("price.removed", "gpt-4o-mini"),
     ]
-    trail = await desk.list_trail("price")
+    trail = await admin.list_trail("price")
     assert trail[0][2]["input_usd_per_million"] == [0.15, 7]
     assert trail[0][2]["output_usd_per_million"] == [0.6, 0]
     assert trail[-1][2]["output_usd_per_million"] == [0, 0.6]
 
 
-async def test_the_audit_log_says_that_a_price_was_made_free_and_what_it_was(desk: Desk) -> None:
-    answer = await desk("PUT", "/prices/gpt-5-mini", FREE)
+async def test_the_audit_log_says_that_a_price_was_made_free_and_what_it_was(admin: AdminApi) -> None:
+    answer = await admin("PUT", "/prices/gpt-5-mini", FREE)
     assert answer["free"] is True
-    await desk("DELETE", "/prices/gpt-5-mini")
-    await desk("PUT", "/prices/a-model-of-ours", {"usd_per_call": 0.25})
-    made, reset, new = [row[2] for row in await desk.list_trail("price")]
+    await admin("DELETE", "/prices/gpt-5-mini")
+    await admin("PUT", "/prices/a-model-of-ours", {"usd_per_call": 0.25})
+    made, reset, new = [row[2] for row in await admin.list_trail("price")]
     assert (made["input_usd_per_million"], made["output_usd_per_million"]) == ([0.25, 0], [2, 0])
     assert (made["free"], reset["free"], reset["output_usd_per_million"]) == ([False, True], [True, False], [0, 2])
     assert new["usd_per_call"] == [None, 0.25]
 
 
-async def test_a_price_that_would_not_be_asked_for_or_that_is_none_is_refused(desk: Desk) -> None:
+async def test_a_price_that_would_not_be_asked_for_or_that_is_none_is_refused(admin: AdminApi) -> None:
     for model, body, status in [
         ("m", FREE, 409),
         ("m", {"provider": "openai", **FREE}, 409),
@@ -389,21 +389,21 @@ async def test_a_price_that_would_not_be_asked_for_or_that_is_none_is_refused(de
         ("x" * 200, FREE, 400),
         (quote("a\x00b"), FREE, 400),
     ]:
-        await desk("PUT", f"/prices/{model}", body, status)
-    assert await desk.list_stored() == {}
+        await admin("PUT", f"/prices/{model}", body, status)
+    assert await admin.list_stored() == {}
 
 
-async def test_prices_are_listed_with_where_they_are_said(desk: Desk) -> None:
+async def test_prices_are_listed_with_where_they_are_said(admin: AdminApi) -> None:
     for glob in ("gpt-5*", "org%2Fmodel:1"):
-        await desk("PUT", f"/prices/{glob}", {"output_usd_per_million": 3})
-    prices = (await desk("GET", "/prices"))["data"]
+        await admin("PUT", f"/prices/{glob}", {"output_usd_per_million": 3})
+    prices = (await admin("GET", "/prices"))["data"]
     assert {price["source"] for price in prices} == {"file", "console", "shipped"}
     assert all(price["in_force"] for price in prices)
     assert [price["model"] for price in prices if price["source"] == "console"] == ["gpt-5*", "org/model:1"]
     assert not [price for price in prices if price["source"] == "shipped" and price["model"].startswith("gpt-5")]
-    assert (await desk("GET", "/prices?source=file"))["data"] == [each for each in prices if each["source"] == "file"]
-    assert [each["model"] for each in (await desk("GET", "/prices?model=gpt-5-mini"))["data"]] == ["gpt-5*"]
-    assert (await desk("GET", "/prices?source=nowhere", status=400))["error"]["param"] == "source"
+    assert (await admin("GET", "/prices?source=file"))["data"] == [each for each in prices if each["source"] == "file"]
+    assert [each["model"] for each in (await admin("GET", "/prices?model=gpt-5-mini"))["data"]] == ["gpt-5*"]
+    assert (await admin("GET", "/prices?source=nowhere", status=400))["error"]["param"] == "source"
 
 
 async def look(gateway: RunningGateway, reference: str, path: str, status: int = 200) -> Any:
@@ -424,15 +424,15 @@ async def sign_in(gateway: RunningGateway) -> str:
     return str((await sessions.open(member, Credential(member.passphrase, is_known=True), ClientInfo())).reference)
 
 
-async def test_models_have_the_price_that_who_looks_would_pay(desk_with: StartDesk) -> None:
+async def test_models_have_the_price_that_who_looks_would_pay(admin_with: StartAdminApi) -> None:
     channels = [
         channel(NOWHERE, models=["m", "n"], groups=["vip"], price_multiplier=2),
         channel(NOWHERE, "first", models=["m"], groups=["other"], priority=1),
         channel(NOWHERE, "free", models=["free"]),
     ]
     accounts = {"account": [{"name": "acme", "groups": ["vip"]}], "key": []}
-    desk = await desk_with({**FILE, **accounts, "channel": channels})
-    by_id = {model["id"]: model for model in (await desk("GET", "/models"))["data"]}
+    admin = await admin_with({**FILE, **accounts, "channel": channels})
+    by_id = {model["id"]: model for model in (await admin("GET", "/models"))["data"]}
     assert {name: model["channels"] for name, model in by_id.items()} == {
         "free": ["free"],
         "m": ["first", "up"],
@@ -443,11 +443,11 @@ async def test_models_have_the_price_that_who_looks_would_pay(desk_with: StartDe
         None,
         None,
     )
-    viewer = await sign_in(desk.gateway)
-    theirs = {model["id"]: model for model in (await look(desk.gateway, viewer, "/models"))["data"]}
+    viewer = await sign_in(admin.gateway)
+    theirs = {model["id"]: model for model in (await look(admin.gateway, viewer, "/models"))["data"]}
     assert [model["channels"] for model in theirs.values()] == [[], [], []]
     assert theirs["m"]["price"]["output_usd_per_million"] == 2 * 2 * 0.5
     for path in ("/settings", "/groups", "/prices"):
-        await look(desk.gateway, viewer, path, 403)
-    await desk("PUT", "/settings/billing/unpriced", {"value": "refuse"})
-    assert [model["id"] for model in (await look(desk.gateway, viewer, "/models"))["data"]] == ["m"]
+        await look(admin.gateway, viewer, path, 403)
+    await admin("PUT", "/settings/billing/unpriced", {"value": "refuse"})
+    assert [model["id"] for model in (await look(admin.gateway, viewer, "/models"))["data"]] == ["m"]

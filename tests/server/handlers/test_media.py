@@ -53,7 +53,7 @@ class Clock:
 
 
 @attrs.define
-class Shop:
+class MediaScenario:
     """A server of media alone, with the gateway's middlewares; ``client`` has no key."""
 
     url: str
@@ -91,7 +91,7 @@ async def open_shop(
     store: MediaStore,
     folder: Path,
     add_routes: Callable[[web.Application], None] = add_media_routes,
-) -> AsyncIterator[Shop]:
+) -> AsyncIterator[MediaScenario]:
     clock = Clock()
     app = web.Application(middlewares=[request_context, error_responses])
     add_routes(app)
@@ -107,12 +107,12 @@ async def open_shop(
     await web.SockSite(runner, listening).start()
     async with aiohttp.ClientSession(auto_decompress=False) as client:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        yield Shop(url, store, keeper, folder, clock, client, runner)
+        yield MediaScenario(url, store, keeper, folder, clock, client, runner)
     await runner.cleanup()
 
 
 @pytest.fixture(params=["folder", "bucket"])
-async def shop(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Shop]:
+async def scenario(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[MediaScenario]:
     """What is answered does not depend on where the file is."""
     async with open_media_store(request.param, tmp_path) as store:
         async for opened in open_shop(store, tmp_path):
@@ -120,7 +120,7 @@ async def shop(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[
 
 
 @pytest.fixture
-async def hasty_shop(tmp_path: Path) -> AsyncIterator[Shop]:
+async def hasty_shop(tmp_path: Path) -> AsyncIterator[MediaScenario]:
     """Nobody gets longer than 0.1 s for a file."""
 
     def add_routes(app: web.Application) -> None:
@@ -139,9 +139,9 @@ async def eventually(holds: Callable[[], bool]) -> None:
 # ---- the file
 
 
-async def test_a_link_leads_to_the_file_without_a_key(shop: Shop) -> None:
-    link = await shop.keep()
-    async with shop.get(link) as response:
+async def test_a_link_leads_to_the_file_without_a_key(scenario: MediaScenario) -> None:
+    link = await scenario.keep()
+    async with scenario.get(link) as response:
         assert response.status == 200
         assert await response.read() == IMAGE
         assert response.content_length == len(IMAGE)
@@ -161,12 +161,12 @@ async def test_a_link_leads_to_the_file_without_a_key(shop: Shop) -> None:
     ids=["png", "jpeg", "svg", "wav", "mp4"],
 )
 async def test_a_browser_is_told_what_it_is_and_may_do_nothing_with_it(
-    shop: Shop, data: bytes, media_type: str, disposition: str, extension: str
+    scenario: MediaScenario, data: bytes, media_type: str, disposition: str, extension: str
 ) -> None:
-    link = await shop.keep(data)
+    link = await scenario.keep(data)
     media_id = link.removeprefix("/media/").partition("?")[0]
     assert media_id.endswith(f".{extension}")
-    async with shop.get(link) as response:
+    async with scenario.get(link) as response:
         assert await response.read() == data
         told = {name: response.headers.getall(name) for name in response.headers}
     assert told["Content-Type"] == [media_type]
@@ -180,18 +180,18 @@ async def test_a_browser_is_told_what_it_is_and_may_do_nothing_with_it(
     assert "Content-Encoding" not in told
 
 
-async def test_it_may_be_kept_as_long_as_its_link_works(shop: Shop) -> None:
-    link = await shop.keep()
-    shop.clock.now_s += TTL_S - 60
-    async with shop.get(link) as response:
+async def test_it_may_be_kept_as_long_as_its_link_works(scenario: MediaScenario) -> None:
+    link = await scenario.keep()
+    scenario.clock.now_s += TTL_S - 60
+    async with scenario.get(link) as response:
         assert response.headers["Cache-Control"] == "private, max-age=60, immutable"
 
 
-async def test_head_is_get_without_the_file(shop: Shop) -> None:
-    link = await shop.keep()
-    async with shop.get(link) as response:
+async def test_head_is_get_without_the_file(scenario: MediaScenario) -> None:
+    link = await scenario.keep()
+    async with scenario.get(link) as response:
         whole = {name.lower(): value for name, value in response.headers.items()}
-    async with shop.get(link, "HEAD") as response:
+    async with scenario.get(link, "HEAD") as response:
         assert response.status == 200
         head = {name.lower(): value for name, value in response.headers.items()}
         assert await response.read() == b""
@@ -199,14 +199,14 @@ async def test_head_is_get_without_the_file(shop: Shop) -> None:
         del headers["date"], headers["x-request-id"]
     assert head == whole
     assert head["content-length"] == str(len(IMAGE))
-    async with shop.get(link.replace("signature=", "signature=0"), "HEAD") as response:
+    async with scenario.get(link.replace("signature=", "signature=0"), "HEAD") as response:
         assert response.status == 404
 
 
-async def test_a_connection_goes_on_after_a_file(shop: Shop) -> None:
-    reader, writer = await connect(shop.url)
+async def test_a_connection_goes_on_after_a_file(scenario: MediaScenario) -> None:
+    reader, writer = await connect(scenario.url)
     for data in (IMAGE, BIG, SVG):
-        link = await shop.keep(data)
+        link = await scenario.keep(data)
         writer.write(f"GET {link} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200 ")
@@ -214,17 +214,17 @@ async def test_a_connection_goes_on_after_a_file(shop: Shop) -> None:
     writer.close()
 
 
-async def test_a_file_larger_than_every_buffer_arrives_whole(shop: Shop) -> None:
-    link = await shop.keep(BIG)
-    async with shop.get(link) as response:
+async def test_a_file_larger_than_every_buffer_arrives_whole(scenario: MediaScenario) -> None:
+    link = await scenario.keep(BIG)
+    async with scenario.get(link) as response:
         assert await response.read() == BIG
-    await eventually(lambda: shop.count_open() == 0)
+    await eventually(lambda: scenario.count_open() == 0)
 
 
-async def test_a_compressed_file_beside_it_is_not_sent(shop: Shop) -> None:
+async def test_a_compressed_file_beside_it_is_not_sent(scenario: MediaScenario) -> None:
     """aiohttp looks for ``.gz`` and ``.br`` siblings; the store makes none."""
-    link = await shop.keep()
-    async with shop.get(link, Accept_Encoding="gzip, br") as response:
+    link = await scenario.keep()
+    async with scenario.get(link, Accept_Encoding="gzip, br") as response:
         assert await response.read() == IMAGE
 
 
@@ -252,9 +252,9 @@ SIZE = len(IMAGE)
         (f"bytes={'0' * 5000}1-2", 1, 3),
     ],
 )
-async def test_a_range_is_these_bytes_and_no_others(shop: Shop, asked: str, start: int, end: int) -> None:
-    link = await shop.keep()
-    async with shop.get(link, Range=asked) as response:
+async def test_a_range_is_these_bytes_and_no_others(scenario: MediaScenario, asked: str, start: int, end: int) -> None:
+    link = await scenario.keep()
+    async with scenario.get(link, Range=asked) as response:
         assert response.status == 206
         assert response.headers["Content-Range"] == f"bytes {start}-{end - 1}/{SIZE}"
         assert response.headers["Content-Length"] == str(end - start)
@@ -263,9 +263,9 @@ async def test_a_range_is_these_bytes_and_no_others(shop: Shop, asked: str, star
 
 
 @pytest.mark.parametrize("asked", [f"bytes={SIZE}-", f"bytes={SIZE}-{SIZE + 5}", "bytes=-0", f"bytes={'9' * 6000}-"])
-async def test_a_range_that_the_file_does_not_have_is_said_to_be_none(shop: Shop, asked: str) -> None:
-    link = await shop.keep()
-    async with shop.get(link, Range=asked) as response:
+async def test_a_range_that_the_file_does_not_have_is_said_to_be_none(scenario: MediaScenario, asked: str) -> None:
+    link = await scenario.keep()
+    async with scenario.get(link, Range=asked) as response:
         assert response.status == 416
         assert response.headers["Content-Range"] == f"bytes */{SIZE}"
         assert response.content_type == "application/json"
@@ -274,7 +274,7 @@ async def test_a_range_that_the_file_does_not_have_is_said_to_be_none(shop: Shop
         error = (await response.json())["error"]
     assert (error["code"], error["param"], error["type"]) == ("range_not_satisfiable", "Range", "new_api_error")
     assert str(SIZE) in error["message"]
-    async with shop.get(link) as response:
+    async with scenario.get(link) as response:
         assert await response.read() == IMAGE
 
 
@@ -299,33 +299,33 @@ IGNORED = [
 
 
 @pytest.mark.parametrize("asked", IGNORED)
-async def test_a_range_that_is_to_be_ignored_is_the_whole_file(shop: Shop, asked: str) -> None:
-    link = await shop.keep()
-    async with shop.get(link, Range=asked) as response:
+async def test_a_range_that_is_to_be_ignored_is_the_whole_file(scenario: MediaScenario, asked: str) -> None:
+    link = await scenario.keep()
+    async with scenario.get(link, Range=asked) as response:
         assert response.status == 200
         assert "Content-Range" not in response.headers
         assert await response.read() == IMAGE
 
 
-async def test_a_range_in_two_lines_is_a_list_of_several(shop: Shop) -> None:
-    link = await shop.keep()
+async def test_a_range_in_two_lines_is_a_list_of_several(scenario: MediaScenario) -> None:
+    link = await scenario.keep()
     raw = f"GET {link} HTTP/1.1\r\nHost: a\r\nRange: bytes=0-0\r\nRange: bytes=1-1\r\nConnection: close\r\n\r\n"
-    answer = split(await talk(shop.url, raw.encode()))
+    answer = split(await talk(scenario.url, raw.encode()))
     assert (answer.status, answer.body) == (200, IMAGE)
 
 
-async def test_head_has_no_ranges(shop: Shop) -> None:
-    link = await shop.keep()
+async def test_head_has_no_ranges(scenario: MediaScenario) -> None:
+    link = await scenario.keep()
     for asked in ("bytes=0-9", f"bytes={SIZE}-"):
-        async with shop.get(link, "HEAD", Range=asked) as response:
+        async with scenario.get(link, "HEAD", Range=asked) as response:
             assert (response.status, response.headers["Content-Length"]) == (200, str(SIZE))
             assert "Content-Range" not in response.headers
 
 
-async def test_the_ranges_of_a_file_make_the_file(shop: Shop) -> None:
-    link, pieces = await shop.keep(BIG), []
+async def test_the_ranges_of_a_file_make_the_file(scenario: MediaScenario) -> None:
+    link, pieces = await scenario.keep(BIG), []
     for start in range(0, len(BIG), 5_000_000):
-        async with shop.get(link, Range=f"bytes={start}-{start + 4_999_999}") as response:
+        async with scenario.get(link, Range=f"bytes={start}-{start + 4_999_999}") as response:
             assert response.status == 206
             pieces.append(await response.read())
     assert b"".join(pieces) == BIG
@@ -334,12 +334,12 @@ async def test_the_ranges_of_a_file_make_the_file(shop: Shop) -> None:
 # ---- conditions
 
 
-async def test_what_is_known_is_not_sent_again(shop: Shop) -> None:
-    link = await shop.keep()
-    async with shop.get(link) as response:
+async def test_what_is_known_is_not_sent_again(scenario: MediaScenario) -> None:
+    link = await scenario.keep()
+    async with scenario.get(link) as response:
         etag, modified = response.headers["ETag"], response.headers["Last-Modified"]
     for known in ({"If_None_Match": etag}, {"If_None_Match": f'"x", W/{etag}'}, {"If_Modified_Since": modified}):
-        async with shop.get(link, **known) as response:
+        async with scenario.get(link, **known) as response:
             assert response.status == 304
             assert await response.read() == b""
             assert response.headers["ETag"] == etag
@@ -351,44 +351,44 @@ async def test_what_is_known_is_not_sent_again(shop: Shop) -> None:
         {"If_None_Match": '"x"', "If_Modified_Since": modified},
         {"If_Match": etag},
     ):
-        async with shop.get(link, **other) as response:
+        async with scenario.get(link, **other) as response:
             assert response.status == 200
             assert await response.read() == IMAGE
 
 
-async def test_a_condition_that_fails_is_said_to(shop: Shop) -> None:
-    link = await shop.keep()
+async def test_a_condition_that_fails_is_said_to(scenario: MediaScenario) -> None:
+    link = await scenario.keep()
     for condition in ({"If_Match": '"x"'}, {"If_Unmodified_Since": "Mon, 01 Jan 2001 00:00:00 GMT"}):
-        async with shop.get(link, **condition) as response:
+        async with scenario.get(link, **condition) as response:
             assert response.status == 412
             assert "max-age" not in response.headers.get("Cache-Control", "")
             assert (await response.json())["error"]["code"] == "precondition_failed"
 
 
-async def test_a_range_of_what_is_another_file_by_now_is_the_whole(shop: Shop) -> None:
+async def test_a_range_of_what_is_another_file_by_now_is_the_whole(scenario: MediaScenario) -> None:
     """RFC 9110, 13.1.5: the entity tag by the strong comparison, or exactly the date of the file."""
-    link = await shop.keep()
-    async with shop.get(link) as response:
+    link = await scenario.keep()
+    async with scenario.get(link) as response:
         etag, modified = response.headers["ETag"], response.headers["Last-Modified"]
     later = "Mon, 01 Jan 2035 00:00:00 GMT"
     for other in ("Mon, 01 Jan 2001 00:00:00 GMT", later, '"x"', f"W/{etag}", etag.strip('"'), "yesterday", "*", ""):
         for asked in ("bytes=0-9", f"bytes={SIZE}-"):
-            async with shop.get(link, Range=asked, If_Range=other) as response:
+            async with scenario.get(link, Range=asked, If_Range=other) as response:
                 assert (response.status, await response.read()) == (200, IMAGE), other
     for same in (etag, modified):
-        async with shop.get(link, Range="bytes=0-9", If_Range=same) as response:
+        async with scenario.get(link, Range="bytes=0-9", If_Range=same) as response:
             assert (response.status, await response.read()) == (206, IMAGE[:10]), same
-        async with shop.get(link, Range=f"bytes={SIZE}-", If_Range=same) as response:
+        async with scenario.get(link, Range=f"bytes={SIZE}-", If_Range=same) as response:
             assert response.status == 416
-        async with shop.get(link, If_Range=same) as response:
+        async with scenario.get(link, If_Range=same) as response:
             assert (response.status, await response.read()) == (200, IMAGE)
 
 
 @pytest.mark.parametrize("name", ["If_Modified_Since", "If_Unmodified_Since"])
-async def test_a_date_beyond_all_numbers_is_the_readers_mistake(shop: Shop, name: str) -> None:
-    link = await shop.keep()
+async def test_a_date_beyond_all_numbers_is_the_readers_mistake(scenario: MediaScenario, name: str) -> None:
+    link = await scenario.keep()
     with capture_logs() as lines:
-        async with shop.get(link, **{name: f"Mon, 20 Nov {'9' * 20} 19:12:08 GMT"}) as response:
+        async with scenario.get(link, **{name: f"Mon, 20 Nov {'9' * 20} 19:12:08 GMT"}) as response:
             assert response.status == 400
             assert (await response.json())["error"]["code"] == "invalid_request"
     assert [line["event"] for line in lines] == ["request_served"]
@@ -397,8 +397,8 @@ async def test_a_date_beyond_all_numbers_is_the_readers_mistake(shop: Shop, name
 # ---- links that are none
 
 
-async def check_not_found(shop: Shop, link: str) -> dict[str, Any]:
-    async with shop.get(link) as response:
+async def check_not_found(scenario: MediaScenario, link: str) -> dict[str, Any]:
+    async with scenario.get(link) as response:
         assert response.status == 404, link
         assert response.content_type == "application/json"
         assert "Content-Disposition" not in response.headers
@@ -408,8 +408,8 @@ async def check_not_found(shop: Shop, link: str) -> dict[str, Any]:
     return {**error, "message": error["message"].partition(" (request id")[0]}
 
 
-async def test_every_bad_link_is_answered_alike(shop: Shop) -> None:
-    good, other = await shop.keep(), await shop.keep()
+async def test_every_bad_link_is_answered_alike(scenario: MediaScenario) -> None:
+    good, other = await scenario.keep(), await scenario.keep()
     path, _, query = good.partition("?")
     expires, _, signature = query.partition("&")
     bad = [
@@ -432,23 +432,23 @@ async def test_every_bad_link_is_answered_alike(shop: Shop) -> None:
         build_link(KEY, path.removeprefix("/media/"), int(NOW)),
         build_link(KEY, f"{'0' * 32}.png", int(NOW) + 60),
     ]
-    answers = [await check_not_found(shop, link) for link in bad]
+    answers = [await check_not_found(scenario, link) for link in bad]
     assert answers == [answers[0]] * len(bad)
     assert answers[0]["message"].startswith("There is no such file, or its link has expired")
 
 
-async def test_a_link_expires(shop: Shop) -> None:
-    link = await shop.keep()
-    shop.clock.now_s += TTL_S
-    await check_not_found(shop, link)
-    async with shop.get(link, If_None_Match="*") as response:
+async def test_a_link_expires(scenario: MediaScenario) -> None:
+    link = await scenario.keep()
+    scenario.clock.now_s += TTL_S
+    await check_not_found(scenario, link)
+    async with scenario.get(link, If_None_Match="*") as response:
         assert response.status == 404
 
 
-async def test_what_was_swept_is_not_found(shop: Shop) -> None:
-    link = await shop.keep()
-    await shop.store.sweep(before_s=0, max_bytes=0)
-    await check_not_found(shop, link)
+async def test_what_was_swept_is_not_found(scenario: MediaScenario) -> None:
+    link = await scenario.keep()
+    await scenario.store.sweep(before_s=0, max_bytes=0)
+    await check_not_found(scenario, link)
 
 
 async def test_what_is_swept_the_moment_before_it_is_sent_is_not_found(tmp_path: Path) -> None:
@@ -461,35 +461,35 @@ async def test_what_is_swept_the_moment_before_it_is_sent_is_not_found(tmp_path:
             found.path.unlink()
             return found
 
-    async for shop in open_shop(Forgetful(tmp_path), tmp_path):
+    async for scenario in open_shop(Forgetful(tmp_path), tmp_path):
         for method in ("GET", "HEAD"):
-            async with shop.get(await shop.keep(), method) as response:
+            async with scenario.get(await scenario.keep(), method) as response:
                 assert response.status == 404
                 assert response.content_type == "application/json"
                 assert "Cache-Control" not in response.headers
 
 
 @pytest.mark.parametrize("path", ["/media", "/media/", "/media/a/b", "/media/../secret"])
-async def test_nothing_else_is_served(shop: Shop, path: str) -> None:
-    answer = split(await talk(shop.url, f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode()))
+async def test_nothing_else_is_served(scenario: MediaScenario, path: str) -> None:
+    answer = split(await talk(scenario.url, f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode()))
     assert answer.status == 404
     assert answer.error["code"] == "not_found"
 
 
-async def test_media_are_read_only(shop: Shop) -> None:
-    link = await shop.keep()
+async def test_media_are_read_only(scenario: MediaScenario) -> None:
+    link = await scenario.keep()
     for method in ("POST", "PUT", "DELETE", "PATCH"):
-        async with shop.get(link, method) as response:
+        async with scenario.get(link, method) as response:
             assert response.status == 405
             assert response.headers["Allow"] == "GET,HEAD"
-    async with shop.get(link) as response:
+    async with scenario.get(link) as response:
         assert response.status == 200
 
 
 # ---- readers
 
 
-async def test_who_never_reads_is_cut_off_and_holds_neither_file_nor_connection(hasty_shop: Shop) -> None:
+async def test_who_never_reads_is_cut_off_and_holds_neither_file_nor_connection(hasty_shop: MediaScenario) -> None:
     link, port = await hasty_shop.keep(BIG), int(hasty_shop.url.rpartition(":")[2])
     with socket.socket() as deaf, capture_logs() as lines:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -500,43 +500,43 @@ async def test_who_never_reads_is_cut_off_and_holds_neither_file_nor_connection(
     assert [(line["event"], line["status"]) for line in lines] == [("request_served", 499)]
 
 
-async def test_who_leaves_in_the_middle_holds_no_file(shop: Shop) -> None:
-    link = await shop.keep(BIG)
+async def test_who_leaves_in_the_middle_holds_no_file(scenario: MediaScenario) -> None:
+    link = await scenario.keep(BIG)
     with capture_logs() as lines:
         for _ in range(5):
-            reader, writer = await connect(shop.url)
+            reader, writer = await connect(scenario.url)
             writer.write(f"GET {link} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
             await reader.readexactly(1000)
             writer.transport.abort()
-        await eventually(lambda: len(lines) == 5 and shop.count_open() == 0)
+        await eventually(lambda: len(lines) == 5 and scenario.count_open() == 0)
     assert {(line["event"], line["status"]) for line in lines} == {("request_served", 499)}
 
 
-async def test_many_may_read_at_once(shop: Shop) -> None:
-    link = await shop.keep(BIG[:1_000_000])
+async def test_many_may_read_at_once(scenario: MediaScenario) -> None:
+    link = await scenario.keep(BIG[:1_000_000])
 
     async def read() -> bytes:
-        async with shop.get(link) as response:
+        async with scenario.get(link) as response:
             return bytes(await response.read())
 
     assert set(await asyncio.gather(*(read() for _ in range(30)))) == {BIG[:1_000_000]}
-    await eventually(lambda: shop.count_open() == 0)
+    await eventually(lambda: scenario.count_open() == 0)
 
 
 # ---- the log
 
 
-async def test_the_log_has_no_link_that_works(shop: Shop) -> None:
+async def test_the_log_has_no_link_that_works(scenario: MediaScenario) -> None:
     written = io.StringIO()
     handler = logging.StreamHandler(written)
     logging.getLogger().addHandler(handler)
-    link = await shop.keep()
+    link = await scenario.keep()
     path, _, query = link.partition("?")
     signature = query.partition("signature=")[2]
     try:
         with capture_logs() as lines:
             for sent in (link, link + "0", f"{path}?{query}&x=1"):
-                async with shop.get(sent) as response:
+                async with scenario.get(sent) as response:
                     await response.read()
             await eventually(lambda: len(lines) == 3)
     finally:

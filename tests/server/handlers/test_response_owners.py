@@ -84,7 +84,7 @@ async def test_who_made_a_response_goes_on_with_it_and_nobody_else(site: Site) -
     assert (status, said["error"]["code"], said["error"]["param"]) == (404, "not_found", "previous_response_id")
     unknown = (await site.ask("bob", previous_response_id="resp_9"))[1]["error"]["message"]
     assert said["error"]["message"].split("(")[0].replace("resp_1", "resp_9") == unknown.split("(")[0]
-    assert site.asked == (1, 0), "and no provider is told of it"
+    assert site.asked == (1, 0), "and no provider is asked"
     status, raw = await site.ask("ann", previous_response_id="resp_1", stream=True)
     assert status == 200
     assert b"resp_2" in raw

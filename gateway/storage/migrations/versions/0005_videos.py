@@ -1,4 +1,4 @@
-"""Videos: jobs, what is told of their ends, and the answers to calls that named themselves; a webhook for each key."""
+"""Videos: jobs, webhooks of their ends, and the answers to calls that named themselves; a webhook for each key."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -30,7 +30,7 @@ _STORE: Subject = ("store_not_writable", "")
 
 
 @attrs.define(eq=False)
-class Lookout:
+class AlertConditions:
     """Looks at everything that alerts are about.
 
     Attributes:
@@ -53,7 +53,7 @@ class Lookout:
     _names: dict[int, str] = attrs.Factory(dict)
     _read_s: float = float("-inf")
 
-    async def look(self) -> Findings:
+    async def collect(self) -> Findings:
         """Return what holds now."""
         now_s = self.clock()
         problem = await self._find_store_problem()
@@ -90,7 +90,7 @@ class Lookout:
             self._owners = tuple(await self.accounts.register.list_accounts(OPERATOR))
             self._names = {account.id: account.name for account in self._owners}
         except StoreUnavailable:
-            return  # the next look says so
+            return  # the next collection says so
         self._read_s = now_s
 
     async def _read_budgets(self) -> None:
