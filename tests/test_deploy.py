@@ -20,6 +20,7 @@ from gateway.config.loader import read_config
 from tests.support.fault_scene import UNHURRIED
 from tests.support.gateway import HELLO, KEY, channel
 from tests.support.proxies import make_context
+from tests.support.rows import rows
 from tests.support.scripted_upstream import (
     COMPLETION,
     DONE,
@@ -193,7 +194,7 @@ def test_the_chart_renders_what_kubernetes_knows() -> None:
     assert made[2]["spec"]["replicas"] == 1
 
 
-@pytest.mark.parametrize(("journal", "kind"), [("disk", "StatefulSet"), ("store", "Deployment")])
+@rows(("journal", "kind"), [("disk", "StatefulSet"), ("store", "Deployment")])
 def test_the_chart_renders_nodes_of_a_cluster(journal: str, kind: str) -> None:
     made = {each["kind"]: each for each in render_chart(
         "cluster.enabled=true", f"cluster.journal={journal}", "cluster.replicas=3", "existingSecret=keys"
@@ -217,7 +218,7 @@ def test_the_chart_renders_nodes_of_a_cluster(journal: str, kind: str) -> None:
     assert made["PodDisruptionBudget"]["spec"]["selector"] == spec["selector"]
 
 
-@pytest.mark.parametrize("value", ["cluster.journal=none", "cluster.enabled=true"])
+@rows("value", ["cluster.journal=none", "cluster.enabled=true"])
 def test_the_chart_refuses_a_cluster_that_cannot_start(value: str) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         render_chart(value)

@@ -17,6 +17,7 @@ from gateway.domain.alert import KINDS, Alert, Condition, Findings
 from gateway.parsing import ValidationErrors, parse_table
 from gateway.server.context import SERVICES
 from gateway.storage.alerts import AlertRepository
+from tests.support.rows import rows
 from tests.support.started_gateways import StartGateway
 
 DOWN, DENIED = Condition("channel_failing", "up", "It fails."), Condition("provider_key_refused", "up 1234", "Refused.")
@@ -105,7 +106,7 @@ def test_the_same_alert_has_the_same_id_and_another_has_another(kind: Any, subje
     assert find_type(alert).value in {"success", "warning", "failure"}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("url", "shown"),
     [
         ("https://hooks.example.com/T0/secret?x=1", "https://hooks.example.com"),
@@ -118,14 +119,14 @@ def test_no_part_of_an_address_that_may_be_a_secret_is_shown(url: str, shown: st
     assert "secret" not in repr(AlertSpec("ops", url))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("secret", "expected"), [("", b""), ("plain", b"plain"), ("whsec_AQID", b"\x01\x02\x03"), ("whsec_?", b"whsec_?")]
 )
 def test_a_secret_is_base64_after_its_prefix_or_plain(secret: str, expected: bytes) -> None:
     assert parse_secret(secret) == expected
 
 
-@pytest.mark.parametrize(
+@rows(
     ("change", "field"),
     [
         ({"url": "nonsense"}, "url"),

@@ -30,6 +30,7 @@ from gateway.cli.text import clean, format_moment, format_usd
 from gateway.options import StartupInfo
 from gateway.storage.data_folder import DataFolder
 from tests.support.gateway import RunningGateway
+from tests.support.rows import rows
 from tests.support.started_gateways import StartGateway
 
 
@@ -234,7 +235,7 @@ def test_a_list_means_the_same_repeated_and_with_commas(items: list[str]) -> Non
     assert build_fields({"models": tuple(items)}) == build_fields({"models": (",".join(items),)})
 
 
-@pytest.mark.parametrize(
+@rows(
     ("models", "picked"),
     [
         ((), None),
@@ -269,7 +270,7 @@ def test_a_greeting_before_any_provider_has_answered_says_so(capsys: pytest.Capt
     assert "  export GATEWAY_KEY=sk-abc\n" in printed
 
 
-@pytest.mark.parametrize(
+@rows(
     ("amount", "text"),
     [
         (None, "-"),

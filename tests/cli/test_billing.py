@@ -29,6 +29,7 @@ from gateway.storage.database import open_database
 from gateway.storage.ledger import LedgerRepository
 from tests.support.command_line import Server, run_many, start_server, stop_server
 from tests.support.gateway import furnish, make_template
+from tests.support.rows import rows as table_rows
 
 JANUARY = ["--since", "2026-01-01", "--until", "2026-01-31"]
 STEERING = "evil\x1b[31m\r\nmodel"
@@ -418,7 +419,7 @@ def test_every_day_from_the_first_to_the_last_has_one_line(numbers: set[int]) ->
     assert [line["day"] for line in filled if line["requests"]] == list(used)
 
 
-@pytest.mark.parametrize(
+@table_rows(
     ("amount", "total", "text"),
     [
         (0.0, 0.0, "$0.00"),

@@ -26,6 +26,7 @@ from gateway.cli.text import format_some
 from tests.support.cli_operator import log, sit_down  # noqa: F401 - fixtures
 from tests.support.command_line import GATEWAY, WAIT_LIMIT_S, environment, run_many, serving
 from tests.support.gateway import channel, channels
+from tests.support.rows import rows as table_rows
 from tests.support.scripted_upstream import COMPLETION, Script, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
 
@@ -394,14 +395,12 @@ def read_cell(title: str, row: dict[str, Any]) -> str:
     return column.read(row)
 
 
-@pytest.mark.parametrize(
-    ("attempts", "cell"), [(0, "up"), (1, "up"), (2, "up (2nd)"), (3, "up (3rd)"), (4, "up (4th)")]
-)
+@table_rows(("attempts", "cell"), [(0, "up"), (1, "up"), (2, "up (2nd)"), (3, "up (3rd)"), (4, "up (4th)")])
 def test_only_the_last_word_of_several_attempts_is_marked(attempts: int, cell: str) -> None:
     assert read_cell("CHANNEL", make_row(attempts=attempts)) == cell
 
 
-@pytest.mark.parametrize(
+@table_rows(
     ("used", "cell"),
     [
         ({}, "1/1"),
@@ -418,7 +417,7 @@ def test_images_seconds_and_characters_stand_beside_tokens_where_there_are_any(u
     assert read_cell("IN/OUT", make_row(**used)) == cell
 
 
-@pytest.mark.parametrize(
+@table_rows(
     ("standing", "text"),
     [
         ({}, "healthy"),

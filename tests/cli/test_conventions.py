@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import main
+from tests.support.rows import rows
 
 ARGUMENTS = {
     "which": "1",
@@ -112,7 +113,7 @@ def test_an_old_name_does_the_same_and_is_not_in_the_help(old: str, new: str, da
     assert f"\n  {old} " not in listed
 
 
-@pytest.mark.parametrize(
+@rows(
     ("typed", "meant"),
     [
         (("keys", "create", "--help"), ("keys", "add", "--help")),

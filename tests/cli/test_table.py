@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from gateway.cli.table import Column, draw, fill, find_color, fit, format_line, print_table
+from tests.support.rows import rows as table_rows
 
 WORDS = st.lists(st.text("abc1日", min_size=1, max_size=30), min_size=1, max_size=6).map(" ".join)
 ROWS = st.lists(
@@ -58,7 +59,7 @@ def test_columns_are_left_out_before_texts_are_cut_below_their_least_width() -> 
     assert render(rows, 30)[1].split() == ["n" * 12 + "…", "t" * 15 + "…"]
 
 
-@pytest.mark.parametrize(
+@table_rows(
     ("status", "color"),
     [
         ("healthy", "green"),
@@ -106,7 +107,7 @@ def test_rows_that_come_one_by_one_are_below_their_titles() -> None:
     assert format_line(columns, {**row, "a": "longer\x1b"}) == "longer\ufffd   7 last words"
 
 
-@pytest.mark.parametrize(("no_color", "color"), [(False, True), (True, False)])
+@table_rows(("no_color", "color"), [(False, True), (True, False)])
 def test_a_row_that_comes_alone_has_the_colors_of_the_list(*, no_color: bool, color: bool) -> None:
     columns = (Column("STATUS", "status", width=10, status=True), Column("N", "n", width=2))
 

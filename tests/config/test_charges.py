@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
-import pytest
 
 from gateway.config.loader import read_shipped
 from gateway.domain.api_format import Wire
@@ -19,6 +18,7 @@ from gateway.formats.rare_bounds import OF_KNOWN_UNITS, fill_rare
 from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity
 from tests.support import converse_cassettes as converse_stream
+from tests.support.rows import rows
 
 
 def gemini(raw: dict[str, Any]) -> Usage | None:
@@ -80,7 +80,7 @@ SESSION = {
 }
 
 
-@pytest.mark.parametrize(
+@rows(
     ("model", "provider", "usage", "nanos"),
     [
         ("gpt-4o-audio-preview", "openai", parse_usage(SPOKEN), 39_702_500),
@@ -540,7 +540,7 @@ def find_charge(model: str, provider: str, usage: Usage, call: InferenceRequest)
     return cost_nanos(price, fill_rare(usage, call) if call.operation in OF_KNOWN_UNITS else usage)
 
 
-@pytest.mark.parametrize(("model", "provider", "operation", "wire", "answer", "nanos"), ANSWERS)
+@rows(("model", "provider", "operation", "wire", "answer", "nanos"), ANSWERS)
 def test_an_answer_costs_what_the_vendor_publishes(
     model: str, provider: str, operation: Operation, *, wire: Wire, answer: dict[str, Any], nanos: int
 ) -> None:
@@ -586,7 +586,7 @@ STREAMS: dict[str, Callable[[dict[str, Any]], list[dict[str, Any]]]] = {
 STREAMED = [row for row in ANSWERS if row[3] in STREAMS]
 
 
-@pytest.mark.parametrize(("model", "provider", "operation", "wire", "answer", "nanos"), STREAMED)
+@rows(("model", "provider", "operation", "wire", "answer", "nanos"), STREAMED)
 def test_a_stream_costs_the_same(
     model: str, provider: str, operation: Operation, *, wire: Wire, answer: dict[str, Any], nanos: int
 ) -> None:
@@ -601,7 +601,7 @@ def test_a_stream_costs_the_same(
     assert find_charge(model, provider, gate.parse_usage(), call) == nanos
 
 
-@pytest.mark.parametrize(
+@rows(
     ("model", "operation", "raw", "nanos"),
     [
         ("gpt-image-1", "images", {"input_tokens": 20, "output_tokens": 4_160}, 100_000 + 4_160 * 40_000),
@@ -668,16 +668,16 @@ def check_counts(usage: Usage, operation: Operation, wire: Wire, counts: tuple[i
     assert usage == Usage(prompt or 3, completion or 1, source="estimate")
 
 
-@pytest.mark.parametrize("counts", HALVES)
-@pytest.mark.parametrize(("operation", "wire"), PATHS)
+@rows("counts", HALVES)
+@rows(("operation", "wire"), PATHS)
 def test_a_text_whose_counts_are_zero_is_estimated(operation: Operation, wire: Wire, counts: tuple[int, int]) -> None:
     call, answer = say(operation, stream=False), MAKERS[wire](*counts)
     _, usage = make_exchange(call, wire, ResponseIdentity("i", "m", 1)).parse_answer(orjson.dumps(answer), ())
     check_counts(usage, operation, wire, counts)
 
 
-@pytest.mark.parametrize("counts", HALVES)
-@pytest.mark.parametrize(("operation", "wire"), PATHS)
+@rows("counts", HALVES)
+@rows(("operation", "wire"), PATHS)
 def test_a_streamed_text_whose_counts_are_zero_is_estimated(
     operation: Operation, wire: Wire, counts: tuple[int, int]
 ) -> None:
@@ -698,7 +698,7 @@ def test_a_streamed_text_whose_counts_are_zero_is_estimated(
     check_counts(gate.parse_usage(), operation, wire, counts)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("operation", "wire", "answer", "tier"),
     [
         ("messages", "anthropic_messages", message(9, 9, service_tier="priority"), "priority"),

@@ -3,7 +3,6 @@
 from typing import Any
 
 import attrs
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from gateway.domain.capability import (
     unite,
 )
 from gateway.domain.image import ImageRequest
+from tests.support.rows import rows
 
 SIZES = ("1024x1024", "512x512")
 FLAGS = st.none() | st.booleans()
@@ -56,7 +56,7 @@ def find_problem(able: Capability, *, edit: bool = False, fan_out: bool = False,
 # What cannot be done
 
 
-@pytest.mark.parametrize(
+@rows(
     ("able", "asked", "problem"),
     [
         ({"edits": False}, {"edit": True, "sources": 1}, ("model", "it does not edit images")),
@@ -75,7 +75,7 @@ def test_what_a_model_cannot_do_is_named_with_what_it_can(
     assert find_problem(Capability("m", **able), **asked) == problem
 
 
-@pytest.mark.parametrize(
+@rows(
     ("able", "asked"),
     [
         ({"edits": False}, {}),
@@ -150,7 +150,7 @@ def test_an_empty_list_is_something_said() -> None:
 # Which entry
 
 
-@pytest.mark.parametrize(
+@rows(
     ("entries", "names", "found"),
     [
         (["*", "gpt-*", "gpt-image-1"], ["gpt-image-1"], "gpt-image-1"),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain import exact_json
+from tests.support.rows import rows
 
 NUMBERS = [
     "25227143063332189585438", "-25227143063332189585438", "18446744073709551615", "18446744073709551616",
@@ -19,14 +20,14 @@ NUMBERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("shape", ['{"a":%s}', "[%s]", '[0,%s,{"b":[%s]}]', '{"a": %s, "b": "x"}'])
-@pytest.mark.parametrize("number", NUMBERS)
+@rows("shape", ['{"a":%s}', "[%s]", '[0,%s,{"b":[%s]}]', '{"a": %s, "b": "x"}'])
+@rows("number", NUMBERS)
 def test_every_number_keeps_its_digits(shape: str, number: str) -> None:
     text = shape.replace("%s", number)
     assert exact_json.dumps(exact_json.loads(text.encode())).decode() == text.replace(": ", ":").replace(", ", ",")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("raw", "value"),
     [
         (rb'{"a":"x\ud83dy"}', {"a": "x\ufffdy"}),
@@ -42,7 +43,7 @@ def test_what_is_refused_but_common_is_read(raw: bytes, value: object) -> None:
     assert orjson.loads(exact_json.dumps(exact_json.loads(raw))) == value
 
 
-@pytest.mark.parametrize("text", ["{", '{"a":NaN}', "[-Infinity]", "[" * 5000])
+@rows("text", ["{", '{"a":NaN}', "[-Infinity]", "[" * 5000])
 def test_arguments_that_a_tool_cannot_read_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         exact_json.load_arguments(text)
@@ -51,9 +52,7 @@ def test_arguments_that_a_tool_cannot_read_are_refused(text: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "raw", [b"", b"{", b'{"a":}', b'"\xed\xa0\x80"', b"[" * 5000, b"nan", b"'a'", b"[1,]", b'"\x01"', b"01", b"\xff"]
-)
+@rows("raw", [b"", b"{", b'{"a":}', b'"\xed\xa0\x80"', b"[" * 5000, b"nan", b"'a'", b"[1,]", b'"\x01"', b"01", b"\xff"])
 def test_what_is_no_json_is_refused(raw: bytes) -> None:
     with pytest.raises(orjson.JSONDecodeError):
         exact_json.loads(raw)

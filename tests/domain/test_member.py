@@ -25,6 +25,7 @@ from gateway.domain.member_spec import InviteSpec, LinkUseSpec, MemberSpec, Setu
 from gateway.error_status import STATUS
 from gateway.errors import InvalidRequest
 from gateway.parsing import parse_spec
+from tests.support.rows import rows
 
 NOW = 1_800_000_000_000
 HASH = "$argon2id$ann"
@@ -39,7 +40,7 @@ def test_each_role_may_do_what_those_before_it_may() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@rows(
     "passphrase",
     [
         "four green frogs sing",
@@ -54,7 +55,7 @@ def test_what_is_long_enough_and_not_worn_will_do(passphrase: str) -> None:
     assert find_passphrase_problem(passphrase, "ann") is None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("passphrase", "told"),
     [
         ("elevenchars", "12 to 256"),
@@ -93,13 +94,13 @@ def test_nobodys_own_name_is_a_passphrase(name: str) -> None:
         assert find_passphrase_problem(passphrase, name) is not None
 
 
-@pytest.mark.parametrize("name", ["a", "ann", "ann@example.org", "0.a+b-c_d", "a" * 64])
+@rows("name", ["a", "ann", "ann@example.org", "0.a+b-c_d", "a" * 64])
 def test_a_name_is_written_small(name: str) -> None:
     assert MEMBER_NAME.match(name)
     assert not MEMBER_NAME.match(f"{name}A"[-64:]) or len(name) == 64
 
 
-@pytest.mark.parametrize("name", ["", "Ann", ".ann", "ann ", "a" * 65, "ann\n", "änn", "a/b", "<b>"])
+@rows("name", ["", "Ann", ".ann", "ann ", "a" * 65, "ann\n", "änn", "a/b", "<b>"])
 def test_what_is_no_name(name: str) -> None:
     assert not MEMBER_NAME.match(name)
 
@@ -162,7 +163,7 @@ def test_faults_of_signing_in_say_no_more_than_they_must() -> None:
     assert WrongPassphrase().should_retry is False
 
 
-@pytest.mark.parametrize(
+@rows(
     ("kind", "fields", "param"),
     [
         (SignInSpec, {"name": "ann", "passphrase": "c4nary" * 50}, "passphrase"),

@@ -3,7 +3,6 @@
 from typing import Any
 
 import attrs
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +24,7 @@ from gateway.domain.request_log import (
 )
 from gateway.error_status import STATUS
 from tests.support.request_records import ROW, make_row
+from tests.support.rows import rows as table_rows
 
 NAMES = st.from_regex(NAME_SHAPE, fullmatch=True)
 CODES = st.sampled_from([*STATUS, ANSWERED]) | st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True)
@@ -51,7 +51,7 @@ def test_whatever_a_provider_calls_its_error_the_trail_can_be_read(
     assert len(first.code) in range(1, 65)
 
 
-@pytest.mark.parametrize(
+@table_rows(
     ("text", "channels"),
     [
         ("", []),
@@ -91,7 +91,7 @@ def test_of_an_error_line_ends_and_what_is_no_character_become_spaces() -> None:
     assert build_error("one\r\ntwo\x00\x1b[31m\ud800\u202e é 日本 \U0001f3ac") == "one  two  [31m   é 日本 \U0001f3ac"
 
 
-@pytest.mark.parametrize(
+@table_rows(
     ("text", "is_one"),
     [
         ("req_0123456789abcdef01234567", True),
@@ -108,7 +108,7 @@ def test_an_id_is_known_by_its_form(text: str, is_one: bool) -> None:
     assert is_request_id(text) == is_one
 
 
-@pytest.mark.parametrize(
+@table_rows(
     ("outcome", "wrong"),
     [
         ("completed", False),
@@ -129,7 +129,7 @@ MATCHING = StoredRequest(
 )
 
 
-@pytest.mark.parametrize(
+@table_rows(
     "wish",
     [
         {},
@@ -157,7 +157,7 @@ def test_each_wish_chooses_what_is_as_it_says(wish: dict[str, Any]) -> None:
     assert attrs.evolve(everything, **wish).matches(MATCHING)
 
 
-@pytest.mark.parametrize(
+@table_rows(
     "wish",
     [
         {"key_id": 0},
@@ -186,7 +186,7 @@ def test_an_id_is_looked_for_as_an_id_and_nowhere_else() -> None:
     assert not RequestFilter(text=own).matches(StoredRequest(1, mentions))
 
 
-@pytest.mark.parametrize(
+@table_rows(
     ("wish", "failures"),
     [
         ({}, False),

@@ -3,7 +3,6 @@
 from typing import get_args
 
 import orjson
-import pytest
 
 from gateway.domain.inference_request import Operation
 from gateway.errors import (
@@ -18,6 +17,7 @@ from gateway.errors import (
 )
 from gateway.formats import sse
 from gateway.formats.error_body import build_error, build_error_event
+from tests.support.rows import rows
 
 FAULT = InvalidRequest("'n' must be 1", param="n")
 OURS = {
@@ -58,7 +58,7 @@ def test_every_client_is_answered_in_the_shape_of_its_api() -> None:
     assert orjson.loads(build_error(FAULT, "req_1", "google")) == {"error": GOOGLES}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("error", "status", "retry"),
     [
         (RateLimited("slower", retry_after_s=7), "RESOURCE_EXHAUSTED", "7s"),
@@ -77,7 +77,7 @@ def test_googles_clients_are_told_the_status_they_know_and_when_to_try_again(
     assert next((detail["retryDelay"] for detail in told["details"] if "retryDelay" in detail), None) == retry
 
 
-@pytest.mark.parametrize("operation", get_args(Operation))
+@rows("operation", get_args(Operation))
 def test_a_stream_ends_in_the_language_it_is_in(operation: Operation) -> None:
     raw = build_error_event(FAULT, "req_1", operation)
     (event,) = sse.SseSplitter().split(raw)
@@ -91,7 +91,7 @@ def test_a_stream_ends_in_the_language_it_is_in(operation: Operation) -> None:
     assert raw.startswith(b"event: error\n") == (operation in {"messages", "responses"})
 
 
-@pytest.mark.parametrize(
+@rows(
     ("fault", "kind"),
     [(NoHealthyChannel("all are down"), "overloaded_error"), (NotFound("no such path"), "not_found_error")],
 )

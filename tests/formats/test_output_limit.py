@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import pytest
-
 from gateway.formats.output_limit import find_output_limit, lower_limits
+from tests.support.rows import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("message", "limit"),
     [
         ("max_tokens is too large: 32000. This model supports at most 16384 completion tokens, whereas you", 16_384),
@@ -35,7 +34,7 @@ def think(budget: int) -> dict[str, Any]:
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("body", "lowered"),
     [
         ({"max_tokens": 9_000}, {"max_tokens": 8_192}),

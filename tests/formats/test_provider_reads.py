@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from gateway.formats.openai.embeddings import parse_embeddings_call
 from gateway.formats.openai.responses import parse_responses_call
 from gateway.formats.provider_reads import NO_READS, ProviderReads, find_reads
 from gateway.formats.usage_bounds import bound_prompt, limit_usage
+from tests.support.rows import rows
 
 USER = {"role": "user", "content": "hi"}
 FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"$id": "https://up/schema"}}}
@@ -171,22 +171,22 @@ NOTHING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("call", UNBOUNDED, ids=lambda call: repr(call.body)[:120])
+@rows("call", UNBOUNDED, ids=lambda call: repr(call.body)[:120])
 def test_what_has_an_id_or_an_address_or_no_known_length_is_unbounded(call: InferenceRequest) -> None:
     assert find_reads(call).unbounded
 
 
-@pytest.mark.parametrize("call", TOOLS, ids=lambda call: repr(call.body)[:120])
+@rows("call", TOOLS, ids=lambda call: repr(call.body)[:120])
 def test_tools_that_the_provider_runs_are_found(call: InferenceRequest) -> None:
     assert find_reads(call).tools
 
 
-@pytest.mark.parametrize("call", NOTHING, ids=lambda call: repr(call.body)[:120])
+@rows("call", NOTHING, ids=lambda call: repr(call.body)[:120])
 def test_texts_and_the_clients_own_data_and_tools_are_nothing_that_a_provider_reads(call: InferenceRequest) -> None:
     assert find_reads(call) is NO_READS
 
 
-@pytest.mark.parametrize(
+@rows(
     "call",
     [
         chat({"type": "image_url", "image_url": {"url": "data:image/png;base64," + B64}}),

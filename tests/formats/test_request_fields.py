@@ -39,6 +39,7 @@ from tests.support.request_fields import (
     dropped,
     write_table,
 )
+from tests.support.rows import rows as table_rows
 
 NAMING = ResponseIdentity("0123", "claude-haiku-4-5", 1_700_000_000)
 """A model that takes every sampling parameter of Anthropic's format, but not two of them at once."""
@@ -582,7 +583,7 @@ def write(operation: str, wire: Wire, **fields: Any) -> Any:
     return make_exchange(parse(base | fields), wire, NAMING).write_body()
 
 
-@pytest.mark.parametrize(("operation", "field", "row", "wire"), list_rows())
+@table_rows(("operation", "field", "row", "wire"), list_rows())
 def test_a_field_reaches_the_provider_or_is_refused_by_name(operation: str, field: str, row: Row, wire: Wire) -> None:
     outcome: Outcome = row.outcomes[wire]
     asked = combine(row.beside, field, row.value)
@@ -607,7 +608,7 @@ NOT_IN_BEDROCKS = frozenset({"model", "stream", "user", "safety_identifier", "pa
 """The path has the first two, the format knows no end users, and the answer's parser keeps the first call."""
 
 
-@pytest.mark.parametrize(("field", "row"), [*CHAT.items(), *CHAT_MORE])
+@table_rows(("field", "row"), [*CHAT.items(), *CHAT_MORE])
 def test_bedrocks_format_takes_what_anthropics_does(field: str, row: Row) -> None:
     if isinstance(row.anthropic, Refused):
         with pytest.raises(InvalidRequest) as caught:
@@ -619,7 +620,7 @@ def test_bedrocks_format_takes_what_anthropics_does(field: str, row: Row) -> Non
     assert (before == after) == (isinstance(row.anthropic, Dropped) or field in NOT_IN_BEDROCKS)
 
 
-@pytest.mark.parametrize(
+@table_rows(
     ("rows", "known"),
     [
         (CHAT, {*chat_params.CompletionCreateParamsBase.__annotations__, "stream"}),

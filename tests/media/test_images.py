@@ -66,6 +66,7 @@ from tests.support.image_services import (
     play,
     task,
 )
+from tests.support.rows import rows
 from tests.support.skip_rules import run_skipping
 
 IMAGE = base64.b64encode(draw()).decode()
@@ -112,7 +113,7 @@ def test_a_task_is_asked_after_less_and_less_often() -> None:
     run(scene())
 
 
-@pytest.mark.parametrize(
+@rows(
     "trouble",
     [
         FAILED,
@@ -152,7 +153,7 @@ def test_a_task_that_nobody_says_anything_of_is_given_up_and_cancelled() -> None
     run(scene())
 
 
-@pytest.mark.parametrize("status", [400, 404, 422])
+@rows("status", [400, 404, 422])
 def test_what_is_said_against_a_poll_is_no_mistake_of_the_caller_s(status: int) -> None:
     async def scene() -> None:
         fault = await see(image_services(play(BEGUN, Answered({"detail": "no such task"}, status))).answer())
@@ -180,7 +181,7 @@ def test_a_block_that_a_poll_is_answered_with_is_believed_at_once() -> None:
     run(scene())
 
 
-@pytest.mark.parametrize(("asked", "waited"), [("7", 7), ("300", LONGEST_WAIT_S), ("0", 0.5), ("soon", 0.5)])
+@rows(("asked", "waited"), [("7", 7), ("300", LONGEST_WAIT_S), ("0", 0.5), ("soon", 0.5)])
 def test_a_provider_that_wants_to_be_left_alone_is_as_far_as_is_reasonable(asked: str, waited: float) -> None:
     async def scene() -> None:
         up = image_services(play(BEGUN, Answered({}, 429, headers={"Retry-After": asked}), DONE))
@@ -191,7 +192,7 @@ def test_a_provider_that_wants_to_be_left_alone_is_as_far_as_is_reasonable(asked
     run(scene())
 
 
-@pytest.mark.parametrize("mumbled", [b"<html>", b"", b"null", b"[1]", b'{"a', b"\xff\xfe"])
+@rows("mumbled", [b"<html>", b"", b"null", b"[1]", b'{"a', b"\xff\xfe"])
 def test_answers_that_are_none_are_passed_over_a_few_times(mumbled: bytes) -> None:
     async def scene() -> None:
         up = image_services(play(BEGUN, *[Answered(mumbled)] * 3, task("processing"), *[Answered(mumbled)] * 3, DONE))
@@ -263,7 +264,7 @@ def test_a_task_whose_id_comes_after_its_caller_has_left_is_cancelled_then() -> 
     run(scene())
 
 
-@pytest.mark.parametrize("late", [FAILED, DONE, Answered(b"<html>"), ProviderBadResponse("broken")])
+@rows("late", [FAILED, DONE, Answered(b"<html>"), ProviderBadResponse("broken")])
 def test_what_came_to_nothing_or_has_ended_by_then_is_not_cancelled(late: Answer) -> None:
     async def scene() -> None:
         slow = attrs.evolve(late, wait_s=5) if isinstance(late, Answered) else late
@@ -293,7 +294,7 @@ def test_nobody_is_waited_for_longer_than_is_reasonable_once_a_caller_has_left()
     run(scene())
 
 
-@pytest.mark.parametrize("cancel", [FAILED, Answered({"detail": "already ended"}, 400), ProviderBadResponse("broken")])
+@rows("cancel", [FAILED, Answered({"detail": "already ended"}, 400), ProviderBadResponse("broken")])
 def test_a_cancel_that_fails_is_a_line_in_the_log(cancel: Answer) -> None:
     async def scene() -> None:
         up = image_services(play(BEGUN, task("processing"), cancel=cancel))
@@ -372,9 +373,7 @@ def paint_as_told(asked: Asked) -> Answered:
     return attrs.evolve(images(*data, usage=usage, size="64x64"), wait_s=10 - asked.number)
 
 
-@pytest.mark.parametrize(
-    ("count", "most", "parts"), [(1, 1, [1]), (4, 4, [4]), (5, 2, [2, 2, 1]), (10, 4, [4, 4, 2]), (3, 1, [1, 1, 1])]
-)
+@rows(("count", "most", "parts"), [(1, 1, [1]), (4, 4, [4]), (5, 2, [2, 2, 1]), (10, 4, [4, 4, 2]), (3, 1, [1, 1, 1])])
 def test_what_a_model_does_not_make_at_a_time_is_asked_for_in_parts(count: int, most: int, parts: list[int]) -> None:
     async def scene() -> None:
         up = openai(paint_as_told, models=[number(most)], fan_out=True)
@@ -447,12 +446,12 @@ def test_one_estimate_makes_the_whole_an_estimate() -> None:
 # What callers are given.
 
 
-@pytest.mark.parametrize(
+@rows(
     "data",
     ["no base64!", "QUJD", IMAGE[:-3], IMAGE[:40] + "\n" + IMAGE[40:], base64.b64encode(b"<html>").decode(), "é"],
     ids=["garbage", "text", "cut", "a line's end", "a page", "not ascii"],
 )
-@pytest.mark.parametrize("form", ["url", "b64_json"])
+@rows("form", ["url", "b64_json"])
 def test_what_is_no_image_is_given_to_nobody(data: str, form: str) -> None:
     async def scene() -> None:
         up = openai(play(images(data)))
@@ -480,7 +479,7 @@ def test_an_empty_image_is_none() -> None:
     run(scene())
 
 
-@pytest.mark.parametrize("form", ["url", "b64_json"])
+@rows("form", ["url", "b64_json"])
 def test_an_address_is_fetched_over_the_guard_for_either_form(form: str) -> None:
     async def scene() -> None:
         answered = Answered({"data": [{"url": "http://files/1"}]})
@@ -699,7 +698,7 @@ def test_a_painting_that_fails_before_a_comment_is_the_next_channel_s_to_make() 
     run(scene())
 
 
-@pytest.mark.parametrize("total_s", [10.0, 40.0])
+@rows("total_s", [10.0, 40.0])
 def test_a_painting_has_the_channel_s_whole_time_and_no_more(total_s: float) -> None:
     async def scene() -> None:
         timeouts = Timeouts(first_byte_s=1, idle_s=1, total_s=total_s)
@@ -728,7 +727,7 @@ def test_a_caller_who_leaves_a_painted_stream_stops_the_painting() -> None:
     run(scene())
 
 
-@pytest.mark.parametrize("after_s", [5, 20])
+@rows("after_s", [5, 20])
 def test_a_stop_of_the_gateway_ends_a_painted_stream(after_s: int) -> None:
     async def scene() -> None:
         up = image_services(play(BEGUN, task("processing")))
@@ -812,7 +811,7 @@ def test_a_painted_reply_ends_with_the_first_word_of_whoever_breaks_it_off() -> 
 # Who streams.
 
 
-@pytest.mark.parametrize(
+@rows(
     ("place", "entry", "count", "passes"),
     [
         (("openai", "gpt-image-1"), Capability("m"), 1, True),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import orjson
-import pytest
 import yaml
 
 from gateway.domain.node import NodeFigures
@@ -19,6 +18,7 @@ from gateway.observability.node_metrics import list_node_families
 from gateway.routing.channel_health import Health
 from tests.support.fault_scene import PRICE
 from tests.support.gateway import HELLO, channel
+from tests.support.rows import rows
 from tests.support.scrapes import scrape
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer, chat_script
 from tests.support.started_gateways import StartGateway
@@ -112,7 +112,7 @@ def test_the_values_of_labels_are_ones_that_there_are() -> None:
     assert values["code"] <= STATUS.keys()
 
 
-@pytest.mark.parametrize("rule", read_rules(), ids=lambda rule: rule["alert"])
+@rows("rule", read_rules(), ids=lambda rule: rule["alert"])
 def test_a_rule_is_whole(rule: Any) -> None:
     assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}

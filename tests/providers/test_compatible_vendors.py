@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 
 from gateway.domain.api_format import WIRES
 from gateway.domain.channel import Channel
@@ -15,6 +14,7 @@ from gateway.formats.openai.models import parse_models
 from gateway.providers.base import EndpointRequest, Provider
 from gateway.providers.custom import CUSTOM
 from gateway.providers.registry import PROVIDERS
+from tests.support.rows import rows
 
 TABLE: dict[str, Any] = orjson.loads((Path(__file__).parent / "compatible_vendors.json").read_bytes())
 
@@ -23,7 +23,7 @@ def open_channel(provider: Provider) -> Channel:
     return Channel(provider.slug, provider.slug, provider.base_url or "https://gateway.example/v1")
 
 
-@pytest.mark.parametrize("slug", TABLE)
+@rows("slug", TABLE)
 def test_a_chat_is_sent_as_recorded(slug: str) -> None:
     provider, case = PROVIDERS[slug], TABLE[slug]
     endpoint = provider.find_endpoint(WIRES["chat"], case["asked"]["model"])
@@ -36,7 +36,7 @@ def test_a_chat_is_sent_as_recorded(slug: str) -> None:
     assert (plan.url, plan.headers["Authorization"], body) == (case["url"], "Bearer k", case["sent"])
 
 
-@pytest.mark.parametrize("slug", TABLE)
+@rows("slug", TABLE)
 def test_a_model_list_is_read_as_recorded(slug: str) -> None:
     provider, case = PROVIDERS[slug], TABLE[slug]
     if case["listed"] is None:
@@ -48,9 +48,7 @@ def test_a_model_list_is_read_as_recorded(slug: str) -> None:
     assert [model.id for model in found] == case["models"]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("parallel_tool_calls", False), ("service_tier", "flex"), ("service_tier", "priority")]
-)
+@rows(("field", "value"), [("parallel_tool_calls", False), ("service_tier", "flex"), ("service_tier", "priority")])
 def test_cerebras_rejects_what_a_client_would_miss(field: str, value: object) -> None:
     endpoint = PROVIDERS["cerebras"].endpoints[0]
     body = {"messages": [], field: value}

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import pytest
-
 from gateway.providers.hosted_tools import leave_out, must_call
 from gateway.providers.priced_fields import EVERYWHERE, list_priced
+from tests.support.rows import rows
 
 F = {"type": "function", "name": "f"}
 SEARCH = {"type": "web_search"}
@@ -15,7 +14,7 @@ ADDED = {"type": "additional_tools", "tools": [SEARCH, F]}
 SAID = {"role": "user", "content": "Hi"}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("body", "left"),
     [
         ({"tools": [F, SEARCH], "tool_choice": "auto"}, {"tools": [F], "tool_choice": "auto"}),
@@ -40,7 +39,7 @@ def test_a_tool_that_is_only_offered_is_left_out(body: dict[str, Any], left: dic
     assert repr(body) == before
 
 
-@pytest.mark.parametrize(
+@rows(
     "body",
     [
         {"tools": [SEARCH], "tool_choice": "required"},

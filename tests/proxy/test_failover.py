@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import pytest
-
 from gateway.errors import (
     ContextExceeded,
     ProviderAuthError,
@@ -18,6 +16,7 @@ from gateway.errors import (
 from gateway.proxy.failover import choose_error, make_cancelled
 from gateway.upstream.exhaustion import ResourcesExhausted
 from gateway.upstream.interface import StaleConnection
+from tests.support.rows import rows
 
 ERRORS: dict[str, Callable[[], ProviderError]] = {
     "500": lambda: ProviderBadResponse("The provider failed with status 500: oops"),
@@ -37,7 +36,7 @@ ERRORS: dict[str, Callable[[], ProviderError]] = {
 }
 
 
-@pytest.mark.parametrize(
+@rows(
     ("attempts", "told"),
     [
         ("500", "500"),

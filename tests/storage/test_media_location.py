@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import pytest
-
 from gateway.storage.media_location import BucketAddress, is_location, parse_location
+from tests.support.rows import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("url", "location"),
     [
         ("", None),
@@ -27,7 +26,7 @@ def test_a_location_is_read(url: str, location: object) -> None:
     assert parse_location(url) == location
 
 
-@pytest.mark.parametrize(
+@rows(
     "url",
     [
         "media", "./media", "file://media/x", "file:///x?y", "http://host/bucket", "s3:/bucket", "s3://", "s3:///p",

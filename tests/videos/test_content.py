@@ -22,6 +22,7 @@ from gateway.storage.media_files import MediaFiles
 from gateway.videos import content as room
 from gateway.videos.content import VideoContent
 from tests.support.image_providers import draw
+from tests.support.rows import rows
 from tests.support.video_services import CLIP, Reel, VideoServices, play, refuse, run, task
 
 BROKEN = ProviderBadResponse("It broke off", phase="body")
@@ -38,7 +39,7 @@ def pieces(data: bytes, size: int = 700) -> list[Any]:
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 
-@pytest.mark.parametrize("length", [len(CLIP), None])
+@rows("length", [len(CLIP), None])
 def test_a_file_is_kept_as_it_comes(length: int | None) -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
@@ -54,7 +55,7 @@ def test_a_file_is_kept_as_it_comes(length: int | None) -> None:
     run(scene())
 
 
-@pytest.mark.parametrize(
+@rows(
     "reel",
     [
         Reel([*pieces(CLIP)[:3], BROKEN], len(CLIP)),
@@ -105,7 +106,7 @@ class Slow(Reel):
         return await super().read()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("piece", "wait_s", "given_up_s"),
     [
         (bytes(1_000), 5.0, room.PACE_S),
@@ -193,7 +194,7 @@ def test_what_is_kept_is_found_as_long_as_it_is() -> None:
     run(scene())
 
 
-@pytest.mark.parametrize("media_id", [None, "swept.mp4"])
+@rows("media_id", [None, "swept.mp4"])
 def test_what_is_not_kept_is_given_as_its_provider_has_it_with_the_range_that_is_wanted(media_id: str | None) -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
@@ -223,7 +224,7 @@ def test_another_variant_is_the_providers_or_named_as_one_that_is_not() -> None:
     run(scene())
 
 
-@pytest.mark.parametrize("answer", [refuse(404), refuse(500), ProviderBadResponse("It broke"), task("completed")])
+@rows("answer", [refuse(404), refuse(500), ProviderBadResponse("It broke"), task("completed")])
 def test_what_nobody_has_any_more_is_not_found_whatever_is_said_of_its_task(answer: Any) -> None:
     async def scene() -> None:
         services = VideoServices(play(task(), answer))

@@ -1,7 +1,6 @@
 """A fault, as Anthropic's clients read it."""
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +27,7 @@ from gateway.errors import (
 )
 from gateway.formats.anthropic.errors import build_messages_error, build_messages_error_event
 from gateway.formats.sse import SseSplitter, parse_data
+from tests.support.rows import rows
 
 THEIRS = {
     "invalid_request_error",
@@ -44,7 +44,7 @@ THEIRS = {
 }
 
 
-@pytest.mark.parametrize(
+@rows(
     ("fault", "kind"),
     [
         (InvalidRequest("x"), "invalid_request_error"),

@@ -3,11 +3,11 @@
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.formats.anthropic.json_schema import narrow_schema
+from tests.support.rows import rows
 
 KEYWORDS = st.sampled_from(
     ["type", "properties", "items", "anyOf", "oneOf", "allOf", "$defs", "required", "enum", "minimum", "format",
@@ -20,7 +20,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("schema", "narrowed"),
     [
         ({"type": "object"}, {"type": "object", "additionalProperties": False}),

@@ -15,6 +15,7 @@ from gateway.formats.openai.images import parse_edits_call, parse_images_call
 from gateway.formats.request_body import Form
 from tests.support.image_forms import form, upload
 from tests.support.image_providers import draw
+from tests.support.rows import rows
 
 ASK = {"model": "m", "prompt": "a cat"}
 B64 = base64.b64encode(draw()).decode()
@@ -34,7 +35,7 @@ def ask(body: dict[str, Any], count: int = 1, capability: Capability = UNKNOWN) 
     return asked.body
 
 
-@pytest.mark.parametrize(
+@rows(
     ("body", "count", "said"),
     [
         ({}, 1, {}),
@@ -55,7 +56,7 @@ def test_a_painting_is_no_stream() -> None:
     assert ask({"stream": True, "partial_images": 2, "quality": "low", "odd": [1]}) == {"quality": "low", "odd": [1]}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("formats", "body", "said"),
     [
         (None, {}, None),
@@ -85,7 +86,7 @@ def test_a_shape_is_said_to_models_that_take_no_size() -> None:
     assert ask({"aspect_ratio": "16:9"}, capability=SHAPED) == {"aspect_ratio": "16:9"}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("body", "capability", "param"),
     [
         ({"aspect_ratio": "16:9"}, UNKNOWN, "aspect_ratio"),

@@ -22,6 +22,7 @@ from gateway.formats.chat import (
 from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.openai.request_reader import parse_chat_request
 from tests.support.corrupt_json import spoilt
+from tests.support.rows import rows
 
 PNG = "data:image/png;base64,AAAA"
 CACHE = {"type": "ephemeral"}
@@ -142,7 +143,7 @@ def test_what_is_empty_says_nothing() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("part", "expected"),
     [
         (image(PNG, detail="low"), MediaPart("image", "image/png", "AAAA", detail="low")),
@@ -175,7 +176,7 @@ def test_a_part_keeps_its_bytes_or_its_address(part: dict[str, Any], expected: M
 PART = "messages[0].content[0]"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("part", "param"),
     [
         ({"type": "video_url"}, f"{PART}.type"),
@@ -200,7 +201,7 @@ def test_a_part_at_fault_is_named(part: dict[str, Any], param: str) -> None:
     assert refused({"role": "user", "content": [part]}) == param
 
 
-@pytest.mark.parametrize(
+@rows(
     ("message", "param"),
     [
         ({"role": "user"}, "messages[0].content"),
@@ -277,7 +278,7 @@ def test_tools_are_read() -> None:
     assert named.tool_choice == ForcedTool("f")
 
 
-@pytest.mark.parametrize("mode", ["auto", "required"])
+@rows("mode", ["auto", "required"])
 def test_only_allowed_tools_are_offered(mode: str) -> None:
     allowed = {"mode": mode, "tools": [{"type": "function", "function": {"name": "g"}}]}
     conversation = read(tools=[TOOL, OTHER], tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
@@ -285,7 +286,7 @@ def test_only_allowed_tools_are_offered(mode: str) -> None:
     assert conversation.tool_choice == mode
 
 
-@pytest.mark.parametrize(
+@rows(
     ("wanted", "expected"),
     [
         (None, None),
@@ -302,7 +303,7 @@ def test_a_format_is_read(wanted: Any, expected: ResponseFormat | None) -> None:
     assert read(response_format=wanted).format == expected
 
 
-@pytest.mark.parametrize(
+@rows(
     ("fields", "effort", "tokens"),
     [
         ({"reasoning_effort": "none"}, "none", None),
@@ -327,7 +328,7 @@ def test_thinking_is_read_in_whichever_form_it_was_said(fields: Any, effort: Any
 ALLOWED = "tool_choice.allowed_tools"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("fields", "param"),
     [
         ({"logprobs": 1}, "logprobs"),

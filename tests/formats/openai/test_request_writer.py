@@ -26,6 +26,7 @@ from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.openai.request_reader import parse_chat_request
 from gateway.formats.openai.request_writer import build_body
 from tests.support.chat_sdk import NAMES, WORDS
+from tests.support.rows import rows
 
 HELLO = Message("user", (TextPart("hi"),))
 PNG = MediaPart("image", "image/png", "AAAA")
@@ -96,7 +97,7 @@ def test_a_format_is_written() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@rows(
     ("tokens", "word"),
     [(0, "none"), (1, "low"), (1024, "low"), (5000, "low"), (6000, "medium"), (16_000, "high"), (100_000, "high")],
 )
@@ -180,7 +181,7 @@ def test_only_thoughts_that_nobody_signed_go_back() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("part", "expected"),
     [
         (PNG, SHOWN),
@@ -212,7 +213,7 @@ def test_a_text_document_becomes_its_words() -> None:
     assert said(MediaPart("file", "text/plain", data, name="a.txt"), TextPart("?")) == "a.txt\ngrüezi\n\n?"
 
 
-@pytest.mark.parametrize(
+@rows(
     "part",
     [
         MediaPart("audio", "audio/midi", "AA"),

@@ -23,6 +23,7 @@ from gateway.formats.openai.responses import (
     parse_usage_object,
 )
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS
+from tests.support.rows import rows
 
 CALL = InferenceRequest(
     "responses", "m", {"input": "two words"}, stream=True, max_prompt_tokens=9, max_output_tokens=100
@@ -119,7 +120,7 @@ def by_the_byte(data: bytes) -> tuple[bytes, ResponsesPassthrough]:
 # The call.
 
 
-@pytest.mark.parametrize(
+@rows(
     ("extra", "chars"),
     [
         ({}, 2),
@@ -149,12 +150,12 @@ def test_a_prompt_is_bound_by_its_bytes_and_a_image_by_one_of_its_size() -> None
     assert pictured.max_prompt_tokens == plain + PART_TOKENS
 
 
-@pytest.mark.parametrize(("asked", "bound"), [(None, MAX_RESERVED_OUTPUT), (16, 16), (MAX_TOKENS, MAX_RESERVED_OUTPUT)])
+@rows(("asked", "bound"), [(None, MAX_RESERVED_OUTPUT), (16, 16), (MAX_TOKENS, MAX_RESERVED_OUTPUT)])
 def test_output_is_set_aside_up_to_what_may_be_asked_for(asked: int | None, bound: int) -> None:
     assert parse_responses_call(HELLO | {"max_output_tokens": asked}).max_output_tokens == bound
 
 
-@pytest.mark.parametrize(
+@rows(
     ("extra", "affinity_key"),
     [
         ({}, "responses"),
@@ -171,7 +172,7 @@ def test_calls_whose_answers_are_stored_stay_together(extra: dict[str, Any], aff
     assert parse_responses_call(HELLO | extra).affinity_key == affinity_key
 
 
-@pytest.mark.parametrize(
+@rows(
     ("extra", "param"),
     [
         ({"model": None}, "model"),
@@ -248,7 +249,7 @@ def test_what_comes_before_the_end_leaves_byte_for_byte(events: list[bytes], mar
     assert transform.ended
 
 
-@pytest.mark.parametrize(
+@rows(
     ("bad", "why"),
     [
         (b"event: response.output_text.delta\ndata: not json\n\n", "not JSON"),
@@ -291,8 +292,8 @@ def test_a_stream_passes_whole_and_tells_its_usage() -> None:
         assert transform.parse_usage() == Usage(5, 7, 0, "upstream")
 
 
-@pytest.mark.parametrize("status", ["completed", "incomplete", "cancelled", "failed"])
-@pytest.mark.parametrize("late", [DONE, text("late"), ERROR, END, b": bye\n\n", b"garbage"])
+@rows("status", ["completed", "incomplete", "cancelled", "failed"])
+@rows("late", [DONE, text("late"), ERROR, END, b": bye\n\n", b"garbage"])
 def test_nothing_leaves_after_the_end(status: str, late: bytes) -> None:
     data = text("a") + end(status)
     for out, transform in (run(data + late), by_the_byte(data + late), run(data + late, [len(data)])):
@@ -300,7 +301,7 @@ def test_nothing_leaves_after_the_end(status: str, late: bytes) -> None:
         assert (transform.ended, transform.error, transform.closed) == (True, None, True)
 
 
-@pytest.mark.parametrize(
+@rows(
     "last",
     [
         b"data: " + END.split(b"data: ")[1],
@@ -330,8 +331,8 @@ def test_nothing_of_an_answer_is_there_until_a_part_of_it_is() -> None:
     assert transform.events == 1
 
 
-@pytest.mark.parametrize("before", [b"", CREATED, CREATED + IN_PROGRESS])
-@pytest.mark.parametrize(
+@rows("before", [b"", CREATED, CREATED + IN_PROGRESS])
+@rows(
     "failure",
     [
         FAILED,
@@ -353,12 +354,12 @@ def test_a_failure_before_any_answer_is_a_fault_that_tells_no_secret(before: byt
             transform.finish()
 
 
-@pytest.mark.parametrize("error", [None, {}, [], "", 5, {"message": 5}])
+@rows("error", [None, {}, [], "", 5, {"message": 5}])
 def test_a_failure_without_a_reason_is_a_fault(error: object) -> None:
     assert isinstance(run(end("failed", error=error))[1].error, ProviderBadResponse)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("error", "fault", "status"),
     [
         ({"code": "invalid_prompt", "message": "no"}, ProviderRejected, 400),
@@ -422,7 +423,7 @@ def test_an_end_without_its_blank_line_is_completed() -> None:
         assert transform.parse_usage() == Usage(5, 7, 0, "upstream")
 
 
-@pytest.mark.parametrize(
+@rows(
     "data",
     [b"", CREATED, text("a"), text("a") + b": bye\n\n", text("a") + END[:-9], text("a") + b"data: [DON", b"\n\n"],
     ids=repr,
@@ -445,12 +446,12 @@ def test_usage_is_read_from_an_end_of_any_length() -> None:
     assert by_the_byte(text("a") + long)[1].parse_usage() == Usage(5, 7, 0, "upstream")
 
 
-@pytest.mark.parametrize("used", [None, {}, "x", {"input_tokens": -1, "output_tokens": 5}])
+@rows("used", [None, {}, "x", {"input_tokens": -1, "output_tokens": 5}])
 def test_an_end_that_tells_no_usage_is_estimated_from_the_answer_in_it(used: object) -> None:
     assert run(text("a") + end(usage=used))[1].parse_usage() == Usage(PROMPT, 4, 0, "estimate")
 
 
-@pytest.mark.parametrize("used", [None, {"input_tokens": -1}])
+@rows("used", [None, {"input_tokens": -1}])
 def test_an_end_that_tells_nothing_is_estimated_from_the_deltas(used: object) -> None:
     data = CREATED + text("12345678") + event("response.refusal.delta", delta="1234") + end(usage=used, output=[])
     assert run(data)[1].parse_usage() == Usage(PROMPT, 6, 0, "estimate")
@@ -482,18 +483,18 @@ def test_an_answers_usage_is_the_providers_or_an_estimate_of_its_text() -> None:
     assert parse_responses_answer(orjson.dumps(ANSWER), CALL) == Usage(PROMPT, 4, 0, "estimate")
 
 
-@pytest.mark.parametrize("status", ["incomplete", "cancelled", "completed", None, 5, []])
+@rows("status", ["incomplete", "cancelled", "completed", None, 5, []])
 def test_an_answer_that_did_not_fail_is_one(status: object) -> None:
     assert parse_responses_answer(orjson.dumps(ANSWER | {"status": status}), CALL).completion_tokens == 4
 
 
-@pytest.mark.parametrize("status", ["queued", "in_progress"])
+@rows("status", ["queued", "in_progress"])
 def test_an_answer_made_in_the_background_costs_what_was_set_aside(status: str) -> None:
     raw = orjson.dumps(ANSWER | {"status": status, "output": [], "usage": None})
     assert parse_responses_answer(raw, CALL) == Usage(PROMPT, CALL.max_output_tokens, 0, "estimate")
 
 
-@pytest.mark.parametrize(
+@rows(
     "raw",
     [b"", b"<html>", b"[]", b"{}", b'{"object":"chat.completion","choices":[]}', b'{"error":{"message":"x"}}', b"\xff"],
 )
@@ -531,7 +532,7 @@ def test_what_came_from_a_cache_and_what_went_into_one_are_parts_of_the_prompt(
     assert usage.written_tokens == min(written, prompt - usage.cached_tokens)
 
 
-@pytest.mark.parametrize(
+@rows(
     "raw",
     [
         None,

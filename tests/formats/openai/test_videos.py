@@ -26,6 +26,7 @@ from gateway.formats.video_backend import ProviderTask, VideoBackend, VideoSpec
 from tests.support.image_calls import read_sent, upload
 from tests.support.image_providers import draw
 from tests.support.request_records import ROW
+from tests.support.rows import rows
 
 BACKEND: VideoBackend = OpenAiVideoBackend()
 NOW = 1_750_000_000_999
@@ -48,7 +49,7 @@ def build_spec(**fields: Any) -> VideoSpec:
 # ---- answers to clients
 
 
-@pytest.mark.parametrize(
+@rows(
     ("state", "spec", "openai"),
     [
         ("created", "queued", "queued"), ("submitting", "queued", "queued"), ("queued", "queued", "queued"),
@@ -95,7 +96,7 @@ def test_build_video_of_a_failed_job_has_its_error_and_no_times() -> None:
     assert (told["completed_at"], told["expires_at"]) == (None, None)
 
 
-@pytest.mark.parametrize("state", TRANSITIONS)
+@rows("state", TRANSITIONS)
 def test_the_client_library_parses_build_video(state: VideoState) -> None:
     told = orjson.dumps(build_video(job(state), "openai"))
     if state != "failed":
@@ -157,8 +158,8 @@ def test_remix_sends_the_prompt_alone() -> None:
 # ---- another gateway as the provider
 
 
-@pytest.mark.parametrize("words", ["spec", "openai"])
-@pytest.mark.parametrize("state", TRANSITIONS)
+@rows("words", ["spec", "openai"])
+@rows("state", TRANSITIONS)
 def test_parse_polled_reads_what_build_video_writes(state: VideoState, words: Any) -> None:
     told = job(state, progress=40) if state != "failed" else job("processing").fail(VideoError("timeout", "Late"), NOW)
     take = BACKEND.parse_polled(orjson.dumps(build_video(told, words)), ())

@@ -27,6 +27,7 @@ from gateway.storage.nodes import list_nodes
 from tests.support.fault_scene import site
 from tests.support.gateway import RunningGateway
 from tests.support.postgres import SharedPostgres
+from tests.support.rows import rows
 from tests.support.scripted_upstream import ScriptedUpstream
 from tests.support.started_gateways import StartGateway
 
@@ -149,7 +150,7 @@ async def test_a_name_is_one_segment_of_what_another_node_is_asked(
     assert len(other.received) == asked
 
 
-@pytest.mark.parametrize("segments", [("channels", ".."), ("running", ".", "cancel"), ("running", "", "cancel")])
+@rows("segments", [("channels", ".."), ("running", ".", "cancel"), ("running", "", "cancel")])
 def test_a_segment_that_moves_elsewhere_is_refused(segments: tuple[str, ...]) -> None:
     with pytest.raises(NotFound):
         build_path(segments)
@@ -239,7 +240,7 @@ async def test_a_cancellation_that_rings_is_signed(gateway: RunningGateway) -> N
 HTTP = "http://10.0.0.1:8080"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("url", "safely", "insecurely"),
     [
         ("https://node.example.com", True, True), ("http://127.0.0.1:8080", True, True), ("http://[::1]:1", True, True),
@@ -297,7 +298,7 @@ def test_what_is_no_item_of_a_list_is_left_out() -> None:
     assert answers.list_items() == [item]
 
 
-@pytest.mark.parametrize(
+@rows(
     "wrong",
     [
         "", "x", "[]", "{}", "5", '{"kind": 5}', '{"kind": "root"}', '{"kind": "member", "scope": "x"}',

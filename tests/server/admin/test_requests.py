@@ -31,6 +31,7 @@ from gateway.storage.ledger import LedgerRepository
 from gateway.storage.request_log import RequestLogRepository
 from tests.support.gateway import RunningGateway, channel
 from tests.support.request_records import make_row, read_ms, refuse
+from tests.support.rows import rows as table_rows
 from tests.support.started_gateways import StartGateway
 
 NOW_S = read_ms("2026-03-15 12:30") / 1000
@@ -392,7 +393,7 @@ async def test_an_export_breaks_off_with_its_session_and_with_the_gateway(gatewa
     assert history.exports == 0
 
 
-@pytest.mark.parametrize(("source", "implausible"), [("bound", True), ("upstream", False), ("estimate", False)])
+@table_rows(("source", "implausible"), [("bound", True), ("upstream", False), ("estimate", False)])
 def test_a_row_says_whether_its_provider_said_what_cannot_be(source: UsageSource, implausible: bool) -> None:
     row = make_row(1, usage_source=source)
     fields = build_row(StoredRequest(1, row), OPERATOR)

@@ -1,17 +1,17 @@
 """A member's own account."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.server.console.account import format_device
 from tests.support.console_people import PASSPHRASE, make_administrator, meet
+from tests.support.rows import rows
 from tests.support.started_gateways import StartGateway
 
 WEBKIT = "AppleWebKit/537.36 (KHTML, like Gecko)"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("agent", "device"),
     [
         ("Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0", "Firefox (Linux)"),

@@ -2,7 +2,6 @@
 
 from typing import Any, get_args
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from gateway.server.console.form_choices import (
     format_choices,
     sort,
 )
+from tests.support.rows import rows
 
 KINDS: dict[Kind, tuple[str, ...]] = {
     "chat": (
@@ -42,7 +42,7 @@ KINDS: dict[Kind, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@rows("kind", KINDS)
 def test_a_models_name_says_what_it_does(kind: Kind) -> None:
     assert {name: find_kind(name, {}) for name in KINDS[kind]} == dict.fromkeys(KINDS[kind], kind)
 

@@ -4,11 +4,10 @@ import html
 import re
 from urllib.parse import quote
 
-import pytest
-
 from gateway.server.console.playground import find_mode
 from tests.support.admin_calls import expire_key
 from tests.support.console_people import invite, make_administrator
+from tests.support.rows import rows
 from tests.support.started_gateways import StartGateway
 
 DEMO_MODELS = {
@@ -21,7 +20,7 @@ DEMO_MODELS = {
 HOSTILE = '"><img src=x onerror=alert(1)>{{7*7}}'
 
 
-@pytest.mark.parametrize(
+@rows(
     ("mode", "model", "expected"),
     [
         ("", "", "chat"),

@@ -8,6 +8,7 @@ import pytest
 from gateway.server.help.pages import HELP, parse_page, read_chapters
 from tests.support.documentation import DOCS, list_pages
 from tests.support.gateway import channel
+from tests.support.rows import rows
 from tests.support.started_gateways import StartGateway
 
 NOWHERE = {"channel": [channel("http://127.0.0.1:9/v1")]}
@@ -60,7 +61,7 @@ def test_html_in_a_page_is_text() -> None:
     assert "&lt;script&gt;" in page.body
 
 
-@pytest.mark.parametrize(
+@rows(
     ("link", "url"),
     [
         ("errors.md", "/help/reference/errors"),

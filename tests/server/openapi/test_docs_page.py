@@ -11,6 +11,7 @@ from gateway.server.openapi.docs_page import build_curl, build_page, build_prose
 from gateway.server.openapi.document import get_document
 from gateway.server.openapi.schema_table import SchemaRow, list_rows, name_kind
 from tests.support.gateway import KEY
+from tests.support.rows import rows as table_rows
 from tests.support.started_gateways import StartGateway
 
 EMPTY = {"meta", "link", "input", "img", "br", "hr"}
@@ -140,7 +141,7 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
+@table_rows(
     ("schema", "kind"),
     [
         ({}, "anything"),
