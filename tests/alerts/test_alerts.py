@@ -165,7 +165,7 @@ async def test_an_api_key_and_a_certificate_that_expire_are_told(gateway_with: S
     ]
     async with receiving() as receiver:
         gateway = await gateway_with(declare(receiver, key=keys))
-        find_watcher(gateway)._look.__self__.certificate = ServerCertificate(  # type: ignore[attr-defined]
+        find_watcher(gateway)._collect.__self__.certificate = ServerCertificate(  # type: ignore[attr-defined]
             *write_certificate(tmp_path, days=20.5)
         )
         await look(gateway, receiver, ["key_expiring", "key_expired", "certificate_expiring"])
