@@ -20,7 +20,7 @@ from scripts.client_runs.environments import FOLDER, Missing, find_tool, install
 from tests.support.gateway import KEY
 from tests.support.gateway_process import GatewayProcess
 from tests.support.strict_providers import STRICT
-from tests.support.strict_providers.agent_task import BEFORE, NOT_FOUND, Agent, Outcome, write_prompt
+from tests.support.strict_providers.agent_task import BEFORE, LEARNED, NOT_FOUND, Agent, Outcome, write_prompt
 
 TASK_S = 120
 _KEPT = ("PATH", "LANG", "TMPDIR", "SSL_CERT_FILE")
@@ -114,7 +114,7 @@ async def _run_task(
     prompt = write_prompt(str(note))
     run = _run_codex if agent.environment == "codex" else _run_claude
     said = await run(node, installed, home, work, url=url, model=model, prompt=prompt)
-    refusals = tuple(one for one in provider.refusals if one != NOT_FOUND)
+    refusals = tuple(one for one in provider.refusals if one != NOT_FOUND and LEARNED not in one)
     fault = Outcome(note.read_text(), said, refusals).find_fault()
     if fault and verbose:
         fault += f"\n{said}"

@@ -15,7 +15,7 @@ import pytest
 from tests.support.gateway import KEY, RunningGateway
 from tests.support.started_gateways import StartGateway
 from tests.support.strict_providers import STRICT
-from tests.support.strict_providers.agent_task import FINISHED, NOT_FOUND, Agent
+from tests.support.strict_providers.agent_task import FINISHED, LEARNED, NOT_FOUND, Agent
 
 Json = dict[str, Any]
 Answer = tuple[str, list[Json]]
@@ -101,10 +101,6 @@ def read_blocks(blocks: list[Json]) -> Answer:
     calls = [one for one in blocks if one["type"] == "tool_use"]
     assert all(isinstance(call["input"], dict) for call in calls)
     return "".join(one["text"] for one in blocks if one["type"] == "text"), calls
-
-
-LEARNED = "Range of max_tokens"
-"""A refusal that names a model's limit, which the gateway lowers the request to, and later ones at once."""
 
 
 @pytest.mark.parametrize("agent", REQUESTS)

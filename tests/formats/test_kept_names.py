@@ -113,6 +113,7 @@ def test_what_an_earlier_answer_or_the_client_says_itself_names_nothing() -> Non
         },
         {"tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}]},
         {"tools": [{"name": "f", "input_schema": schema}], "metadata": {"file_id": "x"}},
+        {"client_metadata": {"thread_id": "x", "session_id": "y"}, "input": "hi"},
         {"text": {"format": {"type": "json_schema", "schema": schema}}, "prompt": "hi", "voice": "alloy"},
         {"audio": {"voice": "alloy", "format": "mp3"}, "file_id": None, "container": {"type": "auto"}},
         {"contents": [{"parts": [{"functionCall": {"name": "f", "args": {"fileUri": "files/a"}}}]}]},

@@ -41,8 +41,8 @@ PLAIN_NAMES = frozenset(
 )  # fmt: skip
 """Names that most requests are made of. They name nothing kept; every other name is looked up."""
 DATA_NAMES = frozenset(
-    {"annotations", "args", "arguments", "input_schema", "json_schema", "metadata", "outputs", "parameters",
-     "parametersJsonSchema", "response", "responseJsonSchema", "responseSchema", "results", "schema"},
+    {"annotations", "args", "arguments", "client_metadata", "input_schema", "json_schema", "metadata", "outputs",
+     "parameters", "parametersJsonSchema", "response", "responseJsonSchema", "responseSchema", "results", "schema"},
 )  # fmt: skip
 """Data of the client, of a model or of an earlier answer, in which an id is only text."""
 _CONTAINERS = (dict, list)

@@ -16,6 +16,8 @@ from tests.support.providers import Call, Fails, Heard, Provider, Says
 BEFORE, AFTER = "the harbour is closed", "the harbour is open"
 NOT_FOUND = "Not found"
 """What a provider says at a path that it does not have: the gateway then takes another API format."""
+LEARNED = "Range of max_tokens"
+"""A refusal that names a model's limit, which the gateway lowers the request to, and later ones at once."""
 FINISHED = "The note says that the harbour is open."
 _PATH = re.compile(r"Correct the file (/\S+/note\.txt)")
 _NAMES = re.compile(r"(?:.*__)?(\w+)")
