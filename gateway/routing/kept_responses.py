@@ -262,7 +262,8 @@ class KeptResponses:
         stored = None
         while stored is None:
             own = call.body.get("input") if turn is None else turn.input
-            sized = await work_aside(_add_items, response, own) if call.large else _add_items(response, own)
+            large = call.large or len(response.body) > MAX_ON_LOOP
+            sized = await work_aside(_add_items, response, own) if large else _add_items(response, own)
             needed = (sized.body_memory or 0) + (sized.items_memory or 0)
             if needed > self._budget.most_each:
                 raise RequestTooLarge("the conversation is too long")

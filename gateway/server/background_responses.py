@@ -24,6 +24,7 @@ from gateway.errors import GatewayError, InternalError, InvalidRequest, Shutting
 from gateway.formats.openai.responses import UNFINISHED
 from gateway.formats.openai.responses_writer import ResponseStreamSerializer
 from gateway.formats.translator import ResponseIdentity
+from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.memory_budget import Loan
 from gateway.proxy import forward
 from gateway.server.active_inference import INFERENCE, ActiveInference
@@ -95,8 +96,10 @@ async def _run(
     try:
         answer = await forward.fetch(services.proxy, ctx)
         ctx.first_byte_at = active.loop.time()
+        own = {"id": queued["id"], "background": True}
+        made = await work_aside(_add, answer.body, own) if len(answer.body) > MAX_ON_LOOP else _add(answer.body, own)
         active.settle("completed")
-        keep(orjson.dumps(orjson.loads(answer.body) | {"id": queued["id"], "background": True}))
+        keep(made)
     except GatewayError as fault:
         active.settle("interrupted" if isinstance(fault, ShuttingDown) else find_outcome(fault), fault)
         status = "cancelled" if active.cancelled else "failed"
@@ -113,6 +116,10 @@ async def _run(
         services.drain.inside -= 1
         if loan is not None:
             loan.close()
+
+
+def _add(raw: bytes, fields: Body) -> bytes:
+    return orjson.dumps(orjson.loads(raw) | fields)
 
 
 async def find_kept(
