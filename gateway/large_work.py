@@ -17,6 +17,11 @@ Args = TypeVarTuple("Args")
 T = TypeVar("T")
 
 
+async def work_by_size(size: int, work: Callable[[Unpack[Args]], T], *args: *Args) -> T:
+    """Run ``work`` on ``size`` bytes: in a thread if they are many, else on the event loop; see ``work_aside``."""
+    return await work_aside(work, *args) if size > MAX_ON_LOOP else work(*args)
+
+
 async def work_aside(work: Callable[[Unpack[Args]], T], *args: *Args) -> T:
     """Run ``work`` in a thread; it must not change shared state.
 

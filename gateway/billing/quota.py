@@ -122,17 +122,17 @@ class QuotaService:
         if self._write_queue.crowded:
             await self._wait_for_room()
         reserve, need, varies = 0, call.need, call.choices > 1 or call.image is not None or call.video is not None
-        held, admitted = call.plain and call.max_output_tokens < MAX_RESERVED_OUTPUT, False  # held: all that is allowed
+        admitted, whole = False, call.plain and call.max_output_tokens < MAX_RESERVED_OUTPUT  # the client's own limit
         reads = NO_READS if call.plain else await _find_reads(caller, call)
         buys_more = not call.plain and (call.operation in OF_KNOWN_UNITS or not ASKED_FOR.isdisjoint(call.body))
-        longer = reads is not NO_READS or not (held or MAY_LIMIT.isdisjoint(call.body))
+        longer = reads is not NO_READS or not (whole or MAY_LIMIT.isdisjoint(call.body))
         for target in options:
             bound = target.bound(call) if varies else need  # media and several choices take what the channel decides
             if buys_more or (target.price is not None and target.price.modal):
                 bound = bound_rare(bound, call, target.price)
             cost = target.find_most(bound) if target.named else cost_nanos(target.price, bound, target.multiplier_ppm)
             reserve = max(reserve, cost)
-            longer = longer or searches(target.model) or (not held and find_longest_answer(target.model) > 0)
+            longer = longer or searches(target.model) or (not whole and find_longest_answer(target.model) > 0)
         try:
             ctx.reservation = self._balances.hold_now(caller, reserve) or await self._hold(ctx, reserve)
             if longer and ctx.reservation.left_nanos is not None:
@@ -265,9 +265,8 @@ def _count_tokens(call: InferenceRequest) -> int:
     What the request did not use is given back at its end.
     """
     tokens = -(-call.prompt_chars // CHARS_PER_TOKEN)  # a call less than ``estimate_tokens``, for every request
-    if (
-        call.plain and call.max_output_tokens < MAX_RESERVED_OUTPUT
-    ):  # that is the limit; ``allowed_output`` is two calls
+    # The client's own limit is in ``max_output_tokens`` then. ``allowed_output`` would take two calls more.
+    if call.plain and call.max_output_tokens < MAX_RESERVED_OUTPUT:
         return tokens + call.max_output_tokens * call.choices
     return tokens if MAY_LIMIT.isdisjoint(call.body) else tokens + call.allowed_output * call.choices
 

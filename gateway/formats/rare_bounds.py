@@ -84,7 +84,7 @@ def _count_searches(body: dict[str, Any]) -> int:
 
 def _find_tier(body: dict[str, Any], price: Price) -> str:
     """Return the service tiers that a request names, or the most expensive one if the provider chooses."""
-    dearest, factor = max(price.tiers_served, key=lambda entry: entry[1], default=("", ONE_PPM))
+    highest, factor = max(price.tiers_served, key=lambda entry: entry[1], default=("", ONE_PPM))
     tiers = []
     for asked in map(body.get, _TIER_FIELDS):
         if asked is None or asked in _AS_LISTED:
@@ -93,5 +93,5 @@ def _find_tier(body: dict[str, Any], price: Price) -> str:
         if named and price.find_factor(named) != ONE_PPM:
             tiers.append(named)
         elif factor > ONE_PPM:
-            tiers.append(dearest)
+            tiers.append(highest)
     return "+".join(dict.fromkeys(tiers))

@@ -13,7 +13,7 @@ from gateway.domain.media import SNIFF_BYTES, sniff_image
 from gateway.errors import Overloaded, ProviderError, RequestTooLarge, UnsupportedByProvider
 from gateway.formats.media_addresses import FetchedMedia, MediaAddress, copy_prompt, encode, list_addresses
 from gateway.formats.prompt_files import find_type
-from gateway.large_work import MAX_ON_LOOP, work_aside
+from gateway.large_work import MAX_ON_LOOP, work_by_size
 from gateway.memory_budget import Loan, MemoryBudget
 from gateway.request_context import RequestContext
 from gateway.routing.target import Attempt
@@ -93,7 +93,7 @@ class PromptAddresses:
         media_type = sniff_image(head) if one.kind == "image" else find_type(urlsplit(one.url).path, head)
         if one.kind == "image" and media_type not in _IMAGES:
             return FetchedMedia(fault="it is not a PNG, JPEG, GIF or WebP image")
-        data = await work_aside(encode, raw) if len(raw) > MAX_ON_LOOP else encode(raw)
+        data = await work_by_size(len(raw), encode, raw)
         return FetchedMedia(media_type or "", raw if str(media_type).startswith("text/") else b"", data)
 
     async def _read(self, one: MediaAddress, loan: Loan) -> bytes | None:

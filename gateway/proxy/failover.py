@@ -59,15 +59,22 @@ class Proxy:
         load_balancer: gets the outcome of every attempt: a success with the first event of a stream, or with the whole
             answer.
         clock: Unix seconds.
+        prompt_media: fetches what prompts name by address, for providers that take data alone; None: nothing does.
 
     Attributes:
         broken_off: a shutdown has ended all attempts.
         drains: attempts whose clients have left.
         timer: for timeouts.
-        prompt_media: fetches what prompts name by address, for providers that take data alone; None: nothing does.
     """
 
-    def __init__(self, client: HttpClient, load_balancer: LoadBalancer, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        client: HttpClient,
+        load_balancer: LoadBalancer,
+        *,
+        clock: Callable[[], float],
+        prompt_media: PromptMedia | None = None,
+    ) -> None:
         self.client = client
         self.clock = clock
         self.load_balancer = load_balancer
@@ -76,7 +83,7 @@ class Proxy:
         self.broken_off = False
         self.drains = DrainService()
         self.timer = DeadlineTimer()
-        self.prompt_media: PromptMedia | None = None
+        self._prompt_media = prompt_media
 
     @property
     def running(self) -> int:
@@ -164,8 +171,8 @@ class Proxy:
 
     async def _bring_in(self, ctx: RequestContext, attempt: Attempt) -> None:
         """Fetch what the prompt names by address. Raises ``UnsupportedByProvider`` naming the field."""
-        if self.prompt_media is not None:
-            fetching = self.prompt_media.bring_in(ctx, attempt)
+        if self._prompt_media is not None:
+            fetching = self._prompt_media.bring_in(ctx, attempt)
             await attempt.wait_for(fetching, attempt.timeouts.total_s, self.timer)
 
     async def _next(self, route: Route, failed: Attempt, error: ProviderError) -> Attempt | None:
@@ -223,8 +230,7 @@ def choose_error(before: ProviderError | None, error: ProviderError) -> Provider
 
     That is a provider's answer, or why it was not reached. Less is an attempt in which nothing was sent, a limit of
     output tokens that was then lowered, a connection that the provider had closed before, and a lack of the gateway's
-    own. An error after which no attempt may follow
-    concerns the request itself, and always comes first.
+    own. An error after which no attempt may follow concerns the request itself, and always comes first.
     """
     if before is None or not error.retryable or _rank(error) > _rank(before):
         return error

@@ -17,7 +17,7 @@ from gateway.domain.kept_response import KeptResponse, KeptRules
 from gateway.domain.response_owner import LONGEST_ID
 from gateway.errors import GatewayError, InvalidRequest, NotFound, RequestTooLarge
 from gateway.formats.openai.responses import parse_responses_call
-from gateway.large_work import MAX_ON_LOOP, work_aside
+from gateway.large_work import MAX_ON_LOOP, work_aside, work_by_size
 from gateway.memory_budget import Borrower, Loan, MemoryBudget, estimate_memory
 from gateway.routing.item_references import find_responses, measure_references, read_output, replace_references
 from gateway.storage.encryption import DecryptionFailed
@@ -167,11 +167,7 @@ class KeptResponses:
             _take(loan, kept, _ITEMS, "input", items=False)
             for group in _group(kept):
                 for loaded in await self._load(group, loan, items=False, taken=True):
-                    known |= (
-                        await work_aside(read_output, loaded.body)
-                        if len(loaded.body) > MAX_ON_LOOP
-                        else (read_output(loaded.body))
-                    )
+                    known |= await work_by_size(len(loaded.body), read_output, loaded.body)
             # An item that is named often is in memory once, and in the provider's request as often as it is named.
             loan.take(await work_aside(measure_references, references, known), _ITEMS, "input")
         if loan.held > MAX_ON_LOOP or call.large:

@@ -137,7 +137,7 @@ class Target:
         return max(self.cost(usage), *(cost_nanos(price, usage, self.multiplier_ppm) for price in self.named.values()))
 
     def cost_of(self, answered: str, usage: Usage) -> int:
-        """Return the cost of ``usage`` if the model ``answered`` has answered, in nano-USD: the dearer of both models.
+        """Return the cost of ``usage`` if the model ``answered`` has answered, in nano-USD: the higher of both.
 
         A name with a date is the same model. If the provider named none (``""``), the most expensive one counts.
         """
@@ -291,7 +291,7 @@ class Attempt:
         Raises ``UnsupportedByProvider``.
         """
         endpoint, exchange = self.target.endpoint, self.exchange
-        build = self._build_limited if self.output_limit else exchange.write_body
+        build = self._build_limited if self.output_limit else exchange.write_body  # ``build_body``, without its call
         body, media_type = packed or pack(build, endpoint, self.target.model, exchange.naming.id, exchange)
         once = self.once or call.operation in MAKES_MEDIA
         mode = exchange.mode

@@ -24,7 +24,7 @@ from gateway.errors import GatewayError, InternalError, InvalidRequest, Shutting
 from gateway.formats.openai.responses import UNFINISHED
 from gateway.formats.openai.responses_writer import ResponseStreamSerializer
 from gateway.formats.translator import ResponseIdentity
-from gateway.large_work import MAX_ON_LOOP, work_aside
+from gateway.large_work import work_by_size
 from gateway.memory_budget import Loan
 from gateway.proxy import forward
 from gateway.server.active_inference import INFERENCE, ActiveInference
@@ -97,7 +97,7 @@ async def _run(
         answer = await forward.fetch(services.proxy, ctx)
         ctx.first_byte_at = active.loop.time()
         own = {"id": queued["id"], "background": True}
-        made = await work_aside(_add, answer.body, own) if len(answer.body) > MAX_ON_LOOP else _add(answer.body, own)
+        made = await work_by_size(len(answer.body), _add, answer.body, own)
         active.settle("completed")
         keep(made)
     except GatewayError as fault:

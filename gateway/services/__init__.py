@@ -14,6 +14,7 @@ from gateway.config.loader import read_words_file
 from gateway.domain.ip_address import parse_networks
 from gateway.errors import StoreUnavailable
 from gateway.media.cleanup_worker import MediaCleanup
+from gateway.media.prompt_addresses import PromptAddresses
 from gateway.memory_budget import MemoryBudget
 from gateway.observability.process_monitor import LoopLagMeter, find_memory
 from gateway.observability.trace_context import TracedHttpClient
@@ -75,8 +76,8 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
         jobs = JobRunner()
         stack.push_async_callback(jobs.stop)
         services.routing = await open_routing(services, stack)
-        services.proxy = Proxy(services.client, services.routing.load_balancer, clock=services.clock)
         services.media, services.files = open_media(services, stack)
+        services.proxy = _open_proxy(services)
         with _explain_store_errors(services.options):
             services.videos, services.idempotency = await open_videos(services, stack)
         services.auth = open_members(services, accounts, stack)
@@ -94,6 +95,12 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
             with _explain_store_errors(services.options):
                 await follow_changes(services, services.storage.node)
         yield
+
+
+def _open_proxy(services: Services) -> Proxy:
+    prompt_media = PromptAddresses(services.media.fetcher, services.memory)
+    load_balancer = services.routing.load_balancer
+    return Proxy(services.client, load_balancer, clock=services.clock, prompt_media=prompt_media)
 
 
 def _open_clients(services: Services, stack: AsyncExitStack) -> None:

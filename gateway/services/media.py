@@ -6,7 +6,6 @@ from gateway.media.client_files import ClientFiles
 from gateway.media.client_uploads import ClientUploads
 from gateway.media.image_delivery import ImageDelivery
 from gateway.media.images import ImageService
-from gateway.media.prompt_addresses import PromptAddresses
 from gateway.media.signed_links import SignedLinks
 from gateway.server.context import FileServices, MediaServices, MediaStores, Services
 from gateway.services.media_store import open_media_stores
@@ -29,7 +28,6 @@ def open_media(services: Services, stack: AsyncExitStack) -> tuple[MediaServices
     )
     fetcher = SafeFetcher(allow=live_config.find_allowed_networks, find_proxy=open_environment_proxies(options.environ))
     stack.push_async_callback(fetcher.close)
-    services.proxy.prompt_media = PromptAddresses(fetcher, services.memory)
     images = ImageService(
         services.client,
         ImageDelivery(fetcher, links),

@@ -36,7 +36,7 @@ from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import NO_REASON, Secrets
 from gateway.formats.prompt_tokens import fill_counts
 
-_DEAR_PLACE = "us"
+_PRICED_PLACE = "us"
 """Inference in the United States costs a tenth more than anywhere; other values cost nothing more."""
 _REASONS: Mapping[str, Reason] = {
     "end_turn": "stop",
@@ -91,7 +91,7 @@ def _find_rare(raw: Mapping[str, Any]) -> dict[str, Any]:
     speed, tier, place = raw.get("speed"), raw.get("service_tier"), raw.get("inference_geo")
     if (speed or (tier and tier != "standard")) and (served := find_tier(speed) or find_tier(tier)):
         found["tier"] = served
-    if place == _DEAR_PLACE:
+    if place == _PRICED_PLACE:
         found["tier"] = f"{found['tier']}+{place}" if "tier" in found else place
     if raw.get("cost") is not None and (cost := find_cost(raw)) is not None:
         found["cost_nanos"] = cost

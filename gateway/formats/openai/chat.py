@@ -75,7 +75,7 @@ _LONGEST_BEGINNING = 512
 _MOST_SHOWN = 2_048
 _MARKUP = re.compile(r"<(?:script|style)\b.*?(?:</(?:script|style)>|\Z)|<[^>]*>?", re.DOTALL | re.IGNORECASE)
 _UNKNOWN: tuple[()] = ()
-"""Nothing starts with one of no beginnings. Also set while an event is incomplete."""
+"""For ``startswith``, which is false for an empty tuple. Also set while an event is incomplete."""
 # Some servers write "error": null or "choices": [] into every chunk: only real errors and usage frames are parsed.
 _ERROR_KEY = re.compile(rb'"error"\s*:\s*(?!null\b|\s)')
 _CALLS, _SPACED_CALLS = b'"tool_calls":[{', b'"tool_calls": [{'

@@ -6,8 +6,8 @@ image generation), ``reasoning_content`` (DeepSeek: thinking mode), ``thinking``
 ``top_k``, and ``extra_content.google.thought_signature`` of a tool call (Google: thought signatures).
 
 Rejected, because the answer would not be what was requested: ``logit_bias``, ``moderation``, ``web_search_options``,
-audio among ``modalities``, ``functions``, uploaded files of this turn, and a ``service_tier`` other than
-the standard one.
+audio among ``modalities``, ``functions``, uploaded files of this turn, and a ``service_tier`` other than the standard
+one.
 Left out and named (``adapted``): tools that run at a vendor and are only offered. What a history has of other formats
 is translated or becomes text. A custom tool becomes a function; see ``custom_tools.py``.
 Dropped, because the answer is valid without them: ``audio`` (unless requested), ``metadata``, ``prediction`` (it only

@@ -3,8 +3,8 @@
 Shapes: OpenAI's OpenAPI document, ``CreateResponse``; tools: see ``response_tools``.
 
 Rejected, because the answer would not be what was requested: a tool that runs at OpenAI and must be called,
-``prompt``, ``moderation``, ``access_programs``, ``top_logprobs``, the logprobs among
-``include``, uploaded files of this turn, and a ``service_tier`` other than the standard one.
+``prompt``, ``moderation``, ``access_programs``, ``top_logprobs``, the logprobs among ``include``, uploaded files of
+this turn, and a ``service_tier`` other than the standard one.
 Left out and named (``adapted``): tools that run at OpenAI and are only offered, and ``context_management``.
 A trigger at the end of the input is answered by a summary: the model is asked for one (``compaction.py``).
 Dropped, because the answer is valid without them: ``metadata``, ``text.verbosity``, ``reasoning.summary`` (a model's
