@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from scripts.check_commits import find_faults, main
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 GOOD = "billing: cap implausible usage and log it\n\nA provider's count is bounded by the body.\n"
 
 
-@rows(
+@table_rows(
     ("message", "faults"),
     [
         (GOOD, []),

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.deadlines import GAP_S, DeadlineTimer, Timeout
-from tests.support.rows import rows
 from tests.support.skip_rules import run_skipping
+from tests.support.table_rows import table_rows
 
 TIMES = st.lists(st.floats(0, 100, allow_nan=False), min_size=1, max_size=30)
 
@@ -91,7 +91,7 @@ def test_one_that_is_met_may_send_another_away() -> None:
     run_skipping(scene())
 
 
-@rows("patience_s", [0.0, 3.0, 700.0])
+@table_rows("patience_s", [0.0, 3.0, 700.0])
 def test_patience_runs_out_as_a_timeout_does(patience_s: float) -> None:
     async def scene() -> float:
         loop = asyncio.get_running_loop()
@@ -117,7 +117,7 @@ def test_who_is_done_in_time_hears_nothing_of_it() -> None:
     run_skipping(scene())
 
 
-@rows("cancelled_at", [1.0, 5.0], ids=["before", "at the very moment it runs out"])
+@table_rows("cancelled_at", [1.0, 5.0], ids=["before", "at the very moment it runs out"])
 def test_a_cancel_from_elsewhere_is_not_lost(cancelled_at: float) -> None:
     async def wait(sweep: DeadlineTimer) -> None:
         with Timeout(sweep, 5):

@@ -20,7 +20,6 @@ from gateway.config.loader import read_config
 from tests.support.fault_scene import UNHURRIED
 from tests.support.gateway import HELLO, KEY, channel
 from tests.support.proxies import make_context
-from tests.support.rows import rows
 from tests.support.scripted_upstream import (
     COMPLETION,
     DONE,
@@ -36,6 +35,7 @@ from tests.support.scripted_upstream import (
 )
 from tests.support.sockets import find_free_port
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 from tests.support.tools import find_tool
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -194,7 +194,7 @@ def test_the_chart_renders_what_kubernetes_knows() -> None:
     assert made[2]["spec"]["replicas"] == 1
 
 
-@rows(("journal", "kind"), [("disk", "StatefulSet"), ("store", "Deployment")])
+@table_rows(("journal", "kind"), [("disk", "StatefulSet"), ("store", "Deployment")])
 def test_the_chart_renders_nodes_of_a_cluster(journal: str, kind: str) -> None:
     made = {each["kind"]: each for each in render_chart(
         "cluster.enabled=true", f"cluster.journal={journal}", "cluster.replicas=3", "existingSecret=keys"
@@ -218,7 +218,7 @@ def test_the_chart_renders_nodes_of_a_cluster(journal: str, kind: str) -> None:
     assert made["PodDisruptionBudget"]["spec"]["selector"] == spec["selector"]
 
 
-@rows("value", ["cluster.journal=none", "cluster.enabled=true"])
+@table_rows("value", ["cluster.journal=none", "cluster.enabled=true"])
 def test_the_chart_refuses_a_cluster_that_cannot_start(value: str) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         render_chart(value)

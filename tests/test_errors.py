@@ -24,7 +24,7 @@ from gateway.errors import (
     StoreUnavailable,
     UnsupportedByProvider,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 FAULTS = [kind for _, kind in inspect.getmembers(module, inspect.isclass) if issubclass(kind, GatewayError)]
 
@@ -79,7 +79,7 @@ def test_the_codes_have_the_statuses_of_the_public_table() -> None:
     assert by_status == PUBLIC
 
 
-@rows("kind", FAULTS)
+@table_rows("kind", FAULTS)
 def test_every_fault_can_be_shown(kind: type[GatewayError]) -> None:
     assert kind.code in STATUS
     fault = make(kind)
@@ -90,7 +90,7 @@ def test_every_fault_can_be_shown(kind: type[GatewayError]) -> None:
         assert (fault.status, fault.public_code, fault.type) == (status, kind.code, GATEWAY_TYPE)
 
 
-@rows("kind", FAULTS)
+@table_rows("kind", FAULTS)
 def test_every_fault_says_what_it_is(kind: type[GatewayError]) -> None:
     assert kind.__doc__
 
@@ -102,7 +102,7 @@ def test_a_refusal_of_the_providers_keeps_its_words_and_its_status() -> None:
     assert (bare.status, bare.type, bare.param, bare.public_code) == (418, "upstream_error", None, "upstream_error")
 
 
-@rows(("status", "wait"), [(403, None), (429, 17)])
+@table_rows(("status", "wait"), [(403, None), (429, 17)])
 def test_a_cap_is_forbidden_or_too_many_and_waiting_in_a_loop_never_helps(status: int, wait: int | None) -> None:
     fault = QuotaExceeded("why", status=status, retry_after_s=wait)
     assert (fault.status, fault.retry_after_s, fault.should_retry) == (status, wait, False)
@@ -145,7 +145,7 @@ VERDICTS = {
 """What each is held against, whether the provider was asked and answered, whether another channel may do better."""
 
 
-@rows("kind", [kind for kind in FAULTS if issubclass(kind, ProviderError)])
+@table_rows("kind", [kind for kind in FAULTS if issubclass(kind, ProviderError)])
 def test_every_fault_of_a_provider_says_what_it_is_held_against(kind: type[ProviderError]) -> None:
     fault = make(kind)
     assert isinstance(fault, ProviderError)
@@ -169,8 +169,8 @@ def test_what_a_channel_has_no_words_for_is_the_callers_invalid_request_in_the_g
     )
 
 
-@rows(("wait", "should_retry"), [(1, None), (5, None), (6, False), (120, False)])
-@rows("kind", [NoHealthyChannel, Overloaded, StoreUnavailable])
+@table_rows(("wait", "should_retry"), [(1, None), (5, None), (6, False), (120, False)])
+@table_rows("kind", [NoHealthyChannel, Overloaded, StoreUnavailable])
 def test_a_client_library_is_not_told_to_wait_for_long(
     kind: type[GatewayError], wait: int, should_retry: bool | None
 ) -> None:

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from gateway.log import ALLOWED, drop_unknown
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 SECRET = "sk-hunter2-hunter2-hunter2"
 HEAD = """
@@ -40,7 +40,7 @@ def test_a_line_is_one_object_with_the_fields_that_are_allowed() -> None:
     assert line.keys() <= ALLOWED
 
 
-@rows("style", ["json", "console"])
+@table_rows("style", ["json", "console"])
 def test_a_field_that_is_not_allowed_is_dropped_and_named(style: str) -> None:
     script = f"log.warning('key_shown', secret={SECRET!r}, api_key={SECRET!r}, headers={{'a': {SECRET!r}}}, status=1)"
     (line,) = run(script, style)
@@ -49,7 +49,7 @@ def test_a_field_that_is_not_allowed_is_dropped_and_named(style: str) -> None:
     assert "key_shown" in line
 
 
-@rows("style", ["json", "console"])
+@table_rows("style", ["json", "console"])
 def test_a_key_in_an_allowed_field_a_message_or_a_trace_is_masked(style: str) -> None:
     script = f"""
 log.info('request_served', path='/v1/models/{SECRET}', client_request_id='{SECRET}', code=['{SECRET}'])
@@ -64,7 +64,7 @@ except ValueError:
     assert lines.count("[masked]") == 6
 
 
-@rows("style", ["json", "console"])
+@table_rows("style", ["json", "console"])
 def test_what_the_standard_library_logs_takes_the_same_way(style: str) -> None:
     script = f"logging.getLogger('aiohttp.server').error('broken %s', 'pipe', extra={{'token': {SECRET!r}}})"
     (line,) = run(script, style)
@@ -148,7 +148,7 @@ def test_known_fields_are_written_unchanged() -> None:
     assert "reason" not in line
 
 
-@rows("encoding", ["utf-8", "ascii", "latin-1"])
+@table_rows("encoding", ["utf-8", "ascii", "latin-1"])
 def test_a_line_is_ascii_whatever_it_tells(encoding: str) -> None:
     told = "caf\\u00e9 \\x9b31m \\u2028 \\u202e \\x7f \\U0001f600"
     script = f"sys.stderr.reconfigure(encoding={encoding!r})\nlog.info('request_served', path='{told}')"

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.errors import Overloaded, RequestTooLarge
 from gateway.memory_budget import Loan, MemoryBudget, close_loan, estimate_memory
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 MIB = 1024 * 1024
 
@@ -44,7 +44,7 @@ def test_a_loan_is_bounded_for_one_and_for_all_and_given_back_once() -> None:
     budget.lend(third).take(4 * MIB, "The prompt")
 
 
-@rows(
+@table_rows(
     "value",
     [
         [{}] * 20_000,

@@ -18,7 +18,7 @@ from gateway.parsing import (
     join_path,
     parse_table,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 
 @attrs.frozen
@@ -103,13 +103,13 @@ def test_every_problem_is_reported_at_once_with_its_path() -> None:
     assert found["inner[2].sice"] == "unknown key; did you mean 'size'?"
 
 
-@rows("table", [None, [], "x", 5, True])
+@table_rows("table", [None, [], "x", 5, True])
 def test_what_is_no_table_is_said_to_be_none(table: object) -> None:
     with pytest.raises(ValueError, match="expected a table"):
         parse_table(table, Outer)
 
 
-@rows(
+@table_rows(
     ("key", "value"),
     [
         ("name", 5), ("name", None), ("name", ["x"]), ("flag", 1), ("flag", "yes"), ("flag", None),
@@ -129,7 +129,7 @@ def test_null_stands_for_an_optional_value_only() -> None:
     assert (read.amount, read.when, read.status) == (None, None, None)
 
 
-@rows(
+@table_rows(
     "table",
     [
         {"hidden": "hunter2"},
@@ -149,7 +149,7 @@ def test_a_value_that_is_shown_is_shown_in_part() -> None:
     assert len(problems({"count": "x" * 1000})["count"]) < 150
 
 
-@rows(
+@table_rows(
     ("key", "text", "value"),
     [
         ("name", "5", "5"),
@@ -174,7 +174,7 @@ def test_text_of_the_environment_stands_for_every_kind(key: str, text: str, valu
     assert getattr(parse_table({key: EnvText(text)}, Outer), key) == value
 
 
-@rows(
+@table_rows(
     ("key", "text"),
     [("flag", "maybe"), ("flag", ""), ("count", "1.5"), ("count", ""), ("count", "1_000"), ("count", "9" * 5000),
      ("count", "\u0663"), ("ratio", "fast"), ("ratio", "nan"), ("ratio", "inf"), ("ratio", "0"), ("ratio", "1e999"),
@@ -226,7 +226,9 @@ def test_what_concerns_several_keys_is_told_by_the_class() -> None:
     assert caught.value.problems == [("low", "expected less than high")]
 
 
-@rows(("where", "key", "path"), [("", "a", "a"), ("a", "b", "a.b"), ("a", "[0]", "a[0]"), ("a", "[0].b", "a[0].b")])
+@table_rows(
+    ("where", "key", "path"), [("", "a", "a"), ("a", "b", "a.b"), ("a", "[0]", "a[0]"), ("a", "[0].b", "a[0].b")]
+)
 def test_paths_are_joined_as_people_write_them(where: str, key: str, path: str) -> None:
     assert join_path(where, key) == path
 

@@ -25,7 +25,7 @@ from gateway.formats.openai.video_params import parse_videos_call
 from gateway.formats.rerank import parse_rerank_call
 from gateway.parsing import parse_spec
 from gateway.routing.channel_spec import ChannelSpec
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 PYTHON = re.compile(r"None|True|False|\['|\{'|\[None|<class|Decimal\(|[0-9]e-[0-9]|datetime\.|object at 0x")
 BAD: tuple[Any, ...] = (
@@ -67,7 +67,7 @@ def list_refusals(work: Callable[[Any], object], *values: Any) -> list[str]:
     return found
 
 
-@rows("operation", PARSERS)
+@table_rows("operation", PARSERS)
 def test_a_refused_request_is_told_in_the_words_of_json(operation: str) -> None:
     parse, body = PARSERS[operation]
     bodies = [{"model": "m", **body, name: value} for name in FIELDS for value in BAD]
@@ -77,7 +77,7 @@ def test_a_refused_request_is_told_in_the_words_of_json(operation: str) -> None:
     assert [message for message in told if PYTHON.search(message)] == []
 
 
-@rows("kind", SPECS)
+@table_rows("kind", SPECS)
 def test_a_refused_field_of_the_file_or_of_the_admin_api_is_told_in_the_words_of_json(kind: type[Any]) -> None:
     tables: list[Any] = [{field.name: value} for field in attrs.fields(kind) for value in BAD]
     for field in attrs.fields(kind):
@@ -88,7 +88,7 @@ def test_a_refused_field_of_the_file_or_of_the_admin_api_is_told_in_the_words_of
     assert [message for message in told if PYTHON.search(message)] == []
 
 
-@rows("value", BAD, ids=repr)
+@table_rows("value", BAD, ids=repr)
 def test_a_value_in_the_command_line_has_no_exponent_and_no_brackets(value: Any) -> None:
     assert not PYTHON.search(format_value(value))
     assert not PYTHON.search(format_change("models", value, [value]))

@@ -1,7 +1,7 @@
 """The time that records are deleted by: it goes on from the newest of them, and doubts a clock that is ahead."""
 
 from gateway.retention_clock import BELIEVED_AFTER_S, SLACK_S, RetentionClock
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 DAY_S = 86_400.0
 NEWEST = 1_800_000_000.0
@@ -21,7 +21,7 @@ class Machine:
         return RetentionClock(lambda: self.now, newest, lambda: self.running)
 
 
-@rows("days", [1, 3, 366])
+@table_rows("days", [1, 3, 366])
 def test_a_start_far_ahead_goes_on_from_the_newest_record_for_a_day_of_running(days: int) -> None:
     machine = Machine(NEWEST + days * DAY_S)
     expiry = machine.open()
@@ -44,7 +44,7 @@ def test_a_clock_that_is_right_is_told_as_it_is() -> None:
     assert Machine(NEWEST).open(None).now() == NEWEST
 
 
-@rows("days", [-366, -1])
+@table_rows("days", [-366, -1])
 def test_a_clock_behind_the_newest_record_is_believed_which_deletes_less(days: int) -> None:
     machine = Machine(NEWEST + days * DAY_S)
     expiry = machine.open()
@@ -52,7 +52,7 @@ def test_a_clock_behind_the_newest_record_is_believed_which_deletes_less(days: i
     assert expiry.now() == machine.now
 
 
-@rows("days", [1, 366])
+@table_rows("days", [1, 366])
 def test_a_clock_that_is_set_while_it_runs_is_doubted_and_set_back_it_is_as_before(days: int) -> None:
     machine = Machine(NEWEST)
     expiry = machine.open()

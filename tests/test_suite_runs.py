@@ -20,7 +20,7 @@ from scripts.suite_runs.document import Document, Invalid
 from scripts.suite_runs.examples import Examples
 from scripts.suite_runs.mock import MockServer
 from scripts.suite_runs.suites import SUITES
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 TEST = "tests/api_resources/chat/test_completions.py::TestCompletions::test_method_create_overload_1[loose]"
 CALL = "chat/completions: create_overload_1"
@@ -100,7 +100,7 @@ def test_a_path_without_parameters_wins() -> None:
     assert document.find("DELETE", "/jobs") is None
 
 
-@rows(
+@table_rows(
     ("body", "message"),
     [
         ({"name": 1}, "name: "),
@@ -118,7 +118,7 @@ def test_a_body_that_does_not_fit_is_invalid(body: Any, message: str) -> None:
         document.check_json(operation, body)
 
 
-@rows("query", [{"limit": "many"}, {"other": "1"}])
+@table_rows("query", [{"limit": "many"}, {"other": "1"}])
 def test_a_query_that_does_not_fit_is_invalid(query: dict[str, str]) -> None:
     document = Document(DOCUMENT)
     operation = document.find("GET", "/jobs")
@@ -128,7 +128,7 @@ def test_a_query_that_does_not_fit_is_invalid(query: dict[str, str]) -> None:
         document.check_query(operation, query)
 
 
-@rows("fields", [{"name": "a", "other": "b"}, {"stream": "true"}])
+@table_rows("fields", [{"name": "a", "other": "b"}, {"stream": "true"}])
 def test_a_form_that_does_not_fit_is_invalid(fields: dict[str, str]) -> None:
     document = Document(DOCUMENT)
     operation = document.find("POST", "/jobs")
@@ -182,7 +182,7 @@ def test_a_difference_that_can_be_corrected_must_pass_then() -> None:
     assert [problem for problem in problems if "although its request is corrected" in problem]
 
 
-@rows(
+@table_rows(
     ("through", "table", "message"),
     [
         (FAILED, _table(passes=(1, 0, 0)), "400 - no"),

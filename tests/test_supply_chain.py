@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from scripts import supply_chain
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 RUN, DEV = ROOT / "scripts" / "pins.txt", ROOT / "scripts" / "pins-dev.txt"
@@ -87,7 +87,7 @@ def audit(folder: Path, advisories: Any, version: str = "1.5") -> Done:
     return run("audit", file, "--pins", write_pins(folder, f"some-package=={version}", "other==2"))
 
 
-@rows("file", [RUN, DEV])
+@table_rows("file", [RUN, DEV])
 def test_every_pin_has_its_hashes_and_no_file_says_where_packages_are_had(file: Path) -> None:
     lines = file.read_text().splitlines()
     assert not [line for line in lines if re.search(r"://|index-url|find-links|trusted-host", line)]

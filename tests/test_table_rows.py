@@ -1,4 +1,4 @@
-"""``rows``: what it makes of a table."""
+"""``table_rows``: what it makes of a table."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 
 class Subtests:
@@ -36,8 +36,8 @@ def run(test: Any) -> Subtests:
 def test_decorators_make_every_combination_and_a_failing_row_does_not_stop_the_others() -> None:
     seen = []
 
-    @rows("x", [1, pytest.param(2, id="two")])
-    @rows(("y", "z"), [(3, 4), (5, 6)], ids=["a", None])
+    @table_rows("x", [1, pytest.param(2, id="two")])
+    @table_rows(("y", "z"), [(3, 4), (5, 6)], ids=["a", None])
     def table(x: int, y: int, z: int) -> None:
         seen.append((x, y, z))
         assert x != 2
@@ -49,10 +49,10 @@ def test_decorators_make_every_combination_and_a_failing_row_does_not_stop_the_o
 
 
 def test_a_name_is_made_by_a_function_or_of_the_value() -> None:
-    @rows("value", ["text", {"a": 1}], ids=type)
+    @table_rows("value", ["text", {"a": 1}], ids=type)
     def typed(value: Any) -> None: ...
 
-    @rows("value", ["text"])
+    @table_rows("value", ["text"])
     def plain(value: Any) -> None: ...
 
     assert run(typed).names == ["<class 'str'>", "<class 'dict'>"]
@@ -61,4 +61,4 @@ def test_a_name_is_made_by_a_function_or_of_the_value() -> None:
 
 def test_a_row_of_another_length_is_an_error() -> None:
     with pytest.raises(ValueError, match="zip"):
-        rows("x, y", [(1, 2), (3,)])
+        table_rows("x, y", [(1, 2), (3,)])

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.wording import did_you_mean, find_nearest, mask_keys, write_number, write_value
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 FIELDS = ("max_tokens", "messages", "model", "temperature")
 
 
-@rows(
+@table_rows(
     ("word", "near"),
     [
         ("max_token", "max_tokens"),
@@ -34,7 +34,7 @@ def test_of_many_names_those_of_the_nearest_length_are_compared() -> None:
     assert find_nearest("gpt-5-mni", [*names, "gpt-5-mini"]) == "gpt-5-mini"
 
 
-@rows(
+@table_rows(
     ("value", "text"),
     [
         (None, "null"),
@@ -60,7 +60,7 @@ def test_a_number_is_written_without_an_exponent_and_exactly(number: float) -> N
     assert float(text) == number
 
 
-@rows(
+@table_rows(
     "key",
     [
         "sk-hunter2-hunter2", "sk-proj-a_B.c-0123456789", "sk-ant-api03-0123456789abcdef", "AIzaSyA0123456789abcdef",
@@ -75,7 +75,7 @@ def test_a_key_is_masked_wherever_it_stands(key: str) -> None:
         assert mask_keys(text.format(key, key)) == text.format("[masked]", "[masked]")
 
 
-@rows(
+@table_rows(
     "text", ["", "task-0123456789abcdef", "risk_0123456789abcdef", "sk-…", "sk-short", "/v1/models/gpt-5-mini", "hf_x"]
 )
 def test_what_is_no_key_stays(text: str) -> None:

@@ -17,8 +17,8 @@ from gateway.domain.alert import KINDS, Alert, Condition, Findings
 from gateway.parsing import ValidationErrors, parse_table
 from gateway.server.context import SERVICES
 from gateway.storage.alerts import AlertRepository
-from tests.support.rows import rows
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 
 DOWN, DENIED = Condition("channel_failing", "up", "It fails."), Condition("provider_key_refused", "up 1234", "Refused.")
 UP = Findings(well=frozenset({("channel_failing", "up")}))
@@ -106,7 +106,7 @@ def test_the_same_alert_has_the_same_id_and_another_has_another(kind: Any, subje
     assert find_type(alert).value in {"success", "warning", "failure"}
 
 
-@rows(
+@table_rows(
     ("url", "shown"),
     [
         ("https://hooks.example.com/T0/secret?x=1", "https://hooks.example.com"),
@@ -119,14 +119,14 @@ def test_no_part_of_an_address_that_may_be_a_secret_is_shown(url: str, shown: st
     assert "secret" not in repr(AlertSpec("ops", url))
 
 
-@rows(
+@table_rows(
     ("secret", "expected"), [("", b""), ("plain", b"plain"), ("whsec_AQID", b"\x01\x02\x03"), ("whsec_?", b"whsec_?")]
 )
 def test_a_secret_is_base64_after_its_prefix_or_plain(secret: str, expected: bytes) -> None:
     assert parse_secret(secret) == expected
 
 
-@rows(
+@table_rows(
     ("change", "field"),
     [
         ({"url": "nonsense"}, "url"),

@@ -14,7 +14,7 @@ from gateway.auth.id_token import (
     choose_algorithms,
     read_keys,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NOW_S = 1_800_000_000
 EXPECTED = ExpectedToken("https://id.example.com", "gateway", "n", ("RS256", "ES256"))
@@ -27,7 +27,7 @@ def publish(*keys: Any, **more: Any) -> KeySet:
     return read_keys({"keys": [{**key.as_dict(private=False), **more} for key in keys]})
 
 
-@rows(("algorithm", "key"), [("RS256", RSA), ("ES256", EC)])
+@table_rows(("algorithm", "key"), [("RS256", RSA), ("ES256", EC)])
 def test_a_token_of_each_kind_of_key_is_read(algorithm: str, key: Any) -> None:
     token = jwt.encode({"alg": algorithm, "kid": key.kid}, CLAIMS, key)
     assert check_id_token(token, publish(RSA, EC), EXPECTED, NOW_S) == CLAIMS
@@ -71,7 +71,7 @@ def test_keys_that_sign_nothing_public_are_left_out() -> None:
             read_keys(document)
 
 
-@rows(
+@table_rows(
     ("offered", "chosen"),
     [
         (["none", "HS256", "RS256", 7], ("RS256",)),

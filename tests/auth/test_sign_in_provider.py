@@ -7,7 +7,7 @@ import pytest
 from gateway.auth.sign_in_provider import RoleClaims, SignInProvider, find_email, list_names
 from gateway.domain.member import Role
 from gateway.parsing import ValidationErrors, parse_table
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 FIELDS = {"name": "corp", "issuer": "https://id.example.com", "client_id": "gateway", "client_secret": "s"}
 ROLES = RoleClaims(administrator=("admins",), member=("staff", "dev"), viewer=("guests",))
@@ -17,7 +17,7 @@ def make(**more: Any) -> SignInProvider:
     return parse_table({**FIELDS, **more}, SignInProvider)
 
 
-@rows(
+@table_rows(
     ("claims", "role"),
     [
         ({"groups": ["guests", "admins", "staff"]}, "administrator"),
@@ -55,7 +55,7 @@ def test_the_account_is_that_of_the_claim_if_one_is_set_and_else_the_fixed_one()
         assert provider.find_account(claims) is None, "the fixed account does not stand in"
 
 
-@rows(
+@table_rows(
     ("claims", "email"),
     [
         ({"email": "Ann@Example.com", "email_verified": True}, "ann@example.com"),
@@ -70,7 +70,7 @@ def test_an_address_counts_only_if_it_is_verified(claims: dict[str, Any], email:
     assert find_email(claims) == email
 
 
-@rows(
+@table_rows(
     ("claims", "first"),
     [
         ({"email": "ann@example.com", "email_verified": True, "preferred_username": "annie"}, "ann@example.com"),
@@ -89,7 +89,7 @@ def test_a_new_member_is_called_as_it_may_be_called(claims: dict[str, Any], firs
     assert all(len(name) <= 64 for name in list_names({**own, "preferred_username": "x" * 64}))
 
 
-@rows(
+@table_rows(
     ("changed", "where"),
     [
         ({"name": "Corp"}, "name"),

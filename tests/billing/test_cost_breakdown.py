@@ -12,7 +12,7 @@ from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, Tier, cost_nanos
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import RareUnits, Usage, attach_rare
 from tests.support.request_records import make_row
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 PRICE = Price(
     "m",
@@ -58,7 +58,7 @@ FULL = attrs.evolve(
 )
 
 
-@rows(
+@table_rows(
     ("usage", "lines"),
     [
         (

@@ -9,7 +9,7 @@ from gateway.domain.ledger import Spending
 from tests.support.billing_services import NOON
 from tests.support.credit_cluster import MemoryNode
 from tests.support.credit_memory import MemoryCredit
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NOW_S = 1_800_000_000.0
 ACCOUNT = Account(1, "acme")
@@ -87,8 +87,8 @@ def end_two(balances: Balances, delete: Delete) -> None:
     balances.settle(second, 0, NOW_S)
 
 
-@rows("use", [end_before, end_after, end_free, release, begin_after, restore_job, end_two])
-@rows("node", ["alone", "of several"])
+@table_rows("use", [end_before, end_after, end_free, release, begin_after, restore_job, end_two])
+@table_rows("node", ["alone", "of several"])
 def test_the_balance_of_a_deleted_key_is_dropped_once_nothing_is_reserved(use: Use, node: str) -> None:
     balances = Balances(lambda: NOW_S) if node == "alone" else MemoryNode(MemoryCredit(), "a").balances
     balances.find_balance("account", 1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.billing.price_spec import PriceSpec, build_price
 from gateway.domain.price import ONE_PPM, Price
 from gateway.parsing import ValidationErrors, parse_table
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 AMOUNTS = st.decimals(0, 10, places=4).map(float)
 RATES = ("cached_input", "output", "cache_write", "cache_write_long")
@@ -71,14 +71,14 @@ def test_a_multiplier_is_in_every_amount() -> None:
     assert shown["sizes"] == [{"size": "*", "usd_per_second": 0.25}]
 
 
-@rows("model", ["", "a\nb", "m" * 257, 5])
+@table_rows("model", ["", "a\nb", "m" * 257, 5])
 def test_a_price_is_of_a_model_that_can_be_asked_for(model: object) -> None:
     with pytest.raises(ValidationErrors) as caught:
         parse_table({"model": model, "free": True}, PriceSpec)
     assert [where for where, _ in caught.value.problems] == ["model"]
 
 
-@rows(
+@table_rows(
     ("fields", "problem"),
     [
         ({}, "expected a rate"),
@@ -99,7 +99,7 @@ def test_a_price_has_a_rate_or_says_that_it_is_free(fields: dict[str, Any], prob
     assert problem in what
 
 
-@rows(
+@table_rows(
     "fields",
     [
         {"free": True},
@@ -117,7 +117,7 @@ def test_a_rate_of_zero_or_free_is_meant(fields: dict[str, Any]) -> None:
     assert build_price(price)["free"] is not any(value for name, value in fields.items() if name != "free" and value)
 
 
-@rows("factors", [{"flex": 11}, {"flex": -1}, {"": 1}, {"flex": "1"}, ["flex"], {"x" * 33: 1}])
+@table_rows("factors", [{"flex": 11}, {"flex": -1}, {"": 1}, {"flex": "1"}, ["flex"], {"x" * 33: 1}])
 def test_a_factor_of_a_service_tier_is_a_number(factors: object) -> None:
     with pytest.raises(ValidationErrors) as caught:
         parse_table({"model": "m", "input_usd_per_million": 1, "tiers_served": factors}, PriceSpec)

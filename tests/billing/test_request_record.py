@@ -39,12 +39,12 @@ from gateway.server.responses import build_common_headers
 from gateway.upstream.exhaustion import ResourcesExhausted
 from tests.support.billing_services import UP, caller_of
 from tests.support.contexts import make_context
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CALL = InferenceRequest("chat", "m", {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
 
 
-@rows(
+@table_rows(
     ("fault", "outcome"),
     [
         (ProviderTimeout("slow"), "failed"),
@@ -159,7 +159,7 @@ def test_the_trail_has_what_failed_and_then_what_answered() -> None:
     assert row.tried == "one=upstream_timeout:2000,two=ok:500"
 
 
-@rows(
+@table_rows(
     ("outcome", "fault", "told"),
     [
         ("completed", None, "ok"),
@@ -189,7 +189,7 @@ def test_a_providers_own_code_cannot_forge_an_attempt() -> None:
     assert [tried.channel for tried in parse_tried(row.tried)] == ["one", "two"]
 
 
-@rows(
+@table_rows(
     ("fault", "code"),
     [
         (ProviderAuthError("key"), "upstream_error"),
@@ -201,7 +201,7 @@ def test_an_attempt_is_told_by_the_public_code_of_its_fault(fault: GatewayError,
     assert [attempt.failure for attempt in fail_all(fault).attempts] == [FailedAttempt("one", code, 250)]
 
 
-@rows(
+@table_rows(
     ("names", "listed"),
     [
         (("tool_reference", "thinking", "tool_reference"), "tool_reference,thinking"),
@@ -239,7 +239,7 @@ def test_the_caller_is_told_what_failed_and_not_whose_it_was() -> None:
     assert not [name for name in ("one", "two", "three") if name in headers["x-gateway-tried"]]
 
 
-@rows(
+@table_rows(
     "code",
     ["a\r\nSet-Cookie: b=c", "a\x00b", "a\x7f", "日本", "a, ok;ms=1", "a" * 1_000, 429],
     ids=lambda code: ascii(code)[:12],

@@ -1,4 +1,4 @@
-"""Fixtures of the browser's tests: one browser, a site for each module, and whoever comes into it for a test."""
+"""Fixtures of the browser's tests: one browser, a site for each module, and visitors for each test."""
 
 from collections.abc import AsyncIterator
 

@@ -82,7 +82,7 @@ class OperatedGateway:
 
 @attrs.define
 class Guests:
-    """Whoever comes into any site, with the one browser that there is.
+    """Visitors of any site, who share one browser.
 
     Attributes:
         left: windows that nobody has at the moment. Another one costs as much as four pages.

@@ -30,8 +30,8 @@ from gateway.cli.text import clean, format_moment, format_usd
 from gateway.options import StartupInfo
 from gateway.storage.data_folder import DataFolder
 from tests.support.gateway import RunningGateway
-from tests.support.rows import rows
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 
 
 def place_of(gateway: RunningGateway, **more: Any) -> CliContext:
@@ -235,7 +235,7 @@ def test_a_list_means_the_same_repeated_and_with_commas(items: list[str]) -> Non
     assert build_fields({"models": tuple(items)}) == build_fields({"models": (",".join(items),)})
 
 
-@rows(
+@table_rows(
     ("models", "picked"),
     [
         ((), None),
@@ -270,7 +270,7 @@ def test_a_greeting_before_any_provider_has_answered_says_so(capsys: pytest.Capt
     assert "  export GATEWAY_KEY=sk-abc\n" in printed
 
 
-@rows(
+@table_rows(
     ("amount", "text"),
     [
         (None, "-"),

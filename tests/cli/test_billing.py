@@ -29,7 +29,7 @@ from gateway.storage.database import open_database
 from gateway.storage.ledger import LedgerRepository
 from tests.support.command_line import Server, run_many, start_server, stop_server
 from tests.support.gateway import furnish, make_template
-from tests.support.rows import rows as table_rows
+from tests.support.table_rows import table_rows
 
 JANUARY = ["--since", "2026-01-01", "--until", "2026-01-31"]
 STEERING = "evil\x1b[31m\r\nmodel"

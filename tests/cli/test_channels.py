@@ -26,9 +26,9 @@ from gateway.cli.text import format_some
 from tests.support.cli_operator import log, sit_down  # noqa: F401 - fixtures
 from tests.support.command_line import GATEWAY, WAIT_LIMIT_S, environment, run_many, serving
 from tests.support.gateway import channel, channels
-from tests.support.rows import rows as table_rows
 from tests.support.scripted_upstream import COMPLETION, Script, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 
 GOOD_KEY = "sk-good-0123456789abcd"
 OTHER_KEY = "sk-other-0123456789wxyz"

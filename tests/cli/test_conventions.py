@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import main
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 ARGUMENTS = {
     "which": "1",
@@ -113,7 +113,7 @@ def test_an_old_name_does_the_same_and_is_not_in_the_help(old: str, new: str, da
     assert f"\n  {old} " not in listed
 
 
-@rows(
+@table_rows(
     ("typed", "meant"),
     [
         (("keys", "create", "--help"), ("keys", "add", "--help")),

@@ -7,8 +7,8 @@ import pytest
 from gateway.cli.settings import parse_value
 from tests.support.cli_operator import Operator, log, sit_down
 from tests.support.gateway import channel
-from tests.support.rows import rows
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 
 __all__ = ["log"]
 """A fixture of every test here, too."""
@@ -97,7 +97,7 @@ async def test_prices_are_seen_set_and_taken_back(operator: Operator) -> None:
     assert gone == {"model": "my/painter-*", "provider": "openrouter", "deleted": True}
 
 
-@rows(
+@table_rows(
     ("text", "kind", "value"),
     [
         ("3", "integer", 3),

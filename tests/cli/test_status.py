@@ -9,9 +9,9 @@ from tests.support.cli_operator import log, sit_down
 from tests.support.fault_scene import UNHURRIED, call, until
 from tests.support.gateway import channel
 from tests.support.postgres import SharedPostgres
-from tests.support.rows import rows
 from tests.support.scripted_upstream import COMPLETION, STALL, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 
 __all__ = ["log"]
 """A fixture of every test here, too."""
@@ -70,7 +70,7 @@ async def test_a_table_of_channels_shows_what_their_calls_have_come_to(gateway_w
         assert "3, 2 failed; success rate of the last calls 33.3 %" in shown
 
 
-@rows(
+@table_rows(
     ("size", "text"),
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KB"), (107_374_182, "102 MB"), (2**40, "1.0 TB"), (2**60, "1048576 TB")],
 )
@@ -78,7 +78,7 @@ def test_sizes_in_few_words(size: int, text: str) -> None:
     assert format_bytes(size) == text
 
 
-@rows(
+@table_rows(
     ("seconds", "text"),
     [(0.44, "0.4 s"), (12.9, "12 s"), (185, "3 min 5 s"), (3600, "1 h 0 min"), (187_200, "2 d 4 h")],
 )

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from gateway.cli.table import Column, draw, fill, find_color, fit, format_line, print_table
-from tests.support.rows import rows as table_rows
+from tests.support.table_rows import table_rows
 
 WORDS = st.lists(st.text("abc1日", min_size=1, max_size=30), min_size=1, max_size=6).map(" ".join)
 ROWS = st.lists(

@@ -6,12 +6,12 @@ import click
 import pytest
 
 from gateway.cli.times import parse_day, write_moment
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NOW = datetime(2027, 3, 1, 12, 30, 15, 999, tzinfo=UTC)
 
 
-@rows(
+@table_rows(
     ("text", "direction", "written"),
     [
         ("24h", -1, "2027-02-28T12:30:15Z"),
@@ -38,7 +38,7 @@ def test_a_time_that_no_calendar_has_is_refused() -> None:
         write_moment("999999w", NOW, 1)
 
 
-@rows(
+@table_rows(
     ("text", "day"),
     [("7d", date(2027, 2, 22)), ("yesterday", date(2027, 2, 28)), ("2027-01-31", date(2027, 1, 31))],
 )
@@ -46,7 +46,7 @@ def test_a_day_may_be_relative(text: str, day: date) -> None:
     assert parse_day(text, NOW) == day
 
 
-@rows("text", ["", "d", "7x", "last week", "2027-13-01"])
+@table_rows("text", ["", "d", "7x", "last week", "2027-13-01"])
 def test_what_is_no_day_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"isoformat|month"):
         parse_day(text, NOW)

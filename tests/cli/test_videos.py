@@ -27,8 +27,8 @@ from gateway.cli.videos import watch_videos
 from tests.support.cli_operator import Operator, log, sit_down
 from tests.support.command_line import AT_A_TERMINAL, WAIT_LIMIT_S, environment
 from tests.support.openai_videos import OpenAiVideos, Play
-from tests.support.rows import rows
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 from tests.support.video_scene import await_job, site, submit
 
 __all__ = ["log"]
@@ -277,7 +277,7 @@ async def test_many_are_asked_for_a_hundred_at_a_time() -> None:
 # what is printed of them
 
 
-@rows(
+@table_rows(
     ("video", "status"),
     [
         (make(1, "created"), "created 0%"),

@@ -16,9 +16,10 @@ from gateway.formats.openai.images import parse_images_usage
 from gateway.formats.openai.realtime import parse_realtime_usage
 from gateway.formats.rare_bounds import OF_KNOWN_UNITS, fill_rare
 from gateway.formats.registry import make_exchange
+from gateway.formats.stream import StreamTransform
 from gateway.formats.translator import ResponseIdentity
 from tests.support import converse_cassettes as converse_stream
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 
 def gemini(raw: dict[str, Any]) -> Usage | None:
@@ -80,7 +81,7 @@ SESSION = {
 }
 
 
-@rows(
+@table_rows(
     ("model", "provider", "usage", "nanos"),
     [
         ("gpt-4o-audio-preview", "openai", parse_usage(SPOKEN), 39_702_500),
@@ -540,7 +541,7 @@ def find_charge(model: str, provider: str, usage: Usage, call: InferenceRequest)
     return cost_nanos(price, fill_rare(usage, call) if call.operation in OF_KNOWN_UNITS else usage)
 
 
-@rows(("model", "provider", "operation", "wire", "answer", "nanos"), ANSWERS)
+@table_rows(("model", "provider", "operation", "wire", "answer", "nanos"), ANSWERS)
 def test_an_answer_costs_what_the_vendor_publishes(
     model: str, provider: str, operation: Operation, *, wire: Wire, answer: dict[str, Any], nanos: int
 ) -> None:
@@ -586,22 +587,27 @@ STREAMS: dict[str, Callable[[dict[str, Any]], list[dict[str, Any]]]] = {
 STREAMED = [row for row in ANSWERS if row[3] in STREAMS]
 
 
-@rows(("model", "provider", "operation", "wire", "answer", "nanos"), STREAMED)
-def test_a_stream_costs_the_same(
-    model: str, provider: str, operation: Operation, *, wire: Wire, answer: dict[str, Any], nanos: int
-) -> None:
-    call = InferenceRequest(operation, model, {"model": model, "messages": []}, stream=True)
-    gate = make_exchange(call, wire, ResponseIdentity("i", model, 1)).open_gate(())
+def feed(gate: StreamTransform, wire: Wire, answer: dict[str, Any]) -> None:
+    """Feed the events of an answer."""
     for event in STREAMS[wire](answer):
         named = f"event: {event['type']}\n" if "type" in event else ""
         gate.feed(f"{named}data: ".encode() + orjson.dumps(event) + b"\n\n")
     if wire == "openai_chat":
         gate.feed(b"data: [DONE]\n\n")
+
+
+@table_rows(("model", "provider", "operation", "wire", "answer", "nanos"), STREAMED)
+def test_a_stream_costs_the_same(
+    model: str, provider: str, operation: Operation, *, wire: Wire, answer: dict[str, Any], nanos: int
+) -> None:
+    call = InferenceRequest(operation, model, {"model": model, "messages": []}, stream=True)
+    gate = make_exchange(call, wire, ResponseIdentity("i", model, 1)).open_gate(())
+    feed(gate, wire, answer)
     gate.finish()
     assert find_charge(model, provider, gate.parse_usage(), call) == nanos
 
 
-@rows(
+@table_rows(
     ("model", "operation", "raw", "nanos"),
     [
         ("gpt-image-1", "images", {"input_tokens": 20, "output_tokens": 4_160}, 100_000 + 4_160 * 40_000),
@@ -668,16 +674,16 @@ def check_counts(usage: Usage, operation: Operation, wire: Wire, counts: tuple[i
     assert usage == Usage(prompt or 3, completion or 1, source="estimate")
 
 
-@rows("counts", HALVES)
-@rows(("operation", "wire"), PATHS)
+@table_rows("counts", HALVES)
+@table_rows(("operation", "wire"), PATHS)
 def test_a_text_whose_counts_are_zero_is_estimated(operation: Operation, wire: Wire, counts: tuple[int, int]) -> None:
     call, answer = say(operation, stream=False), MAKERS[wire](*counts)
     _, usage = make_exchange(call, wire, ResponseIdentity("i", "m", 1)).parse_answer(orjson.dumps(answer), ())
     check_counts(usage, operation, wire, counts)
 
 
-@rows("counts", HALVES)
-@rows(("operation", "wire"), PATHS)
+@table_rows("counts", HALVES)
+@table_rows(("operation", "wire"), PATHS)
 def test_a_streamed_text_whose_counts_are_zero_is_estimated(
     operation: Operation, wire: Wire, counts: tuple[int, int]
 ) -> None:
@@ -689,16 +695,12 @@ def test_a_streamed_text_whose_counts_are_zero_is_estimated(
             converse_stream.finish() + converse_stream.event("metadata", {"usage": converse_stream.usage(*counts)})
         )
     else:
-        for event in STREAMS[wire](answer):
-            named = f"event: {event['type']}\n" if "type" in event else ""
-            gate.feed(f"{named}data: ".encode() + orjson.dumps(event) + b"\n\n")
-    if wire == "openai_chat":
-        gate.feed(b"data: [DONE]\n\n")
+        feed(gate, wire, answer)
     gate.finish()
     check_counts(gate.parse_usage(), operation, wire, counts)
 
 
-@rows(
+@table_rows(
     ("operation", "wire", "answer", "tier"),
     [
         ("messages", "anthropic_messages", message(9, 9, service_tier="priority"), "priority"),

@@ -22,7 +22,7 @@ from gateway.config.schema import (
 )
 from gateway.domain.account_spec import AccountSpec, KeySpec
 from gateway.domain.channel import Channel, Timeouts
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 UP = Channel("up", "custom", "http://up/v1", ("hunter2-key",), models=("m",))
 OTHER = attrs.evolve(UP, name="other")
@@ -87,7 +87,7 @@ def test_every_field_of_a_channel_is_tried_below() -> None:
     assert {field.name for field in attrs.fields(Channel)} - {"name", "patterns"} == CHANGES.keys()
 
 
-@rows("field", CHANGES)
+@table_rows("field", CHANGES)
 def test_a_change_names_its_field_and_not_what_is_in_it(field: str) -> None:
     (line,) = describe_channels([UP], [attrs.evolve(UP, **{field: CHANGES[field]})])
     assert line == f"channel 'up' changed: {field}"
@@ -147,7 +147,7 @@ def test_a_section_is_told_by_its_keys_and_not_by_their_values() -> None:
     assert told == "store.master_key"
 
 
-@rows(
+@table_rows(
     ("name", "before", "after", "told"),
     [
         ("media", MediaSection(), MediaSection(link_hours=1.0, max_gb=2.0), ["media.link_hours", "media.max_gb"]),
@@ -184,7 +184,7 @@ def test_every_field_of_a_model_is_tried_below() -> None:
     assert {field.name for field in attrs.fields(ModelSection)} - {"name"} == MODEL_CHANGES.keys()
 
 
-@rows("field", MODEL_CHANGES)
+@table_rows("field", MODEL_CHANGES)
 def test_a_change_of_what_a_model_can_do_names_its_field(field: str) -> None:
     changed = ModelSection("m", **{field: MODEL_CHANGES[field]})
     assert describe_items("model", [ModelSection("m")], [changed]) == [f"model 'm' changed: {field}"]

@@ -29,7 +29,7 @@ from gateway.config.schema import (
 )
 from gateway.domain.setting import name_setting
 from gateway.parsing import find_about
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CHANNEL = '[[channel]]\nname = "up"\nprovider = "openai"\nsync = true\n'
 COMMENTED = re.compile(r"^# ?((?:\[\[?\w+\]\]?|\w+ = ).*)$", re.MULTILINE)
@@ -245,7 +245,7 @@ def test_a_variable_wins_over_the_file(path: Path, name: str) -> None:
     assert read_config(None, {f"GATEWAY_{name}": text}) == config
 
 
-@rows(
+@table_rows(
     ("name", "text", "told"),
     [
         ("GATEWAY_SERVER__PORT", "http", "server.port"),

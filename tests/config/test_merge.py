@@ -14,7 +14,7 @@ from gateway.config.merge import EDITABLE, FileConfig, find_sources, list_sectio
 from gateway.config.schema import Config, MediaSection, RoutingSection
 from gateway.domain.setting import Setting, name_group, name_price, name_setting
 from gateway.parsing import parse_table
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NOTHING = FileConfig(Config())
 
@@ -65,7 +65,7 @@ def test_default_console_file_and_environment_in_this_order(tmp_path: Path) -> N
     ]
 
 
-@rows(
+@table_rows(
     ("path", "value"),
     [
         ("routing.max_attempts", 0),

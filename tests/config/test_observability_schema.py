@@ -6,10 +6,10 @@ import pytest
 
 from gateway.config.schema import Config
 from gateway.parsing import ValidationErrors, parse_table
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 
-@rows(
+@table_rows(
     ("section", "key", "value"),
     [
         ("metrics", "token", "short"), ("metrics", "token", "sixteen letters\n"), ("metrics", "token", " " * 20),
@@ -25,7 +25,7 @@ def test_a_bad_setting_is_refused_under_its_path(section: str, key: str, value: 
     assert [path for path, _ in caught.value.problems] == [f"{section}.{key}"]
 
 
-@rows("secret", [{"metrics": {"token": "hunter2"}}, {"tracing": {"headers": ["hunter2"]}}])
+@table_rows("secret", [{"metrics": {"token": "hunter2"}}, {"tracing": {"headers": ["hunter2"]}}])
 def test_no_problem_shows_a_secret(secret: dict[str, Any]) -> None:
     with pytest.raises(ValidationErrors) as caught:
         parse_table(secret, Config)
@@ -33,7 +33,7 @@ def test_no_problem_shows_a_secret(secret: dict[str, Any]) -> None:
     assert "hunter2" not in repr(parse_table({"metrics": {"token": "hunter2-hunter2-hunter2"}}, Config))
 
 
-@rows(
+@table_rows(
     "endpoint",
     ["http://127.0.0.1:4318", "http://127.0.0.1:4318/", "http://127.0.0.1:4318/v1/traces"],
 )

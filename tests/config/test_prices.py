@@ -24,7 +24,7 @@ from gateway.formats.vendors import dashscope_videos, fal_videos, kling_videos, 
 from gateway.parsing import ValidationErrors, parse_table
 from gateway.providers.registry import PROVIDERS
 from scripts import update_prices
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 Run = Callable[..., str | int | None]
 DAY = date(2026, 11, 21)
@@ -69,7 +69,7 @@ def test_a_tier_without_a_price_for_cached_tokens_takes_its_own_input_price() ->
     assert usd(cost_nanos(price, Usage(1_000_000, 0, 1_000_000))) == "3"
 
 
-@rows(
+@table_rows(
     ("key", "value", "where"),
     [
         ("provider", "no/such provider!", "provider"),
@@ -464,7 +464,7 @@ def test_a_list_that_disagrees_with_the_package_is_refused() -> None:
     assert "openai: gpt-4o-mini" not in told
 
 
-@rows(
+@table_rows(
     ("clause", "names"),
     [
         (types.ClauseEquals("m"), ["m"]),
@@ -491,13 +491,13 @@ def make_model(*prices: tuple[types.StartDateConstraint | types.TimeOfDateConstr
     return types.ModelInfo("m", types.ClauseEquals("m"), prices=conditional)
 
 
-@rows(("day", "amount"), [(date(2026, 11, 30), 1), (date(2026, 12, 1), 2), (date(2027, 5, 1), 2)])
+@table_rows(("day", "amount"), [(date(2026, 11, 30), 1), (date(2026, 12, 1), 2), (date(2027, 5, 1), 2)])
 def test_the_price_is_the_one_in_force_on_the_day(day: date, amount: int) -> None:
     model = make_model((None, 1), (types.StartDateConstraint(date(2026, 12, 1)), 2))
     assert update_prices.find_prices(model, day).input_mtok == amount
 
 
-@rows("rush", [1, 3])
+@table_rows("rush", [1, 3])
 def test_of_a_price_that_changes_with_the_hour_it_is_the_highest(rush: int) -> None:
     hours = types.TimeOfDateConstraint(time(1, tzinfo=UTC), time(4, tzinfo=UTC))
     model = make_model((None, 2), (hours, rush))
@@ -505,7 +505,7 @@ def test_of_a_price_that_changes_with_the_hour_it_is_the_highest(rush: int) -> N
     assert update_prices.find_prices(model, DAY).input_mtok == max(2, rush)
 
 
-@rows(
+@table_rows(
     ("videos", "dollars"),
     [([("0.28", 6), ("0.56", 10)], "0.056"), ([("0.19", 6), ("0.32", 10)], "0.032"), ([("0.49", 6)], "0.081666667")],
 )

@@ -34,7 +34,7 @@ from gateway.domain.price import Price
 from gateway.parsing import ValidationErrors, parse_table
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, RetrySettings
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CHANNEL = {"name": "up", "provider": "openai", "sync": True}
 ACCOUNT = {"name": "acme"}
@@ -72,7 +72,7 @@ def test_nothing_said_is_the_public_defaults() -> None:
     assert config == Config() == Config(*sections)
 
 
-@rows(
+@table_rows(
     ("key", "value"),
     [("port", -1), ("port", 65_536), ("port", "8080"), ("base_url", "example.com"), ("base_url", "http://u:p@x"),
      ("drain_timeout_s", -1), ("max_body_mb", 0), ("max_body_mb", 1025), ("log_format", "xml"), ("hots", "x"),
@@ -90,12 +90,12 @@ def test_proxies_are_trusted_by_address_or_network() -> None:
     assert parse_table({"server": {"trusted_proxies": proxies}}, Config).server.trusted_proxies == tuple(proxies)
 
 
-@rows("policy", ["release", "charge"])
+@table_rows("policy", ["release", "charge"])
 def test_a_crash_releases_or_charges(policy: str) -> None:
     assert parse_table({"ledger": {"on_crash": policy}}, Config).ledger.on_crash == policy
 
 
-@rows(
+@table_rows(
     ("tables", "path"),
     [
         ({"ledger": {"on_crash": "refund"}}, "ledger.on_crash"),
@@ -124,39 +124,41 @@ def test_a_group_pays_the_price_or_its_own_part_of_it() -> None:
     assert parse_table(tables, Config).group == (GroupSpec("all", Decimal(1)), GroupSpec("vip", Decimal("0.8")))
 
 
-@rows(("what", "expected"), [({"quota_status": 403}, 403), ({"quota_status": 429}, 429), ({}, None)])
+@table_rows(("what", "expected"), [({"quota_status": 403}, 403), ({"quota_status": 429}, 429), ({}, None)])
 def test_an_account_and_a_key_may_choose_the_status_of_their_cap(what: dict[str, int], expected: int | None) -> None:
     config = parse_table({"account": [ACCOUNT | what], "key": [KEY | what]}, Config)
     assert [spec.quota_status for spec in (*config.account, *config.key)] == [expected, expected]
 
 
-@rows("status", [402, 200, "429", True])
+@table_rows("status", [402, 200, "429", True])
 def test_any_other_status_of_a_cap_is_refused(status: object) -> None:
     what = {"quota_status": status}
     found = problems(account=[ACCOUNT | what], key=[KEY | what])
     assert set(found) == {"account[0].quota_status", "key[0].quota_status"}
 
 
-@rows("url", ["", "sqlite:////var/lib/gateway.db", "sqlite:///relative.db", "postgresql://me:hidden@host/gateway"])
+@table_rows(
+    "url", ["", "sqlite:////var/lib/gateway.db", "sqlite:///relative.db", "postgresql://me:hidden@host/gateway"]
+)
 def test_the_store_is_a_file_of_sqlite_or_on_a_server(url: str) -> None:
     store = parse_table({"store": {"url": url}}, Config).store
     assert (store.url, store.is_postgres) == (url, url.startswith("postgresql:"))
     assert "hidden" not in repr(store)
 
 
-@rows("url", ["postgres://x/y", "/var/lib/gateway.db", "sqlite://", "sqlite:///", "postgresql://"])
+@table_rows("url", ["postgres://x/y", "/var/lib/gateway.db", "sqlite://", "sqlite:///", "postgresql://"])
 def test_any_other_store_is_refused(url: str) -> None:
     assert set(problems(store={"url": url})) == {"store.url"}
 
 
-@rows("key", ["", "0" * 64, "0123456789abcdefABCDEF" + "0" * 42])
+@table_rows("key", ["", "0" * 64, "0123456789abcdefABCDEF" + "0" * 42])
 def test_a_master_key_is_64_hexadecimal_digits_or_the_data_folders(key: str) -> None:
     store = parse_table({"store": {"master_key": key}}, Config).store
     assert store.master_key == key
     assert not key or key not in repr(store)
 
 
-@rows("key", ["0" * 63, "0" * 65, "g" * 64, " " + "0" * 63, "0" * 64 + "\n", 5])
+@table_rows("key", ["0" * 63, "0" * 65, "g" * 64, " " + "0" * 63, "0" * 64 + "\n", 5])
 def test_any_other_master_key_is_refused_and_not_shown(key: object) -> None:
     found = problems(store={"master_key": key})
     assert set(found) == {"store.master_key"}
@@ -188,7 +190,7 @@ def test_nothing_said_of_routing_is_the_switchboards_own_defaults() -> None:
     assert RoutingSection().sync_interval_s == 600.0
 
 
-@rows(
+@table_rows(
     ("key", "value"),
     [
         ("max_attempts", 0),
@@ -219,7 +221,7 @@ def test_a_bad_setting_of_routing_is_refused_under_its_key(key: str, value: obje
     assert set(problems(routing={key: value})) == {f"routing.{key}"}
 
 
-@rows(
+@table_rows(
     ("key", "value"),
     [("max_attempts", 1), ("max_attempts", 10), ("retry_ratio", 0), ("retry_ratio", 1), ("trip_failures", 1_000),
      ("trip_ratio", 1), ("trip_ratio", 0.001), ("max_cooldown_s", 5), ("warm_up_s", 0)],
@@ -290,7 +292,7 @@ def test_a_short_channel_has_its_vendors_address_and_the_defaults() -> None:
     assert channel == Channel("up", "openai", "https://api.openai.com/v1", ("k",), sync=True)
 
 
-@rows(
+@table_rows(
     ("extra", "key"),
     [
         ({"name": ""}, "name"),
@@ -345,15 +347,15 @@ def test_a_bad_channel_is_refused_under_its_key(extra: dict[str, Any], key: str)
     assert key in channel_problems(**extra)
 
 
-@rows("scheme", ["http", "https", "socks5", "socks5h", "SOCKS5"])
-@rows("rest", ["proxy:1080", "me:hidden@proxy:1080", "[::1]:1080"])
+@table_rows("scheme", ["http", "https", "socks5", "socks5h", "SOCKS5"])
+@table_rows("rest", ["proxy:1080", "me:hidden@proxy:1080", "[::1]:1080"])
 def test_a_proxy_is_of_http_or_of_socks_and_may_have_credentials(scheme: str, rest: str) -> None:
     proxy = f"{scheme}://{rest}"
     config = parse_table({"channel": [CHANNEL | {"proxy": proxy}]}, Config)
     assert config.channel[0].channel().proxy == proxy
 
 
-@rows(
+@table_rows(
     ("name", "value"),
     [
         ("X Title", "a"),
@@ -368,7 +370,7 @@ def test_a_header_that_cannot_be_sent_is_refused(name: str, value: str) -> None:
     assert "headers" in channel_problems(headers={name: value})
 
 
-@rows(
+@table_rows(
     "extra",
     [
         {"api_key": ["hunter2"]},
@@ -397,7 +399,7 @@ def test_a_configuration_never_shows_its_secrets() -> None:
     assert "hunter2" not in repr([section.channel() for section in config.channel])
 
 
-@rows(
+@table_rows(
     ("tables", "paths"),
     [
         ({"channel": [CHANNEL, CHANNEL]}, {"channel[1].name"}),
@@ -431,8 +433,8 @@ def test_nothing_said_of_images_is_a_day_for_links_two_for_files_and_nothing_pri
     assert all(getattr(UNKNOWN, field.name) is None for field in attrs.fields(ModelSection)[1:])
 
 
-@rows("key", ["max_upload_mb", "max_file_mb"])
-@rows("value", [1, 4096])
+@table_rows("key", ["max_upload_mb", "max_file_mb"])
+@table_rows("value", [1, 4096])
 def test_the_bounds_of_uploads_are_within_them(key: str, value: int) -> None:
     assert getattr(parse_table({"server": {key: value}}, Config).server, key) == value
 
@@ -495,7 +497,7 @@ BAD: list[tuple[str, str, object]] = [
 ]
 
 
-@rows(("section", "key", "value"), BAD)
+@table_rows(("section", "key", "value"), BAD)
 def test_a_bad_setting_of_media_safety_egress_or_videos_is_refused_under_its_key(
     section: str, key: str, value: object
 ) -> None:
@@ -560,7 +562,7 @@ BAD_MODELS: list[tuple[str, object]] = [
 ]
 
 
-@rows(("key", "value"), BAD_MODELS)
+@table_rows(("key", "value"), BAD_MODELS)
 def test_a_bad_setting_of_a_model_is_refused_under_its_key(key: str, value: object) -> None:
     assert set(model_problems(**{key: value})) == {key}
 
@@ -611,7 +613,7 @@ def test_every_key_of_a_model_is_tried_above() -> None:
     assert FULL_MODEL.keys() | {"max_sources"} == {field.name for field in attrs.fields(Capability)}
 
 
-@rows("key", sorted(FULL_MODEL.keys() - {"name"}))
+@table_rows("key", sorted(FULL_MODEL.keys() - {"name"}))
 def test_what_is_left_out_of_a_model_is_as_known(key: str) -> None:
     table = {name: value for name, value in FULL_MODEL.items() if name != key}
     capability = parse_table(table, ModelSection).capability()
@@ -716,7 +718,7 @@ def test_a_price_becomes_integers() -> None:
     assert parse_table({"model": "m", "free": True}, PriceSpec).price() == Price("m")
 
 
-@rows(
+@table_rows(
     ("size", "path"),
     [
         ({"usd_per_second": 1}, "size"),
@@ -731,7 +733,7 @@ def test_a_bad_size_of_a_price_is_refused_under_its_place(size: dict[str, object
     assert set(problems(price=[{"model": "m", "sizes": [size]}])) == {f"price[0].sizes[0].{path}"}
 
 
-@rows(
+@table_rows(
     "url", ["", "example.com", "ftp://example.com", "https://u:p@example.com", "https://a b", f"https://{'a' * 2048}"]
 )
 def test_a_key_is_told_of_its_videos_at_an_http_url_only(url: str) -> None:
@@ -744,7 +746,7 @@ def test_the_tree_cannot_be_changed() -> None:
         config.server.port = 1  # type: ignore[misc]
 
 
-@rows(
+@table_rows(
     ("limits", "problem"),
     [
         ({"store": "valkey"}, "limits.url: expected a URL such as"),
@@ -760,7 +762,7 @@ def test_limits_of_a_server_need_its_url(limits: dict[str, str], problem: str) -
     assert [f"{path}: {what}"[: len(problem)] for path, what in problems(limits=limits).items()] == [problem]
 
 
-@rows(
+@table_rows(
     ("limits", "cluster", "store"),
     [
         ({}, False, "memory"),

@@ -16,7 +16,7 @@ from gateway.demo import requests as asks
 from gateway.demo import text as words
 from gateway.demo.schemas import fill, wants_json
 from tests.support.json_strategies import json_values
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 WEATHER = {
     "type": "object",
@@ -138,7 +138,7 @@ def test_the_last_user_message_is_the_one_answered() -> None:
     assert "First question" not in said
 
 
-@rows(("count", "phrase"), [(1, "1 image,"), (2, "2 images,")])
+@table_rows(("count", "phrase"), [(1, "1 image,"), (2, "2 images,")])
 def test_images_are_counted_and_cost_tokens(count: int, phrase: str) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     text = [{"type": "text", "text": "What is this?"}]
@@ -151,7 +151,7 @@ def test_a_very_long_question_is_quoted_only_in_part() -> None:
     assert len(text(body("word " * 10_000))) < 2_000
 
 
-@rows("stop", ["demo", ["nowhere to be found", "demo"], ["model", "demo"]])
+@table_rows("stop", ["demo", ["nowhere to be found", "demo"], ["model", "demo"]])
 def test_the_reply_ends_before_the_first_stop_string(stop: str | list[str]) -> None:
     whole = text(body())
     cut = answered(body(stop=stop))
@@ -164,7 +164,7 @@ def test_choices_greet_differently_and_each_is_the_same_every_time() -> None:
     assert text(body(), 1) == text(body(), 1)
 
 
-@rows(
+@table_rows(
     ("prompt", "names"),
     [
         ("What's the WEATHER in Paris?", ["get_weather"]),
@@ -179,7 +179,7 @@ def test_the_tools_called_are_those_the_user_names(prompt: str, names: list[str]
     assert called(body(prompt, tools=tools)) == names
 
 
-@rows(
+@table_rows(
     ("choice", "names"),
     [
         ("auto", []),
@@ -299,7 +299,7 @@ INSTRUCTIONS = [
 ]
 
 
-@rows("instruction", INSTRUCTIONS)
+@table_rows("instruction", INSTRUCTIONS)
 def test_who_asks_for_json_in_words_gets_an_object(instruction: str) -> None:
     assert wants_json(instruction)
     told = text(body(messages=[{"role": "system", "content": instruction}, {"role": "user", "content": "Paris"}]))
@@ -307,7 +307,7 @@ def test_who_asks_for_json_in_words_gets_an_object(instruction: str) -> None:
     assert isinstance(orjson.loads(text(body(instruction))), dict)
 
 
-@rows("question", ["What is JSON?", "Who wrote the JSON specification?", "Hello", "{}"])
+@table_rows("question", ["What is JSON?", "Who wrote the JSON specification?", "Hello", "{}"])
 def test_who_only_speaks_of_json_gets_words(question: str) -> None:
     assert text(body(question)).startswith("Hello!")
 
@@ -322,7 +322,7 @@ def test_the_object_has_the_form_that_the_prompt_has_in_it() -> None:
     assert orjson.loads(text(body(prompt, response_format={"type": "json_object"}))) == {"days": 3}
 
 
-@rows("hostile", ["{" * 100_000, '{"a":' * 100_000, '{"a": "' + "x" * 300_000, "{}" * 100_000])
+@table_rows("hostile", ["{" * 100_000, '{"a":' * 100_000, '{"a": "' + "x" * 300_000, "{}" * 100_000])
 def test_braces_without_an_end_are_no_trouble(hostile: str) -> None:
     assert isinstance(orjson.loads(text(body(f"Return JSON. {hostile}"))), dict)
 
@@ -359,7 +359,7 @@ def test_a_chat_request_is_read_or_refused_but_never_a_crash(fields: dict[str, A
         assert answered({**body(), **fields}).finish_reason in {"stop", "tool_calls"}
 
 
-@rows(
+@table_rows(
     ("wrong", "param"),
     [
         ({"messages": []}, "messages"),
@@ -416,7 +416,7 @@ def test_case_and_punctuation_make_no_difference() -> None:
     assert vector_of("Hello, World!") == vector_of("hello world")
 
 
-@rows(
+@table_rows(
     ("given_input", "count", "tokens"),
     [("two words", 1, 2), (["one", "two words"], 2, 3), ([5, 6, 7], 1, 3), ([[5, 6], [7]], 2, 3)],
 )
@@ -425,7 +425,7 @@ def test_input_comes_in_four_shapes(given_input: Any, count: int, tokens: int) -
     assert (len(ask.inputs), ask.tokens, ask.dimensions, ask.base64) == (count, tokens, 256, False)
 
 
-@rows(
+@table_rows(
     ("wrong", "param"),
     [
         ({"input": ""}, "input"),

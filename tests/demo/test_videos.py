@@ -16,7 +16,7 @@ from gateway.demo.video_requests import LENGTHS, SIZES
 from gateway.demo.videos import POLL_AFTER, Job, describe, find_duration, find_job
 from gateway.providers.demo import DEMO
 from tests.support import pixels
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 ASK: Any = {"model": "demo-video", "prompt": "a lake at dawn", "size": "640x360", "seconds": "4"}
 KEYS = (
@@ -227,7 +227,9 @@ def test_progress_grows_by_the_clock_until_the_end() -> None:
     assert seen[-1]["expires_at"] > seen[-1]["completed_at"]
 
 
-@rows(("model", "code"), [("demo-video-blocked", "moderation_blocked"), ("demo-video-fail", "video_generation_failed")])
+@table_rows(
+    ("model", "code"), [("demo-video-blocked", "moderation_blocked"), ("demo-video-fail", "video_generation_failed")]
+)
 def test_some_models_are_there_to_fail(model: str, code: str) -> None:
     seen = states(make_job(model))
     assert list(dict.fromkeys(state["status"] for state in seen)) == ["queued", "in_progress", "failed"]

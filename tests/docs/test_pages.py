@@ -24,7 +24,7 @@ from tests.support.documentation import (
     list_links,
     list_pages,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 BLOCKS = list(list_blocks())
 LANGUAGES = {"sh", "toml", "json", "python", "js", "yaml", "text"}
@@ -85,12 +85,12 @@ def test_toml_is_valid_settings(block: CodeBlock, tmp_path: Path) -> None:
     read_declared(path, {name: ADDRESS if name.endswith("_URL") else SECRET for name in names})
 
 
-@rows("block", pick("json"), ids=lambda block: block.where)
+@table_rows("block", pick("json"), ids=lambda block: block.where)
 def test_json_parses(block: CodeBlock) -> None:
     json.loads(block.text)
 
 
-@rows("block", pick("python"), ids=lambda block: block.where)
+@table_rows("block", pick("python"), ids=lambda block: block.where)
 def test_python_compiles(block: CodeBlock) -> None:
     ast.parse(block.text)
 
@@ -117,7 +117,7 @@ def test_every_command_in_running_text_exists() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@rows(
+@table_rows(
     ("arguments", "said"),
     [
         (["keys", "forge"], "No such command"),
@@ -130,7 +130,7 @@ def test_an_invalid_command_is_found(arguments: list[str], said: str) -> None:
     assert said in find_command_problem(arguments)
 
 
-@rows(
+@table_rows(
     ("script", "found"),
     [
         ("gateway usage --by model  # cost", [["usage", "--by", "model"]]),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gateway.domain.account import KEY_LENGTH, KEY_PREFIX, NAME_SHAPE, Account, ApiKey, Caller, is_key_shape, key_digest
 from gateway.domain.ip_address import parse_networks
 from gateway.errors import GroupNotAllowed, IpNotAllowed, KeyDisabled, KeyExpired, ModelNotAllowed
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 ACCOUNT = Account(1, "acme")
 KEY = ApiKey(1, 1, "laptop", digest=b"\x01" * 32, last4="abcd")
@@ -30,8 +30,8 @@ def test_a_token_too_short_or_too_long_is_none(token: str) -> None:
     assert not is_key_shape("sk-" + token)
 
 
-@rows("bad", ["\n", " ", "\x00", "é", "\u0661", "/", "'", ","])
-@rows("place", [0, 3, 10, 23])
+@table_rows("bad", ["\n", " ", "\x00", "é", "\u0661", "/", "'", ","])
+@table_rows("place", [0, 3, 10, 23])
 def test_any_other_character_makes_it_none(bad: str, place: int) -> None:
     good = "sk-" + "a" * 20
     assert not is_key_shape(good[:place] + bad + good[place:])
@@ -69,13 +69,13 @@ def test_a_disabled_key_is_refused_whatever_else_it_is() -> None:
         assert caught.value.should_retry is False
 
 
-@rows("now", [100, 100.5, 10**12])
+@table_rows("now", [100, 100.5, 10**12])
 def test_a_key_expires_at_its_second(now: float) -> None:
     with pytest.raises(KeyExpired):
         caller(expires_s=100).check_usable(now)
 
 
-@rows(
+@table_rows(
     ("globs", "model", "allowed"),
     [
         ((), "anything", True),
@@ -97,7 +97,7 @@ def test_a_keys_globs_say_which_models_it_may_use(globs: tuple[str, ...], model:
         assert (caught.value.param, caught.value.status) == ("model", 403)
 
 
-@rows(
+@table_rows(
     ("networks", "address", "allowed"),
     [
         ((), "203.0.113.9", True),
@@ -126,7 +126,7 @@ def test_a_key_is_for_its_networks_and_an_unknown_address_is_in_none(
     assert address is None or address not in caught.value.message
 
 
-@rows(
+@table_rows(
     ("group", "groups", "allowed"),
     [
         (None, (), True),
@@ -153,11 +153,11 @@ def test_an_account_with_groups_has_keys_of_these_alone(
     )
 
 
-@rows("name", ["a", "A b", "ops@example.com/x_y-z.1", "a" * 64])
+@table_rows("name", ["a", "A b", "ops@example.com/x_y-z.1", "a" * 64])
 def test_a_good_name(name: str) -> None:
     assert NAME_SHAPE.match(name)
 
 
-@rows("name", ["", " a", "-a", "a" * 65, "a\n", "a\x00", "é", "a;b", "a'b", 'a"b', "../x"])
+@table_rows("name", ["", " a", "-a", "a" * 65, "a\n", "a\x00", "é", "a;b", "a'b", 'a"b', "../x"])
 def test_a_bad_name(name: str) -> None:
     assert not NAME_SHAPE.match(name)

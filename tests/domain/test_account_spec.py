@@ -14,7 +14,7 @@ from gateway.domain.account_spec import AccountSpec, CreditSpec, KeySpec, build_
 from gateway.domain.balance import Quota
 from gateway.domain.price import NANOS_PER_USD
 from gateway.parsing import ValidationErrors, parse_table
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NEW_ACCOUNT = Account(7, "", created_ms=1_750_000_000_123)
 NEW_KEY = ApiKey(9, 7, "", digest=b"\x01" * 32, last4="wxyz", created_ms=1_750_000_000_123)
@@ -80,7 +80,7 @@ def test_applying_keeps_what_a_declaration_does_not_say() -> None:
     assert (account.id, account.declared, account.name) == (7, True, "acme")
 
 
-@rows(
+@table_rows(
     ("usd", "period", "quota"),
     [
         (None, None, Quota()),
@@ -93,7 +93,7 @@ def test_an_amount_without_a_period_is_for_good(usd: Decimal | None, period: Any
     assert AccountSpec("a", quota_usd=usd, quota_period=period).apply(NEW_ACCOUNT).quota == quota
 
 
-@rows("status", [None, 403, 429])
+@table_rows("status", [None, 403, 429])
 def test_the_status_of_an_exhausted_cap_may_be_chosen_for_both(status: Any) -> None:
     table = {"name": "a", "quota_usd": 1, "quota_period": "daily", "quota_status": status}
     table = {key: value for key, value in table.items() if value is not None}
@@ -110,12 +110,12 @@ def test_times_are_written_in_utc() -> None:
     assert build_account(NEW_ACCOUNT)["created_at"] == "2025-06-15T15:06:40Z"
 
 
-@rows("secret", ["sk-" + "a" * 13, "sk-" + "a" * 253])
+@table_rows("secret", ["sk-" + "a" * 13, "sk-" + "a" * 253])
 def test_a_secret_of_the_right_shape_is_taken(secret: str) -> None:
     assert parse_table({"name": "k", "account": "a", "secret": secret}, KeySpec).secret == secret
 
 
-@rows(
+@table_rows(
     ("table", "paths"),
     [
         ({}, {"name", "account"}),
@@ -147,7 +147,7 @@ def test_a_declared_key_never_shows_its_secret() -> None:
     assert "zzzz" not in repr(KeySpec("k", "a", secret="sk-" + "z" * 20))
 
 
-@rows(
+@table_rows(
     ("table", "spec"),
     [
         ({"amount_usd": 5}, CreditSpec(Decimal(5))),
@@ -164,7 +164,7 @@ def test_a_credit_is_an_amount_and_what_it_is_for(table: dict[str, Any], spec: C
     assert parse_table(table, CreditSpec) == spec
 
 
-@rows(
+@table_rows(
     ("table", "paths"),
     [
         ({}, {"amount_usd"}),
@@ -186,7 +186,7 @@ def test_a_bad_credit_is_refused_with_every_path(table: dict[str, Any], paths: s
     assert {path for path, _ in caught.value.problems} == paths
 
 
-@rows("kind", [AccountSpec, KeySpec])
+@table_rows("kind", [AccountSpec, KeySpec])
 def test_an_amount_that_no_store_can_hold_is_refused(kind: type[Any]) -> None:
     # Amounts are kept in 64 bits of nano-USD: 9.2 thousand million dollars.
     base = {"name": "k"} if kind is AccountSpec else {"name": "k", "account": "a"}

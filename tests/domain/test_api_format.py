@@ -8,7 +8,7 @@ import pytest
 from gateway.domain.api_format import WIRES, Wire
 from gateway.domain.inference_request import Operation
 from gateway.providers.registry import PROVIDERS
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 PAIRS = [(operation, wire) for operation, wires in WIRES.items() for wire in wires]
 
@@ -33,7 +33,7 @@ def test_what_can_be_said_in_two_ways_is_asked_for_in_the_same_ways() -> None:
     assert set(WIRES["chat"]) == set(WIRES["messages"])
 
 
-@rows("operation", list(WIRES))
+@table_rows("operation", list(WIRES))
 def test_some_vendor_speaks_each_language_of_an_operation(operation: Operation) -> None:
     spoken = {endpoint.wire for provider in PROVIDERS.values() for endpoint in provider.endpoints}
     assert set(WIRES[operation]) <= spoken

@@ -33,12 +33,12 @@ from gateway.domain.audio import (
 from gateway.domain.usage import MAX_DURATION_MS
 from tests.support.audio_headers import EBML, OPUS_HEAD, VORBIS_HEAD, ogg_page
 from tests.support.openai_audio import SRT, VTT, make_mp3, make_wav, speak
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
 
 
-@rows(
+@table_rows(
     ("told", "ms"),
     [
         (0, 0),
@@ -70,7 +70,7 @@ def test_whatever_is_said_a_length_is_within_what_is_possible(told: object) -> N
     assert found is None or 0 <= found <= MAX_DURATION_MS
 
 
-@rows(
+@table_rows(
     ("text", "ms"),
     [
         (SRT, 3_250),
@@ -103,7 +103,7 @@ COMPRESSED = Ceiling(LOSSY_BITRATE, USUAL_BITRATE)
 """By which a megabyte has 15.625 seconds at least, and hardly less than 62.5."""
 
 
-@rows(
+@table_rows(
     ("told", "seen", "believed_ms", "bound_ms"),
     [
         (100.0004, 90.0, 100_001, 100_001),
@@ -123,7 +123,7 @@ def test_a_header_is_believed_within_what_bytes_can_hold_and_frames_say(
     assert weigh_length(told, seen, MEGABYTE, COMPRESSED) == Length(believed_ms, bound_ms)
 
 
-@rows("told", [None, 0.0, -1.0, float("nan"), float("inf")])
+@table_rows("told", [None, 0.0, -1.0, float("nan"), float("inf")])
 def test_of_what_tells_nothing_the_size_is_a_bound(told: float | None) -> None:
     assert weigh_length(told, 90.0, MEGABYTE, COMPRESSED) == Length(None, bound_length_ms(MEGABYTE))
 
@@ -161,7 +161,7 @@ DATA = (b"data", bytes(8_000))
 EXTENSIBLE = plain(0xFFFE)[1] + struct.pack("<HHIH", 22, 16, 3, 1) + bytes(14)
 
 
-@rows(
+@table_rows(
     ("data", "seconds"),
     [
         (make_wav(2.5), 2.5),
@@ -206,7 +206,7 @@ def test_speech_is_bounded_above_its_estimate(characters: int, speed: float) -> 
     assert bound_spoken_tokens(characters, speed) >= estimate - 1
 
 
-@rows(
+@table_rows(
     ("sound", "kind", "ms"),
     [
         (speak("pcm"), "pcm", 2_000),
@@ -259,7 +259,7 @@ def test_a_webm_file_says_its_length_in_ticks() -> None:
     assert find_webm_seconds(EBML) is None
 
 
-@rows("size", [b"\x81", b"\x40\x02", b"\x20\0\0", b"\x10\0\0\0", b"\x01\xff\xff\xff\xff\xff\xff\xff"])
+@table_rows("size", [b"\x81", b"\x40\x02", b"\x20\0\0", b"\x10\0\0\0", b"\x01\xff\xff\xff\xff\xff\xff\xff"])
 def test_a_cluster_begins_with_its_time(size: bytes) -> None:
     assert parse_cluster_seconds(EBML, b"\x1f\x43\xb6\x75" + size + b"\xe7\x82\x75\x30rest") == 30.0
     assert parse_cluster_seconds(EBML, b"\x1f\x43\xb6\x75" + size + b"\xa3") is None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.audit_log import CHANGED, FILE, GATEWAY, KINDS, LONGEST, OPERATOR, SECRET, Actor, build_change
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 VALUES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text("abc日", max_size=9)
 JSON = VALUES | st.lists(VALUES, max_size=3) | st.dictionaries(st.text("ab", max_size=2), VALUES, max_size=2)
@@ -36,7 +36,7 @@ def test_every_kind_of_actor_is_known() -> None:
     assert {OPERATOR.kind, FILE.kind, GATEWAY.kind, "member"} == {*KINDS}
 
 
-@rows(
+@table_rows(
     ("before", "after", "told"),
     [
         ({}, {}, {}),

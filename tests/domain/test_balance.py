@@ -23,7 +23,7 @@ from gateway.domain.balance import (
 )
 from gateway.domain.balance import hold as hold_in
 from gateway.errors import QuotaExceeded
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NOON = datetime(2027, 5, 15, 12, tzinfo=UTC)
 TODAY = parse_day(NOON.timestamp())
@@ -88,7 +88,7 @@ def test_a_day_holds_its_first_moment_and_not_its_end(moment: datetime) -> None:
     assert parse_day(day.end_s).start_s == day.end_s
 
 
-@rows(
+@table_rows(
     ("year", "month", "day", "month_days"),
     [
         (2027, 12, 31, 31), (2028, 1, 1, 31), (2028, 2, 29, 29), (2028, 2, 1, 29), (2027, 2, 28, 28),
@@ -114,7 +114,7 @@ def test_a_window_keeps_the_period_it_runs_in_and_the_one_before() -> None:
 # what fits
 
 
-@rows("period", PERIODS)
+@table_rows("period", PERIODS)
 def test_the_last_nano_fits_and_one_more_does_not(period: QuotaPeriod) -> None:
     balance = balance_of(100, period)
     spend(balance, 40)
@@ -129,7 +129,7 @@ def test_the_last_nano_fits_and_one_more_does_not(period: QuotaPeriod) -> None:
     hold([balance], 1)
 
 
-@rows("quota", [NO_QUOTA, Quota(5, "none"), Quota(None, "daily"), Quota(None, "lifetime")])
+@table_rows("quota", [NO_QUOTA, Quota(5, "none"), Quota(None, "daily"), Quota(None, "lifetime")])
 def test_without_a_cap_anything_fits_and_there_is_no_room_to_speak_of(quota: Quota) -> None:
     balance = Balance("key")
     balance.use(quota, TODAY)
@@ -138,7 +138,7 @@ def test_without_a_cap_anything_fits_and_there_is_no_room_to_speak_of(quota: Quo
     assert (balance.find_room(TODAY), balance.find_balance(TODAY)) == (None, None)
 
 
-@rows("period", PERIODS)
+@table_rows("period", PERIODS)
 def test_a_cap_of_nothing_lets_only_what_is_free_pass(period: QuotaPeriod) -> None:
     balance = balance_of(0, period)
     refuse([balance], 1)
@@ -157,7 +157,7 @@ def test_both_balances_have_room_or_nothing_is_held(one: int, other: int, nanos:
         refuse(balances, nanos)
 
 
-@rows("period", PERIODS)
+@table_rows("period", PERIODS)
 def test_a_period_counts_its_own_spending_alone(period: QuotaPeriod) -> None:
     balance = balance_of(100, period)
     spend(balance, 60)
@@ -194,7 +194,7 @@ def test_a_hold_resolves_once_and_the_second_answer_is_the_first() -> None:
     assert [(balance.held_nanos, balance.lifetime.spent_nanos) for balance in balances] == [(0, 30), (0, 30)]
 
 
-@rows(("cost", "overrun"), [(49, 0), (50, 0), (51, 1), (90, 40)])
+@table_rows(("cost", "overrun"), [(49, 0), (50, 0), (51, 1), (90, 40)])
 def test_what_is_spent_beyond_the_cap_is_on_record(cost: int, overrun: int) -> None:
     balance = balance_of(100)
     spend(balance, 50)
@@ -225,7 +225,7 @@ def test_one_call_may_take_what_others_hold_and_that_is_an_overrun() -> None:
     assert balance.tally(TODAY).overrun_nanos == 10
 
 
-@rows(("wanted", "held"), [(5, 10), (10, 10), (30, 30), (200, 70)])
+@table_rows(("wanted", "held"), [(5, 10), (10, 10), (30, 30), (200, 70)])
 def test_a_hold_is_extended_as_far_as_the_smaller_balance_has_it(wanted: int, held: int) -> None:
     roomy, tight, open_ = balance_of(100), balance_of(70), balance_of(owner="account")
     made = hold([roomy, tight, open_], 10)
@@ -307,7 +307,7 @@ def test_the_same_cap_again_changes_nothing() -> None:
     assert balance.tally(TODAY) == before
 
 
-@rows("period", PERIODS)
+@table_rows("period", PERIODS)
 def test_a_credit_is_for_its_period(period: QuotaPeriod) -> None:
     balance = balance_of(100, period)
     balance.add_credit(11, TODAY)
@@ -427,7 +427,7 @@ def test_on_the_last_day_of_a_month_both_end_together_and_the_key_is_told() -> N
     assert ("this API key" in fault.message, fault.retry_after_s) == (True, 10)
 
 
-@rows(
+@table_rows(
     ("period", "status", "expected"),
     [
         ("lifetime", None, 403), ("lifetime", 429, 429), ("lifetime", 403, 403),
@@ -442,7 +442,7 @@ def test_a_lifetime_is_forbidden_a_period_too_many_and_the_status_may_be_set(
     assert (fault.retry_after_s is None) == (period == "lifetime")
 
 
-@rows(
+@table_rows(
     ("period", "now", "seconds"),
     [
         ("daily", "2027-05-15T00:00:00", DAY_S),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.byte_range import ByteRange, RangeNotSatisfiable, read_range
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 
 @given(st.text(alphabet="bytes=0123456789-, \tx", max_size=40), st.integers(0, 10**12))
@@ -32,7 +32,7 @@ def test_a_range_is_what_a_list_would_give(size: int, first: int, length: int) -
     assert suffix.find(size) == (max(size - length - 1, 0), size)
 
 
-@rows("size", [0, 1, 100])
+@table_rows("size", [0, 1, 100])
 def test_no_file_has_none_of_its_last_bytes_or_any_beyond_its_end(size: int) -> None:
     for told in ("bytes=-0", f"bytes={size}-", f"bytes={'9' * 8000}-", f"bytes={'9' * 50}-{'9' * 51}"):
         wanted = read_range([told])

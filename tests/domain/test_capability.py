@@ -15,7 +15,7 @@ from gateway.domain.capability import (
     unite,
 )
 from gateway.domain.image import ImageRequest
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 SIZES = ("1024x1024", "512x512")
 FLAGS = st.none() | st.booleans()
@@ -56,7 +56,7 @@ def find_problem(able: Capability, *, edit: bool = False, fan_out: bool = False,
 # What cannot be done
 
 
-@rows(
+@table_rows(
     ("able", "asked", "problem"),
     [
         ({"edits": False}, {"edit": True, "sources": 1}, ("model", "it does not edit images")),
@@ -75,7 +75,7 @@ def test_what_a_model_cannot_do_is_named_with_what_it_can(
     assert find_problem(Capability("m", **able), **asked) == problem
 
 
-@rows(
+@table_rows(
     ("able", "asked"),
     [
         ({"edits": False}, {}),
@@ -150,7 +150,7 @@ def test_an_empty_list_is_something_said() -> None:
 # Which entry
 
 
-@rows(
+@table_rows(
     ("entries", "names", "found"),
     [
         (["*", "gpt-*", "gpt-image-1"], ["gpt-image-1"], "gpt-image-1"),

@@ -4,7 +4,7 @@ import attrs
 
 from gateway.domain.channel import Channel, is_glob
 from gateway.formats.openai.errors import mask
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CHANNEL = Channel(
     "up",
@@ -17,7 +17,7 @@ CHANNEL = Channel(
 )
 
 
-@rows(
+@table_rows(
     ("model", "alias", "theirs"),
     [("ours", "theirs", "theirs"), ("same", "same", "same"), ("other", None, "other"), ("theirs", None, "theirs")],
 )
@@ -26,7 +26,7 @@ def test_an_alias_is_the_first_that_maps(model: str, alias: str | None, theirs: 
     assert CHANNEL.upstream_model(model) == theirs
 
 
-@rows(
+@table_rows(
     ("globs", "model", "kept"),
     [((), "x", True), (("gpt-*", "o[13]"), "o3", True), (("gpt-*", "o[13]"), "o2", False), (("m",), "m2", False)],
 )
@@ -36,7 +36,7 @@ def test_the_filter_keeps_what_a_glob_matches_and_everything_without_one(
     assert Channel("up", "custom", "http://x", models=globs).keeps(model) is kept
 
 
-@rows(
+@table_rows(
     ("groups", "group", "served"),
     [
         ((), None, True),
@@ -54,7 +54,7 @@ def test_a_channel_with_groups_serves_their_keys_alone(
     assert Channel("up", "custom", "http://x", groups=groups).serves(group) is served
 
 
-@rows(
+@table_rows(
     ("name", "glob"),
     [("gpt-4", False), ("gpt-*", True), ("o?", True), ("o[13]", True), ("a]b", False), ("org/name:tag", False),
      ("", False)],
@@ -75,7 +75,7 @@ def test_the_patterns_follow_the_models_of_a_changed_channel() -> None:
     assert channel == Channel("up", "custom", "http://x", models=("o?", "m"))
 
 
-@rows(
+@table_rows(
     ("models", "sync", "model", "matches"),
     [
         (("gpt-*",), False, "gpt-4", True),
@@ -94,7 +94,7 @@ def test_a_channel_that_is_not_synchronised_serves_whatever_matches(
     assert Channel("up", "custom", "http://x", models=models, sync=sync).matches(model) is matches
 
 
-@rows(
+@table_rows(
     ("proxy", "password"),
     [
         (None, []),
@@ -112,7 +112,7 @@ def test_the_password_of_its_proxy_is_among_its_secrets(proxy: str | None, passw
     assert ("hunter2-hunter2" in channel.secrets) is bool(password)
 
 
-@rows(
+@table_rows(
     "form",
     [
         "sk/secret+key=&1",
@@ -152,7 +152,7 @@ def test_a_channel_without_secrets_has_none() -> None:
     assert Channel("up", "custom", "http://x").secrets == ()
 
 
-@rows("hidden", [*CHANNEL.secrets])
+@table_rows("hidden", [*CHANNEL.secrets])
 def test_no_secret_of_a_channel_is_shown_and_all_are_masked(hidden: str) -> None:
     assert hidden not in repr(CHANNEL)
     assert hidden not in mask(f"I was sent {hidden}, which is wrong", CHANNEL.secrets)

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gateway.domain import circuit_breaker as health
 from gateway.domain.circuit_breaker import JITTER, LEAST_SHARE, MOVES, TRIAL_S, BreakerSettings, CircuitBreaker
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NOW = 1_000.0
 STEADY = BreakerSettings(failures=3, cooldown_s=8, max_cooldown_s=100, ramp_s=10)
@@ -60,7 +60,7 @@ def test_the_table_in_the_docstring_is_the_table_that_counts() -> None:
     assert len(drawn) == len(MOVES)
 
 
-@rows("happening", sorted({happening for _, happening in MOVES}))
+@table_rows("happening", sorted({happening for _, happening in MOVES}))
 def test_every_happening_is_explained(happening: str) -> None:
     explained = {"tripped", "rested", "recovered", "abandoned"}
     assert happening in explained | {"answered", "failed"}
@@ -169,7 +169,7 @@ def test_of_two_trials_the_last_that_is_left_opens_it_to_the_next() -> None:
     assert breaker.state == "open"
 
 
-@rows("state", ["closed", "half_open"])
+@table_rows("state", ["closed", "half_open"])
 def test_a_probe_tells_nothing_of_what_is_not_down(state: str) -> None:
     breaker = well() if state == "closed" else on_trial()[0]
     before = look(breaker)
@@ -219,7 +219,7 @@ def test_the_dice_decide_how_long() -> None:
     assert waits == pytest.approx([6.4, 7.2, 8.0, 8.8])
 
 
-@rows(("asked", "waits"), [(0.0, 8.0), (3.0, 8.0), (50.0, 50.0), (86_400.0, 100.0), (1e300, 100.0)])
+@table_rows(("asked", "waits"), [(0.0, 8.0), (3.0, 8.0), (50.0, 50.0), (86_400.0, 100.0), (1e300, 100.0)])
 def test_a_provider_that_asks_for_longer_is_obeyed_up_to_the_cap(asked: float, waits: float) -> None:
     assert tripped(provider_retry_after_s=asked).wait_s(NOW) == waits
 

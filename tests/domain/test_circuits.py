@@ -17,7 +17,7 @@ from gateway.domain.circuits import (
     Place,
     StartedAttempt,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NOW = 1_000.0
 RULES = BreakerSettings(failures=3, cooldown_s=8, max_cooldown_s=100, ramp_s=10)
@@ -294,7 +294,7 @@ def test_what_has_tripped_is_remembered_before_what_has_not() -> None:
     assert scene.wait_s() == 8.0
 
 
-@rows(("failures", "after_s"), [(1, 31.0), (3, 9 + FORGET_S)])
+@table_rows(("failures", "after_s"), [(1, 31.0), (3, 9 + FORGET_S)])
 def test_old_failures_are_forgotten(failures: int, after_s: float) -> None:
     scene = CircuitScenario()
     scene.fail(failures)

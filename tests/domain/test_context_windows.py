@@ -6,10 +6,10 @@ import pytest
 
 from gateway.domain.context_windows import find_context_window
 from scripts import update_context_windows
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 
-@rows(
+@table_rows(
     ("model", "tokens"),
     [
         ("gpt-4o-mini", 128_000),

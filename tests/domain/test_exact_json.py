@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain import exact_json
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NUMBERS = [
     "25227143063332189585438", "-25227143063332189585438", "18446744073709551615", "18446744073709551616",
@@ -20,14 +20,14 @@ NUMBERS = [
 ]  # fmt: skip
 
 
-@rows("shape", ['{"a":%s}', "[%s]", '[0,%s,{"b":[%s]}]', '{"a": %s, "b": "x"}'])
-@rows("number", NUMBERS)
+@table_rows("shape", ['{"a":%s}', "[%s]", '[0,%s,{"b":[%s]}]', '{"a": %s, "b": "x"}'])
+@table_rows("number", NUMBERS)
 def test_every_number_keeps_its_digits(shape: str, number: str) -> None:
     text = shape.replace("%s", number)
     assert exact_json.dumps(exact_json.loads(text.encode())).decode() == text.replace(": ", ":").replace(", ", ",")
 
 
-@rows(
+@table_rows(
     ("raw", "value"),
     [
         (rb'{"a":"x\ud83dy"}', {"a": "x\ufffdy"}),
@@ -43,7 +43,7 @@ def test_what_is_refused_but_common_is_read(raw: bytes, value: object) -> None:
     assert orjson.loads(exact_json.dumps(exact_json.loads(raw))) == value
 
 
-@rows("text", ["{", '{"a":NaN}', "[-Infinity]", "[" * 5000])
+@table_rows("text", ["{", '{"a":NaN}', "[-Infinity]", "[" * 5000])
 def test_arguments_that_a_tool_cannot_read_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         exact_json.load_arguments(text)
@@ -52,7 +52,9 @@ def test_arguments_that_a_tool_cannot_read_are_refused(text: str) -> None:
     )
 
 
-@rows("raw", [b"", b"{", b'{"a":}', b'"\xed\xa0\x80"', b"[" * 5000, b"nan", b"'a'", b"[1,]", b'"\x01"', b"01", b"\xff"])
+@table_rows(
+    "raw", [b"", b"{", b'{"a":}', b'"\xed\xa0\x80"', b"[" * 5000, b"nan", b"'a'", b"[1,]", b'"\x01"', b"01", b"\xff"]
+)
 def test_what_is_no_json_is_refused(raw: bytes) -> None:
     with pytest.raises(orjson.JSONDecodeError):
         exact_json.loads(raw)

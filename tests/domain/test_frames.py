@@ -23,7 +23,7 @@ from gateway.domain.frames import (
 from tests.support.audio_frames import flac_frame, page_of
 from tests.support.audio_headers import OPUS_HEAD, VORBIS_HEAD, ogg_page
 from tests.support.openai_audio import make_mp3
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 
 def find_one(find: FindFrames, data: bytes) -> float:
@@ -33,7 +33,7 @@ def find_one(find: FindFrames, data: bytes) -> float:
     return round(seconds, 6)
 
 
-@rows(
+@table_rows(
     ("header", "seconds"),
     [
         (b"\xff\xfb\x90", 1_152 / 44_100),
@@ -51,7 +51,7 @@ def test_a_frame_of_mpeg_sounds_as_long_as_its_samples_take(header: bytes, secon
     assert find_one(find_mpeg_frames, header + bytes(99)) == round(seconds, 6)
 
 
-@rows("header", [b"\xff\xf1\x50", b"\xff\xeb\x90", b"\xff\xfb\xf0", b"\xff\xfb\x9c", b"fLaC", b""])
+@table_rows("header", [b"\xff\xf1\x50", b"\xff\xeb\x90", b"\xff\xfb\xf0", b"\xff\xfb\x9c", b"fLaC", b""])
 def test_what_is_no_frame_of_mpeg_is_none(header: bytes) -> None:
     assert not is_mpeg(header)
     assert not any(seconds for _, seconds in find_mpeg_frames(header))
@@ -61,7 +61,7 @@ FLAC_HEAD = b"fLaC\x80\0\0\x22" + bytes(10) + (22_050 << 4).to_bytes(3, "big") +
 """That says 22,050 samples a second."""
 
 
-@rows(
+@table_rows(
     ("frame", "seconds"),
     [
         (flac_frame(0), 4_096 / 16_000),
@@ -83,7 +83,7 @@ def test_a_frame_of_flac_says_its_samples_and_their_rate(frame: bytes, seconds: 
         assert not any(seconds for _, seconds in find(spoilt))
 
 
-@rows(
+@table_rows(
     ("packet", "ms"),
     [
         (b"\x00", 10),
@@ -128,7 +128,7 @@ def test_a_packet_of_vorbis_is_taken_for_the_longest_and_its_headers_for_nothing
 WEBM_PACKET = b"\xa3\x8a\x81\0\0\x80\xf8" + bytes(5)
 
 
-@rows("size", [b"\x8a", b"\x40\x0a", b"\x20\0\x0a", b"\x10\0\0\x0a", b"\x01\0\0\0\0\0\0\x0a"])
+@table_rows("size", [b"\x8a", b"\x40\x0a", b"\x20\0\x0a", b"\x10\0\0\x0a", b"\x01\0\0\0\0\0\0\x0a"])
 def test_a_packet_of_webm_is_found_however_its_size_is_written(size: bytes) -> None:
     assert find_one(find_webm_packets, b"\xa3" + size + b"\x81\x12\x34\x80\xf8\0\0\0") == 0.02
     assert find_one(find_webm_packets, b"\xa1" + size + b"\x82\x12\x34\x00\xfb\x03\0\0") == 0.06

@@ -5,7 +5,7 @@ import pytest
 
 from gateway.domain.image import Image, ImageRequest, Images
 from gateway.domain.usage import NO_USAGE
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 
 def test_a_prompt_alone_asks_for_one_image_at_an_address_in_any_size() -> None:
@@ -13,7 +13,7 @@ def test_a_prompt_alone_asks_for_one_image_at_an_address_in_any_size() -> None:
     assert (ask.count, ask.size, ask.form, ask.sources, ask.masked) == (1, None, "url", 0, False)
 
 
-@rows(
+@table_rows(
     "noun",
     [
         ImageRequest("hunter2"),
@@ -33,7 +33,7 @@ def test_images_of_whom_nothing_is_told_used_nothing_and_say_nothing() -> None:
     assert first.reported is not second.reported
 
 
-@rows("noun", [ImageRequest("a cat"), Image(data="eA=="), Images(())])
+@table_rows("noun", [ImageRequest("a cat"), Image(data="eA=="), Images(())])
 def test_they_cannot_be_changed(noun: object) -> None:
     for field in attrs.fields(type(noun)):  # type: ignore[arg-type]
         with pytest.raises(attrs.exceptions.FrozenInstanceError):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.ip_address import MAX_HOPS, find_address, is_inside, is_public, parse_networks
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 TRUSTED = parse_networks(["10.0.0.0/8", "fd00::/8", "::1"])
 PROXY = "10.0.0.1"
@@ -59,7 +59,7 @@ def test_anything_is_an_address_or_unknown(peer: str | None, lines: list[str]) -
     assert found is None or str(ip_address(found)) == found
 
 
-@rows(
+@table_rows(
     ("peer", "address"),
     [
         ("192.0.2.7", "192.0.2.7"),
@@ -82,7 +82,7 @@ def test_a_sockets_address_is_read_strictly(peer: str | None, address: str | Non
     assert find_address(peer, ["10.9.9.9"], ()) == address
 
 
-@rows(
+@table_rows(
     ("hop", "address"),
     [
         ("192.0.2.7", "192.0.2.7"),
@@ -141,7 +141,7 @@ def test_a_socket_without_an_address_is_vouched_for_by_no_network() -> None:
     assert find_address(None, ["192.0.2.7"], parse_networks(["0.0.0.0/0", "::/0"])) is None
 
 
-@rows("one_line", [True, False])
+@table_rows("one_line", [True, False])
 def test_a_way_of_too_many_hops_is_unknown(one_line: bool) -> None:
     def walk(hops: list[str]) -> str | None:
         return find_address(PROXY, [", ".join(hops)] if one_line else hops, TRUSTED)
@@ -163,7 +163,7 @@ def test_a_long_header_is_read_from_its_end_only() -> None:
     assert find_address(PROXY, ["1," * 16_000 + "192.0.2.7"], TRUSTED) == "192.0.2.7"
 
 
-@rows(
+@table_rows(
     ("address", "inside"),
     [
         ("10.255.255.255", True),
@@ -195,7 +195,7 @@ def test_a_network_of_ipv4_in_ipv6_is_the_ipv4_network() -> None:
     assert list(map(str, parse_networks(mapped))) == ["10.0.0.0/8", "1.2.3.4/32", "0.0.0.0/0", "::/0", "::fffe:0:0/96"]
 
 
-@rows("text", ["", "x", "10.0.0.0/33", "10.0.0", "::/129", " 10.0.0.1", "10.0.0.1,10.0.0.2", "[::1]"])
+@table_rows("text", ["", "x", "10.0.0.0/33", "10.0.0", "::/129", " 10.0.0.1", "10.0.0.1,10.0.0.2", "[::1]"])
 def test_what_is_no_network_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="network"):
         parse_networks(["10.0.0.0/8", text])
@@ -224,21 +224,21 @@ def wrap(address: IPv4Address) -> list[IPv6Address]:
     ]
 
 
-@rows("network", [ip_network(text) for text in [*PRIVATE_V4, *PRIVATE_V6]], ids=str)
+@table_rows("network", [ip_network(text) for text in [*PRIVATE_V4, *PRIVATE_V6]], ids=str)
 def test_a_private_network_is_private_from_its_first_address_to_its_last(network: IPv4Network | IPv6Network) -> None:
     for address in (network[0], network[1], network[network.num_addresses // 2], network[-1]):
         assert not is_public(address)
         assert not is_public(str(address))
 
 
-@rows("text", [text for text in PRIVATE_V4 if text not in {"0.0.0.0/8", "240.0.0.0/4"}])
+@table_rows("text", [text for text in PRIVATE_V4 if text not in {"0.0.0.0/8", "240.0.0.0/4"}])
 def test_what_lies_around_a_private_network_is_public(text: str) -> None:
     network = IPv4Network(text)
     assert is_public(IPv4Address(int(network[0]) - 1))
     assert is_public(IPv4Address(int(network[-1]) + 1)) or text == "224.0.0.0/4"
 
 
-@rows(
+@table_rows(
     ("address", "public"),
     [
         ("8.8.8.8", True),

@@ -15,7 +15,7 @@ from gateway.domain.media import (
     sniff_image,
     sniff_media,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 KEY = b"k" * 32
 ID = "0123456789abcdef0123456789abcdef.png"
@@ -86,14 +86,14 @@ NOT_KEPT = [
 ]
 
 
-@rows(("head", "media_type"), HEADS, ids=lambda value: repr(value)[:40])
+@table_rows(("head", "media_type"), HEADS, ids=lambda value: repr(value)[:40])
 def test_a_file_is_what_its_first_bytes_say(head: bytes, media_type: str) -> None:
     for rest in (b"", b"\0" * 10_000, b"<svg>" * 1_000):
         assert sniff_media(head + rest) == media_type
     assert sniff_image(head) == (media_type if media_type.startswith("image/") else None)
 
 
-@rows("head", NOT_KEPT, ids=lambda value: repr(value)[:40])
+@table_rows("head", NOT_KEPT, ids=lambda value: repr(value)[:40])
 def test_what_is_of_no_kind_that_is_kept_is_nothing(head: bytes) -> None:
     assert sniff_media(head) is None
     assert sniff_image(head) is None
@@ -138,7 +138,7 @@ def test_an_svg_is_not_looked_for_for_ever() -> None:
     assert sniff_image(b" " * SNIFF_BYTES + tag) is None
 
 
-@rows(
+@table_rows(
     "piece",
     [
         b" ", b"\n\t", b"<!---->", b"<!-- ", b"<??>", b"<?", b"<!DOCTYPE svg", b"<!DOCTYPE svg[]", b"<!DOCTYPE svg[]>",
@@ -151,12 +151,12 @@ def test_no_bytes_make_it_try_every_way_to_read_them(piece: bytes) -> None:
     assert sniff_media(b"<svg" + piece * 1_000) in {None, "image/svg+xml"}
 
 
-@rows(("media_type", "extension"), EXTENSIONS.items())
+@table_rows(("media_type", "extension"), EXTENSIONS.items())
 def test_an_id_tells_what_kind_it_is_of(media_type: str, extension: str) -> None:
     assert find_media_type(f"{'a1' * 16}.{extension}") == media_type
 
 
-@rows(
+@table_rows(
     "text",
     [
         "", ".", "..", "a" * 32, f"{'a' * 31}.png", f"{'a' * 33}.png", f"{'A' * 32}.png", f"{'g' * 32}.png",

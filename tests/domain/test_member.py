@@ -25,7 +25,7 @@ from gateway.domain.member_spec import InviteSpec, LinkUseSpec, MemberSpec, Setu
 from gateway.error_status import STATUS
 from gateway.errors import InvalidRequest
 from gateway.parsing import parse_spec
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NOW = 1_800_000_000_000
 HASH = "$argon2id$ann"
@@ -40,7 +40,7 @@ def test_each_role_may_do_what_those_before_it_may() -> None:
     ]
 
 
-@rows(
+@table_rows(
     "passphrase",
     [
         "four green frogs sing",
@@ -55,7 +55,7 @@ def test_what_is_long_enough_and_not_worn_will_do(passphrase: str) -> None:
     assert find_passphrase_problem(passphrase, "ann") is None
 
 
-@rows(
+@table_rows(
     ("passphrase", "told"),
     [
         ("elevenchars", "12 to 256"),
@@ -94,13 +94,13 @@ def test_nobodys_own_name_is_a_passphrase(name: str) -> None:
         assert find_passphrase_problem(passphrase, name) is not None
 
 
-@rows("name", ["a", "ann", "ann@example.org", "0.a+b-c_d", "a" * 64])
+@table_rows("name", ["a", "ann", "ann@example.org", "0.a+b-c_d", "a" * 64])
 def test_a_name_is_written_small(name: str) -> None:
     assert MEMBER_NAME.match(name)
     assert not MEMBER_NAME.match(f"{name}A"[-64:]) or len(name) == 64
 
 
-@rows("name", ["", "Ann", ".ann", "ann ", "a" * 65, "ann\n", "änn", "a/b", "<b>"])
+@table_rows("name", ["", "Ann", ".ann", "ann ", "a" * 65, "ann\n", "änn", "a/b", "<b>"])
 def test_what_is_no_name(name: str) -> None:
     assert not MEMBER_NAME.match(name)
 
@@ -163,7 +163,7 @@ def test_faults_of_signing_in_say_no_more_than_they_must() -> None:
     assert WrongPassphrase().should_retry is False
 
 
-@rows(
+@table_rows(
     ("kind", "fields", "param"),
     [
         (SignInSpec, {"name": "ann", "passphrase": "c4nary" * 50}, "passphrase"),

@@ -1,10 +1,10 @@
 """What is read of other nodes' rows, which may hold anything that the database takes."""
 
 from gateway.domain.node import parse_owner
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 
-@rows(
+@table_rows(
     ("owner", "parsed"),
     [
         ("0123456789abcdef:7", ("0123456789abcdef", 7)), ("a:b:7", ("a:b", 7)), ("a:b", None), (":7", None), ("", None),

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.origin import is_origin, parse_origins
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 GOOD = (
     "*", "https://app.example.com", "http://localhost:5173", "http://127.0.0.1:3000", "http://[::1]:8080",
@@ -18,12 +18,12 @@ BAD = (
 )  # fmt: skip
 
 
-@rows("text", GOOD)
+@table_rows("text", GOOD)
 def test_what_a_browser_writes_is_an_origin(text: str) -> None:
     assert is_origin(text)
 
 
-@rows("text", BAD)
+@table_rows("text", BAD)
 def test_what_no_browser_writes_is_none(text: str) -> None:
     assert not is_origin(text)
 

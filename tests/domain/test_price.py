@@ -18,7 +18,7 @@ from gateway.domain.usage import (
     RareUnits,
     Usage,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 RATES = st.integers(0, 10**12)
 TOKENS = st.integers(0, MAX_TOKENS)
@@ -144,7 +144,7 @@ TIERED = Price(
 )
 
 
-@rows(
+@table_rows(
     ("usage", "dollars"),
     [
         (Usage(200_000, 1_000), "0.41"),
@@ -243,7 +243,7 @@ WRITING = Price(
 )
 
 
-@rows(
+@table_rows(
     ("usage", "dollars"),
     [
         (Usage(1_000_000), "4"),
@@ -259,7 +259,7 @@ def test_writing_into_a_cache_has_its_own_price(usage: Usage, dollars: str) -> N
     assert usd(cost_nanos(WRITING, usage)) == dollars
 
 
-@rows(("write", "long", "dollars"), [(None, None, "4"), (5, None, "5"), (None, 8, "6"), (0, 0, "0")])
+@table_rows(("write", "long", "dollars"), [(None, None, "4"), (5, None, "5"), (None, 8, "6"), (0, 0, "0")])
 def test_a_write_without_a_price_is_as_input_and_a_long_one_as_any(
     write: int | None, long: int | None, dollars: str
 ) -> None:
@@ -316,7 +316,7 @@ def test_an_amount_in_dollars_is_read_back_as_it_was(amount: int) -> None:
     assert "." not in text or not text.endswith("0")
 
 
-@rows(
+@table_rows(
     ("amount", "text"),
     [
         (0, "0"),
@@ -333,7 +333,9 @@ def test_dollars_are_written_plainly(amount: int, text: str) -> None:
     assert usd(amount) == text
 
 
-@rows(("dollars", "amount"), [("0", 0), ("0.1", 100_000_000), ("0.0000000001", 1), ("1.0000000001", 1_000_000_001)])
+@table_rows(
+    ("dollars", "amount"), [("0", 0), ("0.1", 100_000_000), ("0.0000000001", 1), ("1.0000000001", 1_000_000_001)]
+)
 def test_dollars_are_read_rounded_up(dollars: str, amount: int) -> None:
     assert nanos(Decimal(dollars)) == amount
 
@@ -342,7 +344,7 @@ def make_list(*names: str) -> PriceList:
     return PriceList([Price(name) for name in names])
 
 
-@rows(
+@table_rows(
     ("model", "found"),
     [
         ("gpt-4o", "gpt-4o"),
@@ -360,7 +362,7 @@ def test_the_exact_name_wins_and_then_the_longest_glob(model: str, found: str) -
     assert price.model == found
 
 
-@rows(
+@table_rows(
     ("listed", "asked"),
     [
         ("claude-sonnet-4-5", "claude-sonnet-4.5"),
@@ -384,7 +386,7 @@ def test_another_spelling_of_a_name_has_its_price_before_any_glob(listed: str, a
     assert price == Price(listed, 5)
 
 
-@rows(
+@table_rows(
     ("listed", "asked"),
     [
         ("gpt-4o", "gpt-4o-mini"),
@@ -407,7 +409,7 @@ def test_of_several_releases_a_name_without_a_date_means_the_latest() -> None:
     assert prices.find("m-20240513") == Price("m-2024-05-13", 1)
 
 
-@rows("order", [1, -1])
+@table_rows("order", [1, -1])
 def test_of_spellings_of_one_name_with_different_prices_the_dearer_answers_for_a_third(order: int) -> None:
     cheap, dear = Price("m-4.5", 10**9), Price("m-4-5", 2 * 10**9)
     prices = PriceList([cheap, dear][::order])
@@ -431,7 +433,7 @@ SCOPED = [
 ]
 
 
-@rows(
+@table_rows(
     ("model", "provider", "found"),
     [
         ("gpt-5", "azure", ("gpt-5", "azure")),
@@ -461,7 +463,7 @@ def test_of_two_prices_of_one_model_and_provider_the_later_holds() -> None:
     assert len(prices) == 2
 
 
-@rows("mine", [Price("gpt-5"), Price("gpt-*"), Price("*", provider="azure")], ids=repr)
+@table_rows("mine", [Price("gpt-5"), Price("gpt-*"), Price("*", provider="azure")], ids=repr)
 def test_an_earlier_list_is_asked_whole_before_a_later_one(mine: Price) -> None:
     """A general price of the operator's wins over a shipped one, however exact."""
     prices = PriceList([mine], SCOPED)

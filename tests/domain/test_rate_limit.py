@@ -28,7 +28,7 @@ from gateway.domain.rate_limit import (
     take_all,
     wait_s,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 START = 1_000_000.0  # a machine that has been up for twelve days
 LIMITS = st.integers(1, 300) | st.integers(1, 10**7)
@@ -82,7 +82,7 @@ def simulate(limit: int, tries: list[tuple[float, int]]) -> list[tuple[float, in
     return passed
 
 
-@rows(("limit", "units"), [(1, 1), (9, 1), (10, 1), (19, 1), (20, 2), (60, 6), (100, 10), (10**9, 10**8)])
+@table_rows(("limit", "units"), [(1, 1), (9, 1), (10, 1), (19, 1), (20, 2), (60, 6), (100, 10), (10**9, 10**8)])
 def test_a_tenth_of_the_limit_may_pass_at_once_and_at_least_one(limit: int, units: int) -> None:
     assert find_smooth_burst(limit) == units
     assert pass_all(limit, [(START, 1)] * min(units + 5, 20)) == [(START, 1)] * min(units, 20)
@@ -161,7 +161,7 @@ def test_a_retry_after_of_whole_seconds_is_enough(limit: int, debt_s: float, cos
     assert seconds == 3_600 or find_wait(START + debt_s, limit, cost, START + seconds) == 0
 
 
-@rows(
+@table_rows(
     ("wait", "seconds"),
     [(0, 1), (0.001, 1), (1, 1), (1.000_000_5, 1), (1.001, 2), (59.5, 60), (3_599.5, 3_600), (3_601, 3_600),
      (math.inf, 3_600)],
@@ -309,7 +309,7 @@ def test_a_whole_minute_of_a_caller_may_start_at_once_unless_its_burst_is_smalle
     assert wait_s(tat, (limit, most), 1, START) == pytest.approx(60 / limit, rel=1e-3, abs=1e-6)
 
 
-@rows(
+@table_rows(
     ("kind", "what", "limit", "burst", "message"),
     [
         ("key", "requests per minute", 60, 60, "This key's limit of 60 requests per minute is reached; retry in 7 s"),
@@ -333,7 +333,7 @@ def test_a_refusal_names_the_limit_its_owner_and_the_wait(
     assert exceeded.message == message
 
 
-@rows(
+@table_rows(
     ("limits", "limited"), [(Limits(), False), (Limits(1), True), (Limits(tpm=1), True), (Limits(None, None, 1), True)]
 )
 def test_limits_know_whether_there_are_any(limits: Limits, limited: bool) -> None:

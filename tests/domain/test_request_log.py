@@ -24,7 +24,7 @@ from gateway.domain.request_log import (
 )
 from gateway.error_status import STATUS
 from tests.support.request_records import ROW, make_row
-from tests.support.rows import rows as table_rows
+from tests.support.table_rows import table_rows
 
 NAMES = st.from_regex(NAME_SHAPE, fullmatch=True)
 CODES = st.sampled_from([*STATUS, ANSWERED]) | st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.statistics import RingBuffer, find_percentile
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 FIGURES = st.lists(st.integers(-1, 2**40), max_size=40)
 
@@ -26,6 +26,6 @@ def test_a_percentile_is_the_least_that_so_many_are_not_above(figures: list[int]
     assert 100 * sum(figure < found for figure in ordered) < percent * len(ordered)
 
 
-@rows(("percent", "found"), [(1, 10), (50, 20), (51, 30), (99, 40), (100, 40)])
+@table_rows(("percent", "found"), [(1, 10), (50, 20), (51, 30), (99, 40), (100, 40)])
 def test_percentiles_of_a_few(percent: int, found: int) -> None:
     assert find_percentile([10, 20, 30, 40], percent) == found

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import gateway
 from gateway.domain.token_estimate import estimate_sample, estimate_text
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 SENTENCES = [
     ("Gujarati", "હેલો, મારું નામ જીપીટી-4o છે. હું એક નવા પ્રકારનું ભાષા મોડલ છું. તમને મળીને સારું લાગ્યું!", 33, 145),
@@ -34,14 +34,14 @@ NOISE = b"".join(sha256(b"%d" % index).digest() for index in range(200))
 TEXTS = st.text(max_size=300)
 
 
-@rows(("language", "text", "few", "many"), SENTENCES, ids=lambda value: str(value)[:12])
+@table_rows(("language", "text", "few", "many"), SENTENCES, ids=lambda value: str(value)[:12])
 def test_an_estimate_lies_between_what_vocabularies_make_of_a_language(
     language: str, text: str, few: int, many: int
 ) -> None:
     assert few * 0.85 <= estimate_text(text) <= many, language
 
 
-@rows(
+@table_rows(
     ("text", "least", "most"),
     [
         ("".join(path.read_text() for path in sorted(Path(gateway.__file__).parent.glob("billing/*.py"))), 3.0, 4.8),

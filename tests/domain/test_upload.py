@@ -11,7 +11,7 @@ from gateway.domain.upload import HEAD_BYTES, Content, FilePiece, Upload
 from tests.support.image_calls import InMemory
 from tests.support.image_providers import draw
 from tests.support.openai_audio import make_wav
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 DATA = st.binary(max_size=200)
 
@@ -37,7 +37,7 @@ def test_a_file_takes_as_many_bytes_as_it_has_and_in_base64_a_third_more(data: b
     assert FilePiece(upload(data), base64=True).length == len(base64.b64encode(data))
 
 
-@rows(("size", "length"), [(0, 0), (1, 4), (2, 4), (3, 4), (4, 8), (30_000_000, 40_000_000)])
+@table_rows(("size", "length"), [(0, 0), (1, 4), (2, 4), (3, 4), (4, 8), (30_000_000, 40_000_000)])
 def test_base64_is_in_groups_of_four(size: int, length: int) -> None:
     assert FilePiece(Upload("image", "f", "image/png", b"", Sized(size)), base64=True).length == length
 
@@ -67,7 +67,7 @@ def test_a_body_is_as_long_as_what_is_written_of_it(parts: list[bytes | tuple[by
     assert Content(tuple(pieces)).length == len(written.getvalue())
 
 
-@rows(("data", "kind"), [(draw(600, 600), "image/png"), (make_wav(), "audio/wav")])
+@table_rows(("data", "kind"), [(draw(600, 600), "image/png"), (make_wav(), "audio/wav")])
 def test_the_head_that_is_kept_tells_what_a_file_is(data: bytes, kind: str) -> None:
     assert sniff_media(data[:HEAD_BYTES]) == kind
 

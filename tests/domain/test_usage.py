@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.usage import CHARS_PER_TOKEN, MAX_TOKENS, RareUnits, Usage, estimate_tokens, parse_usage
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 COUNTS = st.integers(0, MAX_TOKENS)
 BAD = [-1, -(2**63), MAX_TOKENS + 1, 2**70, 1.0, 1.5, float("nan"), float("inf"), "5", "", True, False, [], {}, [5]]
@@ -39,13 +39,13 @@ def test_integers_in_range_are_believed(prompt: int, completion: int) -> None:
     assert usage == Usage(prompt, completion, 0, "upstream")
 
 
-@rows("bad", BAD, ids=repr)
-@rows("name", ["prompt_tokens", "completion_tokens"])
+@table_rows("bad", BAD, ids=repr)
+@table_rows("name", ["prompt_tokens", "completion_tokens"])
 def test_anything_else_is_refused_whole(name: str, bad: object) -> None:
     assert parse_usage({"prompt_tokens": 5, "completion_tokens": 5} | {name: bad}) is None
 
 
-@rows("raw", [None, [], "usage", 5, {}, {"completion_tokens": 5}, {"total_tokens": 5}, [1, 2]])
+@table_rows("raw", [None, [], "usage", 5, {}, {"completion_tokens": 5}, {"total_tokens": 5}, [1, 2]])
 def test_missing_usage_is_none(raw: object) -> None:
     assert parse_usage(raw) is None
 
@@ -66,13 +66,13 @@ def test_cached_tokens_are_part_of_the_prompt(prompt: int, cached: int) -> None:
     assert usage.cached_tokens == min(cached, prompt)
 
 
-@rows("details", [None, [], 5, {}, *({"cached_tokens": bad} for bad in BAD)], ids=repr)
+@table_rows("details", [None, [], 5, {}, *({"cached_tokens": bad} for bad in BAD)], ids=repr)
 def test_details_that_cannot_be_believed_are_no_discount_and_no_failure(details: object) -> None:
     assert parse_usage({"prompt_tokens": 5, "prompt_tokens_details": details}) == Usage(5, 0, 0, "upstream")
 
 
-@rows("details", [None, {}, "x", {"cached_tokens": None}, {"audio_tokens": 0}], ids=repr)
-@rows("name", ["prompt_cache_hit_tokens", "cached_tokens"])
+@table_rows("details", [None, {}, "x", {"cached_tokens": None}, {"audio_tokens": 0}], ids=repr)
+@table_rows("name", ["prompt_cache_hit_tokens", "cached_tokens"])
 def test_what_came_from_a_cache_is_read_where_deepseek_and_moonshot_say_it(name: str, details: object) -> None:
     raw = {"prompt_tokens": 9, "prompt_tokens_details": details, name: 4}
     assert parse_usage(raw) == Usage(9, 0, 4, "upstream")
@@ -133,7 +133,7 @@ def test_an_estimate_is_rounded_up_and_never_negative(chars: int) -> None:
     assert (tokens - 1) * CHARS_PER_TOKEN < max(chars, 1) <= max(tokens, 1) * CHARS_PER_TOKEN
 
 
-@rows(
+@table_rows(
     ("total", "reasoning", "completion"),
     [
         (14_428, 2_809, 4_308),  # xAI: beside the completion
@@ -168,7 +168,7 @@ def test_audio_tokens_are_a_part_of_both_sides() -> None:
     assert parse_usage(raw) == Usage(20, 9, 4, "upstream", rare=RareUnits(12, 0, 7))
 
 
-@rows("bad", [99, -1, 1.5, "7", True])
+@table_rows("bad", [99, -1, 1.5, "7", True])
 def test_more_audio_than_tokens_counts_as_far_as_it_is_plausible(bad: object) -> None:
     raw = {"prompt_tokens": 5, "completion_tokens": 5, "prompt_tokens_details": {"audio_tokens": bad}}
     usage = parse_usage(raw)

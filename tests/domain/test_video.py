@@ -26,7 +26,7 @@ from gateway.domain.video import (
 )
 from scripts import draw_states
 from tests.support.request_records import ROW
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 from tests.support.video_records import JOB
 
 NOW = 1_750_000_000_000
@@ -53,7 +53,7 @@ def find_reached(state: VideoState) -> set[VideoState]:
 # ---- states
 
 
-@rows("state", [state for state in STATES if state not in ENDED])
+@table_rows("state", [state for state in STATES if state not in ENDED])
 def test_every_job_that_goes_on_can_reach_either_end_and_can_fail_at_once(state: VideoState) -> None:
     assert find_reached(state) >= set(ENDED)
     assert "failed" in TRANSITIONS[state]
@@ -80,7 +80,7 @@ def test_a_job_is_completed_only_by_a_provider_that_was_asked() -> None:
     assert {state for state in STATES if set(UNSENT) & set(TRANSITIONS[state])} == {"created", "submitting"}
 
 
-@rows(("before", "after"), PAIRS, ids=str)
+@table_rows(("before", "after"), PAIRS, ids=str)
 def test_a_job_moves_where_the_table_leads_and_nowhere_else(before: VideoState, after: VideoState) -> None:
     known = attrs.evolve(JOB, state=before)
     if after not in TRANSITIONS[before]:
@@ -138,7 +138,7 @@ def test_a_failed_job_says_why_and_keeps_how_far_it_came() -> None:
     assert (failed.owner, failed.lease_until_ms, failed.due_ms) == ("", 0, None)
 
 
-@rows("state", ENDED)
+@table_rows("state", ENDED)
 def test_what_has_ended_does_not_end_again(state: VideoState) -> None:
     with pytest.raises(ValueError, match=state):
         job(state).fail(CANCELLED, NOW)
@@ -163,7 +163,7 @@ def test_what_a_caller_says_and_where_its_files_are_is_not_shown() -> None:
     assert "hush" not in f"{told}{told!r}{ask}{ask!r}"
 
 
-@rows(
+@table_rows(
     ("reference", "remote"),
     [
         (Reference(url="https://host/1.png"), True),
@@ -176,7 +176,7 @@ def test_a_image_is_remote_where_it_has_to_be_fetched(reference: Reference, remo
     assert reference.is_remote is remote
 
 
-@rows(
+@table_rows(
     "text",
     ["", "video_", ID[:-1], f"{ID}0", ID.upper(), f"{ID}\n", f" {ID}", ID.replace("0", "g"), ID.replace("0", "\u0660")],
 )
@@ -198,7 +198,7 @@ def test_a_job_that_is_not_heard_of_is_left_alone_longer_still() -> None:
     assert find_failing_wait_s(10**9) == 60
 
 
-@rows(
+@table_rows(
     ("age_s", "told_s"),
     [(-5, 2), (0, 2), (1.999, 2), (2, 4), (5.999, 4), (6, 8), (13.999, 8), (14, 15), (15, 15), (86_400, 15)],
 )

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from gateway.auth.accounts import make_secret
 from gateway.domain.weak_secret import is_weak
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 HOME = Path(__file__).parents[2]
 
 
-@rows(
+@table_rows(
     "secret",
     [
         *("sk-test", "sk-test-test-test", "sk-changeme-changeme", "sk-1234567890123"),
@@ -49,7 +49,7 @@ def test_what_anybody_would_try_first_is_weak(secret: str) -> None:
     assert is_weak(secret)
 
 
-@rows(
+@table_rows(
     "secret",
     ["sk-Kd93jfLs02kfmQ", "sk-correct-horse-battery", "9f2c4e8a7b1d3f60" * 4, "sk-acme-7391-2284-5567-1130x9"],
 )

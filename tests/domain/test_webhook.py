@@ -22,7 +22,7 @@ from gateway.domain.webhook import (
     derive_secret,
     sign,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 from tests.support.video_records import DELIVERY, NOW, make_delivery
 
 MASTER = bytes(range(32))
@@ -114,8 +114,8 @@ def test_nobody_is_told_after_a_day_however_slow_every_attempt_is(took_ms: int) 
     assert len(tries) <= 12
 
 
-@rows("answer", [200, 201, 204, 299])
-@rows("attempts", [0, 5, 40])
+@table_rows("answer", [200, 201, 204, 299])
+@table_rows("attempts", [0, 5, 40])
 def test_what_was_taken_is_over_whenever_that_was(answer: int, attempts: int) -> None:
     late = NOW + 2 * GIVE_UP_AFTER_S * 1000
     done = make_delivery(1, attempts=attempts, answer=500, error="no", owner="me", lease_until_ms=5).note(
@@ -125,7 +125,7 @@ def test_what_was_taken_is_over_whenever_that_was(answer: int, attempts: int) ->
     assert (done.due_ms, done.ended_ms, done.owner, done.lease_until_ms) == (None, late, "", 0)
 
 
-@rows("answer", [None, 100, 199, 300, 302, 304, 400, 404, 409, 411, 429, 500, 599])
+@table_rows("answer", [None, 100, 199, 300, 302, 304, 400, 404, 409, 411, 429, 500, 599])
 def test_every_other_answer_and_none_is_tried_again(answer: int | None) -> None:
     again = make_delivery(1, owner="me", lease_until_ms=5).note(answer, "why", NOW + 10)
     assert (again.status, again.answer, again.error) == ("pending", answer, "why")

@@ -484,7 +484,7 @@ async def test_a_prompt_of_unknown_length_without_a_report(
 async def test_a_stream_in_the_background_costs_its_end_or_what_was_reserved(
     gateway_with: StartGateway, *, ends: bool
 ) -> None:
-    """Its provider goes on whoever leaves, so no time but the channel's bounds how long it is read."""
+    """The provider goes on after the client has left. Only the channel's total timeout bounds the reading."""
     used = {"input_tokens": 40, "output_tokens": 200, "total_tokens": 240}
     created, completed = (
         chunk(b"event: response.%b\ndata: %b\n\n" % (state.encode(), orjson.dumps(

@@ -17,7 +17,7 @@ from gateway.errors import (
 from gateway.formats.content_filter import find_block, is_block, parse_image_fault
 from gateway.formats.vendor_errors import parse_reason, parse_words
 from tests.support.corrupt_json import spoilt
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 OPENAI = {
     "error": {
@@ -88,7 +88,7 @@ INNOCENT = [
 ]
 
 
-@rows(("status", "body"), BLOCKS)
+@table_rows(("status", "body"), BLOCKS)
 def test_every_vendors_block_is_one_and_blames_nobody(status: int, body: Any) -> None:
     fault = parse_image_fault(status, orjson.dumps(body), ())
     assert isinstance(fault, ImageBlocked)
@@ -96,12 +96,12 @@ def test_every_vendors_block_is_one_and_blames_nobody(status: int, body: Any) ->
     assert (fault.failure_scope, fault.retryable, fault.should_retry) == ("nobody", False, False)
 
 
-@rows("code", CODES)
+@table_rows("code", CODES)
 def test_a_code_alone_is_enough(code: str) -> None:
     assert is_block(code, None)
 
 
-@rows(("code", "message"), INNOCENT)
+@table_rows(("code", "message"), INNOCENT)
 def test_what_is_no_block_is_none(code: str | None, message: str | None) -> None:
     assert not is_block(code, message)
 
@@ -130,7 +130,7 @@ def test_a_block_without_words_has_ours() -> None:
     assert block.message == "The provider's safety filter blocked the image or its prompt"
 
 
-@rows(("status", "kind"), [(401, ProviderAuthError), (402, ProviderAuthError), (429, ProviderRateLimited)])
+@table_rows(("status", "kind"), [(401, ProviderAuthError), (402, ProviderAuthError), (429, ProviderRateLimited)])
 def test_a_refused_key_and_a_rate_limit_are_never_blocks(status: int, kind: type[ProviderError]) -> None:
     assert type(parse_image_fault(status, orjson.dumps(OPENAI), ())) is kind
 
@@ -140,7 +140,7 @@ def test_a_403_that_is_no_block_is_held_against_the_key() -> None:
     assert isinstance(fault, ProviderAuthError)
 
 
-@rows(
+@table_rows(
     ("body", "words"),
     [
         ({"code": 20012, "message": "Model does not exist", "data": None}, "Model does not exist"),
@@ -185,6 +185,6 @@ def test_garbage_is_some_fault(body: Any) -> None:
         assert isinstance(parse_image_fault(status, orjson.dumps(body), ("secret",)), ProviderError)
 
 
-@rows("raw", [b"", b"<html>", b"[]", b"null", b'"x"', b"[" * 5000, b"\xff", b'{"error": []}'])
+@table_rows("raw", [b"", b"<html>", b"[]", b"null", b'"x"', b"[" * 5000, b"\xff", b'{"error": []}'])
 def test_what_is_no_object_is_some_fault(raw: bytes) -> None:
     assert type(parse_image_fault(400, raw, ())) is ProviderRejected

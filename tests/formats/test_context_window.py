@@ -6,7 +6,7 @@ from gateway.errors import ContextExceeded, ProviderBadResponse
 from gateway.formats.context_window import find_lengths
 from gateway.formats.error_body import build_error
 from gateway.formats.vendor_errors import parse_worded_fault
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 MESSAGES = {
     "openai": (
@@ -146,7 +146,7 @@ MESSAGES = {
 }
 
 
-@rows("name", MESSAGES)
+@table_rows("name", MESSAGES)
 def test_a_prompt_that_is_too_long_is_recognised_in_every_providers_words(name: str) -> None:
     message, lengths = MESSAGES[name]
     for code in (400, None, "invalid_request"):
@@ -157,7 +157,7 @@ def test_a_prompt_that_is_too_long_is_recognised_in_every_providers_words(name: 
     assert find_lengths(message) == lengths
 
 
-@rows(
+@table_rows(
     ("status", "body"),
     [
         (500, {"error": {"code": 500, "message": MESSAGES["llama.cpp-embeddings"][0], "type": "server_error"}}),
@@ -174,7 +174,7 @@ def test_a_prompt_that_is_too_long_is_the_callers_whatever_the_status(status: in
     assert (type(fault), fault.status, fault.public_code) == (ContextExceeded, 400, "context_length_exceeded")
 
 
-@rows(
+@table_rows(
     ("status", "error"),
     [
         (400, {"code": "string_above_max_length", "param": "tools[0].function.name", "message": "too long"}),
@@ -188,7 +188,7 @@ def test_another_fault_is_no_prompt_that_is_too_long(status: int, error: object)
     assert not isinstance(parse_worded_fault(status, orjson.dumps({"error": error}), ()), ContextExceeded)
 
 
-@rows(
+@table_rows(
     ("name", "anthropic", "google"),
     [
         (

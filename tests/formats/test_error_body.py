@@ -17,7 +17,7 @@ from gateway.errors import (
 )
 from gateway.formats import sse
 from gateway.formats.error_body import build_error, build_error_event
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 FAULT = InvalidRequest("'n' must be 1", param="n")
 OURS = {
@@ -58,7 +58,7 @@ def test_every_client_is_answered_in_the_shape_of_its_api() -> None:
     assert orjson.loads(build_error(FAULT, "req_1", "google")) == {"error": GOOGLES}
 
 
-@rows(
+@table_rows(
     ("error", "status", "retry"),
     [
         (RateLimited("slower", retry_after_s=7), "RESOURCE_EXHAUSTED", "7s"),
@@ -77,7 +77,7 @@ def test_googles_clients_are_told_the_status_they_know_and_when_to_try_again(
     assert next((detail["retryDelay"] for detail in told["details"] if "retryDelay" in detail), None) == retry
 
 
-@rows("operation", get_args(Operation))
+@table_rows("operation", get_args(Operation))
 def test_a_stream_ends_in_the_language_it_is_in(operation: Operation) -> None:
     raw = build_error_event(FAULT, "req_1", operation)
     (event,) = sse.SseSplitter().split(raw)
@@ -91,7 +91,7 @@ def test_a_stream_ends_in_the_language_it_is_in(operation: Operation) -> None:
     assert raw.startswith(b"event: error\n") == (operation in {"messages", "responses"})
 
 
-@rows(
+@table_rows(
     ("fault", "kind"),
     [(NoHealthyChannel("all are down"), "overloaded_error"), (NotFound("no such path"), "not_found_error")],
 )

@@ -13,7 +13,7 @@ from gateway.formats.request_body import build_payload
 from gateway.formats.strict_json import parse_json_object
 from gateway.formats.translator import ResponseIdentity
 from tests.support import anthropic_cassettes as anthropic
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 LONG = "25227143063332189585438"
 NAMING = ResponseIdentity("1", "claude-sonnet-4-5", 1)
@@ -77,8 +77,8 @@ def read_call(operation: str, *, stream: bool = False) -> InferenceRequest:
     return read(body | ({"stream": True} if stream else {}))
 
 
-@rows("wire", WIRES)
-@rows("operation", BODIES)
+@table_rows("wire", WIRES)
+@table_rows("operation", BODIES)
 def test_a_history_keeps_the_digits(operation: str, wire: Wire) -> None:
     call = read_call(operation)
     assert isinstance(call.digest, int)
@@ -113,8 +113,8 @@ ANSWERS = {
 }
 
 
-@rows("name", ANSWERS)
-@rows("operation", BODIES)
+@table_rows("name", ANSWERS)
+@table_rows("operation", BODIES)
 def test_a_whole_answer_keeps_the_digits(operation: str, name: str) -> None:
     wire: Wire = "openai_chat" if name == "openai_object" else name  # type: ignore[assignment]
     for stream in (False, True):
@@ -138,8 +138,8 @@ STREAMS = {
 }
 
 
-@rows("wire", STREAMS)
-@rows("operation", BODIES)
+@table_rows("wire", STREAMS)
+@table_rows("operation", BODIES)
 def test_a_stream_keeps_the_digits(operation: str, wire: Wire) -> None:
     transform = make_exchange(read_call(operation, stream=True), wire, NAMING).open_gate(())
     written = transform.feed(STREAMS[wire]) + (b"" if transform.ended else transform.finish())
@@ -147,7 +147,7 @@ def test_a_stream_keeps_the_digits(operation: str, wire: Wire) -> None:
     assert b"e+22" not in written
 
 
-@rows("operation", BODIES)
+@table_rows("operation", BODIES)
 def test_halves_of_pairs_and_numbers_that_json_lacks_do_not_fail_an_answer(operation: str) -> None:
     raw = (
         rb'{"choices":[{"index":0,"message":{"role":"assistant","content":"a\ud83d"},"finish_reason":"stop","logprobs":'

@@ -9,7 +9,7 @@ from gateway.formats.anthropic.request import parse_messages_call
 from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity, Translator
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NAMING = ResponseIdentity("0" * 24, "theirs", 1_750_000_000)
 LONG = "mcp__plugin_chrome-devtools-mcp_chrome-devtools__get_console_message"
@@ -38,7 +38,7 @@ def ask_for_tools(*, stream: bool) -> tuple[Translator, str]:
     return exchange, name
 
 
-@rows("given", ["call_0", "call_1"])
+@table_rows("given", ["call_0", "call_1"])
 def test_a_client_sees_its_own_name_and_an_id_that_its_chat_has_not(given: str) -> None:
     exchange, name = ask_for_tools(stream=False)
     call = {"id": given, "type": "function", "function": {"name": name, "arguments": "{}"}}

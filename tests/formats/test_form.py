@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.domain.upload import Upload
 from gateway.errors import InvalidRequest
 from gateway.formats.form import Kinds, ReceivedForm, check_files, parse_fields, parse_files
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 KINDS = Kinds(integers=("n",), numbers=("temperature",), flags=("stream",), lists=("include",))
 
@@ -44,7 +44,7 @@ def test_fields_are_what_json_would_have() -> None:
     }
 
 
-@rows("name", ["include", "include[]"])
+@table_rows("name", ["include", "include[]"])
 def test_a_list_may_be_repeated_with_brackets_or_without(name: str) -> None:
     assert fields((name, "a"), (name, "b")) == {"include": ["a", "b"]}
     assert fields((name, "a")) == {"include": ["a"]}
@@ -54,12 +54,14 @@ def test_an_empty_number_or_flag_says_nothing() -> None:
     assert fields(("n", ""), ("temperature", ""), ("stream", "")) == {}
 
 
-@rows(("text", "value"), [("0", 0.0), ("-1.25", -1.25), ("1e-05", 1e-05), ("0.1234567890123456", 0.1234567890123456)])
+@table_rows(
+    ("text", "value"), [("0", 0.0), ("-1.25", -1.25), ("1e-05", 1e-05), ("0.1234567890123456", 0.1234567890123456)]
+)
 def test_numbers_as_languages_write_them_are_read(text: str, value: float) -> None:
     assert fields(("temperature", text)) == {"temperature": value}
 
 
-@rows(
+@table_rows(
     ("name", "text"),
     [
         *(("n", text) for text in ("1.0", "x", " 1", "1\n", "1_0", "٣", "9" * 16, "0x1", "+1", "true")),
@@ -73,14 +75,14 @@ def test_a_field_that_is_not_of_its_kind_is_named(name: str, text: str) -> None:
     assert caught.value.param == name
 
 
-@rows("again", ["prompt", "prompt[]"])
+@table_rows("again", ["prompt", "prompt[]"])
 def test_a_field_that_is_said_twice_is_named(again: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         fields(("prompt", "a"), (again, "b"))
     assert caught.value.param == "prompt"
 
 
-@rows("name", ["a\\", "a\\b", "a\r\nb", "\0", "a\x1b", "a\x85", "a\u202eb", "\ud800", " a", "a ", "\u3000a"])
+@table_rows("name", ["a\\", "a\\b", "a\r\nb", "\0", "a\x1b", "a\x85", "a\u202eb", "\ud800", " a", "a ", "\u3000a"])
 def test_a_name_that_parsers_do_not_agree_on_is_refused_and_named(name: str) -> None:
     with pytest.raises(InvalidRequest, match="backslash") as caught:
         fields(("model", "m"), (name, "x"))

@@ -62,7 +62,7 @@ from tests.support.gemini_images import read_question as read_gemini_question
 from tests.support.image_calls import image_call, read_sent, upload
 from tests.support.image_providers import KEY, ImageProvider, draw, measure
 from tests.support.replicate_images import ReplicateImages
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 MODELS: Mapping[Wire, str] = {
     "openai_images": "org/painter",
@@ -193,7 +193,7 @@ def test_make_image_backend_returns_the_formats_own(wire: Wire) -> None:
     assert type(backend) is IMAGE_BACKENDS[wire]
 
 
-@rows("wire", OWNERS)
+@table_rows("wire", OWNERS)
 def test_find_endpoint_returns_the_format_for_its_models_only(wire: Wire) -> None:
     for model in TABLES[wire].get("serves", ()):
         endpoint = OWNERS[wire].find_endpoint(WIRES["images"], model)
@@ -224,7 +224,7 @@ def test_begin_names_a_field_that_is_not_supported(wire: Wire, row: Any) -> None
     assert words in refused.value.message
 
 
-@rows(
+@table_rows(
     ("wire", "able"),
     [
         pytest.param(wire, able, id=f"{wire}-{able.name}")
@@ -366,7 +366,7 @@ def test_read_survives_junk_in_a_recorded_answer(wire: Wire, data: st.DataObject
     check_read(wire, backend, orjson.dumps(answer))
 
 
-@rows("wire", TABLED)
+@table_rows("wire", TABLED)
 def test_read_survives_any_depth_in_a_recorded_answer(wire: Wire) -> None:
     for answer in TABLES[wire]["answers"].values():
         for name in {*answer, "error"}:

@@ -22,7 +22,7 @@ from gateway.formats.image_task import (
 )
 from tests.support.image_calls import image_call, upload
 from tests.support.image_providers import draw
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 PNG = draw()
 
@@ -41,7 +41,7 @@ def test_the_first_id_counts_whatever_is_said_later() -> None:
     assert task.follow(None).path == "/tasks/t-1"
 
 
-@rows("found", [None, 7, "", "a/b", "..", "a?b", "a b", "a%2Fb", "ä", "x" * 129, ["t"], "t\n"])
+@table_rows("found", [None, 7, "", "a/b", "..", "a?b", "a b", "a%2Fb", "ä", "x" * 129, ["t"], "t\n"])
 def test_an_id_that_may_not_stand_in_a_path_is_refused(found: Any) -> None:
     with pytest.raises(ProviderBadResponse, match="no usable id"):
         ImageTask("/tasks", 1.0).follow(found)
@@ -73,7 +73,7 @@ def test_a_page_of_a_proxys_says_nothing_of_a_task() -> None:
         task.parse_object(b"")
 
 
-@rows("url", [None, 1, [], "", "file:///etc/passwd", "ftp://x/y", "https://a b/", "data:text/html,x"])
+@table_rows("url", [None, 1, [], "", "file:///etc/passwd", "ftp://x/y", "https://a b/", "data:text/html,x"])
 def test_what_is_no_image_is_refused(url: Any) -> None:
     with pytest.raises(ProviderBadResponse):
         parse_image(url)
@@ -96,14 +96,14 @@ def test_a_size_is_width_and_height(width: int, height: int) -> None:
     assert parse_sides(f"{width}x{height}") == (width, height)
 
 
-@rows("size", ["", "1024", "1024*1024", "0x5", "-1x5", "1x1x1", "999999x1", "1024x1024\n", "٣x٣"])
+@table_rows("size", ["", "1024", "1024*1024", "0x5", "-1x5", "1x1x1", "999999x1", "1024x1024\n", "٣x٣"])
 def test_a_size_of_no_such_form_is_refused(size: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         parse_sides(size)
     assert refused.value.param == "size"
 
 
-@rows(
+@table_rows(
     ("value", "read"),
     [("true", True), ("false", False), ("42", 42), ("-1.5", -1.5), ("4 cats", "4 cats"), ("1e5", "1e5"), ("", ""),
      (True, True), (7, 7), ("9" * 16, "9" * 16), ([1], [1])],
@@ -113,7 +113,7 @@ def test_a_field_of_a_form_is_what_it_reads_as(value: Any, read: Any) -> None:
     assert (found, type(found)) == (read, type(read))
 
 
-@rows(
+@table_rows(
     ("call", "param"),
     [
         (image_call(files=(upload(PNG),)), "model"),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.formats.kept_names import list_kept_names, list_made
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 GOOGLE = "https://generativelanguage.googleapis.com/v1beta/files/abc"
 
@@ -68,7 +68,7 @@ NAMED: list[tuple[dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-@rows(("body", "field", "where"), NAMED, ids=[where for _, _, where in NAMED])
+@table_rows(("body", "field", "where"), NAMED, ids=[where for _, _, where in NAMED])
 def test_every_id_is_found_with_its_place(body: dict[str, Any], field: str, where: str) -> None:
     (found,) = list_kept_names(body, items="input" in body)
     assert (found.field, found.where) == (field, where)
@@ -93,7 +93,7 @@ ITEMS: list[tuple[dict[str, Any], bool | None]] = [
 ]
 
 
-@rows(("item", "told"), ITEMS)
+@table_rows(("item", "told"), ITEMS)
 def test_an_item_that_is_hardly_more_than_its_id_names_what_is_kept(item: dict[str, Any], told: bool | None) -> None:
     found = list_kept_names({"model": "m", "input": [{"role": "user", "content": "hi"}, item]}, items=True)
     assert [(one.id, one.where, one.given) for one in found] == ([] if told is None else [("x", "input[1]", told)])
@@ -139,13 +139,13 @@ def test_ids_of_an_answer_are_those_that_a_later_request_may_name() -> None:
     assert list_made({"output": "none"}, kept=True) == []
 
 
-@rows("item_id", [None, ["msg_1"], {"id": "msg_1"}, 5])
+@table_rows("item_id", [None, ["msg_1"], {"id": "msg_1"}, 5])
 def test_a_reference_without_an_id_that_is_a_text_is_known_to_nobody(item_id: Any) -> None:
     found = list_kept_names({"input": [{"type": "item_reference", "id": item_id, "item_id": "msg_1"}]}, items=True)
     assert [(one.field, one.where, one.given) for one in found] == [("item_reference", "input[0]", False)]
 
 
-@rows(
+@table_rows(
     "part",
     [
         {"type": "input_file", "file_url": "file:///etc/passwd"},

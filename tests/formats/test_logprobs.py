@@ -18,7 +18,7 @@ from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity
 from tests.support.conversations import list_events
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 Json = dict[str, Any]
 NAMING = ResponseIdentity("0123", "gemini-2.5-flash", 1_700_000_000)
@@ -79,7 +79,7 @@ def gemini_chunk(text: str, logprobs: Any, **more: Any) -> Json:
     return {"candidates": [{"content": content, "index": 0, **result, **more}]}
 
 
-@rows(
+@table_rows(
     ("fields", "config"),
     [
         ({"logprobs": True}, {"responseLogprobs": True}),
@@ -100,7 +100,7 @@ def test_no_top_tokens_are_the_same_as_none_named() -> None:
     assert "logprobs" not in write(ask_chat(logprobs=False, top_logprobs=0), "gemini_generate")
 
 
-@rows("wire", ["anthropic_messages", "bedrock_converse"])
+@table_rows("wire", ["anthropic_messages", "bedrock_converse"])
 def test_a_provider_without_them_is_not_asked_and_the_record_says_so(wire: Wire) -> None:
     for call in (ask_chat(logprobs=True), ask_gemini(responseLogprobs=True)):
         exchange = make_exchange(call, wire, NAMING)
@@ -108,7 +108,7 @@ def test_a_provider_without_them_is_not_asked_and_the_record_says_so(wire: Wire)
         assert exchange.adapted == ("logprobs",)
 
 
-@rows(
+@table_rows(
     ("config", "field"),
     [
         ({"logprobs": 2}, "logprobs"),
@@ -180,6 +180,6 @@ def test_gemini_leaves_out_what_is_zero_and_writes_infinity() -> None:
     assert found == (TokenLogprob("a", 0), TokenLogprob("b", -9999.0))
 
 
-@rows("value", [None, 1, [], {"chosenCandidates": 5, "content": 5}, {"content": [{"token": 1}]}])
+@table_rows("value", [None, 1, [], {"chosenCandidates": 5, "content": 5}, {"content": [{"token": 1}]}])
 def test_what_is_not_documented_is_none(value: Any) -> None:
     assert openai.parse_logprobs(value) == gemini.parse_logprobs(value) == ()

@@ -10,14 +10,14 @@ from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity
 from tests.support.gemini_cassettes import chunk, stream
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NAMING = ResponseIdentity("0123", "gemini-2.5-flash", 1_700_000_000)
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 RAW = chunk({"functionCall": {"name": "first"}}, {"functionCall": {"name": "second"}}, reason="STOP")
 
 
-@rows(("parallel", "called"), [(False, ["first"]), (True, ["first", "second"])])
+@table_rows(("parallel", "called"), [(False, ["first"]), (True, ["first", "second"])])
 def test_a_client_that_takes_one_tool_call_gets_the_first(parallel: bool, called: list[str]) -> None:
     exchange = make_exchange(parse_chat_call(ASK | {"parallel_tool_calls": parallel}), "gemini_generate", NAMING)
     body, _ = exchange.parse_answer(orjson.dumps(RAW), ())

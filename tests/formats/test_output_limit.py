@@ -3,10 +3,10 @@
 from typing import Any
 
 from gateway.formats.output_limit import find_output_limit, lower_limits
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 
-@rows(
+@table_rows(
     ("message", "limit"),
     [
         ("max_tokens is too large: 32000. This model supports at most 16384 completion tokens, whereas you", 16_384),
@@ -34,7 +34,7 @@ def think(budget: int) -> dict[str, Any]:
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-@rows(
+@table_rows(
     ("body", "lowered"),
     [
         ({"max_tokens": 9_000}, {"max_tokens": 8_192}),

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.formats.prompt_files import NamedFile, find_type, list_files, put_file
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 ID = f"file-{'0a' * 16}"
 PDF = base64.b64encode(b"%PDF-1.7").decode()
@@ -43,7 +43,7 @@ def test_every_part_that_names_a_file_is_found_and_nothing_else() -> None:
     }
 
 
-@rows(
+@table_rows(
     ("holder", "media_type", "data", "expected"),
     [
         (
@@ -84,7 +84,7 @@ def test_the_id_is_replaced_by_the_file(
     assert put(holder, media_type, data) == expected
 
 
-@rows(
+@table_rows(
     ("holder", "media_type", "data"),
     [({"type": "input_image"}, "application/pdf", PDF), ({"type": "file"}, "text/plain", "/w==")],
 )
@@ -94,7 +94,7 @@ def test_a_file_that_the_part_cannot_have_is_refused(holder: dict[str, Any], med
     assert caught.value.param == "input[0].file_id"
 
 
-@rows(
+@table_rows(
     ("filename", "head", "expected"),
     [
         ("a", b"%PDF-1.7", "application/pdf"),

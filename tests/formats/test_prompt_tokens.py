@@ -11,7 +11,7 @@ from gateway.formats.openai.embeddings import parse_embeddings_call
 from gateway.formats.openai.responses import parse_responses_call
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.rerank import parse_rerank_call
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 WORDS = "Some words that are asked with. " * 20
 TOKENS = estimate_text(WORDS)
@@ -67,7 +67,7 @@ def test_tools_arguments_and_results_are_part_of_the_prompt() -> None:
     assert chat({**USER, "content": "x"}, told) >= TOKENS
 
 
-@rows(
+@table_rows(
     "part",
     [
         {"type": "image_url", "image_url": {"url": "https://up/x.png"}},

@@ -14,7 +14,7 @@ from gateway.formats.openai.embeddings import parse_embeddings_call
 from gateway.formats.openai.responses import parse_responses_call
 from gateway.formats.provider_reads import NO_READS, ProviderReads, find_reads
 from gateway.formats.usage_bounds import bound_prompt, limit_usage
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 USER = {"role": "user", "content": "hi"}
 FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"$id": "https://up/schema"}}}
@@ -171,22 +171,22 @@ NOTHING = [
 ]  # fmt: skip
 
 
-@rows("call", UNBOUNDED, ids=lambda call: repr(call.body)[:120])
+@table_rows("call", UNBOUNDED, ids=lambda call: repr(call.body)[:120])
 def test_what_has_an_id_or_an_address_or_no_known_length_is_unbounded(call: InferenceRequest) -> None:
     assert find_reads(call).unbounded
 
 
-@rows("call", TOOLS, ids=lambda call: repr(call.body)[:120])
+@table_rows("call", TOOLS, ids=lambda call: repr(call.body)[:120])
 def test_tools_that_the_provider_runs_are_found(call: InferenceRequest) -> None:
     assert find_reads(call).tools
 
 
-@rows("call", NOTHING, ids=lambda call: repr(call.body)[:120])
+@table_rows("call", NOTHING, ids=lambda call: repr(call.body)[:120])
 def test_texts_and_the_clients_own_data_and_tools_are_nothing_that_a_provider_reads(call: InferenceRequest) -> None:
     assert find_reads(call) is NO_READS
 
 
-@rows(
+@table_rows(
     "call",
     [
         chat({"type": "image_url", "image_url": {"url": "data:image/png;base64," + B64}}),

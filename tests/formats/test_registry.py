@@ -48,8 +48,8 @@ from tests.support import gemini_cassettes as gemini
 from tests.support.corrupt_json import spoilt
 from tests.support.image_calls import InMemory, upload
 from tests.support.image_providers import draw
-from tests.support.rows import rows
 from tests.support.scripted_upstream import DONE, chat_events, event, usage_frame
+from tests.support.table_rows import table_rows
 
 SECRET = "s3cret-key-of-the-channel"
 NAMING = ResponseIdentity("0123", "theirs", 1_700_000_000)
@@ -328,7 +328,7 @@ def body_of(made: Translator) -> Body:
     return said
 
 
-@rows(("operation", "wire"), ANSWERED)
+@table_rows(("operation", "wire"), ANSWERED)
 def test_a_body_is_fresh_and_names_the_providers_model(operation: str, wire: Wire) -> None:
     made = exchange(operation, wire)
     body = fields_of(made.write_body())
@@ -343,7 +343,7 @@ def test_a_body_is_fresh_and_names_the_providers_model(operation: str, wire: Wir
     assert made.naming is NAMING
 
 
-@rows(("operation", "wire"), ANSWERED)
+@table_rows(("operation", "wire"), ANSWERED)
 def test_what_callers_own_is_never_changed(operation: str, wire: Wire) -> None:
     read, body = READ_CALL[operation]
     before, call = orjson.dumps(body), read(body)
@@ -353,7 +353,7 @@ def test_what_callers_own_is_never_changed(operation: str, wire: Wire) -> None:
     assert orjson.dumps(call.body) == told
 
 
-@rows(("operation", "wire"), [pair for pair in ANSWERED if pair[1] == WIRES[pair[0]][0]])
+@table_rows(("operation", "wire"), [pair for pair in ANSWERED if pair[1] == WIRES[pair[0]][0]])
 def test_in_its_own_language_a_call_is_sent_as_it_came(operation: str, wire: Wire) -> None:
     call = call_of(operation)
     said = make_exchange(call, wire, NAMING).write_body()
@@ -369,13 +369,13 @@ def test_in_its_own_language_a_call_is_sent_as_it_came(operation: str, wire: Wir
         assert [file for _, file in said.files] == list(call.files)
 
 
-@rows(("operation", "wire"), [pair for pair in PAIRS if pair[1] in PAINTED])
+@table_rows(("operation", "wire"), [pair for pair in PAIRS if pair[1] in PAINTED])
 def test_what_a_image_backend_says_is_not_said_in_one_body(operation: str, wire: Wire) -> None:
     with pytest.raises(InvalidRequest):
         exchange(operation, wire).write_body()
 
 
-@rows("operation", TALK)
+@table_rows("operation", TALK)
 def test_a_stream_is_asked_for_with_its_usage(operation: str) -> None:
     body = body_of(exchange(operation, "openai_chat", stream=True))
     assert (body["stream"], body["stream_options"]) == (True, {"include_usage": True})
@@ -386,14 +386,14 @@ def test_a_stream_is_asked_for_with_its_usage(operation: str) -> None:
 TRANSLATED = [pair for pair in PAIRS if pair[0] in TALK and pair[1] != WIRES[pair[0]][0]]
 
 
-@rows(("operation", "wire"), TRANSLATED)
+@table_rows(("operation", "wire"), TRANSLATED)
 def test_a_translated_call_says_all_it_said(operation: str, wire: Wire) -> None:
     sent = orjson.dumps(exchange(operation, wire).write_body()).decode()
     for word in ("Be brief", "Hi", "city", "sunny", '"f"', "99"):
         assert word in sent, word
 
 
-@rows(
+@table_rows(
     ("operation", "wire", "more", "param"),
     [
         ("chat", "anthropic_messages", {"n": 2}, "n"),
@@ -455,7 +455,7 @@ SIMPLE: Mapping[str, dict[str, Any]] = {
 }
 
 
-@rows(("operation", "wire"), WHOLE)
+@table_rows(("operation", "wire"), WHOLE)
 def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: str, wire: Wire) -> None:
     answer, usage = ANSWERS[wire]
     raw = orjson.dumps(answer)
@@ -499,7 +499,7 @@ def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: str, 
         assert [item["embedding"] for item in value["data"]] == [[0.5, 1.5]] * 2
 
 
-@rows("operation", ["chat", "messages"])
+@table_rows("operation", ["chat", "messages"])
 def test_where_a_provider_says_neither_an_answer_has_our_id_and_the_models_name(operation: str) -> None:
     bare = {"candidates": CALLED["candidates"]}
     told, usage = exchange(operation, "gemini_generate").parse_answer(orjson.dumps(bare), [])
@@ -514,20 +514,20 @@ def test_where_a_provider_says_neither_an_answer_has_our_id_and_the_models_name(
 NO_ANSWERS = [b"", b"null", b"[]", b"{}", b"<html>", b'"x"', b"\xff", b"[" * 5_000, b'{"error": {"message": "no"}}']
 
 
-@rows(("operation", "wire"), WHOLE)
+@table_rows(("operation", "wire"), WHOLE)
 def test_what_is_no_answer_is_a_fault(operation: str, wire: Wire) -> None:
     for raw in NO_ANSWERS:
         with pytest.raises(ProviderError):
             pytest.fail(f"{raw[:40]!r} is {exchange(operation, wire).parse_answer(raw, [SECRET])}")
 
 
-@rows(("operation", "wire"), [pair for pair in PAIRS if pair[1] in NEVER_WHOLE])
+@table_rows(("operation", "wire"), [pair for pair in PAIRS if pair[1] in NEVER_WHOLE])
 def test_what_is_painted_or_always_streamed_is_not_read_whole(operation: str, wire: Wire) -> None:
     with pytest.raises(ProviderBadResponse, match="not read whole"):
         exchange(operation, wire).parse_answer(orjson.dumps({"data": [{"b64_json": "AA=="}]}), [SECRET])
 
 
-@rows(("operation", "wire"), WHOLE)
+@table_rows(("operation", "wire"), WHOLE)
 def test_an_error_in_an_answer_does_not_tell_what_nobody_may_hear(operation: str, wire: Wire) -> None:
     raw = orjson.dumps({"error": {"message": f"bad key {SECRET} at https://10.0.0.9/x"}})
     with pytest.raises(ProviderError) as caught:
@@ -553,7 +553,7 @@ def test_an_answer_that_cannot_be_believed_is_a_fault_and_nothing_else(
 DEEP = "[" * 300 + "]" * 300
 
 
-@rows(
+@table_rows(
     ("operation", "wire", "raw"),
     [
         ("messages", "openai_chat", {"arguments": f'{{"a": {DEEP}}}'}),
@@ -594,7 +594,7 @@ def play(made: Translator, raw: bytes, step: int) -> tuple[bytes, Usage]:
     return out, transform.parse_usage()
 
 
-@rows(("operation", "wire", "name"), STREAMED)
+@table_rows(("operation", "wire", "name"), STREAMED)
 def test_a_stream_comes_in_the_callers_language_whole_and_with_its_usage(operation: str, wire: Wire, name: str) -> None:
     raw, made = STREAMS[wire][name], exchange(operation, wire, stream=True)
     out, usage = play(made, raw, len(raw))
@@ -607,7 +607,7 @@ def test_a_stream_comes_in_the_callers_language_whole_and_with_its_usage(operati
     assert usage.source == "upstream"
 
 
-@rows(("operation", "wire", "name"), STREAMED)
+@table_rows(("operation", "wire", "name"), STREAMED)
 def test_however_a_stream_is_cut_the_same_leaves(operation: str, wire: Wire, name: str) -> None:
     raw = STREAMS[wire][name]
     whole = play(exchange(operation, wire, stream=True), raw, len(raw))
@@ -615,7 +615,7 @@ def test_however_a_stream_is_cut_the_same_leaves(operation: str, wire: Wire, nam
         assert play(exchange(operation, wire, stream=True), raw, step) == whole
 
 
-@rows(
+@table_rows(
     ("operation", "wire"),
     [
         pair
@@ -637,7 +637,7 @@ TOLD_WHOLE = [pair for pair in WHOLE if pair[0] in {*TALK, "completions", "respo
 """Calls for a stream that a provider may answer with one whole JSON answer."""
 
 
-@rows(("operation", "wire"), TOLD_WHOLE)
+@table_rows(("operation", "wire"), TOLD_WHOLE)
 def test_a_whole_answer_to_a_call_for_a_stream_is_the_stream_that_says_the_same(operation: str, wire: Wire) -> None:
     answer, usage = ANSWERS[wire]
     raw = orjson.dumps(answer)
@@ -652,7 +652,7 @@ def test_a_whole_answer_to_a_call_for_a_stream_is_the_stream_that_says_the_same(
     assert (transform.ended, transform.error) == (True, None)
 
 
-@rows("wire", WIRES["chat"])
+@table_rows("wire", WIRES["chat"])
 def test_usage_is_in_the_stream_of_a_whole_answer_only_where_it_was_asked_for(wire: Wire) -> None:
     raw = orjson.dumps(ANSWERS[wire][0])
     silent, _ = exchange("chat", wire, stream=True).build_whole(raw, [])
@@ -663,8 +663,8 @@ def test_usage_is_in_the_stream_of_a_whole_answer_only_where_it_was_asked_for(wi
     assert (last["choices"], last["usage"]["completion_tokens"]) == ([], ANSWERS[wire][1].completion_tokens)
 
 
-@rows(("operation", "wire"), TOLD_WHOLE)
-@rows("raw", [b'{"error": {"message": "bad key ' + SECRET.encode() + b'"}}', b"{", b"{}", b"[]"])
+@table_rows(("operation", "wire"), TOLD_WHOLE)
+@table_rows("raw", [b'{"error": {"message": "bad key ' + SECRET.encode() + b'"}}', b"{", b"{}", b"[]"])
 def test_an_error_told_instead_of_a_stream_is_a_fault(operation: str, wire: Wire, raw: bytes) -> None:
     with pytest.raises(ProviderError) as caught:
         exchange(operation, wire, stream=True).build_whole(raw, [SECRET])
@@ -746,8 +746,8 @@ FAULTY = [
 ]
 
 
-@rows(("wire", "raw"), FAULTY)
-@rows("operation", TALK)
+@table_rows(("wire", "raw"), FAULTY)
+@table_rows("operation", TALK)
 def test_an_error_in_a_stream_is_a_fault_and_nothing_of_it_leaves(operation: str, wire: Wire, raw: bytes) -> None:
     transform, out, fault = exchange(operation, wire, stream=True).open_gate([SECRET]), b"", None
     try:
@@ -765,7 +765,7 @@ def test_an_error_in_a_stream_is_a_fault_and_nothing_of_it_leaves(operation: str
     assert all(sse.parse_data(piece) for piece in sse.SseSplitter().split(out))
 
 
-@rows(("operation", "wire", "name"), STREAMED)
+@table_rows(("operation", "wire", "name"), STREAMED)
 def test_a_stream_that_is_cut_is_a_fault(operation: str, wire: Wire, name: str) -> None:
     raw = STREAMS[wire][name]
     transform = exchange(operation, wire, stream=True).open_gate([])

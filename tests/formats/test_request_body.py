@@ -14,7 +14,7 @@ from multipart import MultipartSegment, PushMultipartParser, parse_options_heade
 from gateway.domain.upload import Content, FilePiece, Upload
 from gateway.errors import InvalidRequest
 from gateway.formats.request_body import JSON, Form, Inline, build_data_url, build_payload
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 MARK = "req_0123456789abcdef01234567"
 
@@ -137,7 +137,7 @@ def test_no_backslash_quotes_the_end_of_a_name() -> None:
     assert raw.count(b'"a%5C"') == raw.count(b'"b%5C"; filename="c%5C"') == 1
 
 
-@rows("media_type", ["", "image", "image/png\r\nX: y", "Image/PNG", "a/b; c=d", "a" * 200 + "/b"])
+@table_rows("media_type", ["", "image", "image/png\r\nX: y", "Image/PNG", "a/b; c=d", "a" * 200 + "/b"])
 def test_a_type_that_is_none_is_not_sent(media_type: str) -> None:
     (part,) = read(*build_payload(Form({}, (("image", upload(b"x", media_type=media_type)),)), MARK))
     assert part[2] == "application/octet-stream"
@@ -171,7 +171,7 @@ def test_json_with_files_is_read_as_if_they_had_been_strings(said: dict[str, Any
     assert orjson.loads(write(body)) == unfold(said)
 
 
-@rows("text", [f"{{{MARK}}}", MARK, "\x00", "\\u0000", "\ud7ff\x00\ue000"])
+@table_rows("text", [f"{{{MARK}}}", MARK, "\x00", "\\u0000", "\ud7ff\x00\ue000"])
 def test_no_text_is_taken_for_the_place_of_a_file(text: str) -> None:
     said = {text: text, "image": build_data_url(upload(b"one")), "more": [text, Inline(upload(b"two!"))]}
     body, _ = build_payload(said, MARK)

@@ -39,7 +39,7 @@ from tests.support.request_fields import (
     dropped,
     write_table,
 )
-from tests.support.rows import rows as table_rows
+from tests.support.table_rows import table_rows
 
 NAMING = ResponseIdentity("0123", "claude-haiku-4-5", 1_700_000_000)
 """A model that takes every sampling parameter of Anthropic's format, but not two of them at once."""

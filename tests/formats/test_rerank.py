@@ -14,7 +14,7 @@ from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.rerank import MAX_DOCUMENTS, build_rerank_body, parse_rerank_answer, parse_rerank_call
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CALL = InferenceRequest("rerank", "m", {"query": "capital?", "documents": ["Oslo", "Bergen"]}, max_prompt_tokens=100)
 HELLO: dict[str, Any] = {"model": "m", "query": "abc", "documents": ["de", "f"]}
@@ -36,7 +36,7 @@ def test_the_query_is_counted_with_every_document() -> None:
     assert call.max_prompt_tokens == call.prompt_chars + 2 * MESSAGE_TOKENS
 
 
-@rows(
+@table_rows(
     ("document", "chars", "most"),
     [
         ("四文", 2, 6),
@@ -65,7 +65,7 @@ def test_as_many_documents_as_any_provider_takes_are_taken() -> None:
     assert parse_rerank_call(HELLO | {"documents": ["a"] * MAX_DOCUMENTS}).prompt_chars == 4 * MAX_DOCUMENTS
 
 
-@rows(
+@table_rows(
     ("extra", "param"),
     [
         ({"model": None}, "model"),
@@ -105,7 +105,7 @@ def test_the_body_for_the_provider_is_the_callers_under_another_name_of_the_mode
     assert body["model"] == "m"
 
 
-@rows(
+@table_rows(
     "said",
     [
         {"usage": {"total_tokens": 8}},
@@ -122,7 +122,7 @@ def test_tokens_are_read_wherever_a_provider_says_them(said: dict[str, Any]) -> 
     assert parse_rerank_answer(orjson.dumps({"results": RESULTS} | said), CALL) == Usage(8, source="upstream")
 
 
-@rows(
+@table_rows(
     "said",
     [
         {},
@@ -141,7 +141,7 @@ def test_usage_is_estimated_where_none_can_be_believed(said: dict[str, Any]) -> 
     assert 5 <= estimate_prompt(CALL) <= 12
 
 
-@rows(
+@table_rows(
     ("units", "usage"),
     [
         ({"search_units": 3}, Usage(estimate_prompt(CALL), source="upstream", rare=RareUnits(searches=3))),
@@ -153,12 +153,14 @@ def test_searches_are_read_where_a_rerank_is_sold_by_them(units: dict[str, Any],
     assert parse_rerank_answer(orjson.dumps({"results": RESULTS, "meta": {"billed_units": units}}), CALL) == usage
 
 
-@rows(("documents", "searches"), [(["a"], 1), (["a"] * 100, 1), (["a"] * 101, 2), (["a" * 60_000], 2)])
+@table_rows(("documents", "searches"), [(["a"], 1), (["a"] * 100, 1), (["a"] * 101, 2), (["a" * 60_000], 2)])
 def test_a_long_document_is_more_than_one_of_the_hundred_of_a_search(documents: list[str], searches: int) -> None:
     assert parse_rerank_call({"model": "m", "query": "q", "documents": documents}).searches == searches
 
 
-@rows("raw", [b"", b"<html>", b"[]", b"{}", b'{"results":null}', b'{"results":{}}', b'{"error":"x","results":[]}'])
+@table_rows(
+    "raw", [b"", b"<html>", b"[]", b"{}", b'{"results":null}', b'{"results":{}}', b'{"error":"x","results":[]}']
+)
 def test_what_is_no_answer_is_the_providers_fault(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
         parse_rerank_answer(raw, CALL)

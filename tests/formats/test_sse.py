@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.formats import sse
 from gateway.formats.sse import EventTooLong, SseSplitter, is_utf8, parse_data
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 STREAMY = st.text("a:\r\n d", max_size=60).map(str.encode)
 LINES = st.lists(st.sampled_from([b"data: one", b"data:two", b": note", b"event: x", b"id", b"data"]), min_size=1)
@@ -103,7 +103,7 @@ class Counted(bytearray):
         return super().find(sub, start, *rest)
 
 
-@rows("piece", [b"data: y\n", b"x\r", b"{", b"[", b","])
+@table_rows("piece", [b"data: y\n", b"x\r", b"{", b"[", b","])
 def test_a_large_event_of_too_many_parts_is_refused(piece: bytes) -> None:
     splitter = SseSplitter()
     splitter.split(b"data: " + b"x" * 300_000)
@@ -111,7 +111,7 @@ def test_a_large_event_of_too_many_parts_is_refused(piece: bytes) -> None:
         splitter.split(piece * 1_100_000)
 
 
-@rows("data", [b'data: {"a":"' + b"QUJD" * 3_000_000 + b'"}', b"data: [" + b"1," * 900_000 + b"1]"])
+@table_rows("data", [b'data: {"a":"' + b"QUJD" * 3_000_000 + b'"}', b"data: [" + b"1," * 900_000 + b"1]"])
 def test_a_large_event_of_few_parts_is_whole(data: bytes) -> None:
     splitter = SseSplitter()
     for start in range(0, len(data), 60_000):
@@ -119,7 +119,7 @@ def test_a_large_event_of_few_parts_is_whole(data: bytes) -> None:
     assert splitter.split(b"\n\n") == [data + b"\n\n"]
 
 
-@rows("pieces", [[b"x"] * 100_000, [b"xy"] * 100_000])
+@table_rows("pieces", [[b"x"] * 100_000, [b"xy"] * 100_000])
 def test_an_event_in_tiny_pieces_takes_no_more_memory_than_its_bytes(pieces: list[bytes]) -> None:
     splitter = SseSplitter()
     tracemalloc.start()
@@ -135,7 +135,7 @@ def test_utf8_is_what_can_be_decoded(data: bytes) -> None:
     assert is_utf8(data) == (data.decode(errors="replace").encode() == data)
 
 
-@rows(
+@table_rows(
     ("event", "data"),
     [
         (b"data: x\n\n", b"x"),
@@ -177,7 +177,7 @@ def test_every_line_end_is_one_to_the_data_of_an_event(event: bytes) -> None:
         assert (parse_data(event) or b"") == b"\n".join(found)
 
 
-@rows(
+@table_rows(
     ("event", "named"),
     [
         (b"event: error\ndata: {}\n\n", True),

@@ -34,7 +34,7 @@ from gateway.formats.stream import (
     parse_events_usage,
 )
 from tests.support.format_calls import call_of
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 PROMPT = estimate_text("a" * 40)
 BROKE = ProviderBadResponse("it broke", phase="stream")
@@ -200,7 +200,7 @@ def measure(*events: Event) -> Usage:
     return parse_events_usage(events, call_of(40))
 
 
-@rows(
+@table_rows(
     ("text", "usage"),
     [
         ("(abc#.", ANSWERED),
@@ -225,7 +225,7 @@ def test_a_later_count_replaces_an_earlier() -> None:
     assert measure(UsageReport(Usage(1, 1, 0, "upstream")), TextDelta("a"), UsageReport(ANSWERED), ENDED) == ANSWERED
 
 
-@rows(
+@table_rows(
     ("event", "said"),
     [
         (TextDelta("12345678"), "12345678"),

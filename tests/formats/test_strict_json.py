@@ -20,7 +20,7 @@ from gateway.formats.strict_json import (
     MAX_VALUES,
     parse_json_object,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 SCALARS = st.one_of(
     st.none(),
@@ -137,7 +137,7 @@ def test_a_key_is_a_duplicate_where_a_second_reader_sees_it_twice(raw: bytes) ->
     assert read_or_refuse(raw) == (None if repeated else value)
 
 
-@rows(
+@table_rows(
     ("raw", "param"),
     [
         (b'{"model":"a","model":"b"}', "model"),
@@ -155,7 +155,7 @@ def test_a_duplicate_is_named_where_it_stands_at_the_top(raw: bytes, param: str 
     assert caught.value.param == param
 
 
-@rows(
+@table_rows(
     "raw",
     [
         b'{"a":{"a":{"a":1}}}',
@@ -170,7 +170,7 @@ def test_the_same_name_in_other_places_is_no_duplicate(raw: bytes) -> None:
     assert parse_json_object(raw) == orjson.loads(raw)
 
 
-@rows(
+@table_rows(
     "raw",
     [
         pytest.param(b"", id="empty"),
@@ -205,7 +205,7 @@ def test_what_is_not_one_strict_object_is_refused(raw: bytes) -> None:
         parse_json_object(raw)
 
 
-@rows("number", [2**53 + 1, 2**63, 2**64 - 1, 2**70, -(2**70), 10**300])
+@table_rows("number", [2**53 + 1, 2**63, 2**64 - 1, 2**70, -(2**70), 10**300])
 def test_a_great_integer_is_read_and_can_be_written_again(number: int) -> None:
     value = parse_json_object(b'{"seed":%d}' % number)
     assert orjson.loads(orjson.dumps(value)) == value
@@ -217,7 +217,7 @@ def nested(depth: int, opening: bytes, closing: bytes) -> bytes:
     return b'{"a":' + opening * (depth - 1) + b"0" + closing * (depth - 1) + b"}"
 
 
-@rows(("opening", "closing"), [(b"[", b"]"), (b'{"b":', b"}")])
+@table_rows(("opening", "closing"), [(b"[", b"]"), (b'{"b":', b"}")])
 def test_depth_is_bounded_exactly(opening: bytes, closing: bytes) -> None:
     value = parse_json_object(nested(MAX_DEPTH, opening, closing))
     orjson.dumps(value)
@@ -318,7 +318,7 @@ def test_no_step_holds_the_interpreter_for_much_longer_than_parsing_does(case: s
     assert best < 2
 
 
-@rows("text", [b'\\"', b"\\\\", b"\\n", b"\\u6f22"])
+@table_rows("text", [b'\\"', b"\\\\", b"\\n", b"\\u6f22"])
 def test_more_escapes_than_anybody_writes_are_refused(text: bytes) -> None:
     count = MAX_ESCAPES // text.count(b"\\")
     parse_json_object(b'{"x":"' + text * count + b'"}')

@@ -15,7 +15,7 @@ from gateway.formats.openai.responses import parse_responses_call
 from gateway.formats.provider_reads import find_reads
 from gateway.formats.rerank import parse_rerank_call
 from gateway.formats.usage_bounds import ADDED_TOKENS, MAX_ANSWER_TOKENS, MAX_CONTEXT_TOKENS, bound_prompt, limit_usage
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 USER = {"role": "user", "content": "hi"}
 
@@ -95,13 +95,13 @@ CAN_BE = {
 }  # fmt: skip
 
 
-@rows("name", CAN_BE)
+@table_rows("name", CAN_BE)
 def test_what_an_honest_provider_may_say_is_charged_as_it_says(name: str) -> None:
     call, usage = CAN_BE[name]
     assert limit_usage(usage, call, call.model) is usage
 
 
-@rows(
+@table_rows(
     ("call", "usage", "prompt", "completion"),
     [
         (chat(), said(MAX_TOKENS, MAX_TOKENS), chat().max_prompt_tokens, MAX_ANSWER_TOKENS),
@@ -137,7 +137,7 @@ def test_what_cannot_be_is_charged_as_the_bound(
     assert (limited.prompt_tokens, limited.completion_tokens, limited.source) == (prompt, completion, "bound")
 
 
-@rows(
+@table_rows(
     ("model", "call", "prompt", "completion"),
     [
         ("gpt-5.1-codex", responses(), 400_000, 128_000),
@@ -157,7 +157,7 @@ def test_a_known_model_is_believed_up_to_its_context_window(
     assert (limited.prompt_tokens, limited.completion_tokens) == (prompt, completion)
 
 
-@rows(
+@table_rows(
     ("more", "model", "reserved", "believed"),
     [
         ({}, "gpt-5.1-codex", 5_000, 400_000),

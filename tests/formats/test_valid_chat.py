@@ -26,7 +26,7 @@ from gateway.formats.chat import (
 )
 from gateway.formats.gemini import request_writer as gemini
 from gateway.formats.valid_chat import ANSWER_TOOL, CHAT_RULES, ChatRules, find_chat_rules, make_valid
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 RULES = {
     "chat": CHAT_RULES,
@@ -71,7 +71,7 @@ def valid(*turns: Message, rules: ChatRules = CHAT_RULES, model: str = "m", **fi
     return make_valid(ChatRequest(turns or (HI,), **fields), rules, model).request
 
 
-@rows(
+@table_rows(
     ("turns", "expected"),
     [
         ((HI, system("s")), (system("s"), HI)),
@@ -94,7 +94,7 @@ def test_a_system_message_leads_where_a_template_wants_that(
         assert find_chat_rules(model) == CHAT_RULES
 
 
-@rows(
+@table_rows(
     ("turns", "expected", "adapted"),
     [
         ((HI, said(ONE), system("s"), user(result("c1"))), (HI, system("s"), said(ONE), user(result("c1"))), ()),
@@ -148,7 +148,7 @@ def test_a_history_is_put_right(
     assert (request.messages, request.adapted) == (expected, adapted)
 
 
-@rows(
+@table_rows(
     ("name", "fits"),
     [
         ("get_weather-2", {"chat", "claude", "converse", "gemini"}),
@@ -160,7 +160,7 @@ def test_a_history_is_put_right(
         ("", set()),
     ],
 )
-@rows("wire", ["chat", "claude", "converse", "gemini"])
+@table_rows("wire", ["chat", "claude", "converse", "gemini"])
 def test_a_name_that_is_too_long_is_another_one_there_and_known_again(name: str, fits: set[str], wire: str) -> None:
     history = (HI, said(call("c1", name)), user(result("c1")))
     tools = (Tool(name, None, OBJECT), Tool("other", None, OBJECT))
@@ -173,7 +173,7 @@ def test_a_name_that_is_too_long_is_another_one_there_and_known_again(name: str,
     assert made.names == ({} if sent == name else {sent: name})
 
 
-@rows(
+@table_rows(
     ("schema", "strict", "sent"),
     [
         ({"type": "object"}, None, (OBJECT, None)),
@@ -193,7 +193,7 @@ def test_a_tool_has_properties_and_is_strict_where_it_can_be(schema: Any, strict
     assert "tools" in request.adapted
 
 
-@rows(
+@table_rows(
     ("fields", "model", "tokens"),
     [({"max_tokens": 32_000}, "gpt-4o", 16_384), ({"max_tokens": 9}, "gpt-4o", 9), ({}, "gpt-4o", None),
      ({"max_tokens": 32_000}, "m", 32_000)],
@@ -301,7 +301,7 @@ def test_whatever_was_said_is_valid_everywhere_and_stays_so(wire: str, request: 
     assert make_valid(made.request, rules, "m").request == made.request
 
 
-@rows("rules", ["chat", "claude", "converse", "gemini"])
+@table_rows("rules", ["chat", "claude", "converse", "gemini"])
 def test_a_file_of_an_earlier_turn_is_text_where_the_format_cannot_have_it(rules: str) -> None:
     film, picture = MediaPart("file", "video/mp4", "AAAA"), MediaPart("image", "image/png", "AAAA")
     sound = MediaPart("audio", "audio/wav", "AAAA")

@@ -16,13 +16,13 @@ from gateway.formats.openai.chat import ChatPassthrough, parse_answer_object, pa
 from gateway.formats.openai.response import parse_answer
 from gateway.formats.openai.stream import ChatStreamParser
 from gateway.formats.vendor_errors import parse_worded_fault
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CALL = parse_chat_call({"model": "m", "messages": [{"role": "user", "content": "Hi"}]})
 XML = b'<?xml version="1.0"?>\n<Error><Code>BadThing</Code><Message>WORDS</Message><RequestId>1</RequestId></Error>'
 
 
-@rows(
+@table_rows(
     "raw",
     [
         b'{"error_code":336,"error_msg":"WORDS"}',
@@ -54,7 +54,7 @@ def test_the_words_of_an_error_are_read_in_every_shape(raw: bytes) -> None:
     assert fault.message == "WORDS"
 
 
-@rows(
+@table_rows(
     ("status", "raw", "message"),
     [
         (404, b"<title>WORDS</title>", "Provider returned 404 Not Found for /x"),
@@ -72,7 +72,7 @@ def test_words_that_say_less_than_the_status_or_too_much_are_left_out(status: in
     assert parse_worded_fault(status, raw, (), path="/x").message == message
 
 
-@rows(
+@table_rows(
     ("value", "kind", "status"),
     [
         ({"code": 401, "msg": "WORDS", "success": False}, ProviderAuthError, 502),
@@ -107,7 +107,7 @@ def test_an_answer_with_content_reports_no_failure() -> None:
     assert parse_answer_object(b'{"data":[1],"success":false,"code":7}')["data"] == [1]
 
 
-@rows("listed", [[], None, {}, "x"])
+@table_rows("listed", [[], None, {}, "x"])
 def test_an_answer_without_a_choice_is_unusable_for_every_client(listed: object) -> None:
     value = {"id": "x", "object": "chat.completion", "choices": listed, "usage": {"prompt_tokens": 3}}
     with pytest.raises(ProviderBadResponse, match="no choices"):
@@ -120,7 +120,7 @@ FILTERED = b'data: {"choices":[],"prompt_filter_results":[{"prompt_index":0}]}\n
 CHUNK = b'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n'
 
 
-@rows(
+@table_rows(
     ("data", "empty", "events"),
     [
         (FILTERED + b"data: [DONE]\n\n", True, 0),
@@ -136,7 +136,7 @@ def test_a_stream_without_a_choice_is_no_answer(data: bytes, empty: bool, events
         assert (passed.empty, passed.events) == (empty, events)
 
 
-@rows(
+@table_rows(
     ("status", "error", "shown", "retryable"),
     [
         (500, {"code": 500, "message": "Conversation roles must alternate user/assistant"}, 400, False),

@@ -32,15 +32,17 @@ from gateway.formats.video_backend import (
     parse_video_fault,
     parse_video_url,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 
-@rows("text", ["video_1", "a-b_c.d:e=f~g", "17f20503-6c24-4c16-946b-35dbbce2af2f", "x" * MAX_ID_CHARS, "..a", "0"])
+@table_rows(
+    "text", ["video_1", "a-b_c.d:e=f~g", "17f20503-6c24-4c16-946b-35dbbce2af2f", "x" * MAX_ID_CHARS, "..a", "0"]
+)
 def test_an_id_is_kept_as_it_is(text: str) -> None:
     assert parse_id(text) == text
 
 
-@rows(
+@table_rows(
     "found",
     ["", ".", "..", "...", "a/b", "../a", "a b", "a\n", "a?b", "a#b", "a%2e", "a\\b", "ü", "\u0661", "x" * 513, 7, None,
      True, ["a"], {"id": "a"}],
@@ -50,20 +52,20 @@ def test_an_id_that_could_lead_elsewhere_is_none(found: Any) -> None:
         parse_id(found)
 
 
-@rows("url", [None, "", 7, "xxx.mp4", "ftp://host/x", "https://host/" + "x" * 5000])
+@table_rows("url", [None, "", 7, "xxx.mp4", "ftp://host/x", "https://host/" + "x" * 5000])
 def test_parse_video_url_rejects_an_unusable_address(url: Any) -> None:
     with pytest.raises(ProviderBadResponse):
         parse_video_url(url)
 
 
-@rows("raw", [b"", b"x", b"[]", b"null", b"1", b'"x"', b"\xff", b"{", b"<html>", b"[" * 5_000])
+@table_rows("raw", [b"", b"x", b"[]", b"null", b"1", b'"x"', b"\xff", b"{", b"<html>", b"[" * 5_000])
 def test_an_answer_that_is_no_object_is_a_failure(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
         parse_object(raw)
     assert parse_object(b' {"a": 1} ') == {"a": 1}
 
 
-@rows(
+@table_rows(
     ("value", "read"),
     [(0, 0), (100, 100), (50, 50), (-1, None), (101, None), (True, None), (50.0, None), ("50", None), (None, None),
      ([], None), (10**30, None)],
@@ -83,7 +85,7 @@ def test_a_size_has_two_sides() -> None:
 # ---- why there is no video
 
 
-@rows(
+@table_rows(
     ("code", "message", "read"),
     [
         ("moderation_blocked", "No", (BLOCKED_CODE, "No")),
@@ -109,7 +111,7 @@ def test_what_a_provider_says_is_masked_and_cut() -> None:
     assert len(error.message) <= 500
 
 
-@rows("status", [200, 400, 403, 422, 451, 500])
+@table_rows("status", [200, 400, 403, 422, 451, 500])
 def test_a_block_is_one_whatever_its_status_and_is_not_a_images(status: int) -> None:
     raw = orjson.dumps({"error": {"code": "moderation_blocked", "message": "Not this."}})
     fault = parse_video_fault(status, raw, ())
@@ -121,13 +123,13 @@ def test_a_block_is_one_whatever_its_status_and_is_not_a_images(status: int) -> 
     assert "video" in fault.message
 
 
-@rows(("status", "kind"), [(401, ProviderAuthError), (402, ProviderAuthError), (429, ProviderRateLimited)])
+@table_rows(("status", "kind"), [(401, ProviderAuthError), (402, ProviderAuthError), (429, ProviderRateLimited)])
 def test_a_key_that_is_refused_and_a_rate_limit_are_no_blocks(status: int, kind: type[ProviderError]) -> None:
     raw = orjson.dumps({"error": {"code": "moderation_blocked", "message": "Not this."}})
     assert type(parse_video_fault(status, raw, (), provider_retry_after_s=3.0)) is kind
 
 
-@rows(
+@table_rows(
     ("status", "kind"),
     [(400, ProviderRejected), (404, ProviderRejected), (429, ProviderRateLimited), (500, ProviderBadResponse)],
 )

@@ -59,7 +59,7 @@ from tests.support.corrupt_json import spoilt
 from tests.support.format_tables import build_answer, list_cases
 from tests.support.image_calls import read_sent, upload
 from tests.support.image_providers import draw
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 TABLES = {wire: orjson.loads((Path(__file__).parent / f"vendors/{wire}.json").read_bytes()) for wire in VIDEO_BACKENDS}
 MODELS: Mapping[str, Any] = {
@@ -166,7 +166,7 @@ def test_find_endpoint_returns_the_format_for_its_models_only(wire: str) -> None
         assert OWNERS[wire].find_endpoint(WIRES["videos"], model) is None
 
 
-@rows(("wire", "glob"), [(wire, glob) for wire, models in MODELS.items() for glob in models])
+@table_rows(("wire", "glob"), [(wire, glob) for wire, models in MODELS.items() for glob in models])
 def test_every_model_of_a_backend_has_a_capability(wire: str, glob: str) -> None:
     able = OWNERS[wire].find_capability(glob.replace("wan*", "wanx").replace("*", ""))
     assert able is not None
@@ -182,7 +182,7 @@ def test_sizes_of_minimax_h3_are_even_and_of_their_shape() -> None:
         assert abs(width / height - across / down) < 0.01
 
 
-@rows(("provider", "endpoint"), ENDPOINTS, ids=lambda one: getattr(one, "slug", ""))
+@table_rows(("provider", "endpoint"), ENDPOINTS, ids=lambda one: getattr(one, "slug", ""))
 def test_capabilities_say_whether_videos_can_be_remixed(provider: Provider, endpoint: Endpoint) -> None:
     """Only the OpenAI API format has remixes: elsewhere a client is refused before anything is reserved."""
     remixes = {able.remixes for able in provider.capabilities if able.seconds}
@@ -212,7 +212,7 @@ def test_submit_names_a_field_that_is_not_supported(wire: str, row: Any) -> None
     assert refused.value.param == param
 
 
-@rows(("provider", "endpoint", "able"), list_described())
+@table_rows(("provider", "endpoint", "able"), list_described())
 def test_submit_sends_the_default_length_of_a_model(provider: Provider, endpoint: Endpoint, able: Capability) -> None:
     """The gateway reserves and charges for what it asks for; otherwise the provider would decide."""
     backend, model = VIDEO_BACKENDS[endpoint.wire], name_model(able)
@@ -226,7 +226,7 @@ def test_submit_sends_the_default_length_of_a_model(provider: Provider, endpoint
     assert body
 
 
-@rows(("provider", "endpoint", "able"), list_described())
+@table_rows(("provider", "endpoint", "able"), list_described())
 def test_submit_takes_every_length_and_size_of_a_model(
     provider: Provider,
     endpoint: Endpoint,
@@ -261,7 +261,7 @@ def list_leaves(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-@rows(("provider", "endpoint", "able"), list_described())
+@table_rows(("provider", "endpoint", "able"), list_described())
 def test_submit_takes_an_image_in_every_form(
     provider: Provider,
     endpoint: Endpoint,

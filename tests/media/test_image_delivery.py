@@ -13,7 +13,7 @@ from gateway.media.image_delivery import ImageDelivery
 from tests.support.image_providers import draw
 from tests.support.image_services import Files, Shelf, ask, image_services, play
 from tests.support.image_services import images as answer
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 PNG = draw()
 LONG = PNG + bytes(range(256)) * 12_000
@@ -41,7 +41,7 @@ def code(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-@rows("data", [PNG, LONG, LONG[:-1], LONG[:-2]])
+@table_rows("data", [PNG, LONG, LONG[:-1], LONG[:-2]])
 def test_whole_and_in_steps_a_image_is_the_same_in_either_form(data: bytes) -> None:
     given, kept, _ = give(Image(code(data)), "url")
     assert kept == [data]
@@ -52,8 +52,8 @@ def test_whole_and_in_steps_a_image_is_the_same_in_either_form(data: bytes) -> N
     assert asked[0]["trusted_origin"] == "http://up"
 
 
-@rows("form", ["url", "b64_json"])
-@rows(
+@table_rows("form", ["url", "b64_json"])
+@table_rows(
     "data",
     [
         "",
@@ -78,8 +78,8 @@ def test_a_mistake_in_the_last_step_is_found() -> None:
     assert isinstance(give(Image(code(LONG)[:-5] + "*" + code(LONG)[-4:]), "b64_json")[0], ProviderBadResponse)
 
 
-@rows("files", [{}, {"http://up/admin": b"<html>"}], ids=["not to be had", "no image"])
-@rows("form", ["url", "b64_json"])
+@table_rows("files", [{}, {"http://up/admin": b"<html>"}], ids=["not to be had", "no image"])
+@table_rows("form", ["url", "b64_json"])
 def test_what_a_text_names_is_trusted_like_its_caller_and_held_against_nobody(
     form: ImageForm,
     files: Mapping[str, bytes],

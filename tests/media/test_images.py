@@ -66,8 +66,8 @@ from tests.support.image_services import (
     play,
     task,
 )
-from tests.support.rows import rows
 from tests.support.skip_rules import run_skipping
+from tests.support.table_rows import table_rows
 
 IMAGE = base64.b64encode(draw()).decode()
 
@@ -113,7 +113,7 @@ def test_a_task_is_asked_after_less_and_less_often() -> None:
     run(scene())
 
 
-@rows(
+@table_rows(
     "trouble",
     [
         FAILED,
@@ -153,7 +153,7 @@ def test_a_task_that_nobody_says_anything_of_is_given_up_and_cancelled() -> None
     run(scene())
 
 
-@rows("status", [400, 404, 422])
+@table_rows("status", [400, 404, 422])
 def test_what_is_said_against_a_poll_is_no_mistake_of_the_caller_s(status: int) -> None:
     async def scene() -> None:
         fault = await see(image_services(play(BEGUN, Answered({"detail": "no such task"}, status))).answer())
@@ -181,7 +181,7 @@ def test_a_block_that_a_poll_is_answered_with_is_believed_at_once() -> None:
     run(scene())
 
 
-@rows(("asked", "waited"), [("7", 7), ("300", LONGEST_WAIT_S), ("0", 0.5), ("soon", 0.5)])
+@table_rows(("asked", "waited"), [("7", 7), ("300", LONGEST_WAIT_S), ("0", 0.5), ("soon", 0.5)])
 def test_a_provider_that_wants_to_be_left_alone_is_as_far_as_is_reasonable(asked: str, waited: float) -> None:
     async def scene() -> None:
         up = image_services(play(BEGUN, Answered({}, 429, headers={"Retry-After": asked}), DONE))
@@ -192,7 +192,7 @@ def test_a_provider_that_wants_to_be_left_alone_is_as_far_as_is_reasonable(asked
     run(scene())
 
 
-@rows("mumbled", [b"<html>", b"", b"null", b"[1]", b'{"a', b"\xff\xfe"])
+@table_rows("mumbled", [b"<html>", b"", b"null", b"[1]", b'{"a', b"\xff\xfe"])
 def test_answers_that_are_none_are_passed_over_a_few_times(mumbled: bytes) -> None:
     async def scene() -> None:
         up = image_services(play(BEGUN, *[Answered(mumbled)] * 3, task("processing"), *[Answered(mumbled)] * 3, DONE))
@@ -264,7 +264,7 @@ def test_a_task_whose_id_comes_after_its_caller_has_left_is_cancelled_then() -> 
     run(scene())
 
 
-@rows("late", [FAILED, DONE, Answered(b"<html>"), ProviderBadResponse("broken")])
+@table_rows("late", [FAILED, DONE, Answered(b"<html>"), ProviderBadResponse("broken")])
 def test_what_came_to_nothing_or_has_ended_by_then_is_not_cancelled(late: Answer) -> None:
     async def scene() -> None:
         slow = attrs.evolve(late, wait_s=5) if isinstance(late, Answered) else late
@@ -294,7 +294,7 @@ def test_nobody_is_waited_for_longer_than_is_reasonable_once_a_caller_has_left()
     run(scene())
 
 
-@rows("cancel", [FAILED, Answered({"detail": "already ended"}, 400), ProviderBadResponse("broken")])
+@table_rows("cancel", [FAILED, Answered({"detail": "already ended"}, 400), ProviderBadResponse("broken")])
 def test_a_cancel_that_fails_is_a_line_in_the_log(cancel: Answer) -> None:
     async def scene() -> None:
         up = image_services(play(BEGUN, task("processing"), cancel=cancel))
@@ -373,7 +373,9 @@ def paint_as_told(asked: Asked) -> Answered:
     return attrs.evolve(images(*data, usage=usage, size="64x64"), wait_s=10 - asked.number)
 
 
-@rows(("count", "most", "parts"), [(1, 1, [1]), (4, 4, [4]), (5, 2, [2, 2, 1]), (10, 4, [4, 4, 2]), (3, 1, [1, 1, 1])])
+@table_rows(
+    ("count", "most", "parts"), [(1, 1, [1]), (4, 4, [4]), (5, 2, [2, 2, 1]), (10, 4, [4, 4, 2]), (3, 1, [1, 1, 1])]
+)
 def test_what_a_model_does_not_make_at_a_time_is_asked_for_in_parts(count: int, most: int, parts: list[int]) -> None:
     async def scene() -> None:
         up = openai(paint_as_told, models=[number(most)], fan_out=True)
@@ -446,12 +448,12 @@ def test_one_estimate_makes_the_whole_an_estimate() -> None:
 # What callers are given.
 
 
-@rows(
+@table_rows(
     "data",
     ["no base64!", "QUJD", IMAGE[:-3], IMAGE[:40] + "\n" + IMAGE[40:], base64.b64encode(b"<html>").decode(), "é"],
     ids=["garbage", "text", "cut", "a line's end", "a page", "not ascii"],
 )
-@rows("form", ["url", "b64_json"])
+@table_rows("form", ["url", "b64_json"])
 def test_what_is_no_image_is_given_to_nobody(data: str, form: str) -> None:
     async def scene() -> None:
         up = openai(play(images(data)))
@@ -479,7 +481,7 @@ def test_an_empty_image_is_none() -> None:
     run(scene())
 
 
-@rows("form", ["url", "b64_json"])
+@table_rows("form", ["url", "b64_json"])
 def test_an_address_is_fetched_over_the_guard_for_either_form(form: str) -> None:
     async def scene() -> None:
         answered = Answered({"data": [{"url": "http://files/1"}]})
@@ -698,7 +700,7 @@ def test_a_painting_that_fails_before_a_comment_is_the_next_channel_s_to_make() 
     run(scene())
 
 
-@rows("total_s", [10.0, 40.0])
+@table_rows("total_s", [10.0, 40.0])
 def test_a_painting_has_the_channel_s_whole_time_and_no_more(total_s: float) -> None:
     async def scene() -> None:
         timeouts = Timeouts(first_byte_s=1, idle_s=1, total_s=total_s)
@@ -727,7 +729,7 @@ def test_a_caller_who_leaves_a_painted_stream_stops_the_painting() -> None:
     run(scene())
 
 
-@rows("after_s", [5, 20])
+@table_rows("after_s", [5, 20])
 def test_a_stop_of_the_gateway_ends_a_painted_stream(after_s: int) -> None:
     async def scene() -> None:
         up = image_services(play(BEGUN, task("processing")))
@@ -811,7 +813,7 @@ def test_a_painted_reply_ends_with_the_first_word_of_whoever_breaks_it_off() -> 
 # Who streams.
 
 
-@rows(
+@table_rows(
     ("place", "entry", "count", "passes"),
     [
         (("openai", "gpt-image-1"), Capability("m"), 1, True),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gateway.config.loader import MAX_WORDS_MB, read_words_text
 from gateway.errors import InvalidRequest, SensitiveWords
 from gateway.media.word_filter import MAX_CHECKED, check_body, check_prompt, parse_words
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 LATIN = st.text("abcdefgh", min_size=1, max_size=6)
 UNSEEN = "\0\x07\x7f\x80\u00ad\u200b\u200c\u200d\u2060\ue000\ufeff\ufe0f\ufff0\ufffb\U0001bca0\U0001d173\U00100000"
@@ -26,7 +26,7 @@ def find(listed: str, text: str) -> str | None:
     return parse_words(listed).find(text)
 
 
-@rows(
+@table_rows(
     ("listed", "prompt"),
     [
         ("bomb", "a bomb"),
@@ -85,7 +85,7 @@ def test_a_word_is_found_however_it_is_dressed(listed: str, prompt: str) -> None
     assert find(f"other\n{listed}\nmore", f"before, {prompt} and after") == listed
 
 
-@rows(
+@table_rows(
     ("listed", "prompt"),
     [
         ("cunt", "Scunthorpe"),
@@ -135,7 +135,7 @@ def test_no_mark_hides_a_word() -> None:
     assert [ascii(mark) for mark in marks if words.find(f"{mark}bad{mark}word{mark}") is None] == []
 
 
-@rows("heap", ["\u0300\u0316", "\u0f73", "\uff9e\u0316", "\u094d\u093c", "\u20dd\u093c\u094d"])
+@table_rows("heap", ["\u0300\u0316", "\u0f73", "\uff9e\u0316", "\u094d\u093c", "\u20dd\u093c\u094d"])
 def test_a_heap_of_marks_hides_no_word(heap: str) -> None:
     words = parse_words("b\u00e1d\nword")
     assert words.find(f"ba\u0301{heap * 1_000}d") == "b\u00e1d"
@@ -152,7 +152,7 @@ def test_comments_and_blank_lines_are_no_words() -> None:
     assert words.find("three # four") == "three # four"
 
 
-@rows("listed", ["", "\n\n", "# nothing\n", "\u200b\n\u0301\n"])
+@table_rows("listed", ["", "\n\n", "# nothing\n", "\u200b\n\u0301\n"])
 def test_an_empty_list_finds_nothing(listed: str) -> None:
     words = parse_words(listed)
     assert len(words) == 0
@@ -178,7 +178,7 @@ def test_where_no_list_is_configured_and_where_no_word_is_found_nothing_is_said(
     check_prompt(parse_words("bomb"), "a balm")
 
 
-@rows(
+@table_rows(
     ("body", "param"),
     [
         ({"prompt": "a bomb"}, "prompt"),
@@ -203,7 +203,7 @@ def test_the_models_name_and_images_are_no_words() -> None:
     check_body(parse_words(""), {"prompt": "bomb"})
 
 
-@rows("many", ["x" * MAX_CHECKED, ["x"] * MAX_CHECKED, [0] * MAX_CHECKED, [[]] * MAX_CHECKED])
+@table_rows("many", ["x" * MAX_CHECKED, ["x"] * MAX_CHECKED, [0] * MAX_CHECKED, [[]] * MAX_CHECKED])
 def test_more_than_can_be_looked_through_is_refused(many: Any) -> None:
     with pytest.raises(InvalidRequest, match="more than 65,536 characters of text") as told:
         check_body(parse_words("bomb"), {"prompt": "x", "more": many})

@@ -18,10 +18,10 @@ from gateway.observability.node_metrics import list_node_families
 from gateway.routing.channel_health import Health
 from tests.support.fault_scene import PRICE
 from tests.support.gateway import HELLO, channel
-from tests.support.rows import rows
 from tests.support.scrapes import scrape
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer, chat_script
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES, SCRAPE = DEPLOY / "prometheus" / "rules.yml", DEPLOY / "prometheus" / "prometheus.yml"
@@ -112,7 +112,7 @@ def test_the_values_of_labels_are_ones_that_there_are() -> None:
     assert values["code"] <= STATUS.keys()
 
 
-@rows("rule", read_rules(), ids=lambda rule: rule["alert"])
+@table_rows("rule", read_rules(), ids=lambda rule: rule["alert"])
 def test_a_rule_is_whole(rule: Any) -> None:
     assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}

@@ -10,7 +10,7 @@ from gateway.observability import request_metrics
 from gateway.observability.histogram import Histogram
 from gateway.observability.request_metrics import MAX_LABEL_SETS, MAX_LATENCIES, OTHER, RequestMetrics
 from tests.support.request_records import ROW
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 DONE = attrs.evolve(
     ROW, error_code=None, attempts=1, prompt_tokens=10, completion_tokens=5, cached_tokens=4, cost_nanos=2 * 10**9,
@@ -55,7 +55,7 @@ def test_a_completed_stream_has_three_latencies() -> None:
     assert latencies.duration.total == pytest.approx(1.0)
 
 
-@rows(
+@table_rows(
     ("change", "observed"),
     [
         ({"stream": False}, (0, 0, 1)),

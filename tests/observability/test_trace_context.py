@@ -2,7 +2,7 @@
 
 from gateway.observability.trace_context import MAX_STATE, CurrentTrace, open_trace, parse_parent
 from gateway.request_context import RequestContext
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
@@ -12,7 +12,7 @@ def make_context() -> RequestContext:
     return RequestContext("req_0")
 
 
-@rows(
+@table_rows(
     ("text", "sampled"),
     [
         (PARENT, True),
@@ -27,7 +27,7 @@ def test_a_valid_parent_is_read(text: str, *, sampled: bool) -> None:
     assert parse_parent(text) == (int(TRACE_ID, 16), int(SPAN_ID, 16), sampled)
 
 
-@rows(
+@table_rows(
     "text",
     [
         "", "x", f"ff-{TRACE_ID}-{SPAN_ID}-01", f"{PARENT}-more", f"00-{'0' * 32}-{SPAN_ID}-01",
@@ -42,7 +42,7 @@ def test_an_invalid_parent_begins_a_new_trace(text: str) -> None:
     assert (trace.parent_id, trace.sampled) == (None, True)
 
 
-@rows("ratio", [0.0, 1.0])
+@table_rows("ratio", [0.0, 1.0])
 def test_the_clients_decision_goes_before_the_ratio(ratio: float) -> None:
     for flags, sampled in (("01", True), ("00", False)):
         trace = open_trace(make_context(), {"traceparent": f"00-{TRACE_ID}-{SPAN_ID}-{flags}"}, ratio)
@@ -67,7 +67,7 @@ def test_a_provider_gets_the_trace_and_the_attempt_as_its_parent() -> None:
     assert len({trace.span_id, *trace.attempt_ids}) == 2
 
 
-@rows("state", ["", "a=" + "x" * MAX_STATE, "a=\x01", "a=\r\nX: y"])
+@table_rows("state", ["", "a=" + "x" * MAX_STATE, "a=\x01", "a=\r\nX: y"])
 def test_a_state_that_cannot_be_forwarded_is_dropped(state: str) -> None:
     trace = open_trace(make_context(), {"traceparent": PARENT, "tracestate": state}, 0.0)
     assert trace is not None

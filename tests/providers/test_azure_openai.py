@@ -4,7 +4,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.http_request import TokenGrant
 from gateway.providers.azure_openai import AZURE_OPENAI, find_grant
 from gateway.providers.base import EndpointRequest
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CLIENT = "11111111-2222-3333-4444-555555555555"
 TENANT = "99999999-8888-7777-6666-555555555555"
@@ -12,7 +12,7 @@ RESOURCE = "https://r.openai.azure.com/openai/v1"
 SCOPE = "https://cognitiveservices.azure.com/.default"
 
 
-@rows(
+@table_rows(
     ("key", "base_url", "grant"),
     [
         (
@@ -67,7 +67,7 @@ def test_credentials_name_the_token_endpoint_of_their_cloud(key: str, base_url: 
     assert grant.client_secret not in str(plan.headers)
 
 
-@rows("key", ["0123456789abcdef0123456789abcdef", "", f"{TENANT}:not-a-client:se~cret", f":{CLIENT}:se~cret"])
+@table_rows("key", ["0123456789abcdef0123456789abcdef", "", f"{TENANT}:not-a-client:se~cret", f":{CLIENT}:se~cret"])
 def test_any_other_key_is_sent_as_it_is(key: str) -> None:
     assert find_grant(key, RESOURCE) is None
     assert AZURE_OPENAI.sign(key) == ({"api-key": key} if key else {})

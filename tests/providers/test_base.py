@@ -16,7 +16,7 @@ from gateway.providers.base import (
     sign_bearer,
 )
 from gateway.providers.registry import PROVIDERS
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CHANNEL = Channel("up", "custom", "http://host:1/v1", timeouts=Timeouts(1, 2, 3, 4), proxy="http://proxy:3128")
 OURS = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
@@ -61,8 +61,8 @@ def plan_json(provider: Provider, endpoint: Endpoint, *, model: str = "m", key: 
     return provider.plan(CHANNEL, endpoint, EndpointRequest(b"{}"), model=model, key=key)
 
 
-@rows("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
-@rows(("stream", "accept"), [(True, "text/event-stream"), (False, "application/json")])
+@table_rows("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
+@table_rows(("stream", "accept"), [(True, "text/event-stream"), (False, "application/json")])
 def test_a_post_carries_the_body_and_no_header_but_ours(provider: Provider, stream: bool, accept: str) -> None:
     endpoint_request = EndpointRequest(b"body", stream=stream, accept=accept)
     for endpoint in provider.endpoints:
@@ -76,14 +76,14 @@ def test_a_post_carries_the_body_and_no_header_but_ours(provider: Provider, stre
         assert plan.headers == OURS | {"Accept": accept} | SIGNED[provider.slug], endpoint
 
 
-@rows("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
+@table_rows("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
 def test_without_a_key_nothing_is_signed(provider: Provider) -> None:
     version = {"anthropic-version": "2023-06-01"} if provider.slug in {"anthropic", "bedrock"} else {}
     plan = plan_json(provider, provider.endpoints[0], key="")
     assert plan.headers == OURS | {"Accept": "application/json"} | version
 
 
-@rows("slug", [slug for slug, path in LISTS.items() if path])
+@table_rows("slug", [slug for slug, path in LISTS.items() if path])
 def test_a_model_list_is_asked_for_as_its_vendor_documents(slug: str) -> None:
     plan = PROVIDERS[slug].plan_models(CHANNEL, "the-key")
     assert (plan.method, plan.url, plan.body) == ("GET", f"http://host:1/v1{LISTS[slug]}", None)
@@ -97,7 +97,7 @@ def test_gemini_and_cohere_list_their_models_in_another_shape_and_some_not_at_al
     assert silent == {slug for slug, path in LISTS.items() if path is None}
 
 
-@rows(
+@table_rows(
     ("stream", "url"),
     [
         (False, "https://x/v1beta/models/gemini-3-flash:generateContent"),
@@ -112,7 +112,7 @@ def test_a_model_in_a_path_and_a_path_of_its_own_for_streams(stream: bool, url: 
     assert plan.url == url
 
 
-@rows(
+@table_rows(
     "model",
     [
         "../../secret",
@@ -159,7 +159,7 @@ def test_a_channels_own_headers_are_added_and_win() -> None:
         assert plan.headers["Authorization"] == "Basic x"
 
 
-@rows("name", ["authorization", "AUTHORIZATION", "content-type", "accept-encoding"])
+@table_rows("name", ["authorization", "AUTHORIZATION", "content-type", "accept-encoding"])
 def test_a_channels_own_header_replaces_ours_in_any_spelling(name: str) -> None:
     channel = attrs.evolve(CHANNEL, headers=((name, "theirs"),))
     for plan in (
@@ -215,12 +215,14 @@ def test_ids_of_models_are_kept_but_for_geminis_prefix() -> None:
     assert PROVIDERS["openrouter"].parse_model_id("openai/gpt-4o:free") == "openai/gpt-4o:free"
 
 
-@rows("url", ["http://x", "https://api.example.com/v1", "http://127.0.0.1:1234/v1/", "http://[::1]:80", "HTTPS://X/v1"])
+@table_rows(
+    "url", ["http://x", "https://api.example.com/v1", "http://127.0.0.1:1234/v1/", "http://[::1]:80", "HTTPS://X/v1"]
+)
 def test_a_base_url_with_a_scheme_and_a_host_is_taken(url: str) -> None:
     assert find_url_problem(url) is None
 
 
-@rows(
+@table_rows(
     ("url", "why"),
     [
         ("", "host"),
@@ -254,6 +256,6 @@ def test_any_other_base_url_is_refused_and_told_why(url: str, why: str) -> None:
     assert "pass" not in problem
 
 
-@rows("url", ["http://a b/v1", "http://x/a b", "http://x\n/v1", "http://x/\x00"])
+@table_rows("url", ["http://a b/v1", "http://x/a b", "http://x\n/v1", "http://x/\x00"])
 def test_a_base_url_with_white_space_or_control_characters_is_refused(url: str) -> None:
     assert find_url_problem(url) is not None

@@ -9,7 +9,7 @@ from gateway.domain.upload import Content
 from gateway.errors import UnsupportedByProvider
 from gateway.providers.base import EndpointRequest
 from gateway.providers.bedrock_converse import BEDROCK_CONVERSE, find_region
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 ROOT = "https://bedrock-runtime.eu-west-1.amazonaws.com"
 NOON_S = 1_795_435_200
@@ -22,7 +22,7 @@ def plan(key: str, *, stream: bool = False, body: bytes | Content = b"{}", model
     return BEDROCK_CONVERSE.plan(channel, endpoint, endpoint_request, model=model, key=key, now_s=NOON_S)
 
 
-@rows(
+@table_rows(
     ("url", "region"),
     [
         (ROOT, "eu-west-1"),
@@ -36,7 +36,7 @@ def test_the_region_is_in_the_address(url: str, region: str) -> None:
     assert find_region(url) == region
 
 
-@rows(
+@table_rows(
     ("model", "stream", "path"),
     [
         ("anthropic.claude-x-v1:0", False, "/model/anthropic.claude-x-v1%3A0/converse"),
@@ -70,7 +70,7 @@ def test_temporary_credentials_send_their_token() -> None:
     assert plan("AKID:secret:tok:en==").headers["X-Amz-Security-Token"] == "tok:en=="
 
 
-@rows("key", ["bedrock-api-key-YmVkcm9jaw==", "AKID:", ":secret"])
+@table_rows("key", ["bedrock-api-key-YmVkcm9jaw==", "AKID:", ":secret"])
 def test_any_other_key_is_a_bearer_token(key: str) -> None:
     headers = plan(key).headers
     assert headers["Authorization"] == f"Bearer {key}"

@@ -14,7 +14,7 @@ from gateway.formats.openai.models import parse_models
 from gateway.providers.base import EndpointRequest, Provider
 from gateway.providers.custom import CUSTOM
 from gateway.providers.registry import PROVIDERS
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 TABLE: dict[str, Any] = orjson.loads((Path(__file__).parent / "compatible_vendors.json").read_bytes())
 
@@ -23,7 +23,7 @@ def open_channel(provider: Provider) -> Channel:
     return Channel(provider.slug, provider.slug, provider.base_url or "https://gateway.example/v1")
 
 
-@rows("slug", TABLE)
+@table_rows("slug", TABLE)
 def test_a_chat_is_sent_as_recorded(slug: str) -> None:
     provider, case = PROVIDERS[slug], TABLE[slug]
     endpoint = provider.find_endpoint(WIRES["chat"], case["asked"]["model"])
@@ -36,7 +36,7 @@ def test_a_chat_is_sent_as_recorded(slug: str) -> None:
     assert (plan.url, plan.headers["Authorization"], body) == (case["url"], "Bearer k", case["sent"])
 
 
-@rows("slug", TABLE)
+@table_rows("slug", TABLE)
 def test_a_model_list_is_read_as_recorded(slug: str) -> None:
     provider, case = PROVIDERS[slug], TABLE[slug]
     if case["listed"] is None:
@@ -48,7 +48,9 @@ def test_a_model_list_is_read_as_recorded(slug: str) -> None:
     assert [model.id for model in found] == case["models"]
 
 
-@rows(("field", "value"), [("parallel_tool_calls", False), ("service_tier", "flex"), ("service_tier", "priority")])
+@table_rows(
+    ("field", "value"), [("parallel_tool_calls", False), ("service_tier", "flex"), ("service_tier", "priority")]
+)
 def test_cerebras_rejects_what_a_client_would_miss(field: str, value: object) -> None:
     endpoint = PROVIDERS["cerebras"].endpoints[0]
     body = {"messages": [], field: value}

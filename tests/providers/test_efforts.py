@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.providers.registry import PROVIDERS
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CALL = {"role": "assistant", "tool_calls": [{"id": "123456789", "type": "function", "function": {"name": "f"}}]}
 RESULT, USER = {"role": "tool", "tool_call_id": "123456789", "content": "ok"}, {"role": "user", "content": "Hi"}
@@ -19,7 +19,7 @@ def shape(slug: str, model: str, body: dict[str, Any]) -> tuple[dict[str, Any], 
     return shaped, endpoint.apply_quirks(shaped, model)
 
 
-@rows(
+@table_rows(
     ("models", "words"),
     [
         ("gpt-4o gpt-4.1-mini gpt-3.5-turbo chatgpt-4o-latest gpt-5-chat-latest o1-mini ft:gpt-4o:x", {}),
@@ -33,7 +33,7 @@ def shape(slug: str, model: str, body: dict[str, Any]) -> tuple[dict[str, Any], 
         ("unknown", {"none": "none", "max": "max"}),
     ],
 )
-@rows("slug", ["openai", "azure_openai"])
+@table_rows("slug", ["openai", "azure_openai"])
 def test_an_effort_is_the_nearest_that_the_model_knows(slug: str, models: str, words: dict[str, str]) -> None:
     for model in models.split():
         for word in ("none", "minimal", "low", "high", "xhigh", "max"):
@@ -51,7 +51,7 @@ DISABLED = {"thinking": {"type": "disabled"}}
 TEMPLATE = {"chat_template_kwargs": {"enable_thinking": False, "thinking": False}}
 
 
-@rows(
+@table_rows(
     ("slug", "model", "spelt"),
     [
         ("dashscope", "qwen3-235b-a22b", {"enable_thinking": False}),
@@ -76,7 +76,7 @@ def test_thinking_is_switched_off_as_the_vendor_spells_it(slug: str, model: str,
     assert shape(slug, model, {"n": 1})[0] == {"n": 1}
 
 
-@rows(
+@table_rows(
     ("slug", "model", "field", "off"),
     [
         ("deepseek", "deepseek-v4-flash", "thinking", {"type": "disabled"}),
@@ -96,7 +96,7 @@ def test_a_model_that_has_to_call_a_tool_does_not_think(slug: str, model: str, f
     assert shape(slug, model, {"tool_choice": "auto"})[0] == {"tool_choice": "auto"}
 
 
-@rows(
+@table_rows(
     ("slug", "model", "between"),
     [("mistral", "mistral-large-latest", True), ("nvidia", "mistralai/mistral-large-3", True),
      ("openai", "gpt-5", False), ("openrouter", "mistralai/devstral", True), ("nvidia", "qwen/qwen3", False)],
@@ -108,7 +108,7 @@ def test_an_assistant_speaks_between_a_tool_and_a_user_at_mistral(slug: str, mod
     assert sent == (" ".join(roles).replace("tool user", "tool assistant user").split() if between else roles)
 
 
-@rows(
+@table_rows(
     ("slug", "model", "body", "text"),
     [("moonshot", "kimi-k2.6", {}, " "), ("moonshot", "kimi-k2.6", DISABLED, None),
      ("deepseek", "deepseek-chat", {}, " "), ("moonshot", "kimi-k2.6", {"reasoning_effort": "none"}, None),
@@ -122,7 +122,7 @@ def test_a_call_has_a_reasoning_before_it_where_one_is_required(
     assert (sent[1].get("reasoning_content"), sent[3]) == (text, kept)
 
 
-@rows("slug", ["fireworks", "together", "nvidia", "perplexity", "cerebras", "openai", "groq"])
+@table_rows("slug", ["fireworks", "together", "nvidia", "perplexity", "cerebras", "openai", "groq"])
 def test_fields_of_other_providers_are_not_sent_to_strict_ones(slug: str) -> None:
     foreign = {"reasoning_details": [], "thinking_blocks": [], "provider_specific_fields": {}, "images": []}
     said = {"role": "assistant", "content": "a"}

@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway.providers.hosted_tools import leave_out, must_call
 from gateway.providers.priced_fields import EVERYWHERE, list_priced
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 F = {"type": "function", "name": "f"}
 SEARCH = {"type": "web_search"}
@@ -14,7 +14,7 @@ ADDED = {"type": "additional_tools", "tools": [SEARCH, F]}
 SAID = {"role": "user", "content": "Hi"}
 
 
-@rows(
+@table_rows(
     ("body", "left"),
     [
         ({"tools": [F, SEARCH], "tool_choice": "auto"}, {"tools": [F], "tool_choice": "auto"}),
@@ -39,7 +39,7 @@ def test_a_tool_that_is_only_offered_is_left_out(body: dict[str, Any], left: dic
     assert repr(body) == before
 
 
-@rows(
+@table_rows(
     "body",
     [
         {"tools": [SEARCH], "tool_choice": "required"},

@@ -6,7 +6,7 @@ from gateway.domain.channel import Channel
 from gateway.formats.vendors.kling_videos import MODELS
 from gateway.providers.base import EndpointRequest
 from gateway.providers.kling import KLING, sign_at
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 
 def test_models_offer_the_smallest_landscape_size_first() -> None:
@@ -23,7 +23,7 @@ def test_sign_at_signs_a_token_with_the_secret_of_the_access_key() -> None:
     assert jwt.get_unverified_header(token) == {"alg": "HS256", "typ": "JWT"}
 
 
-@rows("key", ["api-key-kling-x", "access:", ":secret"])
+@table_rows("key", ["api-key-kling-x", "access:", ":secret"])
 def test_sign_at_sends_a_key_that_is_no_pair_as_it_is(key: str) -> None:
     assert sign_at(key, 1) == {"Authorization": f"Bearer {key}"}
 

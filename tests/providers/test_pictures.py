@@ -20,7 +20,7 @@ from gateway.providers.gemini import GEMINI
 from gateway.providers.openrouter import OPENROUTER
 from gateway.providers.registry import PROVIDERS
 from gateway.providers.replicate import REPLICATE
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 GENERATE = WIRES["images"]
 EDIT = WIRES["image_edits"]
@@ -53,7 +53,7 @@ def find_problem(slug: str, model: str, *, edit: bool = False, **asked: Any) -> 
     return problem[0] if problem else None
 
 
-@rows(
+@table_rows(
     ("slug", "model", "asked", "said"),
     [
         ("openai", "gpt-image-1", {}, {}),
@@ -91,8 +91,8 @@ def test_what_was_checked_is_what_siliconflow_hears() -> None:
     assert body == {"batch_size": 2, "image_size": "64x64"}
 
 
-@rows("slug", ["openai", "together", "siliconflow", "zhipu", "ollama", "vllm", "custom"])
-@rows("field", ["image_size", "width", "aspect_ratio"])
+@table_rows("slug", ["openai", "together", "siliconflow", "zhipu", "ollama", "vllm", "custom"])
+@table_rows("field", ["image_size", "width", "aspect_ratio"])
 def test_vendors_are_told_a_size_in_no_other_words(slug: str, field: str) -> None:
     model = {"openai": "gpt-image-2", "zhipu": "cogview-4"}.get(slug, "m")
     with pytest.raises(InvalidRequest) as refused:
@@ -100,7 +100,7 @@ def test_vendors_are_told_a_size_in_no_other_words(slug: str, field: str) -> Non
     assert refused.value.param == field
 
 
-@rows(
+@table_rows(
     ("slug", "model", "asked", "param"),
     [
         ("openai", "gpt-image-1", {"size": "1024x1024", "count": 10}, None),
@@ -127,7 +127,7 @@ def test_what_a_model_cannot_do_is_known_before(slug: str, model: str, asked: An
     assert find_problem(slug, model, **asked) == param
 
 
-@rows(
+@table_rows(
     ("slug", "model"),
     [("openai", "gpt-4.1-mini"), ("xai", "grok-4"), ("zhipu", "glm-4.6"), ("zai", "glm-4.6"), ("deepseek", "x")],
 )
@@ -136,7 +136,7 @@ def test_a_model_that_only_talks_is_not_asked_for_images(slug: str, model: str) 
     assert PROVIDERS[slug].find_endpoint(EDIT, model) is None
 
 
-@rows(
+@table_rows(
     ("slug", "model"),
     [("openai", "gpt-image-1"), ("openai", "chatgpt-image-x"), ("azure_openai", "x"), ("custom", "x"), ("vllm", "x")],
 )  # fmt: skip
@@ -210,7 +210,7 @@ def test_replicate_has_every_model_in_every_version() -> None:
     assert (unknown.name, unknown.max_n, unknown.edits) == ("*", 1, False)
 
 
-@rows(
+@table_rows(
     ("model", "sizes", "sources"),
     [
         ("gemini-2.5-flash-image", FIRST_SIZES, 3),
@@ -237,7 +237,7 @@ def test_gemini_has_no_images_from_chat_models() -> None:
     assert GEMINI.find_capability("gemini-2.5-flash") is None
 
 
-@rows(
+@table_rows(
     ("model", "generated", "edited"),
     [
         ("google/gemini-2.5-flash-image", "chat_pictures", "chat_pictures"),

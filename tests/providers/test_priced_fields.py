@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest
 from gateway.providers.priced_fields import list_betas, list_named_models, list_priced
 from gateway.providers.registry import PRICED_FIELDS, PROVIDERS
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 LOCAL = {"ollama", "lm_studio", "vllm", "llama_cpp", "demo"}
 
@@ -18,13 +18,13 @@ def find_priced(slug: str, **body: Any) -> list[str]:
     return list(list_priced(body, PROVIDERS[slug].priced_fields))
 
 
-@rows("slug", PROVIDERS)
+@table_rows("slug", PROVIDERS)
 def test_a_tier_and_a_search_are_bought_from_every_vendor_but_ones_own_machine(slug: str) -> None:
     found = find_priced(slug, service_tier="priority", web_search_options={}, tools=[{"type": "web_search"}])
     assert found == ([] if slug in LOCAL else ["service_tier", "tools.web_search", "web_search_options"])
 
 
-@rows(
+@table_rows(
     ("slug", "body"),
     [
         ("openrouter", {"models": ["a/b"]}),
@@ -65,8 +65,8 @@ HARMLESS = [
 ]  # fmt: skip
 
 
-@rows("slug", PROVIDERS)
-@rows("body", HARMLESS, ids=str)
+@table_rows("slug", PROVIDERS)
+@table_rows("body", HARMLESS, ids=str)
 def test_what_buys_nothing_else_is_none(slug: str, body: dict[str, Any]) -> None:
     assert find_priced(slug, **body) == []
 
@@ -76,7 +76,7 @@ HOSTED = ["web_search", "web_search_preview_2025_03_11", "web_search_20250305", 
           "builtin_function", "retrieval", "openrouter:web_search", "functions", "google_search"]  # fmt: skip
 
 
-@rows("kind", HOSTED)
+@table_rows("kind", HOSTED)
 def test_a_tool_that_the_vendor_runs_is_named_by_its_type(kind: str) -> None:
     assert find_priced("openai", tools=[{"type": "function"}, {"type": kind}]) == [f"tools.{kind}"]
 
@@ -90,7 +90,7 @@ def test_models_are_found_wherever_a_field_names_them() -> None:
     assert list(list_named_models({"models": "a"}, PRICED_FIELDS)) == [("a", "models[0]")]
 
 
-@rows("models", [[5], [None], [""], [["a"]], {"a": 1}, [{"name": "x"}], ["a", {}]])
+@table_rows("models", [[5], [None], [""], [["a"]], {"a": 1}, [{"name": "x"}], ["a", {}]])
 def test_a_model_that_cannot_be_read_is_refused(models: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
         list(list_named_models({"models": models}, PRICED_FIELDS))
@@ -114,7 +114,7 @@ def test_any_json_is_looked_through(body: dict[str, Any], slug: str) -> None:
     assert {name.partition(".")[0] for name in found} <= fields & body.keys()
 
 
-@rows(
+@table_rows(
     ("model", "variant"),
     [
         ("openai/gpt-4o", None), ("openai/gpt-4o:free", None), ("x/y:thinking", None), ("x/nitro", None),
@@ -128,7 +128,7 @@ def test_a_variant_of_a_model_is_told_by_its_name(model: str, variant: str | Non
     assert PROVIDERS["openai"].find_variant(model) is None
 
 
-@rows(
+@table_rows(
     ("model", "variant"), [("a/b", None), ("a/b:groq", ":groq"), ("a/b:fireworks-ai", ":fireworks-ai"), ("a:x/b", None)]
 )
 def test_a_vendor_that_serves_a_model_of_hugging_face_has_its_own_price(model: str, variant: str | None) -> None:

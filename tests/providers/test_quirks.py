@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.providers.base import Endpoint, Provider
 from gateway.providers.quirks import drop_idle, rename, replace
 from gateway.providers.registry import PROVIDERS
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 ELSEWHERE = re.compile("openai_(images|edits|transcriptions|translations|speech)")
 """Languages of pictures and sound, whose quirks are looked at in test_pictures.py and test_sound.py."""
@@ -52,7 +52,7 @@ def test_the_vendors_with_quirks_are_these() -> None:
 OLDER_NAME = ("cohere", "deepseek", "lm_studio", "mistral", "ollama", "siliconflow", "stepfun", "zai", "zhipu")
 
 
-@rows("slug", OLDER_NAME)
+@table_rows("slug", OLDER_NAME)
 def test_the_limit_goes_by_its_older_name_where_only_that_is_known(slug: str) -> None:
     assert shape(slug, {"max_completion_tokens": 7}) == {"max_tokens": 7}
     assert shape(slug, {"max_completion_tokens": 7, "max_tokens": 5}) == {"max_tokens": 5}
@@ -60,19 +60,19 @@ def test_the_limit_goes_by_its_older_name_where_only_that_is_known(slug: str) ->
     assert shape(slug, {"max_completion_tokens": None}) == {}
 
 
-@rows("model", ["gpt-6-luna", "o3", "gpt-4o", "chat-latest", "ft:gpt-4o-2024-08-06:x"])
+@table_rows("model", ["gpt-6-luna", "o3", "gpt-4o", "chat-latest", "ft:gpt-4o-2024-08-06:x"])
 def test_openais_limit_goes_by_its_newer_name_with_every_model(model: str) -> None:
     assert shape("openai", {"max_tokens": 7}, model) == {"max_completion_tokens": 7}
     assert shape("openai", {"max_tokens": 7, "max_completion_tokens": 5}, model) == {"max_completion_tokens": 5}
     assert shape("openai", {"max_tokens": 7, "max_completion_tokens": None}, model) == {"max_completion_tokens": 7}
 
 
-@rows("model", ["gpt-6-luna", "gpt-5", "gpt-5.4-mini-2026-03-17", "o1", "o4-mini", "gpt-10"])
+@table_rows("model", ["gpt-6-luna", "gpt-5", "gpt-5.4-mini-2026-03-17", "o1", "o4-mini", "gpt-10"])
 def test_azures_limit_goes_by_its_newer_name_where_the_deployment_is_named_like_a_reasoning_model(model: str) -> None:
     assert shape("azure_openai", {"max_tokens": 7}, model) == {"max_completion_tokens": 7}
 
 
-@rows(
+@table_rows(
     "model",
     [
         "my-deployment",
@@ -87,8 +87,8 @@ def test_other_deployments_of_azure_are_left_alone(model: str) -> None:
     assert shape("azure_openai", body, model) == body
 
 
-@rows("slug", ["openai", "azure_openai"])
-@rows(
+@table_rows("slug", ["openai", "azure_openai"])
+@table_rows(
     ("model", "effort", "refused"),
     [
         ("o1", None, True),
@@ -170,7 +170,7 @@ def ids(body: dict[str, Any]) -> tuple[Any, Any]:
     return body["messages"][1]["tool_calls"][0]["id"], body["messages"][2]["tool_call_id"]
 
 
-@rows("name", ["D681PevKs", "call_PTLP8xhu3uwZk4l3nlnrrJha", "toolu_1", "functions.f:0", "é" * 9, ""])
+@table_rows("name", ["D681PevKs", "call_PTLP8xhu3uwZk4l3nlnrrJha", "toolu_1", "functions.f:0", "é" * 9, ""])
 def test_ids_that_others_gave_are_ones_that_mistral_takes(name: str) -> None:
     called, answered = ids(shape("mistral", ask(name)))
     assert called == answered
@@ -178,7 +178,7 @@ def test_ids_that_others_gave_are_ones_that_mistral_takes(name: str) -> None:
     assert (called == name) == (name == "D681PevKs")
 
 
-@rows("slug", ["openai", "azure_openai", "groq"])
+@table_rows("slug", ["openai", "azure_openai", "groq"])
 def test_ids_that_others_made_too_long_are_shortened(slug: str) -> None:
     long = [ids(shape(slug, ask("fc_" + "0" * 50 + end))) for end in "ab"]
     assert all(called == answered and len(called) == 40 for called, answered in long)
@@ -193,7 +193,7 @@ def test_mistral_is_sent_no_marks_of_others() -> None:
     assert shape("mistral", marked) == ask("D681PevKs")
 
 
-@rows("slug", ["openai", "azure_openai", "groq", "mistral"])
+@table_rows("slug", ["openai", "azure_openai", "groq", "mistral"])
 def test_what_litellm_adds_to_messages_is_not_sent(slug: str) -> None:
     marked = ask("D681PevKs", provider_specific_fields={"thought_signature": "s"})
     marked["messages"][1] |= {
@@ -223,7 +223,7 @@ def test_groq_says_itself_that_it_cannot_answer_twice_or_with_log_probabilities(
     assert shape("groq", {"n": 1}) == {"n": 1}
 
 
-@rows(
+@table_rows(
     ("model", "penalised", "effort"),
     [
         ("grok-4", False, False),
@@ -256,17 +256,17 @@ def test_xai_says_itself_that_it_cannot_stop() -> None:
     assert shape("xai", {"stop": []}, "grok-4") == {}
 
 
-@rows("model", ["kimi-k2.5", "kimi-k2.6", "kimi-k2.7-code-highspeed"])
+@table_rows("model", ["kimi-k2.5", "kimi-k2.6", "kimi-k2.7-code-highspeed"])
 def test_kimis_that_sample_their_own_way_are_let(model: str) -> None:
     assert shape("moonshot", {"n": 1} | SAMPLING, model) == {"n": 1, "logit_bias": {"1": 1}}
 
 
-@rows("model", ["moonshot-v1-8k", "kimi-k2-thinking", "kimi-k3"])
+@table_rows("model", ["moonshot-v1-8k", "kimi-k2-thinking", "kimi-k3"])
 def test_other_kimis_are_sent_what_was_asked(model: str) -> None:
     assert shape("moonshot", SAMPLING, model) == SAMPLING
 
 
-@rows("slug", ["zhipu", "zai"])
+@table_rows("slug", ["zhipu", "zai"])
 def test_zhipus_name_of_a_user_is_another(slug: str) -> None:
     assert shape(slug, {"user": "user-1"}) == {"user_id": "user-1"}
     assert shape(slug, {"user": "user-1", "user_id": "user-2"}) == {"user_id": "user-2"}
@@ -283,7 +283,7 @@ USER_LIMITS = [
 ]  # fmt: skip
 
 
-@rows(("slug", "field", "most"), USER_LIMITS)
+@table_rows(("slug", "field", "most"), USER_LIMITS)
 def test_the_name_of_a_user_that_is_too_long_is_hashed(slug: str, field: str, most: int) -> None:
     longest = "u" * most
     assert shape(slug, {field: longest}) == {field: longest}
@@ -294,8 +294,8 @@ WITH_USER = ("openai_embeddings", "openai_completions", "openai_responses", "ope
              "chat_pictures")  # fmt: skip
 
 
-@rows("slug", ["openai", "azure_openai", "openrouter"])
-@rows("wire", WITH_USER)
+@table_rows("slug", ["openai", "azure_openai", "openrouter"])
+@table_rows("wire", WITH_USER)
 def test_it_is_hashed_in_every_language_that_has_one(slug: str, wire: str) -> None:
     for endpoint in PROVIDERS[slug].endpoints:
         if endpoint.wire == wire:
@@ -308,7 +308,7 @@ def test_zhipu_is_told_no_name_that_is_too_short() -> None:
     assert shape("zhipu", {"user": "u" * 5}) == {"user_id": hash_of("u" * 5)}
 
 
-@rows("slug", ["anthropic", "openrouter"])
+@table_rows("slug", ["anthropic", "openrouter"])
 def test_a_long_name_in_metadata_is_hashed_and_the_callers_own_left_alone(slug: str) -> None:
     endpoint = PROVIDERS[slug].find_endpoint(("anthropic_messages",), "m")
     assert endpoint is not None
@@ -320,32 +320,32 @@ def test_a_long_name_in_metadata_is_hashed_and_the_callers_own_left_alone(slug: 
         assert metadata["user_id"] == "u" * length
 
 
-@rows("name", [None, 5, ["u" * 300], ""])
+@table_rows("name", [None, 5, ["u" * 300], ""])
 def test_what_is_no_name_of_a_user_is_the_vendors_to_refuse(name: object) -> None:
     assert shape("openai", {"user": name}) == {"user": name}
 
 
-@rows("slug", ["cerebras", "deepseek", "mistral", "moonshot", "qianfan", "stepfun", "zai", "zhipu"])
+@table_rows("slug", ["cerebras", "deepseek", "mistral", "moonshot", "qianfan", "stepfun", "zai", "zhipu"])
 def test_a_developer_is_a_system_where_only_that_is_known(slug: str) -> None:
     messages = [{"role": "developer", "content": "Be brief"}, USER]
     assert shape(slug, {"messages": messages})["messages"] == [{"role": "system", "content": "Be brief"}, USER]
 
 
-@rows("value", [None, False, 0, 0.0, "", [], {}])
+@table_rows("value", [None, False, 0, 0.0, "", [], {}])
 def test_a_field_that_asks_for_nothing_is_idle(value: object) -> None:
     body = {"a": value, "b": value}
     drop_idle("a", "c")(body, "m")
     assert body == {"b": value}
 
 
-@rows("value", [True, 1, "x", [0], {"a": None}])
+@table_rows("value", [True, 1, "x", [0], {"a": None}])
 def test_a_field_that_asks_for_something_is_not_idle(value: object) -> None:
     body = {"a": value}
     drop_idle("a")(body, "m")
     assert body == {"a": value}
 
 
-@rows(("said", "sent"), [(1, 1), (None, 2)])
+@table_rows(("said", "sent"), [(1, 1), (None, 2)])
 def test_a_field_that_replaces_another_wins_where_it_says_something(said: int | None, sent: int) -> None:
     body = {"a": said, "b": 2}
     replace("a", "b")(body, "m")
@@ -412,7 +412,7 @@ def test_a_quirk_takes_any_json_changes_only_the_outermost_object_and_has_done_w
     assert again == shaped
 
 
-@rows("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
+@table_rows("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
 def test_an_ordinary_request_is_sent_as_it_is(provider: Provider) -> None:
     for endpoint in provider.endpoints:
         if ELSEWHERE.fullmatch(endpoint.wire) or (provider.slug, endpoint.wire) == ("vertex", "anthropic_messages"):

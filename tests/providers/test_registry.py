@@ -11,7 +11,7 @@ import gateway.providers
 from gateway.domain.api_format import WIRES
 from gateway.providers.base import Provider, find_url_problem
 from gateway.providers.registry import PROVIDERS
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NOT_VENDORS = {"base", "efforts", "hosted_tools", "message_order", "priced_fields", "quirks", "registry", "sigv4"}
 MODULES = [module.name for module in pkgutil.iter_modules(gateway.providers.__path__)]
@@ -82,7 +82,7 @@ def test_those_without_an_address_are_the_ones_whose_channels_say_it() -> None:
     }  # fmt: skip
 
 
-@rows("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
+@table_rows("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
 def test_a_vendor_speaks_known_languages_each_at_one_place(provider: Provider) -> None:
     wires = [endpoint.wire for endpoint in provider.endpoints]
     assert wires
@@ -163,7 +163,7 @@ NOT_THE_CONVENTION = (
 )
 
 
-@rows("wire", SPEAKS)
+@table_rows("wire", SPEAKS)
 def test_who_speaks_what_beside_chat(wire: str) -> None:
     assert {slug for slug, found in PROVIDERS.items() if any(one.wire == wire for one in found.endpoints)} == SPEAKS[
         wire
@@ -180,7 +180,7 @@ def test_who_has_embeddings_and_who_does_not_speak_the_convention() -> None:
     } == NOT_THE_CONVENTION
 
 
-@rows("slug", [slug for slug in PROVIDERS if slug != "demo"])
+@table_rows("slug", [slug for slug in PROVIDERS if slug != "demo"])
 def test_a_vendors_file_names_the_documentation_it_is_from(slug: str) -> None:
     assert PAGE.search(inspect.getdoc(importlib.import_module(f"gateway.providers.{slug}")) or "")
 

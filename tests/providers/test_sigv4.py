@@ -7,7 +7,7 @@ examples; and a request to Bedrock, as botocore signs it.
 import attrs
 
 from gateway.providers.sigv4 import AwsCredentials, sign_request
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CREDENTIALS = AwsCredentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 UNRESERVED = "-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -20,7 +20,7 @@ TOKEN = (
 )
 
 
-@rows(
+@table_rows(
     ("method", "path", "headers", "body", "signature"),
     [
         ("GET", "/", {}, b"", "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31"),

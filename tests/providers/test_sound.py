@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.domain.api_format import WIRES, Wire
 from gateway.providers.base import Endpoint
 from gateway.providers.registry import PROVIDERS
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 SPEAKS: dict[Wire, set[str]] = {
     "openai_transcriptions": {
@@ -38,18 +38,18 @@ def shape(slug: str, fields: dict[str, Any], wire: Wire = "openai_transcriptions
     return shaped
 
 
-@rows("wire", SPEAKS)
+@table_rows("wire", SPEAKS)
 def test_who_hears_and_who_speaks(wire: Wire) -> None:
     found = {slug for slug, provider in PROVIDERS.items() if provider.find_endpoint((wire,), "m")}
     assert found - {"demo"} == SPEAKS[wire]
 
 
-@rows("slug", ["openai", "azure_openai", "custom"])
+@table_rows("slug", ["openai", "azure_openai", "custom"])
 def test_the_convention_is_sent_as_it_is(slug: str) -> None:
     assert shape(slug, FORM) == FORM
 
 
-@rows("slug", ["groq", "together", "vllm"])
+@table_rows("slug", ["groq", "together", "vllm"])
 def test_subtitles_are_asked_for_as_times_and_what_does_not_stream_is_asked_for_whole(slug: str) -> None:
     asked = {name: value for name, value in FORM.items() if name != "stream"}
     assert shape(slug, FORM) == asked | {"response_format": "verbose_json"}
@@ -57,7 +57,7 @@ def test_subtitles_are_asked_for_as_times_and_what_does_not_stream_is_asked_for_
     assert shape(slug, {"response_format": "text"}) == {"response_format": "text"}
 
 
-@rows(
+@table_rows(
     ("fields", "sent"),
     [
         (FORM, {"model": "m", "temperature": 0.2, "timestamp_granularities": "word"}),

@@ -13,8 +13,8 @@ from gateway.formats.gemini.vertex_embeddings import build_predict_body
 from gateway.formats.openai.embeddings import parse_embeddings_call
 from gateway.providers.base import EndpointRequest
 from gateway.providers.vertex import SCOPE, VERTEX, sign_at
-from tests.support.rows import rows
 from tests.support.service_account import ACCOUNT, KEY, PRIVATE, pack, read_token
+from tests.support.table_rows import table_rows
 
 ROOT = "https://aiplatform.googleapis.com/v1/projects/p/locations/global"
 NOON_S = 1_800_000_000
@@ -45,12 +45,12 @@ def test_a_token_serves_half_an_hour_and_is_valid_as_long_again() -> None:
     assert expires_s - (NOON_S + 1_799) > 1_800
 
 
-@rows("key", ["ya29.token", "", "key-of-another-kind"])
+@table_rows("key", ["ya29.token", "", "key-of-another-kind"])
 def test_a_key_that_is_no_key_file_is_sent_as_it_is(key: str) -> None:
     assert sign_at(key, 1) == ({"Authorization": f"Bearer {key}"} if key else {})
 
 
-@rows(
+@table_rows(
     "file",
     [
         b"{",
@@ -69,7 +69,7 @@ def test_a_broken_key_file_is_an_error_of_the_key_and_is_never_sent(file: Any) -
     assert "private" not in str(caught.value)
 
 
-@rows(
+@table_rows(
     ("model", "stream", "url"),
     [
         ("gemini-3-flash", False, "/publishers/google/models/gemini-3-flash:generateContent"),
@@ -80,7 +80,7 @@ def test_a_broken_key_file_is_an_error_of_the_key_and_is_never_sent(file: Any) -
         ("google/gemini-3-flash", False, "/endpoints/openapi/chat/completions"),
     ],
 )
-@rows("operation", ["chat", "messages", "generate_content"])
+@table_rows("operation", ["chat", "messages", "generate_content"])
 def test_a_model_has_one_format_whatever_the_clients(operation: str, model: str, stream: bool, url: str) -> None:
     endpoint = VERTEX.find_endpoint(WIRES[operation], model)  # type: ignore[index]
     assert endpoint is not None
@@ -90,7 +90,7 @@ def test_a_model_has_one_format_whatever_the_clients(operation: str, model: str,
     assert read_token(plan.headers) == read_token(sign_at(KEY, NOON_S))
 
 
-@rows(
+@table_rows(
     ("operation", "model", "url"),
     [
         ("embeddings", "text-embedding-005", "text-embedding-005:predict"),
@@ -109,7 +109,7 @@ def test_embeddings_and_images_have_their_places(operation: str, model: str, url
     assert plan.url == f"{ROOT}/publishers/google/models/{url}"
 
 
-@rows(("model", "texts"), [("gemini-embedding-001", 2), ("text-embedding-005", 251)])
+@table_rows(("model", "texts"), [("gemini-embedding-001", 2), ("text-embedding-005", 251)])
 def test_more_texts_than_a_model_embeds_at_a_time_are_refused(model: str, texts: int) -> None:
     call = parse_embeddings_call({"model": "m", "input": ["a"] * texts})
     with pytest.raises(InvalidRequest) as refused:

@@ -17,7 +17,7 @@ from gateway.proxy.failover import Proxy, make_cancelled
 from gateway.proxy.forward import open_response
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.target import Attempt, Target
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 from tests.support.video_services import VideoServices, play, run, task
 
 CALL = InferenceRequest("chat", "m", {}, prompt_chars=2)
@@ -86,7 +86,7 @@ async def test_a_reply_under_way_is_aborted_and_whoever_waits_for_the_caller_is_
     assert (up.aborted, woken, attempt.cancelled) == ([cancelled], [True], cancelled)
 
 
-@rows("cancelled", [True, False])
+@table_rows("cancelled", [True, False])
 def test_a_failure_at_the_very_moment_of_a_cancel_is_not_tried_elsewhere(*, cancelled: bool) -> None:
     async def scene() -> None:
         services = VideoServices(play(task()), "custom", "custom")

@@ -16,7 +16,7 @@ from gateway.errors import (
 from gateway.proxy.failover import choose_error, make_cancelled
 from gateway.upstream.exhaustion import ResourcesExhausted
 from gateway.upstream.interface import StaleConnection
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 ERRORS: dict[str, Callable[[], ProviderError]] = {
     "500": lambda: ProviderBadResponse("The provider failed with status 500: oops"),
@@ -36,7 +36,7 @@ ERRORS: dict[str, Callable[[], ProviderError]] = {
 }
 
 
-@rows(
+@table_rows(
     ("attempts", "told"),
     [
         ("500", "500"),

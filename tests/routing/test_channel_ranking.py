@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.routing.channel_order import HIGHEST, LOWEST, NoCapacity, rank
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 TAKEN = st.lists(st.none() | st.integers(-4, 4) | st.integers(LOWEST, HIGHEST), max_size=8)
 
@@ -34,7 +34,7 @@ def test_each_place_is_below_the_one_before_it_and_what_is_taken_stays(taken: li
     assert all(LOWEST <= priority <= HIGHEST for priority in ranked)
 
 
-@rows(
+@table_rows(
     ("taken", "ranked"),
     [
         ([], []),
@@ -50,7 +50,7 @@ def test_orders_that_can_be_had(taken: list[int | None], ranked: list[int]) -> N
     assert rank(taken) == ranked
 
 
-@rows(
+@table_rows(
     ("taken", "places"),
     [
         ([0, None, 0], [0, 2]),

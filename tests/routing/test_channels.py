@@ -15,7 +15,7 @@ from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderBadRespon
 from gateway.parsing import parse_spec
 from gateway.routing.channel_spec import ChannelSpec, build_channel, build_secrets
 from tests.support.channel_services import BARE, DECLARED, NOW, ChannelServices, Disk, Vendors, declare_channels
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 SYNCED: dict[str, Any] = {"name": "up", "provider": "custom", "base_url": "http://127.0.0.1:9/v1", "sync": True}
 SECRETS: dict[str, Any] = {
@@ -548,7 +548,7 @@ def test_any_other_field_is_refused_by_its_name(more: dict[str, Any]) -> None:
     assert caught.value.param in more
 
 
-@rows(
+@table_rows(
     "secret",
     [
         {"api_key": "canary with a space"},

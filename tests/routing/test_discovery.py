@@ -13,8 +13,8 @@ from gateway.routing.discovery import find_keyed, find_local
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.upstream.aiohttp_client import AiohttpClient
 from gateway.upstream.interface import HttpResponse
-from tests.support.rows import rows
 from tests.support.scripted_upstream import ScriptedUpstream, answer
+from tests.support.table_rows import table_rows
 
 
 @attrs.define
@@ -46,7 +46,7 @@ class Redirected:
         await self.real.close()
 
 
-@rows(
+@table_rows(
     ("environ", "slugs"),
     [
         ({}, []),

@@ -23,7 +23,7 @@ from gateway.errors import (
 )
 from gateway.routing.channel_state import FULL_WAIT_S, MOST_LIMITED, TRIAL_WAIT_S, KeyState, Lease
 from gateway.routing.load_balancer import KEY_COOLDOWNS, REFUSED_S, LoadBalancer, RetrySettings
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 START = 1_000.0
 CHAT = "openai_chat"
@@ -169,7 +169,7 @@ def test_a_trial_that_could_not_be_said_leaves_the_trial_to_the_next() -> None:
     assert (board.obstacle(), board.lines["up"].breaker.state) == (None, "open")
 
 
-@rows(
+@table_rows(
     ("fault", "state"),
     [
         (out_of_reach(), "open"),
@@ -191,7 +191,7 @@ def test_a_trial_that_is_answered_in_whatever_way_finds_the_channel_well(fault: 
 # What is held against a channel
 
 
-@rows("fault", [refused(), UnsupportedByProvider("no words for it"), ShuttingDown("stopped")])
+@table_rows("fault", [refused(), UnsupportedByProvider("no words for it"), ShuttingDown("stopped")])
 def test_what_is_nobodys_fault_is_held_against_nobody(fault: ProviderError) -> None:
     board = Board()
     board.meet(*[fault] * 50)
@@ -335,7 +335,7 @@ def test_a_rate_limit_is_of_one_key_and_one_model() -> None:
     assert turn(board, 2) == ["a", "a"]
 
 
-@rows(("asked", "waits"), [(None, 10.0), (0.5, 0.5), (86_400.0, 300.0)])
+@table_rows(("asked", "waits"), [(None, 10.0), (0.5, 0.5), (86_400.0, 300.0)])
 def test_a_rate_limit_lasts_as_long_as_the_provider_says_or_a_cooldown(asked: float | None, waits: float) -> None:
     board = Board()
     board.meet(limited(asked))
@@ -407,7 +407,7 @@ def test_a_retry_that_is_answered_is_a_call_like_any_other() -> None:
     assert (board.running, board.retrying) == (0, 0)
 
 
-@rows(
+@table_rows(
     ("running", "retrying", "may"),
     [(0, 0, True), (3, 2, True), (3, 3, False), (15, 3, False), (16, 3, True), (50, 9, True), (50, 10, False)],
 )
@@ -440,7 +440,7 @@ def test_a_channel_that_stays_keeps_how_it_stands() -> None:
     assert line.keys[1].find_limit_s("x", 1, board.time) == 0
 
 
-@rows("change", [{"base_url": "http://elsewhere/v1"}, {"provider": "vllm"}])
+@table_rows("change", [{"base_url": "http://elsewhere/v1"}, {"provider": "vllm"}])
 def test_a_channel_that_leads_elsewhere_begins_anew(change: dict[str, Any]) -> None:
     board = Board()
     board.meet(*[out_of_reach()] * 3)
@@ -464,7 +464,7 @@ def test_a_new_key_in_the_place_of_a_refused_one_is_used_at_once() -> None:
     assert turn(board, 1) == ["good"]
 
 
-@rows(
+@table_rows(
     "after",
     [
         [],

@@ -13,7 +13,7 @@ from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog, SyncStatus, build_etag
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NOW = 1_000
 
@@ -45,7 +45,7 @@ def test_models_are_listed_once_and_sorted() -> None:
     assert ids(catalog_of(channel("one", "b", "a"), channel("two", "c", "a"))) == ["a", "b", "c"]
 
 
-@rows(
+@table_rows(
     ("globs", "expected"),
     [
         ((), ["a/one", "a/two", "b"]),
@@ -169,7 +169,7 @@ def test_an_alias_is_served_whatever_is_listed() -> None:
     assert (serving(catalog, "ours"), serving(catalog, "theirs")) == ({"up": True}, {})
 
 
-@rows(
+@table_rows(
     ("models", "before", "after"),
     [((), ["gpt-5", "ours", "other"], ["ours"]), (("gpt-*",), ["gpt-5", "ours"], ["gpt-5", "ours"])],
 )
@@ -204,7 +204,7 @@ def test_a_glob_of_a_synchronised_channel_serves_only_what_was_listed() -> None:
     assert (serving(catalog, "gpt-1"), serving(catalog, "gpt-2")) == ({"up": True}, {})
 
 
-@rows("sync", [False, True])
+@table_rows("sync", [False, True])
 def test_a_disabled_channel_serves_and_lists_nothing_and_is_still_there(sync: bool) -> None:
     off = attrs.evolve(channel("off", "m", "g*", sync=sync, ours="theirs"), status="disabled")
     catalog = catalog_of(off, channel("on", "n"))
@@ -235,7 +235,7 @@ def offers(catalog: ModelCatalog, name: str = "up") -> list[str] | None:
     return None if offer is None else [model.id for model in offer]
 
 
-@rows(
+@table_rows(
     "change",
     [
         {},
@@ -260,7 +260,7 @@ def test_a_change_that_leads_to_the_same_server_keeps_what_is_known_of_its_model
     assert (known.at_s, known.error, known.came) == (NOW, "not now", ("a", "b"))
 
 
-@rows(
+@table_rows(
     "change",
     [{"base_url": "http://y/v1"}, {"provider": "vllm"}, {"sync": False, "models": ("a",)}, {"name": "other"}],
 )

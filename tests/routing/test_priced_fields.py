@@ -19,7 +19,7 @@ from gateway.providers.hosted_tools import leave_out
 from gateway.providers.priced_fields import list_priced
 from gateway.routing.target import Target, find_answered
 from tests.support.routing_calls import CALLER, MESSAGES, Floor, call_of, caller_of, channel, priced
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CHEAP, DEAR = "openai/cheap", "openai/dear"
 PRICES = (priced(CHEAP, 1), priced(DEAR, 50))
@@ -34,7 +34,7 @@ def ask(floor: Floor, caller: Caller = CALLER, model: str = CHEAP, **body: Any) 
     return floor.options(call_of(model, **body), caller)
 
 
-@rows("name", ["service_tier", "models", "provider", "preset", "route", "plugins", "speed"])
+@table_rows("name", ["service_tier", "models", "provider", "preset", "route", "plugins", "speed"])
 def test_a_field_that_changes_what_is_bought_is_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidRequest, match=f"'{name}' changes what is bought") as caught:
         ask(Floor(router(), prices=PRICES), **{name: [DEAR] if name == "models" else "priority"})
@@ -57,7 +57,7 @@ def test_a_hosted_tool_that_must_be_called_is_refused_by_its_type() -> None:
     assert caught.value.param == "tools.web_search"
 
 
-@rows("name", ["Tools", "TOOLS", "tool\u017f", "\uff54ools"])
+@table_rows("name", ["Tools", "TOOLS", "tool\u017f", "\uff54ools"])
 def test_tools_of_an_item_in_another_spelling_are_refused(name: str) -> None:
     """A server that takes names in any case would run what no rule has seen."""
     with pytest.raises(InvalidRequest, match="did you mean 'tools'") as caught:
@@ -71,7 +71,7 @@ def test_other_fields_are_refused_beside_a_tool_that_is_left_out() -> None:
     assert caught.value.param == "service_tier"
 
 
-@rows("allowed", ["service_tier", "service_*", "*"])
+@table_rows("allowed", ["service_tier", "service_*", "*"])
 def test_what_the_channel_allows_is_let_through(allowed: str) -> None:
     (target,) = ask(Floor(router("router", allowed)), service_tier="priority")
     assert target.channel.name == "router"
@@ -139,7 +139,7 @@ NAMED = [
 ]
 
 
-@rows(("caller", "models", "kind", "param"), NAMED)
+@table_rows(("caller", "models", "kind", "param"), NAMED)
 def test_a_named_model_is_one_that_the_key_may_use_and_the_channel_offers(
     caller: Caller, models: list[Any], kind: type[GatewayError], param: str
 ) -> None:
@@ -166,7 +166,7 @@ def test_a_named_model_may_go_by_the_name_that_callers_know() -> None:
         ask(Floor(mapped, prices=PRICES), caller_of(models=(CHEAP,)), models=[DEAR])
 
 
-@rows("owner", ["key", "account"])
+@table_rows("owner", ["key", "account"])
 def test_who_has_a_limit_may_name_only_what_has_a_price(owner: str) -> None:
     floor = Floor(router("router", "models"), prices=PRICES[:1])
     assert len(ask(floor, models=[DEAR])) == 1
@@ -184,7 +184,7 @@ def test_where_only_one_channel_offers_what_is_named_that_one_is_asked() -> None
 VARIANT = "openai/gpt-6:online"
 
 
-@rows("variant", [VARIANT, "openai/gpt-6:nitro", "openai/gpt-6:floor", "openai/gpt-6@preset/x"])
+@table_rows("variant", [VARIANT, "openai/gpt-6:nitro", "openai/gpt-6:floor", "openai/gpt-6@preset/x"])
 def test_a_variant_that_changes_what_is_bought_is_refused(variant: str) -> None:
     floor = Floor(channel("router", "openai/*", provider="openrouter"))
     with pytest.raises(InvalidRequest, match="changes what is bought") as caught:
@@ -211,7 +211,7 @@ def test_a_channel_that_has_never_listed_its_models_serves_no_variant() -> None:
         floor.options(call_of(VARIANT))
 
 
-@rows(
+@table_rows(
     ("told", "model"),
     [
         (b'{"id":"x","model":"a/b","choices":[]}', "a/b"),
@@ -235,7 +235,7 @@ def test_a_price_of_nothing_is_not_followed() -> None:
 BETA = "files-api-2025-04-14"
 
 
-@rows(("provider", "refused"), [("anthropic", True), ("deepseek", False), ("openai", False)])
+@table_rows(("provider", "refused"), [("anthropic", True), ("deepseek", False), ("openai", False)])
 def test_a_feature_that_is_not_known_to_be_harmless_needs_the_channel(provider: str, refused: bool) -> None:
     """Vendors of the same format have none of Anthropic's features, and a translated request has no such header."""
     call = parse_messages_call({"model": "m", "max_tokens": 5, "messages": MESSAGES}, f"pdfs-2024-09-25,{BETA}")
@@ -250,7 +250,7 @@ def test_a_feature_that_is_not_known_to_be_harmless_needs_the_channel(provider: 
     assert caught.value.param == "anthropic-beta"
 
 
-@rows(
+@table_rows(
     ("name", "meant"),
     [
         ("Service_Tier", "service_tier"), ("MODELS", "models"), ("\u017fervice_tier", "service_tier"),
@@ -259,7 +259,7 @@ def test_a_feature_that_is_not_known_to_be_harmless_needs_the_channel(provider: 
         ("anthropic_beta", "anthropic-beta"),
     ],
 )  # fmt: skip
-@rows("allowed", ["*", "nothing"])
+@table_rows("allowed", ["*", "nothing"])
 def test_a_field_that_a_tolerant_server_takes_for_another_is_refused_by_name(
     name: str, meant: str, allowed: str
 ) -> None:
@@ -291,8 +291,8 @@ TOOLS = [
 ]
 
 
-@rows(("tool", "param"), TOOLS)
-@rows("operation", ["chat", "messages", "responses", "generate_content"])
+@table_rows(("tool", "param"), TOOLS)
+@table_rows("operation", ["chat", "messages", "responses", "generate_content"])
 def test_a_tool_is_the_clients_own_only_if_all_its_fields_are_known(tool: Any, param: str, operation: Any) -> None:
     provider = {"chat": "openai", "messages": "anthropic", "responses": "openai", "generate_content": "gemini"}
     floor = Floor(channel("a", "m", provider=provider[operation]))
@@ -308,7 +308,7 @@ def test_a_tool_is_the_clients_own_only_if_all_its_fields_are_known(tool: Any, p
     assert list_priced(left, frozenset({"tools"})) == []
 
 
-@rows(
+@table_rows(
     "tool",
     [
         FUNCTION, FUNCTION | {"strict": True, "cache_control": {"type": "ephemeral"}, "web_search": None},

@@ -40,7 +40,7 @@ from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.target import Attempt
 from gateway.routing.unsupported_operation import UnsupportedOperation
 from tests.support.routing_calls import CALLER, MESSAGES, RULES, Floor, call_of, caller_of, channel, priced
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CHAT = "openai_chat"
 
@@ -110,7 +110,7 @@ def test_a_model_nobody_serves_is_not_found_and_the_message_says_where_to_look()
     assert (caught.value.status, caught.value.should_retry) == (404, False)
 
 
-@rows(
+@table_rows(
     ("call", "provider", "operation"),
     [
         (parse_embeddings_call({"model": "m", "input": "a"}), "anthropic", "embeddings"),
@@ -152,7 +152,7 @@ WRONG_ENDPOINTS = [
 ]
 
 
-@rows(("provider", "model", "operation", "path"), WRONG_ENDPOINTS)
+@table_rows(("provider", "model", "operation", "path"), WRONG_ENDPOINTS)
 def test_the_endpoint_that_is_named_is_the_one_the_model_is_for(
     provider: str, model: str, operation: Operation, path: str
 ) -> None:
@@ -258,7 +258,7 @@ def test_a_channel_of_another_language_is_spoken_to_in_that() -> None:
 FEATURES = {"anthropic-beta": "context-1m-2025-08-07", "anthropic-version": "2024-01-01"}
 
 
-@rows(
+@table_rows(
     ("provider", "told"),
     [("anthropic", FEATURES), ("deepseek", FEATURES), ("custom", {}), ("gemini", {})],
 )
@@ -330,7 +330,7 @@ def test_a_channel_that_is_down_or_full_is_passed_over() -> None:
     assert [floor.begin()[1].channel.name for _ in range(3)] == ["full", "rate", "well"]
 
 
-@rows("fault", [ProviderAuthError("not with this key"), limited()])
+@table_rows("fault", [ProviderAuthError("not with this key"), limited()])
 def test_trouble_with_a_key_leaves_the_channels_other_key(fault: ProviderError) -> None:
     floor = Floor(channel("a", "m", keys=("one", "two"), priority=1), channel("b", "m"))
     route, first = floor.begin()
@@ -362,7 +362,7 @@ def test_what_is_the_callers_mistake_is_its_answer() -> None:
     assert Floor(channel("a", "m", priority=1), channel("b", "m")).walk(ProviderRejected("no", status=400)) == ["a"]
 
 
-@rows("most", [1, 2, 3, 5])
+@table_rows("most", [1, 2, 3, 5])
 def test_no_more_attempts_are_made_than_may(most: int) -> None:
     floor = Floor(*[channel(f"c{number}", "m") for number in range(4)], settings=RetrySettings(RULES, most, 1.0, 99))
     assert len(floor.walk(broken())) == min(most, 4)
@@ -387,7 +387,7 @@ def test_a_channel_that_fills_up_before_its_turn_is_not_taken() -> None:
     assert route.next(first) is None
 
 
-@rows("left", [[], [channel("b", "m", status="disabled")]])
+@table_rows("left", [[], [channel("b", "m", status="disabled")]])
 def test_a_channel_that_goes_while_the_first_is_tried_is_not_the_second(left: list[Channel]) -> None:
     first_of_all = channel("a", "m", priority=1)
     floor = Floor(first_of_all, channel("b", "m"))
@@ -493,7 +493,7 @@ def count_calls(floor: Floor, caller: Caller = CALLER) -> int:
     pytest.fail("nothing bounds them")
 
 
-@rows("channels", [1, 3])
+@table_rows("channels", [1, 3])
 def test_where_all_are_down_calls_are_still_tried_at_a_bounded_rate(channels: int) -> None:
     floor = Floor(*[channel(f"c{number}", "m") for number in range(channels)])
     for number in range(channels):
@@ -573,7 +573,7 @@ def test_a_long_wait_tells_the_client_libraries_not_to_retry() -> None:
     assert (caught.value.status, caught.value.retry_after_s, caught.value.should_retry) == (503, 60, False)
 
 
-@rows(("more", "told"), [({"max_concurrency": 1}, 1), ({"rpm": 1}, 60), ({"rpm": 60}, 1)])
+@table_rows(("more", "told"), [({"max_concurrency": 1}, 1), ({"rpm": 1}, 60), ({"rpm": 60}, 1)])
 def test_a_full_channel_tells_when_it_has_room(more: dict[str, Any], told: int) -> None:
     floor = Floor(channel("a", "m", **more))
     for _ in range(7):
@@ -686,7 +686,7 @@ def test_a_channel_that_has_just_come_up_gets_few_calls() -> None:
 # Prices
 
 
-@rows(
+@table_rows(
     ("prices", "nanos"),
     [
         ([], None),
@@ -724,7 +724,7 @@ def test_every_channel_has_its_own_price_of_a_model() -> None:
     assert [target.cost(Usage(1)) for target in floor.options()] == [1, 5, 1]
 
 
-@rows(
+@table_rows(
     ("channel_ppm", "groups", "group", "ppm"),
     [
         (ONE_PPM, {}, None, ONE_PPM),
@@ -803,7 +803,7 @@ def test_a_key_reaches_the_channels_of_its_group_and_those_for_everyone() -> Non
     assert floor.names(caller=caller_of("lab", "vip", "lab")) == ["all", "lab"]
 
 
-@rows("group", [None, "lab"])
+@table_rows("group", [None, "lab"])
 def test_a_model_that_only_others_may_use_is_refused_for_its_group_and_not_unknown(group: str | None) -> None:
     floor = Floor(channel("vips", "m", groups=("vip",)), channel("all", "x"))
     with pytest.raises(GroupNotAllowed) as caught:
@@ -894,7 +894,7 @@ def refuse(floor: Floor, call: InferenceRequest) -> InvalidRequest:
     return fault
 
 
-@rows(
+@table_rows(
     ("call", "able"),
     [
         (image(), ["openai", "alibaba", "unknown"]),
@@ -934,7 +934,7 @@ SMALL = image_backend("small", "qwen-image", "dashscope")
 PRESETS = "1024x1024 1536x1024 1024x1536 1664x928 1472x1104 1328x1328 1104x1472 928x1664"
 
 
-@rows(
+@table_rows(
     ("other", "call", "param", "told"),
     [
         (image_backend("a", "gpt-image-1", "openai"), image(size="1x1"), "size", f"'size' must be one of {PRESETS}"),
@@ -955,7 +955,7 @@ def sort_words(text: str) -> list[str]:
     return sorted(text.replace(",", "").split())
 
 
-@rows(
+@table_rows(
     ("call", "param", "told"),
     [(edit(masked=True), "mask", "it takes no mask"), (edit(sources=4), "image", "it takes at most 3 images")],
 )
@@ -1004,7 +1004,7 @@ def test_a_image_that_nobody_who_has_a_price_can_make_is_refused_for_what_they_l
 OURS = ("1024x1024", "2048x2048")
 
 
-@rows(
+@table_rows(
     ("entry", "call", "able"),
     [
         (Capability("m", sizes=OURS), image(size="1536x1024"), []),
@@ -1044,7 +1044,7 @@ def test_a_glob_for_everything_leaves_what_a_vendor_knows_of_one_model() -> None
     assert (after.capability.response_formats, after.capability.streams) == ((), True)
 
 
-@rows(
+@table_rows(
     ("names", "most"),
     [
         (["*", "org/*", "org/painter", "m"], 4),

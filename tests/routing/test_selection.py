@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.routing.selection import Candidate, choose
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 DICE = [((one + 0.5) / 60, (other + 0.5) / 60) for one in range(60) for other in range(60)]
 """Throws that lie evenly over everything two dice can show."""
@@ -70,7 +70,7 @@ def test_a_lower_priority_is_not_asked_however_busy_the_higher_is() -> None:
 # Weights
 
 
-@rows("weights", [(1, 1), (3, 1), (9, 1), (1, 1, 1), (5, 3, 2), (1, 0.1), (10_000, 1)])
+@table_rows("weights", [(1, 1), (3, 1), (9, 1), (1, 1, 1), (5, 3, 2), (1, 0.1), (10_000, 1)])
 def test_idle_channels_get_calls_by_their_weight(weights: tuple[float, ...]) -> None:
     shares = choose_all([make(str(number), weight=weight) for number, weight in enumerate(weights)])
     assert list(shares.values()) == pytest.approx([weight / sum(weights) for weight in weights], abs=0.01)
@@ -93,8 +93,8 @@ def serve(weights: Sequence[float], at_once: int, calls: int = 6_000) -> list[fl
     return [got[number] / calls for number in range(len(weights))]
 
 
-@rows(("at_once", "off"), [(1, 0.02), (3, 0.09), (20, 0.03), (100, 0.02)])
-@rows("weights", [(1, 1, 1), (3, 1), (5, 3, 2), (1, 0.1)])
+@table_rows(("at_once", "off"), [(1, 0.02), (3, 0.09), (20, 0.03), (100, 0.02)])
+@table_rows("weights", [(1, 1, 1), (3, 1), (5, 3, 2), (1, 0.1)])
 def test_weights_hold_at_any_load(weights: tuple[float, ...], at_once: int, off: float) -> None:
     """As far as they can: of three calls at once one channel cannot have a quarter."""
     expected = [weight / sum(weights) for weight in weights]
@@ -185,7 +185,7 @@ def test_callers_move_only_towards_the_channel_whose_weight_grows(
         assert home(after, caller) in {home(candidates, caller), heavier.what}
 
 
-@rows("weights", [(1, 1, 1), (5, 3, 2), (9, 1), (1, 0.1)])
+@table_rows("weights", [(1, 1, 1), (5, 3, 2), (9, 1), (1, 0.1)])
 def test_callers_spread_over_channels_by_weight(weights: tuple[float, ...]) -> None:
     channels = [make(f"channel {number}", weight=weight) for number, weight in enumerate(weights)]
     got = Counter(home(channels, caller) for caller in CALLERS)
@@ -208,12 +208,12 @@ def test_a_callers_place_is_the_same_in_every_process() -> None:
     ]  # fmt: skip
 
 
-@rows("caller", ["", "\0", "\ud800", "日本", "x" * 10_000])
+@table_rows("caller", ["", "\0", "\ud800", "日本", "x" * 10_000])
 def test_a_caller_may_say_anything(caller: str) -> None:
     assert home([make("a"), make("b")], caller) in {"a", "b"}
 
 
-@rows("affinity_key", [None, "a caller"])
+@table_rows("affinity_key", [None, "a caller"])
 def test_what_a_channel_that_has_just_come_up_does_not_get_goes_to_the_next_priority(affinity_key: str | None) -> None:
     warm = Candidate("first", "first", priority=1, weight=0.25, share=0.25)
     cold = Candidate("second", "second")

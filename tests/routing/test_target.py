@@ -28,7 +28,7 @@ from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.target import Attempt, Target
 from tests.support.image_calls import image_call, upload
 from tests.support.image_providers import draw
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 PRICE = Price("m", 1_000_000, output_nanos_per_million=2_000_000, image_nanos=500)
 """A nano a token that is read, two for one that is written, 500 for a picture."""
@@ -66,7 +66,7 @@ def chat(**more: Any) -> InferenceRequest:
 # What it may use
 
 
-@rows(
+@table_rows(
     ("count", "most", "calls"),
     [(1, None, 1), (10, None, 1), (1, 1, 1), (4, 4, 1), (5, 4, 2), (8, 4, 2), (9, 4, 3), (3, 1, 3), (10, 1, 10)],
 )
@@ -102,7 +102,7 @@ def test_where_nobody_knows_how_many_a_model_makes_the_need_is_the_bound() -> No
 # What that costs
 
 
-@rows(
+@table_rows(
     ("usage", "multiplier_ppm", "nanos"),
     [
         (Usage(10, 5, images=2), ONE_PPM, 10 + 10 + 1_000),
@@ -148,7 +148,7 @@ def test_a_plan_has_the_channels_key_address_and_timers() -> None:
     assert made.naming == ResponseIdentity("answer-1", "m", 99)
 
 
-@rows(
+@table_rows(
     ("call", "wire", "accept"),
     [
         (chat(), "openai_chat", "application/json"),
@@ -174,7 +174,7 @@ def test_the_attempt_is_over_the_channel_as_it_was_when_it_began() -> None:
     assert (plan.url, plan.headers["Authorization"]) == ("http://up/v1/chat/completions", "Bearer key-of-up")
 
 
-@rows(
+@table_rows(
     ("call", "provider", "wire", "param"),
     [
         (chat(n=2), "anthropic", "anthropic_messages", "n"),
@@ -240,7 +240,7 @@ def test_the_path_of_a_rooted_endpoint_is_the_servers() -> None:
     assert made.plan_ask(ProviderCall(path="/api/v1/tasks/1", method="GET")).url == "http://up/api/v1/tasks/1"
 
 
-@rows(
+@table_rows(
     ("base", "host", "url"),
     [
         ("https://api.bfl.ai/v1", "api.us1.bfl.ai", "https://api.us1.bfl.ai/v1/get_result?id=1"),

@@ -19,7 +19,7 @@ from gateway.errors import GatewayError, ModelNotFound, ModelNotPriced
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.pricing_policy import PricingPolicy, Unpriced, pays_for
 from tests.support.routing_calls import CALLER, Floor, call_of, channel, priced
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CAP = Quota(10**9, "lifetime")
 CAPPED_KEY = attrs.evolve(CALLER, key=attrs.evolve(CALLER.key, quota=CAP))
@@ -29,7 +29,7 @@ UNCAPPED = attrs.evolve(
 )
 
 
-@rows(
+@table_rows(
     ("unpriced", "caller", "served"),
     [
         ("refuse_limited", UNCAPPED, True),
@@ -87,7 +87,7 @@ def test_tokens_are_counted_for_nothing() -> None:
         floor.route(CAPPED_KEY, call)
 
 
-@rows(
+@table_rows(
     ("price", "paid", "unpaid"),
     [
         (Price("m", 1), ("chat", "embeddings", "images", "transcriptions", "speech"), ("videos",)),

@@ -20,9 +20,9 @@ from gateway.server.connection_limits import (
 )
 from tests.support.gateway import RunningGateway, channels
 from tests.support.raw_client import connect, hello, post, read_answer, split
-from tests.support.rows import rows
 from tests.support.scripted_upstream import COMPLETION, STALL, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
 LIMITS = ConnectionLimits(total=20, per_address=10, reserve=4)
@@ -71,7 +71,7 @@ def many(count: int) -> list[str]:
     return [f"203.0.113.{number}" for number in range(count)]
 
 
-@rows(
+@table_rows(
     ("descriptors", "total", "per_address", "expected"),
     [
         (1024, 0, 0, (448, 224)),
@@ -92,7 +92,7 @@ def test_what_fits_leaves_a_descriptor_for_each_provider(
     assert limits.total * 2 <= max(descriptors, 32)
 
 
-@rows(
+@table_rows(
     ("section", "expected"),
     [
         (ServerSection(), 75),

@@ -13,7 +13,7 @@ from gateway.errors import InternalError, ProviderBadResponse
 from gateway.server.client_ip import find_origin
 from gateway.server.context import SERVICES, HttpSettings, Services
 from gateway.server.middlewares import error_responses, request_context
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 
 def fail(error: Exception) -> NoReturn:
@@ -56,7 +56,7 @@ async def test_what_has_not_begun_is_answered(aiohttp_client: AiohttpClient) -> 
         assert (await response.json())["error"]["message"]
 
 
-@rows(
+@table_rows(
     ("host", "origin"),
     [
         ("gw.example", "http://gw.example"),

@@ -16,8 +16,8 @@ from aiohttp.web_protocol import MAX_MSG_QUEUE_SIZE, RequestHandler
 
 from gateway.server.protocol import GatewayProtocol, GatewayRunner, GatewayServer
 from tests.support.raw_client import connect, post, read_answer
-from tests.support.rows import rows
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 
 
 async def test_the_runner_makes_gateway_protocols() -> None:
@@ -74,8 +74,8 @@ async def test_a_connection_that_waits_for_a_request_ends_when_the_gateway_stops
     writer.close()
 
 
-@rows("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-@rows("turns", range(5))
+@table_rows("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@table_rows("turns", range(5))
 def test_a_connection_of_the_last_moment_is_answered_or_left(
     turns: int, make_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:

@@ -11,8 +11,8 @@ from aiohttp.test_utils import make_mocked_request
 from gateway.request_context import RequestContext
 from gateway.server.context import CONTEXT
 from gateway.server.responses import WRITE_TIMEOUT_S, BufferedResponse, RawResponse, await_reader
-from tests.support.rows import rows
 from tests.support.skip_rules import run_skipping
+from tests.support.table_rows import table_rows
 
 
 class Buffer(asyncio.Transport):
@@ -37,7 +37,7 @@ class Buffer(asyncio.Transport):
             await asyncio.sleep(1)
 
 
-@rows(("asked", "said"), [((1, 0), b"HTTP/1.0 200 "), ((1, 1), b"HTTP/1.1 200 "), ((2, 0), b"HTTP/1.1 200 ")])
+@table_rows(("asked", "said"), [((1, 0), b"HTTP/1.0 200 "), ((1, 1), b"HTTP/1.1 200 "), ((2, 0), b"HTTP/1.1 200 ")])
 def test_an_answer_is_of_the_version_that_was_asked_in_and_of_none_that_is_not_spoken(
     asked: tuple[int, int], said: bytes
 ) -> None:

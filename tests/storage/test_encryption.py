@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.storage.encryption import ROOT_BYTES, DecryptionFailed, SecretBox
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 SEAL = SecretBox(bytes(range(32)))
 PLAIN = b'{"api_keys":["sk-canary-0123456789"]}'
@@ -40,7 +40,7 @@ def test_nothing_of_it_can_be_read_and_no_two_look_alike() -> None:
     assert not any(b"canary" in value or b"api_keys" in value for value in sealed)
 
 
-@rows("bit", range(8))
+@table_rows("bit", range(8))
 def test_a_bit_that_changed_anywhere_is_noticed(bit: int) -> None:
     sealed = SEAL.seal(PLAIN, about="a")
     for place in range(len(sealed)):
@@ -66,7 +66,7 @@ def test_garbage_is_never_opened(garbage: bytes) -> None:
         SEAL.open(garbage, about="a")
 
 
-@rows(
+@table_rows(
     ("other", "about"),
     [
         (SEAL, "channel:8"),
@@ -104,7 +104,7 @@ def test_what_is_said_of_a_broken_seal_is_for_the_operator_and_no_secret() -> No
     assert sealed.hex() not in repr(caught.value)
 
 
-@rows("size", [0, 16, ROOT_BYTES - 1, ROOT_BYTES + 1])
+@table_rows("size", [0, 16, ROOT_BYTES - 1, ROOT_BYTES + 1])
 def test_a_root_has_its_size(size: int) -> None:
     with pytest.raises(ValueError, match="32 bytes"):
         SecretBox(bytes(size))

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from gateway.storage.media_location import BucketAddress, is_location, parse_location
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 
-@rows(
+@table_rows(
     ("url", "location"),
     [
         ("", None),
@@ -26,7 +26,7 @@ def test_a_location_is_read(url: str, location: object) -> None:
     assert parse_location(url) == location
 
 
-@rows(
+@table_rows(
     "url",
     [
         "media", "./media", "file://media/x", "file:///x?y", "http://host/bucket", "s3:/bucket", "s3://", "s3:///p",

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from _pytest.mark import ParameterSet
 
 Row = tuple[str, Mapping[str, Any]]
 Test = Callable[..., None]
 MakeName = Callable[[Any], object]
 
+_PARAM = type(pytest.param())
 _SUBTESTS = inspect.Signature([inspect.Parameter("subtests", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
 
 
-def rows(
+def table_rows(
     names: str | Sequence[str], values: Iterable[Any], *, ids: Iterable[str | None] | MakeName | None = None
 ) -> Callable[[Test], Test]:
     """Return a decorator that works as ``pytest.mark.parametrize``, for tests without fixtures.
@@ -53,8 +53,8 @@ def _name_rows(
 ) -> Iterable[Row]:
     given = [None] * len(values) if ids is None or callable(ids) else [*ids]
     for value, name in zip(values, given, strict=True):
-        cells = value.values if isinstance(value, ParameterSet) else (value,) if len(fields) == 1 else value
-        if isinstance(value, ParameterSet) and isinstance(value.id, str):
+        cells = value.values if isinstance(value, _PARAM) else (value,) if len(fields) == 1 else value
+        if isinstance(value, _PARAM) and isinstance(value.id, str):
             name = value.id  # noqa: PLW2901 - a row's own name wins, as at pytest's parametrize
         make = ids if callable(ids) else reprlib.repr
         yield name or "-".join(str(make(cell)) for cell in cells), dict(zip(fields, cells, strict=True))

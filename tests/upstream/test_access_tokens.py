@@ -12,8 +12,8 @@ from gateway.errors import ProviderAuthError, ProviderBadResponse, ProviderError
 from gateway.upstream.access_tokens import AuthorizedHttpClient, parse_token
 from gateway.upstream.fast_client import FastHttpClient
 from gateway.upstream.interface import HttpClient
-from tests.support.rows import rows
 from tests.support.scripted_upstream import Received, ScriptedUpstream, answer
+from tests.support.table_rows import table_rows
 from tests.support.upstream_requests import LIMIT, plan, until
 
 HELLO = answer(b"hello")
@@ -201,7 +201,7 @@ async def test_after_a_failure_the_next_request_asks_again(upstream: AuthorizedH
         assert await ask(upstream, up, grant(server)) == "Bearer t1"
 
 
-@rows(
+@table_rows(
     ("given", "lifetime_s"),
     [("3599", 3_599.0), ('"3599"', 3_599.0), ("null", 600.0), ('"soon"', 600.0), ("-1", 600.0), ('"inf"', 600.0)],
 )

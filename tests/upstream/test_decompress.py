@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.upstream.decompress import MAX_MEMBERS, STEP_BYTES, Decompressor
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 
 def write_raw(data: bytes) -> bytes:
@@ -37,14 +37,14 @@ def test_any_cut_of_an_encoded_body_is_decoded(data: bytes, step: int, form: str
     assert read_all(encoding, pack(data), step) == data
 
 
-@rows("form", sorted(FORMS))
+@table_rows("form", sorted(FORMS))
 def test_a_bomb_comes_in_small_pieces(form: str) -> None:
     encoding, pack = FORMS[form]
     data = bytes(3_000_000)
     assert read_all(encoding, pack(data), 1 << 20) == data
 
 
-@rows("step", [3, 1000])
+@table_rows("step", [3, 1000])
 def test_one_gzip_may_follow_another_within_bounds(step: int) -> None:
     packed = gzip.compress(b"one") + gzip.compress(b"") + gzip.compress(b"two")
     assert read_all("gzip", packed, step) == b"onetwo"
@@ -52,8 +52,8 @@ def test_one_gzip_may_follow_another_within_bounds(step: int) -> None:
         read_all("gzip", gzip.compress(b"") * (MAX_MEMBERS + 1), step)
 
 
-@rows("step", [3, 1000])
-@rows("form", ["zlib", "raw"])
+@table_rows("step", [3, 1000])
+@table_rows("form", ["zlib", "raw"])
 def test_nothing_follows_anything_else(form: str, step: int) -> None:
     encoding, pack = FORMS[form]
     with pytest.raises(zlib.error):
@@ -66,7 +66,7 @@ def test_garbage_is_an_error_of_zlib_or_decoded(data: bytes, step: int, encoding
         read_all(encoding, data, step)
 
 
-@rows("form", sorted(FORMS))
+@table_rows("form", sorted(FORMS))
 def test_a_body_that_is_cut_is_an_error_and_an_empty_one_is_none(form: str) -> None:
     encoding, pack = FORMS[form]
     with pytest.raises(zlib.error):

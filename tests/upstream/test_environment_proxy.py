@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.upstream.environment_proxy import NO_PROXY, open_environment_proxies, use_channels_proxy
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 PROVIDER = "https://api.provider.test/v1"
 BOTH = {"HTTP_PROXY": "http://plain:3128", "HTTPS_PROXY": "http://tls:3128"}
@@ -11,7 +11,7 @@ BOTH = {"HTTP_PROXY": "http://plain:3128", "HTTPS_PROXY": "http://tls:3128"}
 pytestmark = pytest.mark.unit
 
 
-@rows(
+@table_rows(
     ("environ", "url", "proxy"),
     [
         ({}, PROVIDER, None),
@@ -52,7 +52,7 @@ def test_the_environment_names_the_proxy_of_a_url(environ: dict[str, str], url: 
     assert open_environment_proxies(environ)(None, url) == proxy
 
 
-@rows("find", [open_environment_proxies(BOTH), use_channels_proxy])
+@table_rows("find", [open_environment_proxies(BOTH), use_channels_proxy])
 def test_the_channels_own_proxy_replaces_the_environments_and_none_opts_out(find: object) -> None:
     assert callable(find)
     assert find("http://own:1", PROVIDER) == "http://own:1"

@@ -12,8 +12,8 @@ from gateway.errors import ProviderBadResponse
 from gateway.upstream.fast_client import FastHttpClient
 from gateway.upstream.interface import HttpClient
 from gateway.upstream.request_head import MAX_ORIGINS, RequestHead, RequestHeadBuilder
-from tests.support.rows import rows
 from tests.support.scripted_upstream import ScriptedUpstream, answer
+from tests.support.table_rows import table_rows
 from tests.support.upstream_requests import HEADERS, plan
 
 HELLO = answer(b"hello")
@@ -33,7 +33,7 @@ def test_a_head_is_the_plans_headers_where_it_goes_and_how_long_the_body_is() ->
     assert write(headers={"host": "other"}) == b"POST /v1 HTTP/1.1\r\nhost: other\r\nContent-Length: 2\r\n\r\n"
 
 
-@rows(
+@table_rows(
     ("url", "target", "host"),
     [
         ("http://host", b"/", b"host"),
@@ -74,7 +74,7 @@ def test_a_proxy_for_plain_http_is_told_all_of_the_url() -> None:
     assert write("http://host/", proxy="socks5://me:hidden@proxy").startswith(b"POST / HTTP/1.1\r\nHost: host\r\n")
 
 
-@rows(
+@table_rows(
     "wrong",
     [
         {"headers": {"A": "b\r\nEvil: c"}},

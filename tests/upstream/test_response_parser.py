@@ -16,8 +16,8 @@ from gateway.upstream.response_parser import (
     ResponseParser,
     read_chunks,
 )
-from tests.support.rows import rows
 from tests.support.scripted_upstream import LAST_CHUNK, SSE_HEAD, answer, chunk
+from tests.support.table_rows import table_rows
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
@@ -155,7 +155,7 @@ def test_a_piece_that_is_passed_on_as_it_lies_is_its_payload_and_no_more(parts: 
     assert Reference(SSE_HEAD + piece + LAST_CHUNK).body == b"".join(parts)
 
 
-@rows(
+@table_rows(
     "piece",
     [
         b"", b"\n", b"\r\n", b"5", b"5\r\n", b"5\r\nhell\r\n", b"5\r\nhello\r", b"5\r\nhello\n\r", b"5\r\nhelloX\n",
@@ -169,7 +169,7 @@ def test_only_whole_chunks_written_plainly_take_the_short_way(piece: bytes) -> N
     assert read_chunks(piece) is None
 
 
-@rows("size", [1, 15, 16, 17, 255, 256, 4095, 4096, MAX_PUSH_BYTES - 12])
+@table_rows("size", [1, 15, 16, 17, 255, 256, 4095, 4096, MAX_PUSH_BYTES - 12])
 def test_a_chunk_of_any_size_takes_the_short_way(size: int) -> None:
     payload = b"x" * size
     assert read_chunks(chunk(payload)) == payload
@@ -180,7 +180,7 @@ def test_several_chunks_take_the_short_way() -> None:
     assert read_chunks(chunk(b"one") + chunk(b"two" * 10_000)) == b"one" + b"two" * 10_000
 
 
-@rows("data", [chunk(b"x" * (MAX_PUSH_BYTES - 7)), chunk(b"x" * 1_000) * 70])
+@table_rows("data", [chunk(b"x" * (MAX_PUSH_BYTES - 7)), chunk(b"x" * 1_000) * 70])
 def test_what_is_pushed_in_several_turns_takes_the_long_way(data: bytes) -> None:
     assert len(data) > MAX_PUSH_BYTES
     assert read_chunks(data) is None
@@ -256,14 +256,14 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
     assert (framing.complete, framing.keep_alive) == (True, False)
 
 
-@rows("head", [OK + b"Content-Length: 2\r\n\r\n", SSE_HEAD, OK, b""], ids=["length", "chunked", "head", "none"])
+@table_rows("head", [OK + b"Content-Length: 2\r\n\r\n", SSE_HEAD, OK, b""], ids=["length", "chunked", "head", "none"])
 def test_any_other_body_does_not(head: bytes) -> None:
     _, framing = read_all([head])
     framing.end()
     assert not framing.complete
 
 
-@rows(
+@table_rows(
     ("head", "kept"),
     [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", True),
@@ -277,7 +277,7 @@ def test_whether_the_connection_stays_open_is_the_providers_word(head: bytes, ke
     assert (framing.complete, framing.keep_alive) == (True, kept)
 
 
-@rows(
+@table_rows(
     "raw",
     [
         OK + b"X: a\r\n folded\r\n\r\n",
@@ -305,14 +305,14 @@ def test_whether_the_connection_stays_open_is_the_providers_word(head: bytes, ke
         "coding twice", "length twice", "upgrade", "switch", "below 100", "empty lines", "interim",
     ],
 )  # fmt: skip
-@rows("step", [1000, 7])
+@table_rows("step", [1000, 7])
 def test_a_head_that_is_not_to_be_trusted_breaks(raw: bytes, step: int) -> None:
     _, framing = read_all([raw[start : start + step] for start in range(0, len(raw), step)])
     assert framing.broken is not None
     assert not framing.headed
 
 
-@rows("head", [OK + b"X: ", SSE_HEAD + b"5;", SSE_HEAD + b"0\r\nX: "], ids=["head", "extension", "trailer"])
+@table_rows("head", [OK + b"X: ", SSE_HEAD + b"5;", SSE_HEAD + b"0\r\nX: "], ids=["head", "extension", "trailer"])
 def test_what_is_no_body_has_an_end(head: bytes) -> None:
     framing = ResponseParser()
     framing.take(head)
@@ -373,7 +373,7 @@ def test_the_fields_of_a_head_are_those_that_llhttp_would_tell(
         assert framing.broken is not None
 
 
-@rows(
+@table_rows(
     ("lines", "taken"),
     [
         (b"X:y\r\n" * MAX_FIELDS, True),
@@ -386,14 +386,14 @@ def test_the_fields_of_a_head_are_those_that_llhttp_would_tell(
         (b"a:\r\n" * (MAX_FIELDS + 1), False),
     ],
 )
-@rows("interim", [False, True])
+@table_rows("interim", [False, True])
 def test_how_much_a_head_may_be_is_known_to_the_byte(lines: bytes, taken: bool, interim: bool) -> None:
     head = b"HTTP/1.1 103 Early\r\n" + lines + b"\r\n" if interim else OK + lines + b"\r\n"
     _, framing = read_all([head + (answer(b"hello") if interim else b"x")])
     assert (framing.headed, framing.broken is None) == (taken, taken)
 
 
-@rows(
+@table_rows(
     ("lines", "encoding"),
     [
         (b"", ""),

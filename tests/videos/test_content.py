@@ -22,7 +22,7 @@ from gateway.storage.media_files import MediaFiles
 from gateway.videos import content as room
 from gateway.videos.content import VideoContent
 from tests.support.image_providers import draw
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 from tests.support.video_services import CLIP, Reel, VideoServices, play, refuse, run, task
 
 BROKEN = ProviderBadResponse("It broke off", phase="body")
@@ -39,7 +39,7 @@ def pieces(data: bytes, size: int = 700) -> list[Any]:
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 
-@rows("length", [len(CLIP), None])
+@table_rows("length", [len(CLIP), None])
 def test_a_file_is_kept_as_it_comes(length: int | None) -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
@@ -55,7 +55,7 @@ def test_a_file_is_kept_as_it_comes(length: int | None) -> None:
     run(scene())
 
 
-@rows(
+@table_rows(
     "reel",
     [
         Reel([*pieces(CLIP)[:3], BROKEN], len(CLIP)),
@@ -106,7 +106,7 @@ class Slow(Reel):
         return await super().read()
 
 
-@rows(
+@table_rows(
     ("piece", "wait_s", "given_up_s"),
     [
         (bytes(1_000), 5.0, room.PACE_S),
@@ -194,7 +194,7 @@ def test_what_is_kept_is_found_as_long_as_it_is() -> None:
     run(scene())
 
 
-@rows("media_id", [None, "swept.mp4"])
+@table_rows("media_id", [None, "swept.mp4"])
 def test_what_is_not_kept_is_given_as_its_provider_has_it_with_the_range_that_is_wanted(media_id: str | None) -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
@@ -224,7 +224,7 @@ def test_another_variant_is_the_providers_or_named_as_one_that_is_not() -> None:
     run(scene())
 
 
-@rows("answer", [refuse(404), refuse(500), ProviderBadResponse("It broke"), task("completed")])
+@table_rows("answer", [refuse(404), refuse(500), ProviderBadResponse("It broke"), task("completed")])
 def test_what_nobody_has_any_more_is_not_found_whatever_is_said_of_its_task(answer: Any) -> None:
     async def scene() -> None:
         services = VideoServices(play(task(), answer))

@@ -15,7 +15,7 @@ from gateway.domain.video import BLOCKED_CODE, CANCELLED, TIMEOUT, VideoError, V
 from gateway.errors import Conflict, NotFound, StoreUnavailable, TaskNotReady
 from gateway.videos.jobs import CLOSE_TIMEOUT_S, build_end, check_completed
 from tests.support.request_records import ROW
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 from tests.support.video_services import A_SECOND, CALLER, Answered, VideoServices, play, refuse, run, task
 
 HELD = 4 * A_SECOND
@@ -61,7 +61,7 @@ def test_a_completed_job_is_charged_once_and_told_of_and_nothing_is_held_for_it_
     run(scene())
 
 
-@rows("cost_nanos", [HELD, 0])
+@table_rows("cost_nanos", [HELD, 0])
 def test_a_job_whose_end_was_stored_without_an_answer_holds_nothing_after_the_next_try(cost_nanos: int) -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
@@ -126,7 +126,7 @@ RECEIPT = attrs.evolve(ROW, outcome="completed", error_code=None, status=200, co
 BEGUN = VideoJob("video_1", RECEIPT, "x", state="processing", seconds="4", cost_nanos=HELD, channel="up")
 
 
-@rows(
+@table_rows(
     ("job", "expected"),
     [
         (BEGUN.complete(5, 9), {"outcome": "completed", "status": 200, "cost_nanos": HELD, "error_code": None}),

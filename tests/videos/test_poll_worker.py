@@ -16,7 +16,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.schema import videos
 from gateway.videos.jobs import LEASE_MS
 from gateway.videos.poll_worker import AGAIN_MS, FETCHES, IDLE_S, MOST, RENEW_S, TICK_S, VideoPoller
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 from tests.support.video_records import list_jobs, make_job
 from tests.support.video_services import MoodyStore, VideoServices, play, run, task
 
@@ -264,7 +264,7 @@ def test_who_wakes_it_while_it_looks_is_not_missed() -> None:
 # ---- what goes wrong
 
 
-@rows("error", [RuntimeError("a bug"), StoreUnavailable("not now")])
+@table_rows("error", [RuntimeError("a bug"), StoreUnavailable("not now")])
 def test_a_look_that_goes_wrong_is_said_and_made_again_and_others_go_on(error: Exception) -> None:
     async def scene() -> None:
         async def fail(job: VideoJob) -> None:

@@ -26,7 +26,7 @@ from gateway.routing.target import Way
 from gateway.videos.provider_api import POLL_TIMEOUT_S, PollResult, SubmitOutcomeUnknown, build_print, must_fetch
 from tests.support.image_calls import upload
 from tests.support.image_providers import draw
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 from tests.support.video_services import ID, Answer, Answered, Asked, Reel, VideoServices, play, refuse, run, task
 
 PNG = draw()
@@ -120,7 +120,7 @@ def test_what_is_said_of_a_task_is_read_with_how_long_to_wait() -> None:
     run(scene())
 
 
-@rows(
+@table_rows(
     ("answer", "kind"),
     [
         (refuse(404), ProviderRejected),
@@ -285,7 +285,7 @@ def test_an_address_that_has_expired_is_asked_for_anew() -> None:
     run(scene())
 
 
-@rows(
+@table_rows(
     ("answer", "kind"),
     [
         (refuse(404), ProviderContentGone),

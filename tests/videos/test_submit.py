@@ -32,7 +32,7 @@ from gateway.media.word_filter import WordList
 from gateway.videos.jobs import INSIST_S, LEASE_MS
 from gateway.videos.provider_api import SubmitOutcomeUnknown, build_print
 from gateway.videos.submit import Submission
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 from tests.support.video_records import list_jobs
 from tests.support.video_services import (
     A_SECOND,
@@ -104,7 +104,7 @@ def test_a_job_and_its_hold_are_on_record_before_its_provider_is_asked() -> None
     run(scene())
 
 
-@rows(("status", "state"), [("queued", "queued"), ("in_progress", "processing"), ("odd", "processing")])
+@table_rows(("status", "state"), [("queued", "queued"), ("in_progress", "processing"), ("odd", "processing")])
 def test_a_job_that_was_begun_is_nobodys_and_due_in_two_seconds(status: str, state: str) -> None:
     async def scene() -> None:
         services = VideoServices(play(task(status)))
@@ -138,7 +138,7 @@ def test_the_provider_is_asked_in_its_own_words_and_knows_the_job_by_name() -> N
     run(scene())
 
 
-@rows(
+@table_rows(
     ("told", "seconds", "charged"),
     [
         ({"seconds": "8", "size": "1280x720"}, "8", 8), ({"seconds": 6}, "6", 6), ({}, "", 10),
@@ -158,7 +158,7 @@ def test_where_nobody_said_how_long_the_provider_does_and_what_it_says_is_charge
     run(scene())
 
 
-@rows(("asked", "told"), [(None, "https://key/hook"), ("https://mine/hook", "https://mine/hook")])
+@table_rows(("asked", "told"), [(None, "https://key/hook"), ("https://mine/hook", "https://mine/hook")])
 def test_the_keys_own_webhook_is_told_where_the_call_names_none(asked: str | None, told: str) -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
@@ -186,7 +186,7 @@ REFUSALS: list[tuple[Answer, type[ProviderError], bool]] = [
 ]
 
 
-@rows(("answer", "kind", "elsewhere"), REFUSALS)
+@table_rows(("answer", "kind", "elsewhere"), REFUSALS)
 def test_a_refusal_leaves_a_row_and_no_job_and_another_channel_takes_it_if_it_may(
     answer: Answer, kind: type[ProviderError], elsewhere: bool
 ) -> None:
@@ -250,7 +250,7 @@ UNKNOWN: list[Answer] = [
 ]
 
 
-@rows("answer", UNKNOWN)
+@table_rows("answer", UNKNOWN)
 def test_where_nobody_knows_whether_it_was_begun_it_fails_and_nobody_is_asked_again(answer: Answer) -> None:
     async def scene() -> None:
         services = VideoServices(play(answer, task()), "custom", "custom")

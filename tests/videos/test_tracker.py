@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from gateway.domain.video import LONGEST_HINT_S, VideoJob
 from gateway.errors import ProviderBadResponse, ProviderContentGone, ProviderTimeout, StoreUnavailable
 from gateway.videos.tracker import MOST_GONE, MOST_MISSED, MOST_UNUSABLE
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 from tests.support.video_records import put_job
 from tests.support.video_services import A_SECOND, CLIP, Answer, Answered, Reel, VideoServices, play, refuse, run, task
 
@@ -47,7 +47,7 @@ def wait_of(services: VideoServices, job: VideoJob) -> float:
 # ---- verdicts
 
 
-@rows(
+@table_rows(
     ("answer", "code", "message"),
     [
         (task("failed", error={"code": "x", "message": "The camera broke"}), "upstream_error", "The camera broke (x)"),
@@ -56,7 +56,7 @@ def wait_of(services: VideoServices, job: VideoJob) -> float:
         (task("failed", error={"code": "moderation_blocked", "message": "No"}), "content_policy_violation", "No"),
     ],
 )
-@rows("state", ["queued", "processing"])
+@table_rows("state", ["queued", "processing"])
 def test_what_its_provider_says_has_failed_has(state: str, answer: Answered, code: str, message: str) -> None:
     async def scene() -> None:
         services = VideoServices(play(task(), answer))
@@ -79,7 +79,7 @@ NO_VERDICT: list[Answer] = [
 ]  # fmt: skip
 
 
-@rows("answer", NO_VERDICT)
+@table_rows("answer", NO_VERDICT)
 def test_an_answer_that_is_none_says_nothing_of_the_job_which_goes_on(answer: Answer) -> None:
     async def scene() -> None:
         services = VideoServices(play(task(), *[answer] * 8, task("in_progress", progress=40), task("completed")))
@@ -121,7 +121,7 @@ def test_a_job_that_goes_on_is_looked_at_less_and_less_often() -> None:
     run(scene())
 
 
-@rows(
+@table_rows(
     ("headers", "wait_s"),
     [
         ({"openai-poll-after-ms": "7000"}, 7), ({"Retry-After": "40"}, 40), ({"openai-poll-after-ms": "1"}, 0.5),
@@ -141,7 +141,7 @@ def test_a_provider_may_say_when_it_is_to_be_asked_again(headers: dict[str, str]
     run(scene())
 
 
-@rows(("told", "wait_s"), [("7", 7), ("99999", LONGEST_HINT_S), ("0", 2)])
+@table_rows(("told", "wait_s"), [("7", 7), ("99999", LONGEST_HINT_S), ("0", 2)])
 def test_a_rate_limit_may_say_it_too(told: str, wait_s: float) -> None:
     async def scene() -> None:
         services = VideoServices(play(task(), refuse(429, Retry_After=told)))
@@ -153,7 +153,7 @@ def test_a_rate_limit_may_say_it_too(told: str, wait_s: float) -> None:
     run(scene())
 
 
-@rows(
+@table_rows(
     ("known", "told", "state"),
     [
         ("queued", "queued", "queued"), ("queued", "in_progress", "processing"), ("queued", "pondering", "queued"),
@@ -202,7 +202,7 @@ def test_where_nothing_is_kept_a_finished_job_is_completed_at_once() -> None:
     run(scene())
 
 
-@rows(
+@table_rows(
     "trouble",
     [
         ProviderBadResponse("The file was answered with status 500"),
@@ -228,7 +228,7 @@ def test_a_file_that_does_not_come_is_fetched_again_later(trouble: Any) -> None:
     run(scene())
 
 
-@rows("answer", [task("completed"), refuse(404), refuse(500)])
+@table_rows("answer", [task("completed"), refuse(404), refuse(500)])
 def test_a_file_that_is_gone_again_and_again_is_lost_at_no_cost(answer: Answer) -> None:
     """Also where its provider knows nothing of the task any more."""
 
@@ -247,7 +247,7 @@ def test_a_file_that_is_gone_again_and_again_is_lost_at_no_cost(answer: Answer) 
     run(scene())
 
 
-@rows(
+@table_rows(
     ("state", "answers"),
     [
         ("processing", [{}]),
@@ -334,7 +334,7 @@ def test_a_store_that_fails_at_the_end_leaves_no_file_and_the_job_as_it_was() ->
 # ---- time
 
 
-@rows(
+@table_rows(
     ("state", "answer", "code"),
     [
         ("processing", task("in_progress"), "timeout"),
@@ -377,7 +377,7 @@ def test_what_comes_after_the_deadline_is_taken_all_the_same() -> None:
 # ---- abandoned, or without a channel
 
 
-@rows(("state", "code"), [("created", "interrupted"), ("submitting", "submit_unknown")])
+@table_rows(("state", "code"), [("created", "interrupted"), ("submitting", "submit_unknown")])
 def test_what_another_process_was_beginning_when_it_died_is_not_begun_again(state: str, code: str) -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
@@ -391,8 +391,8 @@ def test_what_another_process_was_beginning_when_it_died_is_not_begun_again(stat
     run(scene())
 
 
-@rows("state", ["queued", "processing", "fetching"])
-@rows("elsewhere", [False, True])
+@table_rows("state", ["queued", "processing", "fetching"])
+@table_rows("elsewhere", [False, True])
 def test_a_channel_that_is_no_more_takes_its_jobs_with_it_and_their_holds(state: str, elsewhere: bool) -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))

@@ -26,9 +26,9 @@ from gateway.errors import EgressRefused, ProviderBadResponse, ProviderTimeout
 from gateway.upstream.safe_fetch import SafeFetcher, _read_url
 from gateway.videos.webhook_sender import TIMEOUT_S, USER_AGENT, WebhookSender, build_delivery
 from tests.support.request_records import ROW
-from tests.support.rows import rows
 from tests.support.scripted_upstream import FIN, RST, Script, ScriptedUpstream, answer
 from tests.support.started_gateways import NO_TLS
+from tests.support.table_rows import table_rows
 
 NOW_MS = 1_800_000_000_500
 HOOK = "https://hooks.example.com/videos?token=secret"
@@ -110,7 +110,7 @@ def test_nothing_is_told_of_what_has_not_ended() -> None:
         build_delivery(attrs.evolve(JOB, webhook_url=HOOK), NOW_MS, "evt_abc")
 
 
-@rows(
+@table_rows(
     ("url", "hosts"),
     [
         (HOOK, ["hooks.example.com"]),
@@ -127,12 +127,12 @@ def test_a_host_that_is_allowed_is_told(url: str, hosts: Sequence[str]) -> None:
     assert find_webhook_problem(url, hosts) is None
 
 
-@rows("hosts", [[], ["hooks.example.org"], ["example.com"], ["hooks.*.net"], ["", "https://*"]])
+@table_rows("hosts", [[], ["hooks.example.org"], ["example.com"], ["hooks.*.net"], ["", "https://*"]])
 def test_a_host_that_is_not_allowed_is_not(hosts: Sequence[str]) -> None:
     assert find_webhook_problem(HOOK, hosts) == "The webhook's host is not one that this gateway sends to"
 
 
-@rows(
+@table_rows(
     "url",
     [
         "", "hooks.example.com/a", "//hooks.example.com/a", "ftp://hooks.example.com/", "javascript:alert(1)",

@@ -16,7 +16,7 @@ from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.videos.webhook_sender import TIMEOUT_S, WebhookSender
 from gateway.videos.webhook_worker import AT_ONE_HOST, EACH, LEASE_MS, LONGEST_REST_S, MOST, REST_S, WebhookWorker
 from tests.support.repositories import LazyDatabase, close_databases
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 from tests.support.video_records import add_delivery
 from tests.support.worker_loop import run_hurried
 
@@ -390,7 +390,7 @@ def test_what_a_stop_cuts_off_is_told_again_by_the_next_start() -> None:
     assert play(scene, dead=hang) == []
 
 
-@rows("after_s", [0, 0.5])
+@table_rows("after_s", [0, 0.5])
 def test_a_job_that_was_stopped_can_be_run_again(after_s: float) -> None:
     """Also where it was stopped before anything had begun of what it had taken on."""
 

@@ -11,7 +11,7 @@ from gateway.formats.anthropic.passthrough_body import build_passed_body
 from gateway.formats.anthropic.request import parse_messages_call
 from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NAMING = ResponseIdentity("1", "m", 1)
 TOOL = {"name": "read", "input_schema": {"type": "object"}}
@@ -31,7 +31,7 @@ def ask(*history: dict[str, Any], **more: Any) -> InferenceRequest:
     return parse_messages_call({"model": "m", "max_tokens": 9, "tools": [TOOL], "messages": messages, **more})
 
 
-@rows(
+@table_rows(
     ("history", "expected"),
     [
         ([called("a"), answered("a")], [["a"], ["a"]]),
@@ -51,7 +51,7 @@ def test_a_repeated_id_of_the_history_is_changed_with_its_result(history: Any, e
     assert orjson.dumps(call.body) == before
 
 
-@rows("wrong", [[], {}, 7, None])
+@table_rows("wrong", [[], {}, 7, None])
 def test_an_id_of_another_type_is_left_to_the_provider(wrong: Any) -> None:
     sent = build_passed_body(ask(called(wrong, "a"), answered("a")), "claude-sonnet-4-5")
     assert [block["id"] for block in sent["messages"][1]["content"]] == [wrong, "a"]
@@ -69,7 +69,7 @@ def read_ids(call: InferenceRequest, answer: list[dict[str, Any]], *, stream: bo
     return raw, exchange.open_gate([]).feed(raw)
 
 
-@rows("stream", [False, True])
+@table_rows("stream", [False, True])
 def test_a_new_call_never_has_an_id_of_the_history(stream: bool) -> None:
     answer = [*called("call_0", "call_1", "call_0")["content"], {"type": "text", "text": 'of "tool_use"'}]
     call = ask(called("call_0"), answered("call_0"), stream=stream)

@@ -27,7 +27,7 @@ from gateway.errors import (
 )
 from gateway.formats.anthropic.errors import build_messages_error, build_messages_error_event
 from gateway.formats.sse import SseSplitter, parse_data
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 THEIRS = {
     "invalid_request_error",
@@ -44,7 +44,7 @@ THEIRS = {
 }
 
 
-@rows(
+@table_rows(
     ("fault", "kind"),
     [
         (InvalidRequest("x"), "invalid_request_error"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.formats.anthropic.json_schema import narrow_schema
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 KEYWORDS = st.sampled_from(
     ["type", "properties", "items", "anyOf", "oneOf", "allOf", "$defs", "required", "enum", "minimum", "format",
@@ -20,7 +20,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@rows(
+@table_rows(
     ("schema", "narrowed"),
     [
         ({"type": "object"}, {"type": "object", "additionalProperties": False}),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest
 from gateway.formats.anthropic.media_blocks import build_media_block
 from gateway.formats.chat import MediaPart
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 
 def b64(data: bytes) -> str:
@@ -21,7 +21,7 @@ PNG = b64(b"\x89PNG\r\n\x1a\n" + b"x" * 40)
 PDF = b64(b"%PDF-1.7 and so on")
 
 
-@rows(
+@table_rows(
     ("head", "media_type"),
     [
         (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -31,19 +31,19 @@ PDF = b64(b"%PDF-1.7 and so on")
         (b"RIFF\x10\x00\x00\x00WEBPVP8 ", "image/webp"),
     ],
 )
-@rows("stated", [None, "image/png", "image/bmp"])
+@table_rows("stated", [None, "image/png", "image/bmp"])
 def test_a_image_is_what_its_first_bytes_say(head: bytes, media_type: str, stated: str | None) -> None:
     data = b64(head + b"x" * 40)
     source = {"type": "base64", "media_type": media_type, "data": data}
     assert build_media_block(MediaPart("image", stated, data)) == {"type": "image", "source": source}
 
 
-@rows(("stated", "media_type"), [("image/jpg", "image/jpeg"), ("image/webp", "image/webp")])
+@table_rows(("stated", "media_type"), [("image/jpg", "image/jpeg"), ("image/webp", "image/webp")])
 def test_where_they_say_nothing_it_is_what_it_is_called(stated: str, media_type: str) -> None:
     assert build_media_block(MediaPart("image", stated, "AAAA"))["source"]["media_type"] == media_type
 
 
-@rows(
+@table_rows(
     ("blob", "block"),
     [
         (MediaPart("image", url="https://x/y"), {"type": "image", "source": {"type": "url", "url": "https://x/y"}}),
@@ -81,7 +81,7 @@ def test_what_is_written(blob: MediaPart, block: dict[str, Any]) -> None:
     assert build_media_block(blob) == block
 
 
-@rows(
+@table_rows(
     ("blob", "why"),
     [
         (MediaPart("audio", "audio/wav", "AAAA"), "no audio"),

@@ -14,7 +14,7 @@ from gateway.formats.anthropic.model_features import (
     parse_claude_features,
 )
 from gateway.formats.chat import EFFORT_TOKENS, ChatRequest
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 OLD, MIDDLE, NEW = "claude-haiku-4-5", "claude-sonnet-4-6", "claude-opus-5-5"
 LOW = {"effort": "low"}
@@ -29,7 +29,7 @@ def dial(model: str, *, thinks: bool = False, **said: Any) -> dict[str, Any]:
     return build_sampling(ChatRequest((), **said), parse_claude_features(model), thinks=thinks)
 
 
-@rows(
+@table_rows(
     ("name", "family", "version"),
     [
         ("claude-opus-4-6", "opus", (4, 6)),
@@ -61,7 +61,7 @@ def test_a_name_without_claude_is_another_vendors() -> None:
 ALL = {"adapts", "budgets", "samples", "prefills", "structures", "forces"}
 
 
-@rows(
+@table_rows(
     ("model", "can", "off"),
     [
         ("kimi-k2", ALL - {"adapts", "structures"}, "disabled"),
@@ -85,7 +85,7 @@ def test_what_a_generation_can(model: str, can: set[str], off: str | None) -> No
     assert seen.off == off
 
 
-@rows(
+@table_rows(
     ("model", "said", "written"),
     [
         (OLD, {}, {"max_tokens": DEFAULT_MAX_TOKENS}),
@@ -164,7 +164,7 @@ def test_a_model_that_may_not_count_in_this_turn_adapts_where_it_can_and_else_do
     assert think(MIDDLE, may_budget=False, thinking_tokens=8_192, max_tokens=9_000)["thinking"] == ADAPTIVE
 
 
-@rows(
+@table_rows(
     ("model", "thinks", "said", "written"),
     [
         (OLD, False, {"temperature": 1.7, "top_k": 4}, {"temperature": 1.0, "top_k": 4}),

@@ -17,7 +17,7 @@ from gateway.formats import sse
 from gateway.formats.anthropic.passthrough import MessagesPassthrough
 from gateway.formats.anthropic.stream import STOP_EVENT
 from tests.support import anthropic_cassettes as tape
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CALL = InferenceRequest(
     "messages", "m", {"messages": [{"role": "user", "content": "a" * 400}]}, stream=True, max_prompt_tokens=400
@@ -81,7 +81,7 @@ def state(transform: MessagesPassthrough) -> tuple[object, ...]:
     return transform.events, transform.ended, transform.error is None, transform.closed
 
 
-@rows("name", tape.ANSWERED)
+@table_rows("name", tape.ANSWERED)
 def test_a_stream_leaves_byte_for_byte(name: str) -> None:
     raw = tape.ANSWERED[name][0]
     for out, transform in (run(raw), by_the_byte(raw)):
@@ -108,7 +108,7 @@ def test_whole_events_leave_byte_for_byte(data: bytes, marks: list[int]) -> None
     assert transform.ended
 
 
-@rows(
+@table_rows(
     ("bad", "why"),
     [
         (b"event: content_block_delta\ndata: garbage\n\n", "not JSON"),
@@ -132,7 +132,7 @@ def test_an_event_that_has_not_ended_is_held(data: bytes, marks: list[int]) -> N
     assert not transform.closed
 
 
-@rows("late", [tape.STOP, tape.text(0, "late"), tape.OVERLOADED, tape.PING, b"garbage", b"\n"])
+@table_rows("late", [tape.STOP, tape.text(0, "late"), tape.OVERLOADED, tape.PING, b"garbage", b"\n"])
 def test_nothing_leaves_after_the_end_mark(late: bytes) -> None:
     for out, transform in (
         run(tape.STOP + late),
@@ -144,7 +144,7 @@ def test_nothing_leaves_after_the_end_mark(late: bytes) -> None:
         assert transform.error is None
 
 
-@rows(
+@table_rows(
     "error",
     [
         tape.OVERLOADED,
@@ -210,7 +210,7 @@ def test_an_event_without_an_end_is_a_fault() -> None:
     assert transform.error is not None
 
 
-@rows(
+@table_rows(
     ("data", "events"),
     [
         (tape.begin("m") + tape.PING, 0),
@@ -227,8 +227,8 @@ def test_events_are_counted_once_there_is_something_of_an_answer(data: bytes, ev
     assert run(data)[1].events == by_the_byte(data)[1].events == events
 
 
-@rows("rest", [b"", b"\n", STOP_EVENT[:-1], STOP_EVENT[:-2], STOP_EVENT[:-3]])
-@rows("name", tape.ANSWERED)
+@table_rows("rest", [b"", b"\n", STOP_EVENT[:-1], STOP_EVENT[:-2], STOP_EVENT[:-3]])
+@table_rows("name", tape.ANSWERED)
 def test_a_stream_that_lacks_only_its_end_mark_gets_it(name: str, rest: bytes) -> None:
     raw = tape.ANSWERED[name][0].removesuffix(tape.STOP)
     if rest == STOP_EVENT[:-3]:
@@ -249,7 +249,7 @@ def test_a_stream_that_is_cut_before_is_a_fault(raw: bytes, place: int) -> None:
     assert caught.value.phase == "stream"
 
 
-@rows(
+@table_rows(
     "data",
     [
         tape.start(0, "text", text="") + tape.finish("end_turn", output_tokens=1),
@@ -264,7 +264,7 @@ def test_a_stream_without_a_reason_or_inside_a_block_was_cut(data: bytes) -> Non
         run(data)[1].finish()
 
 
-@rows("name", tape.ANSWERED)
+@table_rows("name", tape.ANSWERED)
 def test_the_providers_word_on_usage_wins(name: str) -> None:
     raw, events = tape.ANSWERED[name]
     (used,) = [event.usage for event in events if hasattr(event, "reasoning_tokens")]

@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.formats.anthropic.passthrough_body import build_passed_body
 from gateway.formats.anthropic.request import parse_messages_call
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CLAUDE = "claude-sonnet-4-5"
 OWN = {"type": "thinking", "thinking": "well", "signature": "EqQBCgIYAhIM"}
@@ -49,7 +49,7 @@ def test_a_body_with_nothing_of_others_is_the_same_but_for_the_model() -> None:
     assert written["messages"] is body["messages"]
 
 
-@rows("foreign", [UNSIGNED, GEMINIS, {"type": "thinking", "thinking": "?"}])
+@table_rows("foreign", [UNSIGNED, GEMINIS, {"type": "thinking", "thinking": "?"}])
 def test_claude_is_not_shown_what_it_did_not_sign(foreign: dict[str, Any]) -> None:
     words = {"type": "text", "text": "4"}
     written = send(talk(ASK, [foreign, words], ASK, [OWN, words], ASK, thinking=THINK))
@@ -57,7 +57,7 @@ def test_claude_is_not_shown_what_it_did_not_sign(foreign: dict[str, Any]) -> No
     assert written["thinking"] == THINK
 
 
-@rows("foreign", [UNSIGNED, GEMINIS])
+@table_rows("foreign", [UNSIGNED, GEMINIS])
 def test_a_turn_in_progress_that_lost_its_thought_goes_on_without_thinking(foreign: dict[str, Any]) -> None:
     written = send(talk(ASK, [foreign, use("toolu_1")], [result("toolu_1")], thinking=THINK))
     assert "thinking" not in written
@@ -97,7 +97,7 @@ def test_a_turn_in_progress_that_another_provider_began_without_a_thought_goes_o
     assert body["thinking"] == THINK
 
 
-@rows("nonsense", [None, 1, [], {}, ["x"]])
+@table_rows("nonsense", [None, 1, [], {}, ["x"]])
 def test_nonsense_is_left_for_the_provider_to_refuse(nonsense: Any) -> None:
     blocks = [{"type": "thinking", "signature": nonsense}, {"type": "tool_use", "id": nonsense}]
     written = send(talk(ASK, blocks, [{"type": "tool_result", "tool_use_id": nonsense}]))
@@ -108,8 +108,8 @@ SYSTEM = {"role": "system", "content": "Be quick."}
 QUICK = {"type": "text", "text": "Be quick."}
 
 
-@rows("model", ["deepseek-v4-pro", CLAUDE])
-@rows(
+@table_rows("model", ["deepseek-v4-pro", CLAUDE])
+@table_rows(
     ("messages", "written"),
     [
         ([SYSTEM, "user"], [("user", [*ASK, QUICK])]),

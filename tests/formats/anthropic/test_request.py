@@ -20,7 +20,7 @@ from gateway.formats.anthropic.request import (
 )
 from gateway.formats.anthropic.request_reader import parse_chat_request
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 HELLO: dict[str, Any] = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
 MARK = {"cache_control": {"type": "ephemeral"}}
@@ -55,7 +55,7 @@ def bound(**more: Any) -> int:
     return parse_messages_call(HELLO | said("") | more).max_prompt_tokens - EMPTY
 
 
-@rows(
+@table_rows(
     "extra",
     [
         {},
@@ -80,7 +80,7 @@ def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any]) -> 
     assert (call.include_usage, call.choices, call.features) == (True, 1, "files-api-2025-04-14")
 
 
-@rows(
+@table_rows(
     ("extra", "param"),
     [
         ({"model": None}, "model"),
@@ -147,12 +147,12 @@ def test_counting_needs_no_max_tokens_and_sets_nothing_aside() -> None:
     assert call.need == Usage()
 
 
-@rows(("max_tokens", "reserved"), [(0, 0), (7, 7), (100_000, MAX_RESERVED_OUTPUT)])
+@table_rows(("max_tokens", "reserved"), [(0, 0), (7, 7), (100_000, MAX_RESERVED_OUTPUT)])
 def test_the_answer_is_bounded_by_what_was_allowed_and_by_the_house(max_tokens: int, reserved: int) -> None:
     assert parse_messages_call(HELLO | {"max_tokens": max_tokens}).max_output_tokens == reserved
 
 
-@rows(
+@table_rows(
     ("content", "tokens"),
     [
         ("hi", 2),
@@ -200,7 +200,7 @@ def test_the_characters_are_those_of_the_texts() -> None:
     assert parse_messages_call(body).prompt_chars == 6
 
 
-@rows(
+@table_rows(
     "marked",
     [
         MARK,
@@ -216,12 +216,12 @@ def test_a_cache_mark_anywhere_means_that_the_whole_prompt_may_be_written(marked
     assert call.max_cache_write_tokens == call.max_prompt_tokens > 0
 
 
-@rows("unmarked", [{}, {"cache_control": None}, said([{"type": "text", "text": "cache_control"}])])
+@table_rows("unmarked", [{}, {"cache_control": None}, said([{"type": "text", "text": "cache_control"}])])
 def test_without_a_mark_nothing_is_written(unmarked: dict[str, Any]) -> None:
     assert parse_messages_call(HELLO | unmarked).max_cache_write_tokens == 0
 
 
-@rows(
+@table_rows(
     ("metadata", "affinity_key"),
     [
         ({"user_id": "me"}, "me"),

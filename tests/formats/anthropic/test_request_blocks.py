@@ -14,7 +14,7 @@ from gateway.formats.anthropic.errors import build_messages_error
 from gateway.formats.anthropic.passthrough_body import build_passed_body
 from gateway.formats.anthropic.request import parse_messages_call
 from gateway.formats.anthropic.request_reader import parse_chat_request
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 IMAGE = {"type": "base64", "media_type": "image/png", "data": "AA=="}
 LINE = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.117.48f; cch=71fea;"}
@@ -98,7 +98,7 @@ def test_every_block_of_the_library_has_a_row() -> None:
     assert {*list_kinds(beta.BetaContentBlockParam), *list_kinds(Content)} <= BLOCKS.keys()
 
 
-@rows("kind", BLOCKS)
+@table_rows("kind", BLOCKS)
 def test_a_block_of_a_history_is_translated_written_as_text_or_left_out(kind: str) -> None:
     fields, expected = BLOCKS[kind]
     block = {"type": kind, **fields}
@@ -125,8 +125,8 @@ def test_a_message_of_which_nothing_is_left_is_left_out_and_so_is_deep_nesting()
         assert len(read({"role": "assistant", "content": [content]}).messages) == 1
 
 
-@rows("source", [{"type": "file", "file_id": "f"}, {"type": "of_tomorrow"}])
-@rows("kind", ["image", "document"])
+@table_rows("source", [{"type": "file", "file_id": "f"}, {"type": "of_tomorrow"}])
+@table_rows("kind", ["image", "document"])
 def test_a_stored_file_of_an_earlier_turn_becomes_a_note(kind: str, source: Any) -> None:
     asked = {"role": "user", "content": [{"type": kind, "source": source}]}
     request = read(asked, {"role": "assistant", "content": "Well"})
@@ -141,7 +141,7 @@ HOSTED = {
 }  # fmt: skip
 
 
-@rows("kind", sorted({*list_kinds(beta.BetaToolUnionParam), "of_tomorrow_20300101"}))
+@table_rows("kind", sorted({*list_kinds(beta.BetaToolUnionParam), "of_tomorrow_20300101"}))
 def test_a_tool_is_a_function_or_left_out(kind: str) -> None:
     tool = {"type": kind, "name": "t", "display_width_px": 8, "display_height_px": 6}
     family = kind.rpartition("_2")[0] or kind
@@ -169,7 +169,7 @@ def test_a_tool_that_a_message_adds_is_a_tool() -> None:
     assert [tool.name for tool in request.tools] == ["f", "g"]
 
 
-@rows(("value", "arguments"), [("", ""), ('{"a":1', '{"a":1'), (None, "{}"), ({"a": 1}, '{"a":1}')])
+@table_rows(("value", "arguments"), [("", ""), ('{"a":1', '{"a":1'), (None, "{}"), ({"a": 1}, '{"a":1}')])
 def test_arguments_of_any_form_are_read(value: Any, arguments: str) -> None:
     call = {"type": "tool_use", "id": "1", "name": "f", "input": value}
     [part] = read({"role": "assistant", "content": [call]}).messages[0].parts

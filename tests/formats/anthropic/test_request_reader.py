@@ -20,7 +20,7 @@ from gateway.formats.chat import (
     ToolCallPart,
     ToolResultPart,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 HELLO: dict[str, Any] = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
 EPHEMERAL = {"type": "ephemeral", "ttl": "1h"}
@@ -60,7 +60,7 @@ def test_the_system_comes_first_and_one_in_the_middle_stays_there() -> None:
     assert read(system="be brief").messages[0] == Message("system", (TextPart("be brief"),))
 
 
-@rows(
+@table_rows(
     ("block", "parts"),
     [
         (
@@ -109,7 +109,7 @@ def test_what_a_user_says(block: Any, parts: tuple[Part, ...]) -> None:
     assert read_block(block) == parts
 
 
-@rows(
+@table_rows(
     ("block", "part"),
     [
         ({"type": "thinking", "thinking": "hm", "signature": "s"}, ReasoningPart("hm", "s")),
@@ -154,7 +154,7 @@ def test_tools() -> None:
     assert read(tools=tools).tools == (Tool("f", "d", SCHEMA, strict=True, cache=EPHEMERAL), Tool("g"))
 
 
-@rows(
+@table_rows(
     ("choice", "expected"),
     [
         ({"type": "auto"}, ("auto", None)),
@@ -170,7 +170,7 @@ def test_the_choice_of_a_tool(choice: Any, expected: Any) -> None:
     assert (conversation.tool_choice, conversation.parallel_tools) == expected
 
 
-@rows(
+@table_rows(
     ("extra", "expected"),
     [
         ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, (2000, None)),
@@ -186,14 +186,14 @@ def test_how_much_to_think(extra: dict[str, Any], expected: Any) -> None:
     assert (conversation.thinking_tokens, conversation.effort) == expected
 
 
-@rows("name", ["output_config", "output_format"])
+@table_rows("name", ["output_config", "output_format"])
 def test_a_format_is_read_under_its_new_name_and_its_old_one(name: str) -> None:
     form = {"type": "json_schema", "schema": SCHEMA}
     extra: dict[str, Any] = {name: {"format": form} if name == "output_config" else form}
     assert read(**extra).format == ResponseFormat("schema", SCHEMA)
 
 
-@rows(
+@table_rows(
     ("extra", "param"),
     [
         ({"thread": {"type": "create"}}, "thread"),
@@ -209,7 +209,7 @@ def test_what_only_anthropic_can_do_is_refused_by_name(extra: dict[str, Any], pa
     assert caught.value.param == param
 
 
-@rows(
+@table_rows(
     ("block", "param"),
     [
         ({"type": "container_upload", "file_id": "f"}, ".type"),
@@ -223,7 +223,7 @@ def test_so_is_a_file_of_this_turn_that_is_stored_at_anthropic(block: Any, param
     assert caught.value.param == "messages[0].content[0]" + param
 
 
-@rows(
+@table_rows(
     ("block", "param"),
     [
         ({"type": "image"}, ".source"),
@@ -246,7 +246,7 @@ def test_a_bad_block_of_a_user_is_named(block: Any, param: str) -> None:
     assert caught.value.param == "messages[0].content[0]" + param
 
 
-@rows(
+@table_rows(
     ("block", "param"),
     [
         ({"type": "tool_use", "name": "f", "input": {}}, ".id"),
@@ -262,7 +262,7 @@ def test_a_bad_block_of_an_assistant_is_named(block: Any, param: str) -> None:
     assert caught.value.param == "messages[0].content[0]" + param
 
 
-@rows(
+@table_rows(
     ("extra", "param"),
     [
         ({"tools": [{}]}, "tools[0].name"),
@@ -284,7 +284,7 @@ def test_a_bad_setting_is_named(extra: dict[str, Any], param: str) -> None:
     assert caught.value.param == param
 
 
-@rows(
+@table_rows(
     "tool",
     [
         {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}},
@@ -298,7 +298,7 @@ def test_a_tool_may_be_a_function_as_in_a_chat_body(tool: dict[str, Any]) -> Non
     assert (request.tools, request.adapted) == ((Tool("f", "d", SCHEMA),), ())
 
 
-@rows("image", ["data:image/png;base64,AA==", {"url": "data:image/png;base64,AA=="}])
+@table_rows("image", ["data:image/png;base64,AA==", {"url": "data:image/png;base64,AA=="}])
 def test_an_image_may_stand_as_in_a_chat_body(image: Any) -> None:
     block = {"type": "image_url", "image_url": image}
     assert read_block(block) == (MediaPart("image", "image/png", "AA=="),)

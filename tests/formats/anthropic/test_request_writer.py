@@ -28,7 +28,7 @@ from gateway.formats.chat import (
     ToolCallPart,
     ToolResultPart,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 OLD, NEW = "claude-sonnet-4-5", "claude-opus-5-5"
 MODELS = (OLD, "claude-sonnet-4-6", "claude-opus-5", NEW, "kimi-k2")
@@ -104,7 +104,7 @@ def test_an_assistant_that_speaks_first_is_opened_by_the_user() -> None:
     assert [message["content"] for message in write(HELLO, HI)["messages"]] == [OPENING, "hello", "hi"]
 
 
-@rows("turns", [(user(),), (user(TextPart(" \n")),), (assistant(ReasoningPart("hm")),)])
+@table_rows("turns", [(user(),), (user(TextPart(" \n")),), (assistant(ReasoningPart("hm")),)])
 def test_where_nothing_is_left_to_answer_it_is_refused(turns: tuple[Message, ...]) -> None:
     assert refuse(*turns) == "messages"
 
@@ -169,7 +169,7 @@ def test_a_model_that_continues_nothing_is_not_asked_to() -> None:
     assert refuse(HI, HELLO, model=NEW) == "messages"
 
 
-@rows(
+@table_rows(
     ("arguments", "written"),
     [
         ("", {}),
@@ -218,7 +218,7 @@ def test_a_strict_tool_is_strict_where_the_model_can_be() -> None:
     assert (tool.get("strict"), tool["input_schema"]) == (None, SCHEMA)
 
 
-@rows(
+@table_rows(
     ("said", "written"),
     [
         ({}, None),
@@ -244,7 +244,7 @@ def test_a_model_that_cannot_be_made_to_use_a_tool_is_not() -> None:
     assert refuse(tools=(TOOL,), tool_choice="required", model=NEW) == "tool_choice"
 
 
-@rows(
+@table_rows(
     ("model", "thinks"),
     [
         ("claude-opus-4-5", False),
@@ -255,8 +255,8 @@ def test_a_model_that_cannot_be_made_to_use_a_tool_is_not() -> None:
         ("claude-opus-5", True),
     ],
 )
-@rows("choice", ["required", ForcedTool("f")])
-@rows("wish", [{"effort": "high"}, {"thinking_tokens": 2048}])
+@table_rows("choice", ["required", ForcedTool("f")])
+@table_rows("wish", [{"effort": "high"}, {"thinking_tokens": 2048}])
 def test_before_a_forced_call_only_newer_models_think(model: str, thinks: bool, choice: Any, wish: Any) -> None:
     asked: Any = {"tools": (TOOL,), "model": model, "max_tokens": 9000, **wish}
     assert ("thinking" in write(tool_choice=choice, **asked)) is thinks
@@ -268,7 +268,7 @@ def test_where_thinking_is_counted_a_forced_tool_comes_before_a_thought() -> Non
     assert "thinking" in write(tools=(TOOL,), tool_choice="required", effort="high", model="claude-opus-5")
 
 
-@rows(
+@table_rows(
     ("turns", "thinks"),
     [
         ((HI, assistant(ToolCallPart("1", "f", "")), user(ToolResultPart("1", ()))), False),

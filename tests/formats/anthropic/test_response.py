@@ -38,7 +38,7 @@ from gateway.formats.chat import (
 )
 from gateway.formats.prompt_tokens import estimate_prompt
 from tests.support.anthropic_cassettes import ANSWERED, MESSAGE, MODEL
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CALL = InferenceRequest(
     "messages", "m", {"messages": [{"role": "user", "content": "four words a line " * 20}]}, max_prompt_tokens=400
@@ -104,7 +104,7 @@ def test_a_message_is_read_as_what_happened() -> None:
     assert parse_answer(dump()) == EVENTS
 
 
-@rows("raw", NO_MESSAGES)
+@table_rows("raw", NO_MESSAGES)
 def test_what_is_no_message_is_a_fault(raw: bytes) -> None:
     for read in (parse_answer, lambda raw: parse_passed_answer(raw, CALL)):
         with pytest.raises(ProviderBadResponse):
@@ -121,7 +121,7 @@ def test_a_fault_has_the_providers_words_and_no_secrets() -> None:
         assert "hunter" not in caught.value.message
 
 
-@rows(
+@table_rows(
     ("said", "reason"),
     [
         ("end_turn", "stop"),
@@ -151,14 +151,14 @@ def test_a_stop_sequence_is_read() -> None:
     assert ChoiceFinished("stop") in parse_answer(dump(stop_reason="stop_sequence", stop_sequence=5))
 
 
-@rows("block", [None, 5, "x", [], {}, {"type": []}, {"type": "text"}, {"type": "text", "text": 5},
+@table_rows("block", [None, 5, "x", [], {}, {"type": []}, {"type": "text"}, {"type": "text", "text": 5},
                                    {"type": "thinking", "thinking": None, "signature": 5},
                                    {"type": "redacted_thinking", "data": {}}])  # fmt: skip
 def test_a_block_that_says_nothing_is_left_out(block: object) -> None:
     assert parse_answer(dump(content=[block]))[1:-2] == [ChoiceFinished("tool_calls")]
 
 
-@rows("said", [None, "x", [], 5])
+@table_rows("said", [None, "x", [], 5])
 def test_a_call_without_arguments_has_an_empty_object(said: object) -> None:
     block = {"type": "tool_use", "name": "x", "input": said}
     assert parse_answer(dump(content=[block]))[1:3] == [
@@ -191,7 +191,7 @@ def test_any_bytes_are_a_message_or_a_fault(raw: bytes) -> None:
         parse_answer(raw)
 
 
-@rows(
+@table_rows(
     ("raw", "usage"),
     [
         ({"input_tokens": 3, "output_tokens": 4}, Usage(3, 4, 0, "upstream")),
@@ -251,7 +251,7 @@ def test_what_was_written_is_read_again() -> None:
     assert parse_answer(build_answer(EVENTS, model=MODEL, message_id="x")) == EVENTS
 
 
-@rows("name", ANSWERED)
+@table_rows("name", ANSWERED)
 def test_the_client_library_takes_what_is_written(name: str) -> None:
     events = ANSWERED[name][1]
     message = judge(build_answer(events, model="m", message_id="x"))
@@ -263,7 +263,7 @@ def test_the_client_library_takes_what_is_written(name: str) -> None:
     assert message.usage.output_tokens == used.completion_tokens
 
 
-@rows(
+@table_rows(
     ("arguments", "written"),
     [
         ("", {}),
@@ -314,7 +314,7 @@ def test_a_count_is_read_and_written() -> None:
     assert parse_count_answer(b'{"input_tokens":0,"context_management":null}') == 0
 
 
-@rows("raw", [b"", b"[]", b"{}", b'{"input_tokens":-1}', b'{"input_tokens":"5"}', b'{"input_tokens":5.0}'])
+@table_rows("raw", [b"", b"[]", b"{}", b'{"input_tokens":-1}', b'{"input_tokens":"5"}', b'{"input_tokens":5.0}'])
 def test_what_is_no_count_is_a_fault(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
         parse_count_answer(raw)

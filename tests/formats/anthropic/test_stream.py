@@ -36,7 +36,7 @@ from gateway.formats.chat import (
 from gateway.formats.stream import TranslatingStream
 from tests.support import anthropic_cassettes as tape
 from tests.support.format_calls import call_of
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 KEYS = st.sampled_from(["type", "index", "message", "id", "usage", "content_block", "delta", "text", "thinking", "name",
                         "signature", "data", "input", "partial_json", "stop_reason", "input_tokens", "output_tokens",
@@ -64,7 +64,7 @@ def read(*pieces: bytes) -> list[Event]:
     return [event for piece in pieces for event in reader.feed(piece)]
 
 
-@rows("name", tape.ANSWERED)
+@table_rows("name", tape.ANSWERED)
 def test_a_stream_says_what_its_provider_meant(name: str) -> None:
     raw, events = tape.ANSWERED[name]
     assert read(raw) == events
@@ -105,12 +105,12 @@ def test_any_bytes_are_read_or_a_fault(pieces: list[bytes]) -> None:
             assert event.error.phase == "stream"
 
 
-@rows("late", [tape.HELLO, tape.OVERLOADED, b"garbage\n\n", b"data: [DONE]\n\n"])
+@table_rows("late", [tape.HELLO, tape.OVERLOADED, b"garbage\n\n", b"data: [DONE]\n\n"])
 def test_nothing_is_said_after_the_end(late: bytes) -> None:
     assert read(tape.HELLO + late) == read(tape.HELLO, late) == tape.ANSWERED["hello"][1]
 
 
-@rows(
+@table_rows(
     ("error", "words"),
     [
         (tape.OVERLOADED, "Overloaded"),
@@ -140,19 +140,21 @@ def test_a_fault_tells_no_address_and_no_key() -> None:
     assert "hunter" not in failed.error.message
 
 
-@rows("payload", [b"{", b"[DONE]", b"5", b"[]", b"null", b'"x"', b"\xff", b"[" * 2000])
+@table_rows("payload", [b"{", b"[DONE]", b"5", b"[]", b"null", b'"x"', b"\xff", b"[" * 2000])
 def test_an_event_that_makes_no_sense_is_a_fault(payload: bytes) -> None:
     events = read(tape.begin("msg_1") + b"event: content_block_delta\ndata: " + payload + b"\n\n")
     assert isinstance(events[-1], StreamError)
 
 
-@rows("missing", [{}, {"message": 5, "content_block": "x", "delta": []}])
-@rows("kind", ["message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta"])
+@table_rows("missing", [{}, {"message": 5, "content_block": "x", "delta": []}])
+@table_rows(
+    "kind", ["message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta"]
+)
 def test_an_event_that_lacks_its_part_says_nothing(kind: str, missing: dict[str, Any]) -> None:
     assert read(tape.event(kind, **missing) + tape.text(0, "a")) == [TextDelta("a")]
 
 
-@rows("delta", [{}, {"type": "text_delta"}, {"type": "text_delta", "text": 5}, {"type": []}])
+@table_rows("delta", [{}, {"type": "text_delta"}, {"type": "text_delta", "text": 5}, {"type": []}])
 def test_a_delta_that_says_nothing_is_left_out(delta: dict[str, Any]) -> None:
     assert read(tape.event("content_block_delta", index=0, delta=delta)) == []
 
@@ -166,7 +168,7 @@ def test_an_event_without_an_end_is_a_fault() -> None:
         reader.finish()
 
 
-@rows("block", [{}, {"name": ""}, {"name": 5}])
+@table_rows("block", [{}, {"name": ""}, {"name": 5}])
 def test_a_call_of_a_tool_without_a_name_is_a_fault(block: dict[str, Any]) -> None:
     (failed,) = read(tape.start(0, "tool_use", id="toolu_1", input={}, **block))
     assert isinstance(failed, StreamError)
@@ -235,7 +237,7 @@ def test_the_type_in_the_data_wins_over_the_name() -> None:
     ]
 
 
-@rows(
+@table_rows(
     ("begun", "final", "expected"),
     [
         # What is said last replaces, count by count; what is not said stays.
@@ -277,7 +279,7 @@ def test_usage_is_laid_over_the_beginnings(begun: Any, final: dict[str, Any], ex
     assert said == ([] if expected is None else [expected])
 
 
-@rows("usage", [None, {}, {"input_tokens": 0, "output_tokens": 0}, {"input_tokens": -1}, "x", [1]])
+@table_rows("usage", [None, {}, {"input_tokens": 0, "output_tokens": 0}, {"input_tokens": -1}, "x", [1]])
 def test_a_beginning_without_a_count_has_no_usage(usage: Any) -> None:
     raw = tape.event("message_start", message={"id": "m", "model": "x", "usage": usage})
     assert read(raw) == [MessageStart("m", "x")]
@@ -296,7 +298,7 @@ def test_a_reason_counts_once_and_the_last_usage_counts() -> None:
     ]
 
 
-@rows("rest", [b"", b"\n", tape.STOP[:-1], tape.STOP[:-2]])
+@table_rows("rest", [b"", b"\n", tape.STOP[:-1], tape.STOP[:-2]])
 def test_a_stream_that_lacks_only_its_end_mark_is_whole(rest: bytes) -> None:
     for raw, events in tape.ANSWERED.values():
         reader = MessagesStreamParser()
@@ -368,7 +370,7 @@ def blocks(message: anthropic.types.Message) -> list[dict[str, Any]]:
     return [block.model_dump(exclude_none=True) for block in message.content]
 
 
-@rows("name", sorted(set(tape.ANSWERED) - {"search", "newer"}))
+@table_rows("name", sorted(set(tape.ANSWERED) - {"search", "newer"}))
 def test_what_was_read_is_written_as_the_client_knows_it(name: str) -> None:
     raw, events = tape.ANSWERED[name]
     ours, theirs = judge(write(events)), judge(raw)
@@ -388,7 +390,7 @@ def _drop_searches(event: Any) -> Any:
     return attrs.evolve(event, usage=attrs.evolve(event.usage, rare=None)) if isinstance(event, UsageReport) else event
 
 
-@rows("name", tape.ANSWERED)
+@table_rows("name", tape.ANSWERED)
 def test_what_was_written_is_read_again(name: str) -> None:
     begun, *rest = tape.ANSWERED[name][1]
     assert isinstance(begun, MessageStart)
@@ -488,7 +490,7 @@ class Given:
         return []
 
 
-@rows(
+@table_rows(
     ("begun", "more"),
     [
         ([ToolCallStart(0, "a", "f"), ToolCallDelta(0, "{"), ToolCallStart(1, "b", "g")], ToolCallDelta(1, PIECE)),
@@ -567,7 +569,7 @@ def test_a_refusal_is_text_and_what_has_no_place_is_left_out() -> None:
     assert message.stop_reason == "refusal"
 
 
-@rows(
+@table_rows(
     ("finished", "called", "reason", "sequence"),
     [
         (ChoiceFinished("stop"), False, "end_turn", None),
@@ -599,7 +601,7 @@ def test_without_usage_the_beginnings_counts_stay() -> None:
     assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (7, 2, 0)
 
 
-@rows(("said", "ours", "written"), [("msg_a", "x", "msg_a"), ("c-1", "x", "msg_x"), ("", "msg_x", "msg_x")])
+@table_rows(("said", "ours", "written"), [("msg_a", "x", "msg_a"), ("c-1", "x", "msg_x"), ("", "msg_x", "msg_x")])
 def test_a_message_has_an_id_of_this_dialect(said: str, ours: str, written: str) -> None:
     assert parse(write([MessageStart(said, "")], ours))[0]["message"]["id"] == written
 

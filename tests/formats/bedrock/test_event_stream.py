@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.errors import ProviderBadResponse
 from gateway.formats.bedrock.event_stream import MAX_MESSAGE_BYTES, EventMessage, EventStreamSplitter
 from tests.support.converse_cassettes import encode
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 # Of botocore's tests (tests/unit/test_eventstream.py), which has them from the specification.
 EMPTY = bytes.fromhex("000000100000000005c248eb7d98c8ff")
@@ -30,7 +30,7 @@ KNOWN = [
 ]
 
 
-@rows(("raw", "message"), KNOWN)
+@table_rows(("raw", "message"), KNOWN)
 def test_a_published_message_is_read(raw: bytes, message: EventMessage) -> None:
     assert list(EventStreamSplitter().split(raw)) == [message]
 
@@ -60,7 +60,7 @@ def test_a_flipped_bit_is_an_error_or_leaves_the_message_incomplete(at: int, bit
         list(EventStreamSplitter().split(bytes(raw)))
 
 
-@rows("length", [15, MAX_MESSAGE_BYTES + 1])
+@table_rows("length", [15, MAX_MESSAGE_BYTES + 1])
 def test_an_impossible_length_is_an_error_before_its_bytes_have_come(length: int) -> None:
 
     prelude = pack(">II", length, 0)

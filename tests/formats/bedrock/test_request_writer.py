@@ -10,7 +10,7 @@ from gateway.formats.anthropic.request_reader import parse_chat_request as read_
 from gateway.formats.bedrock.request_writer import build_body
 from gateway.formats.openai.request_reader import parse_chat_request as read_chat
 from tests.support.image_providers import draw
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 SONNET = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"
 OPUS = "anthropic.claude-opus-4-7"
@@ -66,7 +66,7 @@ def test_calls_and_results_of_tools_keep_their_ids() -> None:
     assert said["toolConfig"] == {"tools": [SPEC], "toolChoice": {"any": {}}}
 
 
-@rows(
+@table_rows(
     ("choice", "written"),
     [
         (None, None),
@@ -120,7 +120,7 @@ def test_an_image_and_files_are_sent_as_data() -> None:
     ]
 
 
-@rows(
+@table_rows(
     ("part", "param"),
     [
         ({"type": "image_url", "image_url": {"url": "https://x.org/a.png"}}, "messages"),
@@ -174,7 +174,7 @@ def test_reasoning_goes_back_to_claude_alone() -> None:
     assert messages(NOVA, messages=turns)["messages"][1]["content"] == [{"text": "x"}]
 
 
-@rows(
+@table_rows(
     ("model", "asked", "more"),
     [
         (SONNET, {"reasoning_effort": "low"}, {"thinking": {"type": "enabled", "budget_tokens": 2_048}}),
@@ -207,7 +207,7 @@ def test_reasoning_is_asked_for_in_each_models_words(model: str, asked: dict[str
         assert "inferenceConfig" not in said
 
 
-@rows(
+@table_rows(
     ("model", "more"),
     [
         (SONNET, {"top_k": 5}),

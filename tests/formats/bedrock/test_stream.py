@@ -28,7 +28,7 @@ from gateway.formats.chat import (
 )
 from tests.support import converse_cassettes as bedrock
 from tests.support.corrupt_json import spoilt
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 STARTED = MessageStart("0123", "theirs")
 
@@ -69,7 +69,7 @@ def test_sealed_reasoning_and_images_are_streamed() -> None:
     ]
 
 
-@rows(
+@table_rows(
     ("reason", "meaning"),
     [
         ("stop_sequence", "stop"),
@@ -92,7 +92,7 @@ def test_a_stream_may_end_without_its_usage_and_not_before_its_stop() -> None:
             read(cut)
 
 
-@rows(
+@table_rows(
     ("name", "kind", "status"),
     [
         ("throttlingException", ProviderRateLimited, 429),
@@ -124,7 +124,7 @@ def test_an_error_of_the_transport_is_an_error() -> None:
         parser.finish()
 
 
-@rows(
+@table_rows(
     "raw",
     [
         bedrock.BEGIN[:-1] + b"x",
@@ -138,7 +138,7 @@ def test_what_cannot_be_read_is_an_error(raw: bytes) -> None:
     assert isinstance(ConverseStreamParser("0123", "theirs").feed(raw)[-1], StreamError)
 
 
-@rows("raw", [bedrock.event("ofTomorrow", {"a": 1}), bedrock.encode({":event-type": "ofTomorrow"})])
+@table_rows("raw", [bedrock.event("ofTomorrow", {"a": 1}), bedrock.encode({":event-type": "ofTomorrow"})])
 def test_unknown_events_are_counted_and_passed_over(raw: bytes) -> None:
     """All their bytes: a flood of events without a payload is one, too."""
     parser = ConverseStreamParser("0123", "theirs")
@@ -173,7 +173,7 @@ def test_every_kind_of_block_is_read_and_unknown_ones_are_passed_over() -> None:
     ]  # fmt: skip
 
 
-@rows(
+@table_rows(
     ("raw", "usage"),
     [
         (bedrock.usage(5, 7), Usage(5, 7, 0, "upstream")),

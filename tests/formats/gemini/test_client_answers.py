@@ -16,7 +16,7 @@ from gateway.formats.gemini.response import GenerateContentParser, parse_answer
 from gateway.formats.gemini.response_writer import GenerateContentSerializer, build_answer
 from gateway.formats.gemini.signatures import parse_foreign
 from tests.support import gemini_cassettes as gemini
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 ASK: dict[str, Any] = {"contents": [{"parts": [{"text": "Hi"}]}]}
 CALL = parse_generate_call(ASK, model="m", stream=True)
@@ -98,7 +98,7 @@ def test_a_whole_answer_joins_what_a_stream_says_in_pieces() -> None:
     assert answer.get("usageMetadata") is None
 
 
-@rows(
+@table_rows(
     ("reason", "expected"),
     [("stop", "STOP"), ("length", "MAX_TOKENS"), ("tool_calls", "STOP"), ("content_filter", "SAFETY")],
 )
@@ -108,8 +108,8 @@ def test_why_an_answer_ended(reason: chat.Reason, expected: str) -> None:
         assert (candidate["finishReason"], candidate["content"]["parts"]) == (expected, [{"text": ""}])
 
 
-@rows(("reason", "expected"), [("tool_calls", "MALFORMED_FUNCTION_CALL"), ("length", "MAX_TOKENS")])
-@rows("arguments", ["{", "[1]", '"x"'])
+@table_rows(("reason", "expected"), [("tool_calls", "MALFORMED_FUNCTION_CALL"), ("length", "MAX_TOKENS")])
+@table_rows("arguments", ["{", "[1]", '"x"'])
 def test_a_call_whose_arguments_are_no_object_is_left_out(reason: chat.Reason, expected: str, arguments: str) -> None:
     calls = (chat.ToolCallStart(0, "c0", "f"), chat.ToolCallDelta(0, arguments), chat.ToolCallStart(1, "c1", "g"))
     for answer in (build(*calls, finish(reason)), write(*calls, finish(reason))[-1]):
@@ -183,7 +183,7 @@ def play(raw: bytes, step: int) -> tuple[list[bytes], Usage]:
     return [*out, transform.finish()], transform.parse_usage()
 
 
-@rows("name", ["text", "thinking", "tools", "two", "picture", "stop in every chunk", "blocked"])
+@table_rows("name", ["text", "thinking", "tools", "two", "picture", "stop in every chunk", "blocked"])
 def test_a_passed_stream_is_byte_for_byte_the_providers_and_its_end_waits(name: str) -> None:
     raw = gemini.STREAMS[name]
     for step in (1, 100, len(raw)):
@@ -200,7 +200,7 @@ def test_a_stream_without_a_blank_line_at_its_end_gets_one() -> None:
     assert b"".join(out).endswith(b"\n\n")
 
 
-@rows("name", ["cut", "error event", "bare error", "not JSON"])
+@table_rows("name", ["cut", "error event", "bare error", "not JSON"])
 def test_a_broken_stream_is_an_error(name: str) -> None:
     for step in (1, 1_000_000):
         raw, transform = gemini.STREAMS[name], GenerateContentPassthrough(CALL)
@@ -219,7 +219,7 @@ def test_a_stream_that_breaks_off_is_estimated_from_what_it_said() -> None:
     assert 50 <= usage.completion_tokens <= 500
 
 
-@rows("raw", [b"{}", b"[]", b'{"candidates": []}', b'{"candidates": 1}', b'{"promptFeedback": {}}'])
+@table_rows("raw", [b"{}", b"[]", b'{"candidates": []}', b'{"candidates": 1}', b'{"promptFeedback": {}}'])
 def test_what_says_nothing_is_no_answer(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
         parse_passed_answer(raw, CALL)

@@ -20,7 +20,7 @@ from gateway.formats.gemini.request_writer import NO_SIGNATURE, build_body
 from gateway.formats.gemini.signatures import build_foreign, build_redacted, is_foreign, parse_foreign
 from gateway.formats.prompt_tokens import estimate_prompt
 from tests.support.json_strategies import json_values
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 MODEL = "gemini-2.5-flash"
 USER: dict[str, Any] = {"role": "user", "parts": [{"text": "Hi"}]}
@@ -65,7 +65,7 @@ def test_a_body_in_one_spelling_stays_as_it_is(body: dict[str, Any]) -> None:
     assert unify_names(once) == once
 
 
-@rows(
+@table_rows(
     ("body", "field"),
     [
         ({"tools": [], "Tools": []}, "Tools"),
@@ -206,7 +206,7 @@ def test_a_function_without_ids_is_answered_in_the_order_of_its_calls() -> None:
     assert found == [(call, (chat.TextPart(text),)) for call, text in expected]
 
 
-@rows(
+@table_rows(
     ("response", "text", "failed"),
     [
         ({"output": "sun"}, "sun", False),
@@ -246,7 +246,7 @@ def test_the_pieces_of_a_stream_are_one_message_with_its_signature() -> None:
     )
 
 
-@rows(
+@table_rows(
     ("body", "field"),
     [
         (
@@ -296,7 +296,7 @@ def list_fields(kind: type[Any]) -> list[str]:
     return [field.alias or name for name, field in kind.model_fields.items()]
 
 
-@rows("tool", sorted({*list_fields(types.Tool)} - {"functionDeclarations"}))
+@table_rows("tool", sorted({*list_fields(types.Tool)} - {"functionDeclarations"}))
 def test_a_tool_that_google_runs_is_left_out_where_it_is_only_offered(tool: str) -> None:
     read = read_chat(tools=[{tool: {"x": 1}}, {"functionDeclarations": [{"name": "f"}]}])
     assert ([one.name for one in read.tools], read.adapted) == (["f"], (f"tools.{tool}",))
@@ -306,8 +306,8 @@ KNOWN_PARTS = {"text", "inlineData", "fileData", "functionCall", "functionRespon
 MARKS = {"thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata", "mediaProcessing"}
 
 
-@rows("kind", sorted({*list_fields(types.Part), "somethingNew"} - KNOWN_PARTS - MARKS))
-@rows("role", ["user", "model"])
+@table_rows("kind", sorted({*list_fields(types.Part), "somethingNew"} - KNOWN_PARTS - MARKS))
+@table_rows("role", ["user", "model"])
 def test_a_part_of_a_kind_that_only_google_has_is_text_in_a_history(kind: str, role: str) -> None:
     past = {"role": role, "parts": [{kind: {"code": "print(1)"}}]}
     read = read_chat(contents=[USER, past, {"role": "model", "parts": [{"text": "1"}]}, USER])
@@ -316,7 +316,9 @@ def test_a_part_of_a_kind_that_only_google_has_is_text_in_a_history(kind: str, r
     assert any(f"[{kind}] print(1)" in text for text in texts)
 
 
-@rows("file", [{"fileUri": "https://www.youtube.com/watch?v=x"}, {"fileUri": "files/abc", "mimeType": "image/png"}])
+@table_rows(
+    "file", [{"fileUri": "https://www.youtube.com/watch?v=x"}, {"fileUri": "files/abc", "mimeType": "image/png"}]
+)
 def test_a_file_that_only_google_reads_is_a_note_in_a_history(file: dict[str, str]) -> None:
     read = read_chat(
         contents=[{"role": "user", "parts": [{"fileData": file}]}, {"role": "model", "parts": [{"text": "1"}]}, USER]
@@ -326,7 +328,7 @@ def test_a_file_that_only_google_reads_is_a_note_in_a_history(file: dict[str, st
     assert isinstance(note, chat.TextPart)
 
 
-@rows(
+@table_rows(
     ("role", "part", "kind", "written"),
     [
         ("user", {"functionCall": {"name": "f", "args": {"x": 1}}}, "functionCall",
@@ -353,7 +355,7 @@ def test_a_part_of_the_other_role_is_text_in_a_history(
     assert "Hm" not in texts
 
 
-@rows("kind", ["fileData", "functionCall", "somethingNew"])
+@table_rows("kind", ["fileData", "functionCall", "somethingNew"])
 def test_a_part_of_a_result_of_this_turn_is_named_if_only_google_reads_it(kind: str) -> None:
     inner = {"fileUri": "files/x", "name": "f"}
     result = {"functionResponse": {"name": "f", "parts": [{kind: inner}]}}
@@ -368,7 +370,7 @@ def test_a_result_without_its_call_is_no_reason_to_refuse() -> None:
     assert isinstance(part, chat.ToolResultPart)
 
 
-@rows(
+@table_rows(
     ("address", "media_type", "kind"),
     [
         ("https://a.test/x.png", None, "image"),
@@ -392,7 +394,7 @@ def test_functions_that_may_not_be_called_are_not_offered() -> None:
     assert (request.tool_choice, [tool.name for tool in request.tools]) == ("required", ["a", "c"])
 
 
-@rows(
+@table_rows(
     ("thinking", "tokens", "effort"),
     [
         ({"thinkingBudget": 0}, 0, None),
@@ -449,7 +451,7 @@ def test_a_foreign_signature_comes_back_in_either_alphabet(text: str) -> None:
     assert not is_foreign("R2VtaW5p")
 
 
-@rows(("model", "added"), [("gemini-2.5-flash", {}), ("gemini-3-pro", {"thoughtSignature": NO_SIGNATURE})])
+@table_rows(("model", "added"), [("gemini-2.5-flash", {}), ("gemini-3-pro", {"thoughtSignature": NO_SIGNATURE})])
 def test_gemini_gets_no_signature_of_others(model: str, added: dict[str, str]) -> None:
     foreign = build_foreign("signed by Claude")
     called = {"functionCall": {"name": "f"}}
@@ -469,7 +471,7 @@ def test_gemini_gets_no_signature_of_others(model: str, added: dict[str, str]) -
     assert orjson.dumps(call.body) == before
 
 
-@rows("empty", [{"role": "model"}, {"role": "model", "parts": []}])
+@table_rows("empty", [{"role": "model"}, {"role": "model", "parts": []}])
 def test_an_empty_answer_of_a_history_is_no_reason_to_refuse(empty: dict[str, Any]) -> None:
     texts = [part for message in read_chat(contents=[USER, empty, USER]).messages for part in message.parts]
     assert [part.text for part in texts if isinstance(part, chat.TextPart) and part.text] == ["Hi", "Hi"]

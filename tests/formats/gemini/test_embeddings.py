@@ -13,7 +13,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.gemini.embeddings import build_embeddings_body, parse_embeddings_answer
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 MODEL = "gemini-embedding-001"
 FLOATS = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=8)
@@ -53,7 +53,7 @@ def test_every_text_is_a_request_of_its_own() -> None:
     }
 
 
-@rows("value", [[1, 2], [[1], [2]], ["a", [1]], ["a", 1], None, {}])
+@table_rows("value", [[1, 2], [[1], [2]], ["a", [1]], ["a", 1], None, {}])
 def test_token_ids_cannot_be_said(value: object) -> None:
     with pytest.raises(InvalidRequest) as caught:
         build_embeddings_body(call(value), MODEL)
@@ -81,7 +81,7 @@ def test_base64_is_little_endian_float32(vectors: list[list[float]]) -> None:
     assert found == [base64.b64encode(struct.pack(f"<{len(v)}f", *v)).decode() for v in vectors]
 
 
-@rows(
+@table_rows(
     ("metadata", "expected"),
     [
         ({"promptTokenCount": 8}, Usage(8, source="upstream")),
@@ -96,7 +96,7 @@ def test_a_count_is_believed_where_it_is_one(metadata: object, expected: Usage) 
     assert orjson.loads(raw)["usage"]["total_tokens"] == expected.prompt_tokens
 
 
-@rows(
+@table_rows(
     "raw",
     [
         b"", b"[]", b"{}", b'{"embeddings":{}}', b'{"embeddings":[]}', answer([1.0], [2.0]), b'{"embeddings":[1]}',

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest
 from gateway.formats.chat import EFFORT_TOKENS, ChatRequest, ResponseFormat
 from gateway.formats.gemini.generation_config import build_config, parse_version, wants_signatures
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 FLASH = "gemini-2.5-flash"
 PRO_3, FLASH_3, FLASH_38 = "gemini-3.1-pro-preview", "gemini-3-flash-preview", "gemini-3.8-flash"
@@ -23,7 +23,7 @@ def think(model: str, **options: Any) -> Any:
     return config(model, **options).get("thinkingConfig")
 
 
-@rows(
+@table_rows(
     ("model", "version"),
     [
         ("gemini-2.5-flash", (2, 5)),
@@ -84,7 +84,7 @@ def test_a_format_is_a_media_type_and_a_schema() -> None:
     }
 
 
-@rows(
+@table_rows(
     ("model", "effort", "expected"),
     [
         (FLASH, "none", {"thinkingBudget": 0}),
@@ -110,7 +110,7 @@ def test_an_effort_is_a_budget_or_a_level_by_family(model: str, effort: str, exp
     assert think(model, effort=effort) == expected
 
 
-@rows(
+@table_rows(
     ("model", "tokens", "expected"),
     [
         (FLASH, 0, {"thinkingBudget": 0}),

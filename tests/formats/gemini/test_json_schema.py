@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest
 from gateway.formats.gemini.json_schema import build_schema
 from gateway.formats.strict_json import MAX_DEPTH
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 READ = {
     "$id", "$defs", "$ref", "$anchor", "type", "format", "title", "description", "enum", "items", "prefixItems",
@@ -48,7 +48,7 @@ def test_what_gemini_reads_passes() -> None:
     assert write(schema) == schema
 
 
-@rows(
+@table_rows(
     ("schema", "expected"),
     [
         ({"type": "string", "pattern": "^a", "minLength": 1, "default": "a", "$schema": "x"}, {"type": "string"}),

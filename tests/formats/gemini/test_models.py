@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderBadResponse
 from gateway.formats.gemini.models import parse_models
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NOW = 1_750_000_000
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -70,7 +70,9 @@ def test_a_list_of_nothing_is_a_list() -> None:
     assert read({"models": []}) == []
 
 
-@rows("raw", [b"", b"<html>", b"[]", b"null", b"{}", b'{"models":null}', b'{"models":{}}', b'{"error":{"code":403}}'])
+@table_rows(
+    "raw", [b"", b"<html>", b"[]", b"null", b"{}", b'{"models":null}', b'{"models":{}}', b'{"error":{"code":403}}']
+)
 def test_an_answer_without_a_list_is_a_failed_listing_and_not_an_empty_one(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
         parse_models(raw, owned_by="google", now_s=NOW)

@@ -35,7 +35,7 @@ from gateway.formats.gemini.request_writer import (
 from gateway.formats.gemini.response import parse_answer
 from gateway.formats.valid_chat import make_valid
 from tests.support.gemini_cassettes import SIGNATURE, TOOLS
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 OLD, NEW = "gemini-2.5-flash", "gemini-3.1-pro-preview"
 HELLO = Message("user", (TextPart("Hello"),))
@@ -157,7 +157,7 @@ A, B = ToolCallPart("a", "f", "{}"), ToolCallPart("b", "f", "{}")
 SIGNED = ToolCallPart("s", "f", "{}", signature="c2ln")
 
 
-@rows(
+@table_rows(
     ("model_parts", "old", "new"),
     [
         ((A, B), [None, None], [NO_SIGNATURE, None]),
@@ -211,7 +211,7 @@ def test_a_signature_that_left_as_a_thoughts_comes_back_as_the_calls() -> None:
     assert sign(ReasoningPart("hm", signed.signature), A, model=NEW) == [SIGNATURE]
 
 
-@rows(
+@table_rows(
     ("blob", "expected"),
     [
         (MediaPart("image", "image/png", "AA=="), {"inlineData": {"mimeType": "image/png", "data": "AA=="}}),
@@ -235,7 +235,7 @@ def test_what_is_not_text_goes_inline_or_by_its_address(blob: MediaPart, expecte
     assert parts(TextPart("see"), blob) == [{"text": "see"}, expected]
 
 
-@rows(
+@table_rows(
     "blob",
     [
         MediaPart("image", data="AA=="),
@@ -268,7 +268,7 @@ def test_a_image_in_a_result_is_inside_it_from_gemini_3_on_and_behind_it_before(
     assert [[*part] for part in last(NEW, png, wav, link)] == [["functionResponse"], ["inlineData"], ["fileData"]]
 
 
-@rows(
+@table_rows(
     "turns",
     [
         (),
@@ -294,7 +294,7 @@ def test_a_tool_is_declared_with_its_json_schema() -> None:
     assert "toolConfig" not in body
 
 
-@rows(
+@table_rows(
     ("choice", "expected"),
     [
         ("auto", {"mode": "AUTO"}),
@@ -332,7 +332,7 @@ def test_a_count_is_read() -> None:
     assert parse_count_answer(b'{"totalTokens": 31, "promptTokensDetails": []}') == 31
 
 
-@rows(
+@table_rows(
     "raw", [b"", b"[]", b"{}", b'{"totalTokens":"31"}', b'{"totalTokens":-1}', b'{"totalTokens":1.5}', b'{"error":"x"}']
 )
 def test_what_is_no_count_is_a_fault(raw: bytes) -> None:

@@ -48,7 +48,7 @@ from tests.support.gemini_cassettes import (
     stream,
     usage,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 ID, MODEL = "req1", "gemini-2.5-flash"
 THEIR_ID = "tTCwacuEBMvnitYP06qsgQY"
@@ -116,7 +116,7 @@ def say(fault: ProviderError | None) -> object:
     return fault and (type(fault), fault.message, fault.phase)
 
 
-@rows("name", STREAMS)
+@table_rows("name", STREAMS)
 def test_every_cut_says_the_same(name: str) -> None:
     data = STREAMS[name]
     whole, fault = play([data])
@@ -243,7 +243,7 @@ def test_an_answer_that_does_not_name_itself_is_named_by_us() -> None:
     assert events[0] == MessageStart(ID, MODEL)
 
 
-@rows(
+@table_rows(
     ("reason", "expected"),
     [
         ("STOP", "stop"),
@@ -259,7 +259,7 @@ def test_why_an_answer_ended(reason: str, expected: str) -> None:
     assert run(chunk({"text": "a"}), chunk(reason=reason))[-2:] == [ChoiceFinished(expected), ENDED]  # type: ignore[arg-type]
 
 
-@rows("reason", ["OTHER", "NO_IMAGE", "SOMETHING_NEW"])
+@table_rows("reason", ["OTHER", "NO_IMAGE", "SOMETHING_NEW"])
 def test_an_answer_of_nothing_for_no_known_reason_is_a_fault(reason: str) -> None:
     fault = fail(stream(chunk({"text": "hm", "thought": True}), chunk(reason=reason)))
     assert isinstance(fault, ProviderBadResponse)
@@ -274,7 +274,7 @@ def test_an_answer_of_nothing_that_stopped_is_an_answer() -> None:
     ]
 
 
-@rows("reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MISSING_THOUGHT_SIGNATURE"])
+@table_rows("reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MISSING_THOUGHT_SIGNATURE"])
 def test_a_spoiled_answer_is_a_fault_that_nobody_is_blamed_for(reason: str) -> None:
     spoiled = chunk({"text": "Let me see."})
     spoiled["candidates"][0] |= {"finishReason": reason, "finishMessage": "Malformed: at http://10.0.0.1/x"}
@@ -301,7 +301,7 @@ def test_an_unspecified_block_blocks_nothing() -> None:
     assert run(kept, *TEXT[1:]) == run(*TEXT)
 
 
-@rows(
+@table_rows(
     "data",
     [
         stream(TEXT[0], OVERLOADED),
@@ -329,7 +329,7 @@ def test_secrets_are_masked() -> None:
     assert failed.error.message.endswith("no [masked]")
 
 
-@rows(
+@table_rows(
     "data",
     [
         b"",
@@ -362,7 +362,7 @@ def test_an_event_without_an_end_is_a_fault() -> None:
     assert reader.feed(b"\n\n") == []
 
 
-@rows(
+@table_rows(
     ("metadata", "expected"),
     [
         (usage(11, 3, 2, cachedContentTokenCount=99), UsageReport(Usage(11, 5, 11, "upstream"), 2)),
@@ -402,7 +402,7 @@ def test_a_whole_answer_need_not_say_why_it_ended() -> None:
     assert whole(chunk({"functionCall": {"name": "now"}}))[-2:] == [ChoiceFinished("tool_calls"), ENDED]
 
 
-@rows(
+@table_rows(
     "raw",
     [
         b"", b"<html>", b"null", b"[]", b'"x"', b"{}", b'{"candidates":[]}', b'{"candidates":{}}',

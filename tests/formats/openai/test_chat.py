@@ -21,8 +21,8 @@ from gateway.formats.openai.chat import (
 )
 from gateway.formats.openai.stream_tail import find_last_usage, parse_tail
 from tests.support.format_calls import call_of
-from tests.support.rows import rows
 from tests.support.scripted_upstream import COMPLETION, chat_events, delta, event, usage_frame
+from tests.support.table_rows import table_rows
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 IMAGE = {"type": "image_url", "image_url": {"url": "https://x/y.png"}}
@@ -43,7 +43,7 @@ def message(content: object, role: object = "user") -> dict[str, Any]:
     return {"messages": [{"role": role, "content": content}]}
 
 
-@rows(
+@table_rows(
     "extra",
     [
         {},
@@ -73,7 +73,7 @@ def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any]) -> 
     assert call.include_usage == bool((body.get("stream_options") or {}).get("include_usage"))
 
 
-@rows(
+@table_rows(
     ("extra", "param"),
     [
         ({"model": None}, "model"),
@@ -127,7 +127,7 @@ def test_a_bad_field_is_refused_and_named(extra: dict[str, Any], param: str) -> 
     assert caught.value.message
 
 
-@rows("role", [[], {}, ["user"], 1, True])
+@table_rows("role", [[], {}, ["user"], 1, True])
 def test_a_role_of_any_other_kind_is_refused(role: object) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_chat_call(HELLO | message("x", role))
@@ -163,7 +163,7 @@ def test_the_body_for_the_provider_carries_its_own_name_of_the_model_and_every_f
     assert (body["model"], body["seed"]) == ("m", 2**63)
 
 
-@rows("options", [None, {}, {"include_usage": False}, {"include_obfuscation": False}])
+@table_rows("options", [None, {}, {"include_usage": False}, {"include_obfuscation": False}])
 def test_a_stream_always_asks_for_usage_and_keeps_the_other_options(options: dict[str, Any] | None) -> None:
     call = parse_chat_call(HELLO | {"stream": True, "stream_options": options})
     written = build_chat_body(call, "m")
@@ -175,7 +175,7 @@ def test_a_call_without_a_stream_gets_no_stream_options() -> None:
     assert "stream_options" not in build_chat_body(parse_chat_call(HELLO), "m")
 
 
-@rows(
+@table_rows(
     ("extra", "affinity_key"),
     [
         ({}, None),
@@ -242,7 +242,7 @@ def test_a_tail_of_any_json_is_read(values: list[Any]) -> None:
     assert tail.finished >= 0
 
 
-@rows("index", [[], {}, [0], None, "0", 1.5])
+@table_rows("index", [[], {}, [0], None, "0", 1.5])
 def test_a_choice_with_any_index_is_read(index: object) -> None:
     raw = event({"choices": [{"index": index, "delta": {"content": "x"}, "finish_reason": "stop"}]})
     assert parse_tail(raw).sample == "x"
@@ -328,13 +328,13 @@ def test_an_answers_usage_is_the_providers() -> None:
     assert parse_chat_answer(COMPLETION, call_of(100)) == Usage(5, 7, 0, "upstream")
 
 
-@rows("usage", [None, {}, "x", {"prompt_tokens": -1, "completion_tokens": 1}])
+@table_rows("usage", [None, {}, "x", {"prompt_tokens": -1, "completion_tokens": 1}])
 def test_an_answer_without_usage_is_estimated(usage: object) -> None:
     used = parse_chat_answer(COMPLETION | {"usage": usage}, call_of(9))
     assert used == Usage(estimate_text("a" * 9), estimate_text("hello"), 0, "estimate")
 
 
-@rows(
+@table_rows(
     "raw",
     [b"", b"<html>", b"null", b"[]", b'"x"', b"1", b'{"error":{"message":"no"}}', b'{"error":"no"}', b'{"a":', b"\xff"],
 )

@@ -12,7 +12,7 @@ from gateway.errors import ProviderBadResponse
 from gateway.formats.openai.chat_images import ChatImageBackend
 from tests.support.chat_images import ChatImages
 from tests.support.image_calls import image_call
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 MODEL = ChatImages.model
 
@@ -37,7 +37,7 @@ def test_read_survives_any_text(pieces: list[str]) -> None:
     assert told.items
 
 
-@rows(
+@table_rows(
     "text",
     [
         f"![a]({'data:image/png;base64,' + 'A' * 26_000_000})",

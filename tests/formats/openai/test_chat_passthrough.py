@@ -12,8 +12,8 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse
 from gateway.formats import sse
 from gateway.formats.openai.chat import DONE_EVENT, ChatPassthrough
-from tests.support.rows import rows
 from tests.support.scripted_upstream import DONE, delta, event, usage_frame
+from tests.support.table_rows import table_rows
 
 USAGE = event(usage_frame())
 ERROR = event({"error": {"message": "at https://10.0.0.1/x with sk-abcdefghijklmnopqrst", "code": 500}})
@@ -114,7 +114,7 @@ def test_an_event_that_has_not_ended_is_held(data: bytes, marks: list[int]) -> N
     assert not transform.closed
 
 
-@rows("strip", [True, False])
+@table_rows("strip", [True, False])
 def test_the_usage_frame_leaves_only_for_a_caller_who_asked(strip: bool) -> None:
     data = event(delta("a")) + FINISH + USAGE + DONE
     expected = data.replace(USAGE, b"") if strip else data
@@ -122,7 +122,7 @@ def test_the_usage_frame_leaves_only_for_a_caller_who_asked(strip: bool) -> None
     assert by_the_byte(data, strip=strip)[0] == expected
 
 
-@rows(
+@table_rows(
     "kept",
     [
         delta("x", usage=usage_frame()["usage"]),
@@ -146,7 +146,7 @@ def test_a_frame_that_only_looks_whole_is_not_stripped() -> None:
     assert run(data, strip=True)[0] == data
 
 
-@rows(
+@table_rows(
     "broken",
     [
         b'data: {"choices":[{"index":0,"delta":{"content": \n\n',
@@ -169,7 +169,7 @@ def test_an_event_that_was_cut_is_a_fault_and_does_not_leave(broken: bytes) -> N
         assert "not JSON" in transform.error.message
 
 
-@rows("value", [b"[]", b'"x"', b"{} ", b"1"])
+@table_rows("value", [b"[]", b'"x"', b"{} ", b"1"])
 def test_json_that_is_no_object_leaves(value: bytes) -> None:
     data = b"data: " + value + b"\n\n"
     assert run(data)[0] == data
@@ -178,8 +178,8 @@ def test_json_that_is_no_object_leaves(value: bytes) -> None:
 BAD_TEXT = [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xc0\xaf"]
 
 
-@rows("text", BAD_TEXT)
-@rows("place", ["text", "comment", "name"])
+@table_rows("text", BAD_TEXT)
+@table_rows("place", ["text", "comment", "name"])
 def test_an_event_that_is_not_utf8_is_a_fault_and_does_not_leave(text: bytes, place: str) -> None:
     first = event(delta("a"))
     bad = {
@@ -223,7 +223,7 @@ def test_after_an_event_in_pieces_the_short_way_is_found_again() -> None:
         assert transform.events == before + 1, count
 
 
-@rows("late", [DONE, event(delta("late")), ERROR, b": bye\n\n", b"garbage", b"\n"])
+@table_rows("late", [DONE, event(delta("late")), ERROR, b": bye\n\n", b"garbage", b"\n"])
 def test_nothing_leaves_after_the_end_mark(late: bytes) -> None:
     for out, transform in (run(DONE + late), by_the_byte(DONE + late), run(DONE + late, [len(DONE)])):
         assert out == DONE
@@ -231,7 +231,7 @@ def test_nothing_leaves_after_the_end_mark(late: bytes) -> None:
         assert transform.error is None
 
 
-@rows("mark", [b"data:[DONE]\n\n", b"data: [DONE] \n\n", b"event: end\ndata: [DONE]\n\n"])
+@table_rows("mark", [b"data:[DONE]\n\n", b"data: [DONE] \n\n", b"event: end\ndata: [DONE]\n\n"])
 def test_the_end_mark_is_known_in_every_spelling(mark: bytes) -> None:
     assert run(mark + b"data: x\n\n")[0] == mark
 
@@ -243,7 +243,7 @@ def test_an_end_mark_inside_a_text_ends_nothing() -> None:
     assert not transform.closed
 
 
-@rows(
+@table_rows(
     "error",
     [
         ERROR,
@@ -270,7 +270,9 @@ def test_the_fault_of_an_error_event_tells_no_address_and_no_key() -> None:
     assert "sk-abc" not in fault.message
 
 
-@rows("value", [{"error": None}, {"error": {}}, {"choices": [{"delta": {"error": "x"}}]}, {"x": "error"}, ["error"]])
+@table_rows(
+    "value", [{"error": None}, {"error": {}}, {"choices": [{"delta": {"error": "x"}}]}, {"x": "error"}, ["error"]]
+)
 def test_the_word_error_alone_is_no_fault(value: Any) -> None:
     data = b"data: " + orjson.dumps(value) + b"\n\n"
     out, transform = run(data)
@@ -327,7 +329,7 @@ def test_a_missing_mark_is_added_where_every_choice_has_finished() -> None:
     assert finish(FINISH, second, choices=2) == DONE_EVENT
 
 
-@rows(
+@table_rows(
     ("events", "choices"),
     [
         ([], 1),
@@ -349,7 +351,7 @@ def test_what_the_gate_adds_is_the_end_mark() -> None:
     assert DONE_EVENT == DONE == b"data: [DONE]\n\n"
 
 
-@rows(
+@table_rows(
     "chunk",
     [
         b'data: {"choices":[{"index":0,"delta":{"content":"a","tool_calls":[]}}],"error":null}\n\n',
@@ -363,7 +365,7 @@ def test_a_chunk_that_only_looks_like_an_error_or_a_usage_frame_leaves(chunk: by
     assert (transform.error, transform.events) == (None, 1)
 
 
-@rows("error", [b'"no"', b' {"message":"no"}', b'\n{"message":"no"}'])
+@table_rows("error", [b'"no"', b' {"message":"no"}', b'\n{"message":"no"}'])
 def test_an_error_is_found_behind_any_spacing(error: bytes) -> None:
     transform = open_gate(strip=True)
     data = b'data: {"error" :' + error.replace(b"\n", b"\t") + b"}\n\n"
@@ -375,8 +377,8 @@ CHUNK = event(delta("a"))
 OPENING = CHUNK[: CHUNK.index(b"[{") + 2]
 
 
-@rows("strip", [True, False])
-@rows(
+@table_rows("strip", [True, False])
+@table_rows(
     "other",
     [
         USAGE,
@@ -410,7 +412,7 @@ def test_what_comes_after_chunks_that_begin_alike_is_looked_at_as_at_the_first(o
     )
 
 
-@rows("piece", [b"\n", b"\n\n", b"\n\n\n", b": ping\n\n"])
+@table_rows("piece", [b"\n", b"\n\n", b"\n\n\n", b": ping\n\n"])
 def test_what_says_nothing_is_no_event(piece: bytes) -> None:
     transform = ChatPassthrough(InferenceRequest("chat", "m", {}, stream=True))
     for _ in range(3):

@@ -7,7 +7,7 @@ import pytest
 from gateway.errors import InvalidRequest
 from gateway.formats import chat
 from gateway.formats.openai.request_reader import parse_chat_request
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 PICTURE = chat.MediaPart("image", "image/png", "AA")
 FAR = "https://x.org/a.png"
@@ -46,7 +46,7 @@ PARTS: list[tuple[str, Any, Any, tuple[str, ...]]] = [
 ]
 
 
-@rows(("role", "part", "expected", "adapted"), PARTS)
+@table_rows(("role", "part", "expected", "adapted"), PARTS)
 def test_a_part_of_another_format_in_a_history(role: str, part: Any, expected: Any, adapted: tuple[str, ...]) -> None:
     history = [
         {"role": role, "content": [part, {"type": "text", "text": "x"}], "tool_call_id": "1"},
@@ -71,8 +71,8 @@ def test_a_call_that_stands_twice_is_one_call_and_an_old_audio_answer_is_its_wor
     assert request.adapted == ("audio", "tool_use")
 
 
-@rows("form", ["parameters", "input_schema"])
-@rows("kind", [{"type": "function"}, {}])
+@table_rows("form", ["parameters", "input_schema"])
+@table_rows("kind", [{"type": "function"}, {}])
 def test_a_tool_may_stand_beside_its_type(form: str, kind: dict[str, str]) -> None:
     tool = {**kind, "name": "f", "description": "d", form: {"type": "object"}}
     request = parse_chat_request(
@@ -82,12 +82,12 @@ def test_a_tool_may_stand_beside_its_type(form: str, kind: dict[str, str]) -> No
     assert request.tool_choice == chat.ForcedTool("f")
 
 
-@rows(
+@table_rows(
     ("choice", "expected"),
     [("auto", "auto"), ("any", "required"), ("required", "required"), ("none", "none")],
 )
-@rows("tool", [{"type": "web_search"}, {"googleSearch": {}}])
-@rows("bare", [False, True])
+@table_rows("tool", [{"type": "web_search"}, {"googleSearch": {}}])
+@table_rows("bare", [False, True])
 def test_a_choice_may_be_an_object_and_a_hosted_tool_is_left_out(
     choice: str, expected: str, tool: dict[str, Any], bare: bool
 ) -> None:
@@ -105,7 +105,7 @@ def test_a_choice_may_be_an_object_and_a_hosted_tool_is_left_out(
         assert caught.value.param == "tool_choice"
 
 
-@rows("arguments", [{"a": 1}, '{"a":1}'])
+@table_rows("arguments", [{"a": 1}, '{"a":1}'])
 def test_arguments_may_be_an_object_and_an_earlier_message_empty(arguments: Any) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
     history = [{"role": "user", "content": None}, {"role": "assistant", "tool_calls": [call]}]

@@ -13,7 +13,7 @@ from gateway.formats.openai.compaction_writer import build_answer
 from gateway.formats.openai.responses import build_responses_body, parse_responses_call
 from gateway.formats.openai.responses_reader import parse_chat_request
 from gateway.formats.translator import ResponseIdentity
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
 USER = {"role": "user", "content": "Earlier"}
@@ -32,7 +32,7 @@ def read(*items: dict[str, Any], **more: Any) -> tuple[list[str], tuple[str, ...
     return [PROMPT if text is PROMPT else text for text in texts], request.adapted
 
 
-@rows(
+@table_rows(
     ("items", "texts", "adapted"),
     [
         ([USER, ANSWER, TRIGGER], ["Earlier", "Yes", PROMPT], ("compaction_trigger",)),
@@ -85,7 +85,7 @@ def ask(*events: chat.Event, compact: bool) -> Any:
     return orjson.loads(build_answer((begun, *events, chat.ChoiceFinished("stop"), chat.ENDED), call, NAMING))
 
 
-@rows("compact", [False, True])
+@table_rows("compact", [False, True])
 def test_the_answers_text_is_one_item(compact: bool) -> None:
     events = (chat.ReasoningDelta("hm"), chat.TextDelta("A "), chat.TextDelta("door.\n"))
     made = ask(*events, compact=compact)
@@ -102,13 +102,13 @@ def read_messages(output: list[Any]) -> list[dict[str, str]]:
     return [{"role": one.role} for one in request.messages]
 
 
-@rows("compact", [False, True])
+@table_rows("compact", [False, True])
 def test_an_answer_without_a_text_is_the_providers_error(compact: bool) -> None:
     with pytest.raises(ProviderBadResponse, match="no summary"):
         ask(chat.TextDelta(" \n"), compact=compact)
 
 
-@rows(
+@table_rows(
     ("asked", "sent"),
     [
         ({"input": [USER], "instructions": "Brief"}, {"input": [USER], "instructions": "Brief"}),
@@ -122,7 +122,7 @@ def test_a_provider_with_the_endpoint_gets_what_was_asked(asked: dict[str, Any],
     assert build_compact_body(call, "theirs") == {"model": "theirs", **sent}
 
 
-@rows(
+@table_rows(
     ("asked", "param"),
     [({"input": "Hi", "stream": True}, "stream"), ({"input": 5}, "input"), ({"input": [5]}, "input[0]"),
      ({"input": "Hi", "model": None}, "model")],

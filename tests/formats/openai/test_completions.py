@@ -17,8 +17,8 @@ from gateway.formats.openai.completions import (
     parse_completions_call,
 )
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT
-from tests.support.rows import rows
 from tests.support.scripted_upstream import DONE, event
+from tests.support.table_rows import table_rows
 
 HELLO: dict[str, Any] = {"model": "m", "prompt": "once"}
 NAMES = st.sampled_from([*HELLO, "n", "best_of", "max_tokens", "stream", "stream_options", "suffix", "user", "choices",
@@ -36,7 +36,7 @@ def chunk(text: str, reason: str | None = None, index: int = 0) -> bytes:
     return event({"id": "c", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]})
 
 
-@rows(
+@table_rows(
     ("prompt", "choices", "chars", "bound"),
     [
         (None, 1, 0, 1),
@@ -68,7 +68,7 @@ def test_the_text_behind_a_gap_is_prompt_too() -> None:
     assert (call.prompt_chars, call.max_prompt_tokens) == (9, 10)
 
 
-@rows(
+@table_rows(
     ("extra", "bound"),
     [
         ({}, MAX_RESERVED_OUTPUT),
@@ -86,7 +86,7 @@ def test_output_is_set_aside_for_every_try(extra: dict[str, Any], bound: int) ->
     assert parse_completions_call(HELLO | extra).max_output_tokens == bound
 
 
-@rows(
+@table_rows(
     ("extra", "param"),
     [
         ({"model": None}, "model"),
@@ -140,7 +140,7 @@ def test_a_stream_asks_for_usage() -> None:
     assert (call.stream, call.include_usage) == (True, False)
 
 
-@rows("include_usage", [True, False])
+@table_rows("include_usage", [True, False])
 def test_a_stream_passes_with_the_usage_frame_only_where_it_was_asked_for(include_usage: bool) -> None:
     frame = event({"object": "text_completion", "choices": [], "usage": USAGE})
     pieces = [chunk("on"), chunk("ce", "stop"), frame, DONE]

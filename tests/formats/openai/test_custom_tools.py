@@ -13,7 +13,7 @@ from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.openai.custom_tools import MAX_CHARS, CustomCallSerializer
 from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity, Translator
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NAMING = ResponseIdentity("1", "m", 1)
 PATCH = "*** Begin Patch\n+hä\n"
@@ -38,8 +38,8 @@ def exchange(wire: Wire, *, custom_tools: bool = False, **more: Any) -> Translat
     return make_exchange(parse_chat_call(body), wire, NAMING, custom_tools=custom_tools)
 
 
-@rows("wire", WIRES)
-@rows("choice", [FORCED, "auto"])
+@table_rows("wire", WIRES)
+@table_rows("choice", [FORCED, "auto"])
 def test_a_custom_tool_is_written_as_a_function_with_one_text(wire: Wire, choice: Any) -> None:
     written = orjson.dumps(exchange(wire, tool_choice=choice).write_body())
     assert b'"custom"' not in written
@@ -49,7 +49,7 @@ def test_a_custom_tool_is_written_as_a_function_with_one_text(wire: Wire, choice
         assert word in written
 
 
-@rows("tools", [{}, {"tools": TOOLS[1:]}, {"tools": None}])
+@table_rows("tools", [{}, {"tools": TOOLS[1:]}, {"tools": None}])
 def test_a_custom_call_whose_tool_is_gone_is_written_as_a_function_call(tools: Any) -> None:
     body = {"model": "m", "messages": HISTORY, **tools}
     written: Any = make_exchange(parse_chat_call(body), "openai_chat", NAMING, custom_tools=False).write_body()
@@ -95,7 +95,7 @@ ANSWERS: dict[Wire, dict[str, Any]] = {
 }
 
 
-@rows("wire", ANSWERS)
+@table_rows("wire", ANSWERS)
 def test_a_call_comes_back_as_a_custom_one(wire: Wire) -> None:
     raw = orjson.dumps(ANSWERS[wire])
     answer = ChatCompletion.model_validate(orjson.loads(exchange(wire).parse_answer(raw, ())[0]))
@@ -116,7 +116,7 @@ def test_a_call_comes_back_as_a_custom_one(wire: Wire) -> None:
     assert (found[1]["type"], found[1]["arguments"]) == ("function", "{}")
 
 
-@rows(("arguments", "given"), [("ls -l", "ls -l"), ('{"input":7}', '{"input":7}'), ("", "")])
+@table_rows(("arguments", "given"), [("ls -l", "ls -l"), ('{"input":7}', '{"input":7}'), ("", "")])
 def test_what_a_model_writes_in_its_own_way_is_kept(arguments: str, given: str) -> None:
     raw = orjson.dumps(ANSWERS["openai_chat"]).replace(orjson.dumps(ARGUMENTS), orjson.dumps(arguments))
     call = orjson.loads(exchange("openai_chat").parse_answer(raw, ())[0])["choices"][0]["message"]["tool_calls"][0]

@@ -18,7 +18,7 @@ from gateway.formats.openai.embeddings import (
     parse_embeddings_answer,
     parse_embeddings_call,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 FLOATS = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=20)
 Encoding = Literal["float", "base64"]
@@ -60,7 +60,7 @@ def test_base64_becomes_numbers(floats: list[list[float]]) -> None:
     assert vectors(raw) == floats
 
 
-@rows(("encoding", "vector"), [("float", [0.1, -2.0]), ("base64", encode([0.1, -2.0]))])
+@table_rows(("encoding", "vector"), [("float", [0.1, -2.0]), ("base64", encode([0.1, -2.0]))])
 def test_what_needs_no_conversion_passes_byte_for_byte(encoding: Encoding, vector: object) -> None:
     raw = answer(vector, odd=" spacing ").replace(b":", b" : ")
     assert parse_embeddings_answer(raw, call(encoding))[0] is raw
@@ -79,7 +79,7 @@ def test_an_answer_in_two_encodings_leaves_in_one() -> None:
     assert vectors(parse_embeddings_answer(mixed, call("base64"))[0]) == [encode([1.0, 2.0]), encode([3.0, 4.0])]
 
 
-@rows(
+@table_rows(
     ("encoding", "vector"),
     [
         ("base64", None),
@@ -103,13 +103,13 @@ def test_a_vector_of_the_wrong_shape_is_the_providers_fault(encoding: Encoding, 
         parse_embeddings_answer(answer([1.0] if encoding == "float" else encode([1.0]), vector), call(encoding))
 
 
-@rows("number", [float("nan"), float("inf"), float("-inf")])
+@table_rows("number", [float("nan"), float("inf"), float("-inf")])
 def test_a_number_that_json_cannot_say_is_the_providers_fault(number: float) -> None:
     with pytest.raises(ProviderBadResponse):
         parse_embeddings_answer(answer(encode([1.0, number])), call("float"))
 
 
-@rows(
+@table_rows(
     "raw",
     [b"", b"<html>", b"[]", b"{}", b'{"data":null}', b'{"data":{}}', b'{"data":[1]}', b'{"error":{"message":"x"}}'],
 )
@@ -139,7 +139,7 @@ def test_usage_is_the_providers_or_an_estimate() -> None:
     assert parse_embeddings_answer(broken, call("float"))[1].source == "estimate"
 
 
-@rows(
+@table_rows(
     ("value", "chars"),
     [("abc", 3), (["a", "bc"], 3), ([1, 2, 3], 12), ([[1, 2], [3]], 12), ([""], 0), (["a", [1]], 5)],
 )
@@ -148,7 +148,7 @@ def test_a_good_input_is_counted(value: object, chars: int) -> None:
     assert (read.prompt_chars, read.encoding, read.operation) == (chars, "float", "embeddings")
 
 
-@rows(
+@table_rows(
     ("extra", "param"),
     [
         ({"model": None}, "model"),
@@ -176,7 +176,7 @@ def test_a_bad_field_is_refused_and_named(extra: dict[str, Any], param: str) -> 
     assert caught.value.param == param
 
 
-@rows(("asked", "encoding"), [(None, "float"), ("float", "float"), ("base64", "base64")])
+@table_rows(("asked", "encoding"), [(None, "float"), ("float", "float"), ("base64", "base64")])
 def test_the_encoding_is_float_where_the_caller_says_nothing(asked: str | None, encoding: str) -> None:
     assert parse_embeddings_call({"model": "m", "input": "x", "encoding_format": asked}).encoding == encoding
 

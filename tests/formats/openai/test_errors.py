@@ -29,7 +29,7 @@ from gateway.formats.openai.errors import (
     parse_fault,
     parse_retry_after,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -83,7 +83,7 @@ def test_an_error_event_is_one_event_of_one_line_whatever_the_message_says(messa
     assert sse.parse_data(raw) == build_error(fault, "req_1")
 
 
-@rows("planted", PLANTED)
+@table_rows("planted", PLANTED)
 def test_a_planted_secret_vanishes(planted: str) -> None:
     for around in ("{}", "key {} is wrong", "'{}'", "({}).", "a,{},b", 'x="{}"', "provided: {}.\nSee"):
         masked = mask(around.format(planted))
@@ -92,7 +92,7 @@ def test_a_planted_secret_vanishes(planted: str) -> None:
         assert "[masked]" in masked or "[address]" in masked, around
 
 
-@rows("word", ["key.", "key-", "sk.", "org-a", "https://", "Bearer "])
+@table_rows("word", ["key.", "key-", "sk.", "org-a", "https://", "Bearer "])
 def test_a_long_text_of_nothing_but_beginnings_of_secrets_is_masked_in_one_go(word: str) -> None:
     """Once every beginning was followed to the end of the text: a provider that quotes its caller stopped the loop."""
     assert len(mask(word * 100_000)) <= 2_001
@@ -105,7 +105,7 @@ def test_a_masked_text_is_one_line_of_bounded_length(text: str) -> None:
     assert len(masked.splitlines()) <= 1
 
 
-@rows(
+@table_rows(
     "text",
     [
         "The model `gpt-9` does not exist",
@@ -124,7 +124,7 @@ def test_an_ordinary_error_code_stays_as_it_is() -> None:
     assert [error.code for error in errors if error] == codes
 
 
-@rows(
+@table_rows(
     ("raw", "message", "code"),
     [
         (b'{"error":{"message":"no","type":"t","param":"p","code":"c"}}', "no", "c"),
@@ -141,7 +141,7 @@ def test_a_providers_error_is_read_in_every_usual_shape(raw: bytes, message: str
     assert (error.message, error.code) == (message, code)
 
 
-@rows(
+@table_rows(
     "raw",
     [b"", b"<html>", b"{}", b"[]", b"null", b'{"error":null}', b'{"error":{}}', b'{"error":""}', b'{"detail":"x"}'],
 )
@@ -154,7 +154,7 @@ CONVENTION = (
 )
 
 
-@rows("status", [400, 404, 405, 409, 413, 415, 418, 422, 451])
+@table_rows("status", [400, 404, 405, 409, 413, 415, 418, 422, 451])
 def test_the_callers_own_mistake_keeps_the_providers_words(status: int) -> None:
     fault = parse_fault(status, CONVENTION, [])
     assert type(fault) is ProviderRejected
@@ -162,18 +162,18 @@ def test_the_callers_own_mistake_keeps_the_providers_words(status: int) -> None:
     assert shown == (status, "too long", "invalid_request_error", "messages", "context_length")
 
 
-@rows(("status", "retryable"), [(400, False), (404, True), (405, False), (413, False), (422, False)])
+@table_rows(("status", "retryable"), [(400, False), (404, True), (405, False), (413, False), (422, False)])
 def test_only_a_model_that_one_provider_does_not_know_may_be_another_ones(status: int, retryable: bool) -> None:
     fault = parse_fault(status, CONVENTION, [])
     assert (fault.retryable, fault.failure_scope, fault.answered) == (retryable, "nobody", True)
 
 
-@rows(
+@table_rows(
     ("status", "code"),
     [(400, "invalid_request"), (404, "not_found"), (413, "request_too_large"), (415, "unsupported_media_type"),
      (418, "upstream_error"), (422, "invalid_request"), (429, "rate_limit_exceeded")],
 )  # fmt: skip
-@rows("said", [b"", b"<html>no</html>", b'{"detail":"x"}', None, "status"])
+@table_rows("said", [b"", b"<html>no</html>", b'{"detail":"x"}', None, "status"])
 def test_a_refusal_without_a_code_has_that_of_its_status(status: int, code: str, said: bytes | str | None) -> None:
     """Also where the provider says ``null``, or its status once more."""
     error = {"message": "no", "type": "invalid_request_error", "code": status if said else None}
@@ -183,7 +183,7 @@ def test_a_refusal_without_a_code_has_that_of_its_status(status: int, code: str,
     assert (fault.status, fault.type, fault.public_code, fault.param) == (status, kind, code, None)
 
 
-@rows("raw", [b"", b"404 page not found", b"<html>", b'{"detail":"Not Found"}'])
+@table_rows("raw", [b"", b"404 page not found", b"<html>", b'{"detail":"Not Found"}'])
 def test_a_404_that_is_no_error_object_says_that_there_is_nothing_at_the_path(raw: bytes) -> None:
     fault = parse_fault(404, raw, [], path="/chat/completions")
     assert fault.message == "Provider returned 404 Not Found for /chat/completions"
@@ -195,7 +195,7 @@ def test_a_404_that_is_no_error_object_says_that_there_is_nothing_at_the_path(ra
     assert parse_fault(404, told, [], path="/chat/completions").message == "no such model"
 
 
-@rows("status", [401, 402, 403])
+@table_rows("status", [401, 402, 403])
 def test_a_refusal_of_our_key_is_our_trouble_and_tells_why(status: int) -> None:
     fault = parse_fault(status, CONVENTION, [])
     assert type(fault) is ProviderAuthError
@@ -209,7 +209,7 @@ def test_a_refusal_of_our_key_is_our_trouble_and_tells_why(status: int) -> None:
     assert fault.message == f"The provider refused the gateway's credentials ({reason}): too long"
 
 
-@rows("raw", [b"", b"<html>no</html>", b'{"error":{"message":null}}'])
+@table_rows("raw", [b"", b"<html>no</html>", b'{"error":{"message":null}}'])
 def test_a_refusal_of_our_key_without_a_reason_tells_its_status(raw: bytes) -> None:
     fault = parse_fault(401, raw, [], path="/models")
     assert fault.message == "The provider refused the gateway's credentials (401 Unauthorized)"
@@ -221,7 +221,7 @@ def test_a_refusal_of_our_key_does_not_tell_the_key() -> None:
     assert fault.message.endswith("(401 Unauthorized): Incorrect API key provided: [masked] See [address] of [masked]")
 
 
-@rows(
+@table_rows(
     ("status", "raw", "told"),
     [
         (500, b'{"error":{"message":"no","code":"E77"}}', "The provider failed with status 500: no (E77)"),
@@ -245,8 +245,8 @@ def test_a_key_that_google_does_not_know_is_ours_to_mend_whatever_its_status() -
     assert type(parse_fault(400, orjson.dumps(said), ())) is ProviderRejected
 
 
-@rows("field", ["code", "type"])
-@rows(
+@table_rows("field", ["code", "type"])
+@table_rows(
     "word",
     ["insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "exceeded_current_quota_error"],
 )
@@ -259,13 +259,13 @@ def test_a_used_up_account_is_our_trouble_though_it_has_the_status_of_a_rate_lim
     assert fault.message.endswith("(429 Too Many Requests): You exceeded your current quota")
 
 
-@rows("status", [400, 404, 500])
+@table_rows("status", [400, 404, 500])
 def test_those_words_under_another_status_are_no_refusal_of_our_key(status: int) -> None:
     raw = orjson.dumps({"error": {"message": "no", "code": "insufficient_quota"}})
     assert not isinstance(parse_fault(status, raw, []), ProviderAuthError)
 
 
-@rows("word", ["rate_limit_exceeded", "insufficient_quotas", "INSUFFICIENT_QUOTA", None, 429, []])
+@table_rows("word", ["rate_limit_exceeded", "insufficient_quotas", "INSUFFICIENT_QUOTA", None, 429, []])
 def test_any_other_429_is_a_rate_limit(word: object) -> None:
     raw = orjson.dumps({"error": {"message": "slow down", "code": word, "type": word}})
     assert type(parse_fault(429, raw, [])) is ProviderRateLimited
@@ -279,7 +279,7 @@ def test_a_providers_rate_limit_may_be_tried_elsewhere() -> None:
     assert shown == ("too long", "invalid_request_error", "messages", "context_length")
 
 
-@rows(
+@table_rows(
     ("provider_retry_after_s", "told"),
     [(None, 1), (0.2, 1), (1.0, 1), (1.5, 2), (119.5, 120), (121.0, 120), (86_400.0, 120)],
 )
@@ -290,21 +290,21 @@ def test_a_limited_caller_is_told_a_wait_of_whole_seconds_that_the_client_librar
     assert (fault.retry_after_s, fault.provider_retry_after_s) == (told, provider_retry_after_s)
 
 
-@rows("status", [400, 401, 429, 500, 503, 529, 302])
+@table_rows("status", [400, 401, 429, 500, 503, 529, 302])
 def test_how_long_a_provider_wants_to_be_left_alone_is_kept_whatever_it_said(status: int) -> None:
     assert parse_fault(status, CONVENTION, [], provider_retry_after_s=2.5).provider_retry_after_s == 2.5
     assert parse_fault(status, CONVENTION, []).provider_retry_after_s is None
 
 
-@rows("status", [300, 301, 302, 307, 308, 399, 408, 425, 500, 502, 503, 504, 529, 599, 999, 100, 199])
+@table_rows("status", [300, 301, 302, 307, 308, 399, 408, 425, 500, 502, 503, 504, 529, 599, 999, 100, 199])
 def test_any_other_status_is_the_providers_trouble(status: int) -> None:
     fault = parse_fault(status, CONVENTION, [])
     assert type(fault) is ProviderBadResponse
     assert (fault.status, fault.public_code, fault.retryable) == (502, "upstream_error", True)
 
 
-@rows("status", [400, 429, 500])
-@rows("field", ["message", "type", "param", "code"])
+@table_rows("status", [400, 429, 500])
+@table_rows("field", ["message", "type", "param", "code"])
 def test_the_channels_own_secrets_are_masked_in_every_field(status: int, field: str) -> None:
     raw = orjson.dumps({"error": {"message": "m", field: "the key hunter2-of-ours, or hunter2-of-ours"}})
     fault = parse_fault(status, raw, ["", "hunter2-of-ours"])
@@ -333,7 +333,7 @@ NOW_S = 1_792_567_680.0
 DAY_S = 86_400.0
 
 
-@rows(
+@table_rows(
     ("value", "seconds"),
     [
         ("5", 5.0),
@@ -378,7 +378,7 @@ def test_retry_after_in_seconds_is_believed_within_bounds(value: str | None, sec
     assert parse_retry_after(value, NOW_S) == seconds
 
 
-@rows(
+@table_rows(
     ("value", "seconds"),
     [
         ("Wed, 21 Oct 2026 07:28:30 GMT", 30.0),
@@ -407,7 +407,7 @@ print(*(parse_retry_after(date, 1_792_567_680.0) for date in ("Wed Oct 21 07:28:
 """
 
 
-@rows("zone", ["EST5", "CET-1"])
+@table_rows("zone", ["EST5", "CET-1"])
 def test_a_date_without_a_zone_is_of_utc_wherever_the_gateway_runs(zone: str) -> None:
     """RFC 9110, 5.6.7: the form of C's asctime says no zone, and means UTC."""
     command = [sys.executable, "-c", ZONELESS]

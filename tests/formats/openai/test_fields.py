@@ -20,7 +20,7 @@ from gateway.formats.openai.fields import (
     read_text,
     refuse_missing,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 JSON: st.SearchStrategy[Any] = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.just([]), st.just({})
@@ -47,18 +47,18 @@ def test_a_reader_takes_its_own_kind_and_names_the_field_of_any_other(name: str,
     assert caught.value.param == "x"
 
 
-@rows("name", READERS)
+@table_rows("name", READERS)
 def test_null_is_as_good_as_absent(name: str) -> None:
     reader, _ = READERS[name]
     assert reader({"x": None}) == reader({})
 
 
-@rows("model", ["m", "org/name:tag", "x" * MAX_MODEL_LENGTH, "模型", "gpt 4"])
+@table_rows("model", ["m", "org/name:tag", "x" * MAX_MODEL_LENGTH, "模型", "gpt 4"])
 def test_a_model_is_a_printable_string(model: str) -> None:
     assert parse_model({"model": model}) == model
 
 
-@rows("model", [None, "", "a\nb", "a\x00", "x" * (MAX_MODEL_LENGTH + 1), 4, True, ["m"], {"id": "m"}, "\u200b"])
+@table_rows("model", [None, "", "a\nb", "a\x00", "x" * (MAX_MODEL_LENGTH + 1), 4, True, ["m"], {"id": "m"}, "\u200b"])
 def test_anything_else_is_no_model(model: object) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_model({"model": model})
@@ -70,7 +70,7 @@ def test_the_model_is_required() -> None:
         parse_model({})
 
 
-@rows(("value", "good"), [(1, True), (128, True), (0, False), (129, False), (1.0, False)])
+@table_rows(("value", "good"), [(1, True), (128, True), (0, False), (129, False), (1.0, False)])
 def test_integers_keep_to_their_bounds(value: object, good: bool) -> None:
     if good:
         assert parse_integer({"n": value}, "n", 1, 128) == value
@@ -90,7 +90,7 @@ def test_kinds_are_told_in_the_words_of_json() -> None:
     assert kinds == ["null", "a boolean", "a string", "a number", "a number", "an array", "an object"]
 
 
-@rows(
+@table_rows(
     ("name", "meant"),
     [
         ("max_token", "max_tokens"),
@@ -107,14 +107,14 @@ def test_a_misspelt_field_that_bounds_a_request_is_refused_with_its_name(name: s
     assert refused.value.param == name
 
 
-@rows(
+@table_rows(
     "name", ["max_new_tokens", "max_input_tokens", "max_tool_calls", "max_length", "min_tokens", "max_tokens_to_sample"]
 )
 def test_fields_of_other_servers_are_no_misspelling(name: str) -> None:
     assert parse_model({"model": "m", name: 50}) == "m"
 
 
-@rows(
+@table_rows(
     ("body", "name", "hint"),
     [
         ({"mesages": []}, "messages", ". Unknown field 'mesages'; did you mean 'messages'?"),
@@ -128,7 +128,7 @@ def test_a_missing_field_is_named_with_the_field_that_misspells_it(body: dict[st
     assert (fault.message, fault.param) == (f"Missing required field '{name}'{hint}", name)
 
 
-@rows("name", ["Model", "MAX_TOKENS", "N", "max_to\u212aens", "\u017ftream"])
+@table_rows("name", ["Model", "MAX_TOKENS", "N", "max_to\u212aens", "\u017ftream"])
 def test_a_field_that_counts_is_refused_in_another_spelling(name: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         parse_model({"model": "m", "n": 1, name: 50})

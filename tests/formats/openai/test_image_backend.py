@@ -15,7 +15,7 @@ from gateway.formats.openai.images import parse_edits_call, parse_images_call
 from gateway.formats.request_body import Form
 from tests.support.image_forms import form, upload
 from tests.support.image_providers import draw
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 ASK = {"model": "m", "prompt": "a cat"}
 B64 = base64.b64encode(draw()).decode()
@@ -35,7 +35,7 @@ def ask(body: dict[str, Any], count: int = 1, capability: Capability = UNKNOWN) 
     return asked.body
 
 
-@rows(
+@table_rows(
     ("body", "count", "said"),
     [
         ({}, 1, {}),
@@ -56,7 +56,7 @@ def test_a_painting_is_no_stream() -> None:
     assert ask({"stream": True, "partial_images": 2, "quality": "low", "odd": [1]}) == {"quality": "low", "odd": [1]}
 
 
-@rows(
+@table_rows(
     ("formats", "body", "said"),
     [
         (None, {}, None),
@@ -86,7 +86,7 @@ def test_a_shape_is_said_to_models_that_take_no_size() -> None:
     assert ask({"aspect_ratio": "16:9"}, capability=SHAPED) == {"aspect_ratio": "16:9"}
 
 
-@rows(
+@table_rows(
     ("body", "capability", "param"),
     [
         ({"aspect_ratio": "16:9"}, UNKNOWN, "aspect_ratio"),

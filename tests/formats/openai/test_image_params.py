@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
 from gateway.formats.openai.image_params import COUNTS, SIZES, check_fields, check_size, is_count
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 HARMLESS = {
     "model": "m", "prompt": "a cat", "n": 4, "size": "64x64", "quality": "high", "seed": 7, "guidance_scale": 3.5,
@@ -41,25 +41,25 @@ def test_fields_that_say_nothing_of_it_are_taken() -> None:
     check_size(HARMLESS)
 
 
-@rows("name", [name for name in COUNTS if name != "n"])
+@table_rows("name", [name for name in COUNTS if name != "n"])
 def test_how_many_is_said_as_n(name: str) -> None:
     assert find_fields({"n": 1, name: 1}) == (name, None)
 
 
-@rows("name", [name for name in SIZES if name != "size"])
+@table_rows("name", [name for name in SIZES if name != "size"])
 def test_how_large_is_said_as_size(name: str) -> None:
     assert find_fields({name: 1024}) == (None, name)
     with pytest.raises(InvalidRequest, match="'size'"):
         check_fields({"size": "64x64", name: 1024}, sized=True)
 
 
-@rows("name", ["BATCH_SIZE", "batchSize", "Num-Images", "numberOfImages", "NumImages"])
+@table_rows("name", ["BATCH_SIZE", "batchSize", "Num-Images", "numberOfImages", "NumImages"])
 def test_a_spelling_hides_no_number(name: str) -> None:
     assert is_count(name)
     assert find_fields({name: 2})[0] == name
 
 
-@rows("name", ["N", "Size", "SIZE", "\u017fize", "Model", "frameCount", "Partial_Images", "STREAM"])
+@table_rows("name", ["N", "Size", "SIZE", "\u017fize", "Model", "frameCount", "Partial_Images", "STREAM"])
 def test_the_conventions_own_fields_have_one_spelling(name: str) -> None:
     """Servers that take any find two fields of one name, and go by the last."""
     with pytest.raises(InvalidRequest, match=r"Unknown field .*; did you mean") as refused:
@@ -67,7 +67,7 @@ def test_the_conventions_own_fields_have_one_spelling(name: str) -> None:
     assert refused.value.param == name
 
 
-@rows(
+@table_rows(
     ("body", "found"),
     [
         ({"extra_body": {"n": 4}}, ("extra_body.n", None)),

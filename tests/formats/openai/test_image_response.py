@@ -22,7 +22,7 @@ from gateway.formats.openai.image_response import build_answer, build_completed
 from gateway.formats.openai.images import parse_images_call
 from tests.support.corrupt_json import spoilt
 from tests.support.image_providers import draw
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 B64 = base64.b64encode(draw()).decode()
 URL = "https://gateway/media/1?expires=2&signature=3"
@@ -52,7 +52,7 @@ def check(raw: bytes) -> ImagesResponse:
     return ImagesResponse.model_validate(orjson.loads(raw), strict=True)
 
 
-@rows(("form", "value"), [("url", URL), ("b64_json", B64)])
+@table_rows(("form", "value"), [("url", URL), ("b64_json", B64)])
 def test_a_image_is_there_in_the_form_that_was_wanted_and_in_no_other(form: ImageForm, value: str) -> None:
     raw = build_answer(Images((BOTH, Image(B64, URL)), USED), form, created_s=7)
     assert orjson.loads(raw)["data"] == [{form: value, "revised_prompt": "a small cat"}, {form: value}]
@@ -76,7 +76,7 @@ def test_a_usage_without_parts_counts_as_text_and_an_estimate_is_not_told() -> N
     )
 
 
-@rows(("image", "form"), [(Image(B64), "url"), (Image(url=URL), "b64_json")])
+@table_rows(("image", "form"), [(Image(B64), "url"), (Image(url=URL), "b64_json")])
 def test_a_image_that_is_not_there_in_that_form_is_the_providers_fault(image: Image, form: ImageForm) -> None:
     with pytest.raises(ProviderBadResponse):
         build_answer(Images((image,)), form, created_s=7)
@@ -115,7 +115,7 @@ def test_what_nobody_told_is_as_it_was_asked_for() -> None:
     assert event.usage.total_tokens == 0
 
 
-@rows(
+@table_rows(
     ("head", "told", "name"),
     [
         (b"\xff\xd8\xff\xe0" + b"x" * 60, "png", "jpeg"),

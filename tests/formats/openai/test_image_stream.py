@@ -22,7 +22,7 @@ from gateway.formats.openai.images import ESTIMATED_IMAGE_TOKENS, parse_images_c
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.stream import StreamTransform
 from tests.support.image_providers import draw
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CALL = parse_images_call({"model": "m", "prompt": "a cat!!!", "stream": True})
 TWO = attrs.evolve(CALL, choices=2)
@@ -108,8 +108,8 @@ def test_however_a_stream_is_cut_the_same_leaves(data: bytes, places: list[int],
     assert (whole[1] is None) == whole[0].endswith(DONE) == whole[4]
 
 
-@rows("completed", [COMPLETED, EDITED])
-@rows("end", [b"", DONE, b": bye\n\n" + PARTIAL])
+@table_rows("completed", [COMPLETED, EDITED])
+@table_rows("end", [b"", DONE, b": bye\n\n" + PARTIAL])
 def test_a_stream_leaves_as_it_lies_up_to_its_last_image_and_ends_in_the_mark(completed: bytes, end: bytes) -> None:
     out, fault, usage = run(ImagesPassthrough(CALL), PARTIAL, b": alive\n\n", PARTIAL + completed + end)
     assert (out, fault) == (PARTIAL + b": alive\n\n" + PARTIAL + completed + DONE, None)
@@ -133,7 +133,7 @@ def test_fewer_images_than_asked_for_are_a_whole_stream() -> None:
         assert (out, fault, usage.images) == (COMPLETED + DONE, None, 1)
 
 
-@rows("stream", [b"", PARTIAL, DONE, PARTIAL + DONE, COMPLETED[:-1], b": comment\n\n", b"data: {"])
+@table_rows("stream", [b"", PARTIAL, DONE, PARTIAL + DONE, COMPLETED[:-1], b": comment\n\n", b"data: {"])
 def test_a_stream_without_a_image_is_cut_and_costs_nothing(stream: bytes) -> None:
     out, fault, usage = run(ImagesPassthrough(CALL), stream)
     assert type(fault) is ProviderBadResponse
@@ -147,7 +147,7 @@ def test_a_block_in_a_stream_is_one_and_costs_nothing() -> None:
     assert isinstance(fault, ImageBlocked)
 
 
-@rows(
+@table_rows(
     "said",
     [
         TROUBLE,
@@ -175,7 +175,7 @@ def partial(index: int | None) -> bytes:
     return event("image_generation.partial_image", **({} if index is None else {"partial_image_index": index}))
 
 
-@rows(
+@table_rows(
     ("stream", "completed", "under_way"),
     [
         ([0, 1, 2] * 10, 0, 3),
@@ -207,7 +207,7 @@ def test_a_text_cannot_pretend_to_be_a_part() -> None:
     assert transform.parse_usage().images == 1
 
 
-@rows("end", [BLOCK, TROUBLE, b"data: {"])
+@table_rows("end", [BLOCK, TROUBLE, b"data: {"])
 def test_images_that_are_done_are_paid_for_however_the_stream_ends(end: bytes) -> None:
     out, fault, usage = run(
         ImagesPassthrough(attrs.evolve(CALL, choices=4)), COMPLETED, PARTIAL, COMPLETED, PARTIAL, end
@@ -219,7 +219,7 @@ def test_images_that_are_done_are_paid_for_however_the_stream_ends(end: bytes) -
     )
 
 
-@rows(("passed", "images"), [(b"", 0), (PARTIAL, 0), (COMPLETED + PARTIAL, 1)])
+@table_rows(("passed", "images"), [(b"", 0), (PARTIAL, 0), (COMPLETED + PARTIAL, 1)])
 def test_a_image_under_way_when_its_provider_is_lost_costs_nothing(passed: bytes, images: int) -> None:
     """What ended the transport is told to the gate by whoever saw it."""
     transform = ImagesPassthrough(TWO)
@@ -286,7 +286,7 @@ def test_no_more_of_a_whole_answer_is_told_than_was_asked_for() -> None:
     assert (out.count(b"event: image_generation.completed"), usage.images) == (2, 2)
 
 
-@rows("created", [None, -1, True, 1.5, "5", 2**60])
+@table_rows("created", [None, -1, True, 1.5, "5", 2**60])
 def test_a_time_that_makes_no_sense_is_not_told(created: object) -> None:
     out, _ = build_whole(orjson.dumps(WHOLE | {"created": created}), CALL)
     assert b'"created_at":0,' in out
@@ -297,7 +297,7 @@ def test_what_a_whole_answer_is_told_as_passes_a_gate() -> None:
     assert run(ImagesPassthrough(CALL), out) == (out, None, usage)
 
 
-@rows(
+@table_rows(
     ("value", "kind"),
     [
         ({"data": [{"url": "https://host/1.png"}]}, ProviderBadResponse),

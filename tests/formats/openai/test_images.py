@@ -27,7 +27,7 @@ from gateway.formats.openai.images import (
 )
 from tests.support.corrupt_json import spoilt
 from tests.support.image_forms import PNG, form, upload
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 ASK = {"model": "m", "prompt": "a cat"}
 FULL = ASK | {
@@ -68,7 +68,7 @@ def test_a_call_says_what_every_image_backend_must_know_and_keeps_the_rest() -> 
     assert call.need == Usage(5, 2 * call.max_output_tokens, images=2)
 
 
-@rows(
+@table_rows(
     ("asked", "told"),
     [
         ({}, 7_024), ({"size": "1024x1024"}, 7_024), ({"size": "1024x1536", "quality": "high"}, 6_240),
@@ -93,7 +93,7 @@ def test_what_is_set_aside_grows_with_pixels_frames_and_partial_images() -> None
     assert bound(output_format="gif") == bound(output_format="gif", frame_count=9)
 
 
-@rows(
+@table_rows(
     ("said", "param"),
     [
         ({"batch_size": 4}, "batch_size"), ({"n": 1, "num_images": 9}, "num_images"), ({"N": 10}, "N"),
@@ -109,14 +109,14 @@ def test_how_many_and_how_large_are_said_in_one_way(said: dict[str, Any], param:
         assert refuse(parse_edits_call, form(upload(), **{f"{param}[]": "4", "size": "64x64"})).param == param
 
 
-@rows("field", ["image_size", "width", "aspect_ratio", "resolution", "megapixels"])
+@table_rows("field", ["image_size", "width", "aspect_ratio", "resolution", "megapixels"])
 def test_a_size_in_a_vendors_own_words_is_not_said_to_who_knows_the_conventions(field: str) -> None:
     generation, edit = parse_images_call(ASK | {field: "9"}), parse_edits_call(form(upload(), **{field: "9"}))
     assert refuse(lambda call: build_images_body(call, "m"), generation).param == field
     assert refuse(lambda call: build_edits_form(call, "m"), edit).param == field
 
 
-@rows("more", [{}, {"n": None, "size": None, "response_format": None, "stream": None}, {"size": "auto"}])
+@table_rows("more", [{}, {"n": None, "size": None, "response_format": None, "stream": None}, {"size": "auto"}])
 def test_a_call_that_says_little_wants_one_image_by_address(more: dict[str, Any]) -> None:
     call = parse_images_call(ASK | more)
     assert call.image == ImageRequest("a cat")
@@ -128,7 +128,7 @@ def test_a_prompt_is_bounded_by_its_bytes() -> None:
     assert (call.prompt_chars, call.max_prompt_tokens) == (2, 6)
 
 
-@rows(
+@table_rows(
     ("name", "value"),
     [
         ("model", None), ("model", ""), ("model", 1), ("prompt", None), ("prompt", ""), ("prompt", " \n"),
@@ -191,7 +191,7 @@ def test_sixteen_images_are_taken_and_no_more() -> None:
     assert refuse(parse_edits_call, form(*[upload()] * 17)).param == "image"
 
 
-@rows(
+@table_rows(
     ("asked", "param"),
     [
         (form(), "image"),
@@ -216,7 +216,7 @@ def test_a_wrong_form_names_the_field(asked: ReceivedForm, param: str) -> None:
     assert refuse(parse_edits_call, asked).param == param
 
 
-@rows("head", [b"\xff\xd8\xff\xe0", b"RIFF\0\0\0\0WEBP", b"GIF89a"])
+@table_rows("head", [b"\xff\xd8\xff\xe0", b"RIFF\0\0\0\0WEBP", b"GIF89a"])
 def test_what_a_file_is_told_to_be_does_not_matter(head: bytes) -> None:
     assert parse_edits_call(form(upload(data=head + b"rest"))).files
 
@@ -228,7 +228,7 @@ def test_a_body_has_the_providers_model_and_no_form_of_answer() -> None:
     assert call.body == FULL
 
 
-@rows("size", ["auto", None])
+@table_rows("size", ["auto", None])
 def test_an_open_size_is_not_said(size: str | None) -> None:
     assert build_images_body(parse_images_call(ASK | {"size": size}), "m") == ASK
 
@@ -255,7 +255,7 @@ def test_an_answer_is_its_images_and_what_it_says_of_them() -> None:
     assert images.reported == {name: value for name, value in ANSWER.items() if name != "data"}
 
 
-@rows(
+@table_rows(
     ("item", "image"),
     [
         ({"url": "https://host/1.png"}, Image(url="https://host/1.png")),
@@ -280,7 +280,9 @@ def test_without_a_usage_it_is_estimated() -> None:
     assert used == Usage(2, 2 * ESTIMATED_IMAGE_TOKENS, 0, "estimate", images=2)
 
 
-@rows("usage", [{"input_tokens": -1, "output_tokens": 1}, {"input_tokens": 1}, {"total_tokens": 5}, [], 1, {"cost": 1}])
+@table_rows(
+    "usage", [{"input_tokens": -1, "output_tokens": 1}, {"input_tokens": 1}, {"total_tokens": 5}, [], 1, {"cost": 1}]
+)
 def test_a_usage_that_cannot_be_believed_is_not(usage: object) -> None:
     images = read(ANSWER | {"usage": usage})
     assert (images.usage.source, images.usage.images) == ("estimate", 1)
@@ -292,7 +294,7 @@ def test_a_usage_in_a_chats_words_is_believed() -> None:
     assert used == Usage(3, 4, 0, "upstream", images=1)
 
 
-@rows(
+@table_rows(
     "value",
     [
         {}, {"data": []}, {"data": None}, {"data": [{}]}, {"data": [None, 1]}, {"data": {"b64_json": B64}},
@@ -306,7 +308,7 @@ def test_an_answer_without_a_image_is_none(value: object) -> None:
     assert "s3cret" not in caught.value.message
 
 
-@rows(
+@table_rows(
     "value",
     [
         {"error": {"code": "moderation_blocked", "message": "no"}},

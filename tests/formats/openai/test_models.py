@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderBadResponse
 from gateway.formats.openai.models import build_model, build_models, parse_models
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NOW = 1_750_000_000
 LISTED = st.builds(
@@ -46,7 +46,7 @@ def test_a_model_is_written_in_the_shape_of_the_convention() -> None:
     assert orjson.loads(build_models([])) == {"object": "list", "data": []}
 
 
-@rows("created", [None, 0, 0.5, -1, True, "1700000000", 1_700_000_000_000, 5e12, [], {}])
+@table_rows("created", [None, 0, 0.5, -1, True, "1700000000", 1_700_000_000_000, 5e12, [], {}])
 def test_a_creation_time_that_cannot_be_believed_is_filled(created: object) -> None:
     (model,) = read(orjson.dumps({"data": [{"id": "m", "created": created, "owned_by": ""}]}))
     assert model == ModelInfo("m", NOW, "vendor")
@@ -56,7 +56,7 @@ def test_a_creation_time_in_fractions_of_seconds_is_cut() -> None:
     assert read(b'{"data":[{"id":"m","created":1700000000.7}]}') == [ModelInfo("m", 1_700_000_000, "vendor")]
 
 
-@rows("owner", ["user-8hd3jdk", "org-Q2x", "openai", "", None, 5])
+@table_rows("owner", ["user-8hd3jdk", "org-Q2x", "openai", "", None, 5])
 def test_whom_a_provider_calls_the_owner_is_not_passed_on(owner: object) -> None:
     """It may be the account that the gateway's own key belongs to."""
     assert read(orjson.dumps({"data": [{"id": "m", "created": 5, "owned_by": owner}]})) == [ModelInfo("m", 5, "vendor")]
@@ -73,7 +73,7 @@ def test_entries_without_an_id_are_skipped() -> None:
     ]
 
 
-@rows("raw", [b"", b"<html>", b"{}", b"null", b'{"data":null}', b'{"data":{}}', b'{"error":{}}', b'"x"'])
+@table_rows("raw", [b"", b"<html>", b"{}", b"null", b'{"data":null}', b'{"data":{}}', b'{"error":{}}', b'"x"'])
 def test_an_answer_without_a_list_is_a_failed_listing_and_not_an_empty_one(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
         read(raw)

@@ -17,7 +17,7 @@ from gateway.formats.openai.moderations import (
     parse_moderations_call,
 )
 from gateway.formats.openai.token_bounds import PART_TOKENS
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CALL = InferenceRequest("moderations", "m", {"input": "some words"}, max_prompt_tokens=10)
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
@@ -29,7 +29,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@rows(
+@table_rows(
     ("value", "chars", "bound"),
     [
         ("", 0, 1),
@@ -46,7 +46,7 @@ def test_a_good_input_is_counted(value: object, chars: int, bound: int) -> None:
     assert (call.prompt_chars, call.max_prompt_tokens, call.max_output_tokens) == (chars, bound, 0)
 
 
-@rows("body", [{"input": "x"}, {"input": "x", "model": None}])
+@table_rows("body", [{"input": "x"}, {"input": "x", "model": None}])
 def test_a_call_that_names_no_model_means_the_conventions(body: dict[str, Any]) -> None:
     call = parse_moderations_call(body)
     assert call.model == DEFAULT_MODEL == "omni-moderation-latest"
@@ -54,7 +54,7 @@ def test_a_call_that_names_no_model_means_the_conventions(body: dict[str, Any]) 
     assert body.get("model") is None
 
 
-@rows(
+@table_rows(
     ("body", "param"),
     [
         ({}, "input"),
@@ -92,7 +92,7 @@ def test_usage_is_estimated_where_none_is_reported() -> None:
     assert parse_moderations_answer(orjson.dumps(reported), CALL) == Usage(7, source="upstream")
 
 
-@rows("raw", [b"", b"<html>", b"[]", b"{}", b'{"results":null}', b'{"results":{}}', b'{"error":{"message":"x"}}'])
+@table_rows("raw", [b"", b"<html>", b"[]", b"{}", b'{"results":null}', b'{"results":{}}', b'{"error":{"message":"x"}}'])
 def test_what_is_no_answer_is_the_providers_fault(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
         parse_moderations_answer(raw, CALL)

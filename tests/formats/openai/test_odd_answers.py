@@ -14,7 +14,7 @@ from gateway.formats.openai.responses import parse_responses_call
 from gateway.formats.openai.stream import ChatStreamParser
 from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NAMING = ResponseIdentity("1", "m", 1)
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -45,8 +45,8 @@ def read_whole(operation: str, choices: list[Any], **more: Any) -> tuple[bytes, 
     return raw, exchange.parse_answer(raw, ())[0], exchange.adapted
 
 
-@rows("indexes", [(0, 0, 0), (0, 1, 2)])
-@rows("operation", ["chat", "messages", "responses", "generate_content"])
+@table_rows("indexes", [(0, 0, 0), (0, 1, 2)])
+@table_rows("operation", ["chat", "messages", "responses", "generate_content"])
 def test_split_choices_are_one_message(operation: str, indexes: tuple[int, ...]) -> None:
     parts = [TEXT, choice(0, call("read_file")), choice(0, call("list_files", "call_b"))]
     split = [part | {"index": index} for part, index in zip(parts, indexes, strict=True)]
@@ -63,7 +63,7 @@ def test_choices_that_were_requested_stay_apart() -> None:
     assert (written, adapted) == (raw, ())
 
 
-@rows(
+@table_rows(
     ("calls", "ids", "arguments"),
     [
         ([call("f", None), call("g")], ["call_1_0_0", "call_a"], ["{}", "{}"]),
@@ -115,8 +115,8 @@ STREAMS = {
 }
 
 
-@rows("cut", [1, 7, 10_000])
-@rows("name", STREAMS)
+@table_rows("cut", [1, 7, 10_000])
+@table_rows("name", STREAMS)
 def test_the_openai_library_reads_two_calls(name: str, cut: int) -> None:
     exchange = make_exchange(ask("chat", stream=True), "openai_chat", NAMING)
     transform = exchange.open_gate(())
@@ -141,7 +141,7 @@ def test_usual_calls_leave_byte_for_byte() -> None:
     assert exchange.adapted == ()
 
 
-@rows("operation", ["messages", "responses", "generate_content"])
+@table_rows("operation", ["messages", "responses", "generate_content"])
 def test_streamed_choices_of_one_answer_are_one_message(operation: str) -> None:
     transform = make_exchange(ask(operation, stream=True), "openai_chat", NAMING).open_gate(())
     text = b'data: {"choices":[{"index":0,"delta":{"content":"I will look."},"finish_reason":null}]}\n\n'
@@ -180,8 +180,8 @@ SPLIT = {
 }
 
 
-@rows("operation", ["messages", "responses", "generate_content"])
-@rows("name", SPLIT)
+@table_rows("operation", ["messages", "responses", "generate_content"])
+@table_rows("name", SPLIT)
 def test_a_stream_of_split_choices_has_every_call(operation: str, name: str) -> None:
     usage = {"id": "x", "choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 5}}
     raw = SPLIT[name] + b"data: %b\n\ndata: [DONE]\n\n" % orjson.dumps(usage)
@@ -197,7 +197,7 @@ def test_a_stream_of_split_choices_has_every_call(operation: str, name: str) -> 
     assert b'q\\":2' in out or b'"q":2' in out
 
 
-@rows("usage", [None, {"prompt_tokens": 7, "completion_tokens": 5}])
+@table_rows("usage", [None, {"prompt_tokens": 7, "completion_tokens": 5}])
 def test_a_client_of_messages_reads_an_estimate_where_the_provider_counts_nothing(usage: Any) -> None:
     """As the charge is: an answer of no tokens would be a lie."""
     exchange = make_exchange(ask("messages"), "openai_chat", NAMING)
@@ -216,7 +216,7 @@ def test_a_client_of_messages_reads_an_estimate_where_the_provider_counts_nothin
     assert streaming.parse_usage().source == ("estimate" if usage is None else "upstream")
 
 
-@rows("stream", [False, True])
+@table_rows("stream", [False, True])
 def test_a_new_call_never_has_an_id_of_the_history(stream: bool) -> None:
     history = [
         {"role": "assistant", "tool_calls": [call("f", "call_0")]},
@@ -237,8 +237,8 @@ def test_a_new_call_never_has_an_id_of_the_history(stream: bool) -> None:
     assert ids[0] not in {"call_0", "call_1", ""}
 
 
-@rows("wrong", [[], {}, 7, None, [{}]])
-@rows("field", ["id", "index", "function", "name", "type"])
+@table_rows("wrong", [[], {}, 7, None, [{}]])
+@table_rows("field", ["id", "index", "function", "name", "type"])
 def test_a_call_whose_fields_have_other_types_ends_no_answer(field: str, wrong: Any) -> None:
     odd = call("f", "call_0", index=0)
     odd |= {"function": {**odd["function"], "name": wrong}} if field == "name" else {field: wrong}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
 from gateway.formats.openai.prompt import measure_prompt
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 ROLES = st.sampled_from(["developer", "system", "user", "assistant", "tool", "function"])
 TEXT = st.text(st.characters(codec="utf-8"))  # any text that JSON can carry: no lone surrogates
@@ -52,8 +52,8 @@ def test_plain_messages_come_to_their_characters_and_bytes(messages: list[dict[s
     assert measure_prompt({"messages": messages}) == (len(text), len(text.encode()) + 8 * (1 + len(messages)), True)
 
 
-@rows("value", [None, True, 1, 0.5, "x" * 100])
-@rows("name", ["temperature", "max_tokens", "stream", "user", "seed", "of_tomorrow"])
+@table_rows("value", [None, True, 1, 0.5, "x" * 100])
+@table_rows("name", ["temperature", "max_tokens", "stream", "user", "seed", "of_tomorrow"])
 def test_a_field_beside_the_messages_that_is_no_container_comes_to_nothing(name: str, value: object) -> None:
     messages = [{"role": "user", "content": "x"}]
     assert read_or_refuse(messages, **{name: value}) == read_or_refuse(messages)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.rate_limit import RateLimitStatus, RateLimitWindow
 from gateway.formats.openai.rate_limit_headers import build_limits
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 GO_DURATION = re.compile(r"(?:(?:(\d+)h)?(\d{1,2})m)?(\d{1,2})(?:\.(\d{0,2}[1-9]))?s")
 
@@ -48,7 +48,7 @@ def test_a_rate_without_a_limit_has_no_headers() -> None:
     }
 
 
-@rows(
+@table_rows(
     ("seconds", "text"),
     [(0, "0s"), (0.0004, "1ms"), (0.001, "1ms"), (0.02, "20ms"), (0.9996, "1s"), (1, "1s"), (1.5, "1.5s"),
      (1.05, "1.05s"), (10, "10s"), (59.9999, "1m0s"), (60, "1m0s"), (90.25, "1m30.25s"), (360, "6m0s"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.domain.usage import RareUnits, Usage
 from gateway.errors import InvalidRequest, RateLimited
 from gateway.formats.openai import realtime as wire
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 USAGE = {
     "total_tokens": 30,
@@ -37,7 +37,7 @@ def test_the_usage_of_a_response_has_its_audio() -> None:
     assert wire.parse_realtime_usage(USAGE) == Usage(20, 10, 6, "upstream", rare=RareUnits(8, 2, 7))
 
 
-@rows("raw", [None, [], {}, {"input_tokens": 5}, {"input_tokens": -1, "output_tokens": 1}])
+@table_rows("raw", [None, [], {}, {"input_tokens": 5}, {"input_tokens": -1, "output_tokens": 1}])
 def test_usage_that_is_missing_or_impossible_is_none(raw: object) -> None:
     assert wire.parse_realtime_usage(raw) is None
 
@@ -112,7 +112,7 @@ def test_what_a_response_has_used_is_the_next_ones_prompt() -> None:
     assert conversation.estimate_prompt() == ADDED + 30
 
 
-@rows(
+@table_rows(
     ("asked", "response", "added"),
     [
         (CREATE | {"response": {"conversation": "none"}}, {}, 10), (CREATE | {"response": {"input": []}}, {}, 10),
@@ -168,14 +168,14 @@ def test_settings_count_for_less_only_when_they_are_confirmed() -> None:
     assert (conversation.estimate_prompt(), conversation.transcriber) == (ADDED + 2 + 60, "cheap")
 
 
-@rows("text", ["\U0001f9d1\u200d\U0001f680", "\u6f22", "\u0e01", "a"])
+@table_rows("text", ["\U0001f9d1\u200d\U0001f680", "\u6f22", "\u0e01", "a"])
 def test_no_token_is_shorter_than_a_byte(text: str) -> None:
     conversation = wire.Conversation()
     conversation.note_client({"type": "conversation.item.create", "item": {"content": [{"text": text * 900}]}})
     assert conversation.bound_prompt() >= 900 * len(text.encode())
 
 
-@rows(
+@table_rows(
     ("session", "own", "limit"),
     [
         ({}, {}, 4_096),
@@ -193,7 +193,7 @@ def test_the_output_is_limited_by_the_response_before_the_session(
     assert conversation.find_output_limit({"type": "response.create", "response": own}) == limit
 
 
-@rows(
+@table_rows(
     "session",
     [{"input_audio_transcription": {"model": "scribe"}}, {"audio": {"input": {"transcription": {"model": "scribe"}}}}],
 )
@@ -213,7 +213,7 @@ def test_an_error_event_names_the_cause_and_the_request() -> None:
     }
 
 
-@rows("model", [None, "", "x" * 257, "a\nb"])
+@table_rows("model", [None, "", "x" * 257, "a\nb"])
 def test_a_session_names_its_model(model: str | None) -> None:
     with pytest.raises(InvalidRequest) as refused:
         wire.build_session_call(model)

@@ -22,7 +22,7 @@ from gateway.formats.chat import (
 from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.openai.request_reader import parse_chat_request
 from tests.support.corrupt_json import spoilt
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 PNG = "data:image/png;base64,AAAA"
 CACHE = {"type": "ephemeral"}
@@ -143,7 +143,7 @@ def test_what_is_empty_says_nothing() -> None:
     )
 
 
-@rows(
+@table_rows(
     ("part", "expected"),
     [
         (image(PNG, detail="low"), MediaPart("image", "image/png", "AAAA", detail="low")),
@@ -176,7 +176,7 @@ def test_a_part_keeps_its_bytes_or_its_address(part: dict[str, Any], expected: M
 PART = "messages[0].content[0]"
 
 
-@rows(
+@table_rows(
     ("part", "param"),
     [
         ({"type": "video_url"}, f"{PART}.type"),
@@ -201,7 +201,7 @@ def test_a_part_at_fault_is_named(part: dict[str, Any], param: str) -> None:
     assert refused({"role": "user", "content": [part]}) == param
 
 
-@rows(
+@table_rows(
     ("message", "param"),
     [
         ({"role": "user"}, "messages[0].content"),
@@ -278,7 +278,7 @@ def test_tools_are_read() -> None:
     assert named.tool_choice == ForcedTool("f")
 
 
-@rows("mode", ["auto", "required"])
+@table_rows("mode", ["auto", "required"])
 def test_only_allowed_tools_are_offered(mode: str) -> None:
     allowed = {"mode": mode, "tools": [{"type": "function", "function": {"name": "g"}}]}
     conversation = read(tools=[TOOL, OTHER], tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
@@ -286,7 +286,7 @@ def test_only_allowed_tools_are_offered(mode: str) -> None:
     assert conversation.tool_choice == mode
 
 
-@rows(
+@table_rows(
     ("wanted", "expected"),
     [
         (None, None),
@@ -303,7 +303,7 @@ def test_a_format_is_read(wanted: Any, expected: ResponseFormat | None) -> None:
     assert read(response_format=wanted).format == expected
 
 
-@rows(
+@table_rows(
     ("fields", "effort", "tokens"),
     [
         ({"reasoning_effort": "none"}, "none", None),
@@ -328,7 +328,7 @@ def test_thinking_is_read_in_whichever_form_it_was_said(fields: Any, effort: Any
 ALLOWED = "tool_choice.allowed_tools"
 
 
-@rows(
+@table_rows(
     ("fields", "param"),
     [
         ({"logprobs": 1}, "logprobs"),

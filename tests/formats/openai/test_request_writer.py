@@ -26,7 +26,7 @@ from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.openai.request_reader import parse_chat_request
 from gateway.formats.openai.request_writer import build_body
 from tests.support.chat_sdk import NAMES, WORDS
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 HELLO = Message("user", (TextPart("hi"),))
 PNG = MediaPart("image", "image/png", "AAAA")
@@ -97,7 +97,7 @@ def test_a_format_is_written() -> None:
     }
 
 
-@rows(
+@table_rows(
     ("tokens", "word"),
     [(0, "none"), (1, "low"), (1024, "low"), (5000, "low"), (6000, "medium"), (16_000, "high"), (100_000, "high")],
 )
@@ -181,7 +181,7 @@ def test_only_thoughts_that_nobody_signed_go_back() -> None:
     ]
 
 
-@rows(
+@table_rows(
     ("part", "expected"),
     [
         (PNG, SHOWN),
@@ -213,7 +213,7 @@ def test_a_text_document_becomes_its_words() -> None:
     assert said(MediaPart("file", "text/plain", data, name="a.txt"), TextPart("?")) == "a.txt\ngrüezi\n\n?"
 
 
-@rows(
+@table_rows(
     "part",
     [
         MediaPart("audio", "audio/midi", "AA"),

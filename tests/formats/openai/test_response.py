@@ -25,7 +25,7 @@ from gateway.formats.chat import (
 )
 from gateway.formats.openai.response import build_answer, parse_answer
 from tests.support.chat_sdk import answering, answers
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 STARTED = MessageStart("chatcmpl-1", "m", 1)
 USAGE = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
@@ -116,7 +116,7 @@ def test_choices_are_counted_where_the_provider_does_not() -> None:
     assert TextDelta("b", 1) in read(value)
 
 
-@rows(
+@table_rows(
     "value",
     [
         None,
@@ -172,7 +172,7 @@ def test_an_answer_is_written_as_the_convention_has_it() -> None:
     }
 
 
-@rows(
+@table_rows(
     ("events", "content"),
     [
         ([ToolCallStart(0, "x", "f")], None),

@@ -17,7 +17,7 @@ from gateway.formats.openai.responses_writer import ResponseStreamSerializer
 from gateway.formats.openai.stream import ChatStreamParser, ChatStreamSerializer
 from gateway.formats.stream import StreamTransform, TranslatingStream
 from gateway.formats.translator import ResponseIdentity
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CALL = InferenceRequest("responses", "m", {"model": "m", "input": "hi"}, stream=True)
 RESPONSE = {
@@ -61,8 +61,8 @@ def translate_events() -> tuple[StreamTransform, bytes]:
     return transform, transform.feed(b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n')
 
 
-@rows("begin", [pass_events, translate_events])
-@rows(
+@table_rows("begin", [pass_events, translate_events])
+@table_rows(
     ("error", "code", "shown"),
     [(BROKE, "upstream_error", "server_error"), (FULL, "context_length_exceeded", "context_length_exceeded")],
 )
@@ -97,7 +97,7 @@ def test_a_failure_before_the_response_began_is_an_event_too() -> None:
     assert alone == first
 
 
-@rows("begin", [pass_events, translate_events])
+@table_rows("begin", [pass_events, translate_events])
 def test_openais_library_raises_an_error(begin: Any) -> None:
     transform, before = begin()
     raw = before + transform.write_error(BROKE, "req_1")

@@ -16,7 +16,7 @@ from gateway.formats.openai.responses_reader import parse_chat_request
 from gateway.formats.openai.responses_writer import ResponseStreamSerializer
 from gateway.formats.translator import ResponseIdentity
 from tests.support.corrupt_json import spoilt
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
 F: dict[str, Any] = {"type": "function", "name": "f", "parameters": {"type": "object"}}
@@ -130,7 +130,7 @@ def test_every_item_of_the_library_has_a_row() -> None:
     assert set(list_kinds(ResponseInputItemParam)) <= ITEMS.keys() | {"item_reference"}
 
 
-@rows("kind", ITEMS)
+@table_rows("kind", ITEMS)
 def test_an_item_of_a_history_is_translated_written_as_text_or_left_out(kind: str) -> None:
     fields, expected = ITEMS[kind]
     request = parse({"type": kind, **fields})
@@ -191,7 +191,7 @@ def test_a_grammar_goes_into_the_description() -> None:
 CLIENT = {"local_shell": "action", "shell": "action", "apply_patch": "operation", "tool_search": "arguments"}
 
 
-@rows("kind", sorted({*list_kinds(ToolParam), "of_tomorrow"}))
+@table_rows("kind", sorted({*list_kinds(ToolParam), "of_tomorrow"}))
 def test_a_tool_is_a_function_or_left_out(kind: str) -> None:
     tool: dict[str, Any] = {"type": kind, "name": "t", "tools": [], "execution": "client", "server_label": "s"}
     request = parse(tools=[tool, F], tool_choice="auto")
@@ -215,7 +215,7 @@ def test_a_tool_is_a_function_or_left_out(kind: str) -> None:
         assert (caught.value.param or "").startswith("tool_choice")
 
 
-@rows(
+@table_rows(
     "tool",
     [{"type": "shell", "environment": {"type": "container_auto"}}, {"type": "tool_search", "execution": "server"}],
 )
@@ -241,7 +241,7 @@ def test_a_stored_file_of_an_earlier_turn_becomes_a_note() -> None:
 CHAT_CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
 
 
-@rows(
+@table_rows(
     ("item", "parts"),
     [
         ({"role": "assistant", "content": "T", "tool_calls": [CHAT_CALL]}, (chat.TextPart("T"), call_of("f", x=1))),
@@ -257,7 +257,7 @@ def test_a_history_may_have_the_shapes_of_a_chat_body(item: dict[str, Any], part
     assert parse(item).messages[0].parts == parts
 
 
-@rows(
+@table_rows(
     ("items", "param"),
     [
         ([{"role": "assistant", "tool_calls": [5]}], "input[0].tool_calls[0]"),
@@ -271,7 +271,7 @@ def test_what_is_wrong_in_them_is_named(items: list[Any], param: str) -> None:
     assert caught.value.param == param
 
 
-@rows("nested", [False, True])
+@table_rows("nested", [False, True])
 def test_a_schema_may_stand_as_in_a_chat_body_and_needs_no_name(nested: bool) -> None:
     schema = {"schema": {"type": "object"}}
     form = {"type": "json_schema", **({"json_schema": schema} if nested else schema)}

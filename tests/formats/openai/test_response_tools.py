@@ -13,7 +13,7 @@ from gateway.formats.openai.responses import parse_responses_call
 from gateway.formats.openai.responses_reader import parse_chat_request
 from gateway.formats.openai.responses_writer import ResponseStreamSerializer
 from gateway.formats.translator import ResponseIdentity
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 LONG = "mcp__a_server_with_a_name_that_its_author_has_thought_about_for_long"
 NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
@@ -75,7 +75,7 @@ def test_a_tool_in_a_namespace_can_be_forced_or_allowed() -> None:
     assert ([tool.name for tool in request.tools], request.tool_choice) == (["crm__find"], "required")
 
 
-@rows(
+@table_rows(
     ("tool", "param"),
     [
         ({**CRM, "name": None}, "tools[0].name"),

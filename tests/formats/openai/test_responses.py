@@ -23,7 +23,7 @@ from gateway.formats.openai.responses import (
     parse_usage_object,
 )
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 CALL = InferenceRequest(
     "responses", "m", {"input": "two words"}, stream=True, max_prompt_tokens=9, max_output_tokens=100
@@ -120,7 +120,7 @@ def by_the_byte(data: bytes) -> tuple[bytes, ResponsesPassthrough]:
 # The call.
 
 
-@rows(
+@table_rows(
     ("extra", "chars"),
     [
         ({}, 2),
@@ -150,12 +150,12 @@ def test_a_prompt_is_bound_by_its_bytes_and_a_image_by_one_of_its_size() -> None
     assert pictured.max_prompt_tokens == plain + PART_TOKENS
 
 
-@rows(("asked", "bound"), [(None, MAX_RESERVED_OUTPUT), (16, 16), (MAX_TOKENS, MAX_RESERVED_OUTPUT)])
+@table_rows(("asked", "bound"), [(None, MAX_RESERVED_OUTPUT), (16, 16), (MAX_TOKENS, MAX_RESERVED_OUTPUT)])
 def test_output_is_set_aside_up_to_what_may_be_asked_for(asked: int | None, bound: int) -> None:
     assert parse_responses_call(HELLO | {"max_output_tokens": asked}).max_output_tokens == bound
 
 
-@rows(
+@table_rows(
     ("extra", "affinity_key"),
     [
         ({}, "responses"),
@@ -172,7 +172,7 @@ def test_calls_whose_answers_are_stored_stay_together(extra: dict[str, Any], aff
     assert parse_responses_call(HELLO | extra).affinity_key == affinity_key
 
 
-@rows(
+@table_rows(
     ("extra", "param"),
     [
         ({"model": None}, "model"),
@@ -249,7 +249,7 @@ def test_what_comes_before_the_end_leaves_byte_for_byte(events: list[bytes], mar
     assert transform.ended
 
 
-@rows(
+@table_rows(
     ("bad", "why"),
     [
         (b"event: response.output_text.delta\ndata: not json\n\n", "not JSON"),
@@ -292,8 +292,8 @@ def test_a_stream_passes_whole_and_tells_its_usage() -> None:
         assert transform.parse_usage() == Usage(5, 7, 0, "upstream")
 
 
-@rows("status", ["completed", "incomplete", "cancelled", "failed"])
-@rows("late", [DONE, text("late"), ERROR, END, b": bye\n\n", b"garbage"])
+@table_rows("status", ["completed", "incomplete", "cancelled", "failed"])
+@table_rows("late", [DONE, text("late"), ERROR, END, b": bye\n\n", b"garbage"])
 def test_nothing_leaves_after_the_end(status: str, late: bytes) -> None:
     data = text("a") + end(status)
     for out, transform in (run(data + late), by_the_byte(data + late), run(data + late, [len(data)])):
@@ -301,7 +301,7 @@ def test_nothing_leaves_after_the_end(status: str, late: bytes) -> None:
         assert (transform.ended, transform.error, transform.closed) == (True, None, True)
 
 
-@rows(
+@table_rows(
     "last",
     [
         b"data: " + END.split(b"data: ")[1],
@@ -331,8 +331,8 @@ def test_nothing_of_an_answer_is_there_until_a_part_of_it_is() -> None:
     assert transform.events == 1
 
 
-@rows("before", [b"", CREATED, CREATED + IN_PROGRESS])
-@rows(
+@table_rows("before", [b"", CREATED, CREATED + IN_PROGRESS])
+@table_rows(
     "failure",
     [
         FAILED,
@@ -354,12 +354,12 @@ def test_a_failure_before_any_answer_is_a_fault_that_tells_no_secret(before: byt
             transform.finish()
 
 
-@rows("error", [None, {}, [], "", 5, {"message": 5}])
+@table_rows("error", [None, {}, [], "", 5, {"message": 5}])
 def test_a_failure_without_a_reason_is_a_fault(error: object) -> None:
     assert isinstance(run(end("failed", error=error))[1].error, ProviderBadResponse)
 
 
-@rows(
+@table_rows(
     ("error", "fault", "status"),
     [
         ({"code": "invalid_prompt", "message": "no"}, ProviderRejected, 400),
@@ -423,7 +423,7 @@ def test_an_end_without_its_blank_line_is_completed() -> None:
         assert transform.parse_usage() == Usage(5, 7, 0, "upstream")
 
 
-@rows(
+@table_rows(
     "data",
     [b"", CREATED, text("a"), text("a") + b": bye\n\n", text("a") + END[:-9], text("a") + b"data: [DON", b"\n\n"],
     ids=repr,
@@ -446,12 +446,12 @@ def test_usage_is_read_from_an_end_of_any_length() -> None:
     assert by_the_byte(text("a") + long)[1].parse_usage() == Usage(5, 7, 0, "upstream")
 
 
-@rows("used", [None, {}, "x", {"input_tokens": -1, "output_tokens": 5}])
+@table_rows("used", [None, {}, "x", {"input_tokens": -1, "output_tokens": 5}])
 def test_an_end_that_tells_no_usage_is_estimated_from_the_answer_in_it(used: object) -> None:
     assert run(text("a") + end(usage=used))[1].parse_usage() == Usage(PROMPT, 4, 0, "estimate")
 
 
-@rows("used", [None, {"input_tokens": -1}])
+@table_rows("used", [None, {"input_tokens": -1}])
 def test_an_end_that_tells_nothing_is_estimated_from_the_deltas(used: object) -> None:
     data = CREATED + text("12345678") + event("response.refusal.delta", delta="1234") + end(usage=used, output=[])
     assert run(data)[1].parse_usage() == Usage(PROMPT, 6, 0, "estimate")
@@ -483,18 +483,18 @@ def test_an_answers_usage_is_the_providers_or_an_estimate_of_its_text() -> None:
     assert parse_responses_answer(orjson.dumps(ANSWER), CALL) == Usage(PROMPT, 4, 0, "estimate")
 
 
-@rows("status", ["incomplete", "cancelled", "completed", None, 5, []])
+@table_rows("status", ["incomplete", "cancelled", "completed", None, 5, []])
 def test_an_answer_that_did_not_fail_is_one(status: object) -> None:
     assert parse_responses_answer(orjson.dumps(ANSWER | {"status": status}), CALL).completion_tokens == 4
 
 
-@rows("status", ["queued", "in_progress"])
+@table_rows("status", ["queued", "in_progress"])
 def test_an_answer_made_in_the_background_costs_what_was_set_aside(status: str) -> None:
     raw = orjson.dumps(ANSWER | {"status": status, "output": [], "usage": None})
     assert parse_responses_answer(raw, CALL) == Usage(PROMPT, CALL.max_output_tokens, 0, "estimate")
 
 
-@rows(
+@table_rows(
     "raw",
     [b"", b"<html>", b"[]", b"{}", b'{"object":"chat.completion","choices":[]}', b'{"error":{"message":"x"}}', b"\xff"],
 )
@@ -532,7 +532,7 @@ def test_what_came_from_a_cache_and_what_went_into_one_are_parts_of_the_prompt(
     assert usage.written_tokens == min(written, prompt - usage.cached_tokens)
 
 
-@rows(
+@table_rows(
     "raw",
     [
         None,

@@ -9,7 +9,7 @@ from gateway.formats import chat
 from gateway.formats.openai.response_reasoning import UNSIGNED, build_redacted, build_signed, drop_own
 from gateway.formats.openai.responses import build_responses_body, parse_responses_call
 from gateway.formats.openai.responses_reader import parse_chat_request
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 F = {"type": "function", "name": "f", "parameters": {"type": "object"}, "description": "d", "strict": True}
 SHELL = {"type": "custom", "name": "shell", "description": "runs it"}
@@ -32,7 +32,7 @@ def test_a_text_is_a_message_of_the_user() -> None:
     )
 
 
-@rows(
+@table_rows(
     ("part", "expected"),
     [
         ({"type": "input_text", "text": "x"}, chat.TextPart("x")),
@@ -93,7 +93,7 @@ def test_items_of_the_model_are_one_message_and_so_are_results() -> None:
     )
 
 
-@rows(
+@table_rows(
     ("content", "expected"),
     [
         (build_redacted("x"), chat.ReasoningPart(redacted="x")),
@@ -153,7 +153,7 @@ def test_settings() -> None:
     assert asked.format == chat.ResponseFormat("schema", {"type": "object"}, "n", True)
 
 
-@rows(
+@table_rows(
     ("body", "param"),
     [
         ({"input": []}, "input"),

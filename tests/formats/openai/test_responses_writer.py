@@ -21,7 +21,7 @@ from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity
 from tests.support import anthropic_cassettes as messages
 from tests.support import gemini_cassettes as gemini
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
 BEGUN = chat.MessageStart("theirs", "their-model")
@@ -101,7 +101,7 @@ def test_calls_stream_side_by_side() -> None:
     assert pieces == ['{"a":', " 1}"]
 
 
-@rows(("arguments", "given"), [('{"input": "ls"}', "ls"), ("ls", "ls"), ("{", "{")])
+@table_rows(("arguments", "given"), [('{"input": "ls"}', "ls"), ("ls", "ls"), ("{", "{")])
 def test_a_custom_tool_gets_its_text(arguments: str, given: str) -> None:
     events = (chat.ToolCallStart(0, "c0", "shell"), chat.ToolCallDelta(0, arguments), finish("tool_calls"))
     for output in (write(*events, tools=[CUSTOM])[-1]["response"]["output"], build(*events, tools=[CUSTOM])["output"]):
@@ -109,7 +109,7 @@ def test_a_custom_tool_gets_its_text(arguments: str, given: str) -> None:
         assert (item["type"], item["input"], item["call_id"]) == ("custom_tool_call", given, "c0")
 
 
-@rows(
+@table_rows(
     ("reason", "status", "details"),
     [
         ("stop", "completed", None),
@@ -208,7 +208,7 @@ CASSETTES = [("anthropic_messages", CLAUDES), ("gemini_generate", gemini.STREAMS
 STREAMS = [(wire, name) for wire, streams in CASSETTES for name in streams]
 
 
-@rows(("wire", "name"), STREAMS)
+@table_rows(("wire", "name"), STREAMS)
 def test_every_cut_of_a_providers_bytes_gives_the_same(wire: Any, name: str) -> None:
     raw = dict(CASSETTES)[wire][name]
     outcomes = set()

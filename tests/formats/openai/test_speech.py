@@ -30,7 +30,7 @@ from gateway.formats.openai.token_bounds import MESSAGE_TOKENS
 from gateway.formats.stream import StreamTransform
 from tests.support.corrupt_json import spoilt
 from tests.support.openai_audio import SPOKEN, speak
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 HELLO: dict[str, Any] = {"model": "m", "input": "Grüße aus Köln!", "voice": "alloy"}
 FULL = HELLO | {"voice": {"id": "voice_1"}, "speed": 2, "response_format": "wav", "stream_format": "sse",
@@ -68,7 +68,7 @@ def test_the_longest_text_is_no_more_than_a_usage_may_say() -> None:
     assert call.characters == MAX_INPUT_CHARS <= MAX_CHARACTERS
 
 
-@rows(
+@table_rows(
     ("change", "param"),
     [
         ({"model": None}, "model"),
@@ -113,7 +113,7 @@ def test_the_body_is_sent_whole_under_the_providers_name_of_the_model() -> None:
     assert call.body["model"] == "m"
 
 
-@rows(("kind", "media_type"), list(MEDIA_TYPES.items()))
+@table_rows(("kind", "media_type"), list(MEDIA_TYPES.items()))
 def test_every_format_has_its_type(kind: str, media_type: str) -> None:
     assert find_media_type(parse_speech_call(HELLO | {"response_format": kind})) == media_type
     assert is_sound_type(media_type)
@@ -124,7 +124,7 @@ def test_without_a_format_it_is_mp3() -> None:
     assert find_media_type(parse_speech_call(HELLO | {"response_format": None})) == "audio/mpeg"
 
 
-@rows(
+@table_rows(
     ("told", "sound"),
     [
         ("", True),
@@ -162,7 +162,7 @@ def test_sound_leaves_as_it_comes(pieces: list[bytes]) -> None:
     assert transform.feed(b"more") == b""
 
 
-@rows(("kind", "ms"), [("wav", 2_000), ("pcm", 2_000), ("mp3", 2_007), ("opus", 60_000)])
+@table_rows(("kind", "ms"), [("wav", 2_000), ("pcm", 2_000), ("mp3", 2_007), ("opus", 60_000)])
 def test_sound_is_charged_by_its_characters_and_estimated_by_its_length(kind: str, ms: int) -> None:
     transform = SpeechPassthrough(attrs.evolve(MINUTE, body=MINUTE.body | {"response_format": kind}))
     sound = speak(kind)
@@ -171,7 +171,7 @@ def test_sound_is_charged_by_its_characters_and_estimated_by_its_length(kind: st
     assert transform.parse_usage() == Usage(PROMPT, tokens, source="estimate", duration_ms=ms, characters=900)
 
 
-@rows(("rate", "ms"), [(1, 48_000), (100, 48_000), (1_000, 48_000), (24_000, 2_000), (48_000, 1_000)])
+@table_rows(("rate", "ms"), [(1, 48_000), (100, 48_000), (1_000, 48_000), (24_000, 2_000), (48_000, 1_000)])
 def test_the_rate_in_a_header_is_believed_within_what_can_be(rate: int, ms: int) -> None:
     transform = SpeechPassthrough(MINUTE)
     drain(transform, [speak("wav")[:28] + rate.to_bytes(4, "little") + speak("wav")[32:][:48_012]])
@@ -220,7 +220,7 @@ def test_events_leave_as_they_lie_up_to_the_last_however_they_are_cut(places: li
     assert transform.parse_usage() == Usage(6, 40, source="upstream", duration_ms=60_000, characters=900)
 
 
-@rows("usage", [None, {}, {"input_tokens": -1, "output_tokens": 4}, {"input_tokens": 5}, "much"])
+@table_rows("usage", [None, {}, {"input_tokens": -1, "output_tokens": 4}, {"input_tokens": 5}, "much"])
 def test_a_usage_that_cannot_be_believed_is_estimated(usage: Any) -> None:
     transform = SpeechEventsPassthrough(MINUTE)
     drain(transform, [DELTA, event({"type": "speech.audio.done", "usage": usage})])
@@ -232,7 +232,7 @@ def test_the_other_end_mark_and_a_missing_blank_line_are_ends_too() -> None:
     assert drain(SpeechEventsPassthrough(MINUTE), [DELTA, END[:-2]]) == DELTA + END
 
 
-@rows("pieces", [[], [DELTA], [DELTA[:9]]])
+@table_rows("pieces", [[], [DELTA], [DELTA[:9]]])
 def test_a_stream_that_was_cut_is_a_fault(pieces: list[bytes]) -> None:
     transform = SpeechEventsPassthrough(MINUTE)
     with pytest.raises(ProviderBadResponse, match="before it was complete"):
@@ -240,7 +240,7 @@ def test_a_stream_that_was_cut_is_a_fault(pieces: list[bytes]) -> None:
     assert transform.parse_usage().characters == (900 if transform.events else 0)
 
 
-@rows("told", [ERROR, event({"type": "error", "message": f"with {SECRET}", "code": "x"})])
+@table_rows("told", [ERROR, event({"type": "error", "message": f"with {SECRET}", "code": "x"})])
 def test_an_error_event_ends_it(told: bytes) -> None:
     transform = SpeechEventsPassthrough(MINUTE, (SECRET,))
     assert transform.feed(DELTA + told + DELTA) == DELTA

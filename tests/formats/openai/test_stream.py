@@ -33,8 +33,8 @@ from gateway.formats.stream import StreamParser, StreamSerializer, TranslatingSt
 from tests.support.chat_sdk import answering, answers
 from tests.support.corrupt_json import spoilt
 from tests.support.format_calls import call_of
-from tests.support.rows import rows
 from tests.support.scripted_upstream import DONE, event, usage_frame
+from tests.support.table_rows import table_rows
 
 CUTS = st.lists(st.integers(0, 5000), max_size=8)
 STARTED = MessageStart("chatcmpl-1", "m", 1)
@@ -145,7 +145,7 @@ def test_other_line_ends_comments_and_names_say_the_same(end: bytes, marks: list
     assert read(stream.replace(b"\n", end) + b"\n", marks) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), ENDED]
 
 
-@rows(
+@table_rows(
     ("fields", "expected"),
     [
         ({"reasoning_content": "t"}, [ReasoningDelta("t")]),
@@ -174,7 +174,7 @@ def test_what_vendors_write_into_a_delta_is_understood(fields: dict[str, Any], e
     assert read(said(**fields)) == [STARTED, *expected]
 
 
-@rows(
+@table_rows(
     ("stream", "expected"),
     [
         pytest.param(
@@ -281,7 +281,7 @@ def test_a_tool_call_is_put_together(stream: bytes, expected: list[Event]) -> No
     assert read(stream) == [STARTED, *expected]
 
 
-@rows(
+@table_rows(
     ("word", "reason"),
     [("function_call", "tool_calls"), ("length", "length"), ("model_length", "length"), ("eos", "stop"), ("", None)],
 )
@@ -311,7 +311,7 @@ def test_an_id_that_is_made_has_at_most_40_characters() -> None:
     assert len(name) <= 40
 
 
-@rows(
+@table_rows(
     "stream",
     [
         said(tool_calls=[fragment(0, None, "x" * 300_000)]) * 5,
@@ -330,7 +330,7 @@ def test_nothing_is_said_after_one_of_several_choices_has_finished() -> None:
     assert read(said(content="a") + late) == joined  # the only answer may be split, and ends when the stream does
 
 
-@rows(
+@table_rows(
     "stream",
     [
         STOP + USAGE,
@@ -359,7 +359,7 @@ def test_a_choice_without_a_finish_is_finished_by_the_end_mark() -> None:
     assert read(said(content="a") + DONE) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), ENDED]
 
 
-@rows(
+@table_rows(
     "bad",
     [
         b"data: {\n\n",
@@ -399,7 +399,7 @@ def test_an_event_without_an_end_fails_the_stream() -> None:
     assert isinstance(failed, StreamError)
 
 
-@rows(
+@table_rows(
     ("stream", "choices", "whole"),
     [
         (said(content="a") + STOP, 1, True),

@@ -18,7 +18,7 @@ from gateway.formats.openai.token_bounds import (
     bound_output,
     bound_text,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 TEXT = st.text(st.characters(codec="utf-8"))  # any text that JSON can carry: no lone surrogates
 VOCABULARIES = st.lists(st.binary(min_size=2, max_size=6), max_size=20)
@@ -101,7 +101,7 @@ def test_a_value_counts_as_its_json_and_a_text_as_itself(value: Any) -> None:
     assert bound_json(value) == (len(value.encode()) if isinstance(value, str) else len(orjson.dumps(value)))
 
 
-@rows(
+@table_rows(
     ("message", "tokens"),
     [
         (said(""), 0),
@@ -139,13 +139,13 @@ def test_a_refusal_that_is_sent_back_counts_as_the_text_it_is() -> None:
     assert bound_prompt(body(said_no)) >= 30_000
 
 
-@rows("name", ["documents", "prediction", "chat_template_kwargs"])
+@table_rows("name", ["documents", "prediction", "chat_template_kwargs"])
 def test_whatever_may_become_a_part_of_the_prompt_counts(name: str) -> None:
     text = {"content": "x" * 10_000}
     assert bound_prompt(body(said("hi"), **{name: text})) >= 10_000
 
 
-@rows(
+@table_rows(
     ("name", "value"),
     [
         ("stream_options", {"include_usage": True}),
@@ -180,7 +180,7 @@ def test_tools_and_a_schema_are_part_of_the_prompt() -> None:
     assert bound == EMPTY + 2 + len(orjson.dumps(tools)) + len(orjson.dumps(schema))
 
 
-@rows(
+@table_rows(
     ("asked", "tokens"),
     [
         ({}, MAX_RESERVED_OUTPUT),
@@ -195,7 +195,7 @@ def test_tools_and_a_schema_are_part_of_the_prompt() -> None:
         ({"max_completion_tokens": MAX_TOKENS}, MAX_RESERVED_OUTPUT),
     ],
 )
-@rows(("n", "choices"), [(None, 1), (1, 1), (3, 3), (128, 128)])
+@table_rows(("n", "choices"), [(None, 1), (1, 1), (3, 3), (128, 128)])
 def test_an_answer_is_set_aside_for_as_far_as_it_was_asked_for_and_times_n(
     asked: dict[str, Any], tokens: int, n: int | None, choices: int
 ) -> None:
@@ -206,7 +206,7 @@ def test_an_answer_is_set_aside_for_as_far_as_it_was_asked_for_and_times_n(
     assert call.need == Usage(EMPTY + 2, tokens * choices)
 
 
-@rows(
+@table_rows(
     ("value", "tokens"),
     [("abc", 4), ("é", 3), (["a", "四"], 6), ([1, 2, 3], 3), ([[1, 2], [3]], 3), (["ab", [1, 2, 3]], 6)],
 )

@@ -30,7 +30,7 @@ from gateway.formats.openai.transcriptions import (
 from gateway.formats.stream import StreamTransform
 from tests.support.corrupt_json import spoilt
 from tests.support.openai_audio import SEGMENTS, SRT, TEXT, TOKENS, VTT, make_wav
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 SECRET = "hunter-22"
 BROKEN = {"error": {"message": f"broke at https://10.0.0.1/x with {SECRET}", "type": "server_error"}}
@@ -121,7 +121,7 @@ def test_a_translation_is_the_same_but_never_streamed() -> None:
     assert (call.operation, call.stream, call.body) == ("translations", False, {"model": "m", "prompt": "hi"})
 
 
-@rows(
+@table_rows(
     ("received", "param"),
     [
         (ReceivedForm((), (FILE,)), "model"),
@@ -149,7 +149,7 @@ def test_what_no_provider_takes_is_refused_by_name(received: ReceivedForm, param
     assert caught.value.param == param
 
 
-@rows(("field", "value"), [("response_format", "diarized_json"), ("stream", "true"), ("temperature", "2")])
+@table_rows(("field", "value"), [("response_format", "diarized_json"), ("stream", "true"), ("temperature", "2")])
 def test_a_translation_has_fewer_formats_and_no_stream(field: str, value: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_translation_call(form((field, value)))
@@ -172,7 +172,7 @@ def test_the_form_for_the_provider_has_the_same_fields_and_the_file() -> None:
     assert call.body["model"] == "m"
 
 
-@rows(
+@table_rows(
     ("name", "media_type", "sent"),
     [
         ("upload", "audio/wav", "upload.wav"),
@@ -187,7 +187,7 @@ def test_a_file_without_an_extension_is_given_the_one_of_what_it_is(name: str, m
     assert (field, written.filename, written.media_type, written.spooled) == ("file", sent, media_type, file.spooled)
 
 
-@rows("stream", [False, True])
+@table_rows("stream", [False, True])
 def test_text_is_asked_for_as_json_which_says_what_it_costs(stream: bool) -> None:
     assert build_transcription_form(make_call("text", stream=stream), "m").fields["response_format"] == "json"
     assert build_transcription_form(make_call("srt"), "m").fields["response_format"] == "srt"
@@ -201,7 +201,7 @@ def answer(**more: Any) -> bytes:
     return orjson.dumps({"text": TEXT, **more})
 
 
-@rows("kind", ["json", "verbose_json", "diarized_json", None])
+@table_rows("kind", ["json", "verbose_json", "diarized_json", None])
 def test_json_passes_as_it_is(kind: str | None) -> None:
     raw = answer(segments=SEGMENTS, usage=TOKENS)
     call = make_call(kind)
@@ -212,7 +212,7 @@ def test_json_passes_as_it_is(kind: str | None) -> None:
     assert find_media_type(call) == "application/json"
 
 
-@rows(("kind", "raw"), [("text", f"{TEXT}\n"), ("srt", SRT), ("vtt", VTT), ("text", "{laughs} Ha.")])
+@table_rows(("kind", "raw"), [("text", f"{TEXT}\n"), ("srt", SRT), ("vtt", VTT), ("text", "{laughs} Ha.")])
 def test_text_passes_as_it_is(kind: str, raw: str) -> None:
     call = make_call(kind)
     written, usage = parse_transcription_answer(raw.encode(), call)
@@ -221,13 +221,13 @@ def test_text_passes_as_it_is(kind: str, raw: str) -> None:
     assert find_media_type(call) == "text/plain; charset=utf-8"
 
 
-@rows(("kind", "written"), [("text", f"{TEXT}\n"), ("srt", SRT), ("vtt", VTT)])
+@table_rows(("kind", "written"), [("text", f"{TEXT}\n"), ("srt", SRT), ("vtt", VTT)])
 def test_text_is_written_from_json_where_that_came(kind: str, written: str) -> None:
     raw = answer(segments=SEGMENTS, usage=TOKENS)
     assert parse_transcription_answer(raw, make_call(kind))[0].decode() == written
 
 
-@rows(("kind", "written"), [("text", " \n"), ("srt", ""), ("vtt", "WEBVTT\n\n")])
+@table_rows(("kind", "written"), [("text", " \n"), ("srt", ""), ("vtt", "WEBVTT\n\n")])
 def test_silence_has_no_subtitles(kind: str, written: str) -> None:
     assert parse_transcription_answer(b'{"text":" "}', make_call(kind))[0].decode() == written
 
@@ -239,7 +239,7 @@ def test_a_cue_keeps_to_its_lines() -> None:
     assert written == "1\n01:01:01,500 --> 01:01:02,000\na -> b 2 c\n\n"
 
 
-@rows(
+@table_rows(
     ("kind", "raw"),
     [
         ("json", b"plain"),
@@ -266,7 +266,7 @@ def test_what_is_no_answer_is_a_fault_that_keeps_secrets(kind: str, raw: bytes) 
     assert "10.0.0.1" not in caught.value.message
 
 
-@rows(
+@table_rows(
     ("told", "usage"),
     [
         ({"usage": TOKENS, "duration": 3.25}, Usage(55, 7, source="upstream", duration_ms=3_250, rare=RareUnits(50))),
@@ -372,7 +372,7 @@ def test_without_usage_the_text_that_passed_is_estimated() -> None:
     assert transform.parse_usage() == Usage(84, estimate_text("Grüße, Grüße, "), source="estimate", duration_ms=5_000)
 
 
-@rows("pieces", [[], [DELTA], [DELTA[:9]]])
+@table_rows("pieces", [[], [DELTA], [DELTA[:9]]])
 def test_a_stream_that_was_cut_is_a_fault(pieces: list[bytes]) -> None:
     transform = TranscriptPassthrough(STREAMED)
     with pytest.raises(ProviderBadResponse, match="before it was complete"):
@@ -380,7 +380,7 @@ def test_a_stream_that_was_cut_is_a_fault(pieces: list[bytes]) -> None:
     assert transform.parse_usage().duration_ms == (5_000 if transform.events else 0)
 
 
-@rows("told", [event(**BROKEN), event(type="error", message=f"with {SECRET}", code="x")])
+@table_rows("told", [event(**BROKEN), event(type="error", message=f"with {SECRET}", code="x")])
 def test_an_error_event_ends_it(told: bytes) -> None:
     transform = TranscriptPassthrough(STREAMED, (SECRET,))
     assert transform.feed(DELTA + told + DELTA) == DELTA
@@ -388,7 +388,7 @@ def test_an_error_event_ends_it(told: bytes) -> None:
     assert SECRET not in transform.error.message
 
 
-@rows("usage", [TOKENS, {"type": "duration", "seconds": 4}, None])
+@table_rows("usage", [TOKENS, {"type": "duration", "seconds": 4}, None])
 def test_a_whole_answer_to_a_call_for_a_stream_is_told_in_two_events(usage: Any) -> None:
     transform = JsonOrStream(lambda raw: build_whole(raw, STREAMED))
     raw = answer(usage=usage)
@@ -405,7 +405,7 @@ def test_silence_is_told_in_one_event() -> None:
 DEEP = b'{"text":"x","usage":{"type":"tokens","x":' + b"[" * 300 + b"]" * 300 + b"}}"
 
 
-@rows("raw", [b"{", b"{}", orjson.dumps(BROKEN), DEEP], ids=lambda raw: raw[:9])
+@table_rows("raw", [b"{", b"{}", orjson.dumps(BROKEN), DEEP], ids=lambda raw: raw[:9])
 def test_a_whole_answer_that_is_none_is_a_fault(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
         build_whole(raw, STREAMED, (SECRET,))

@@ -18,7 +18,7 @@ from gateway.formats.openai.video_params import parse_remix_call, parse_remix_fo
 from tests.support.corrupt_json import spoilt
 from tests.support.image_calls import upload as put
 from tests.support.image_providers import draw
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 ASK = {"model": "m", "prompt": "a cat"}
 PNG = draw()
@@ -76,7 +76,7 @@ def test_a_form_says_the_same() -> None:
     assert call.body == {"seed": "7", "negative_prompt": "dogs"}
 
 
-@rows(
+@table_rows(
     "more",
     [
         {},
@@ -92,7 +92,7 @@ def test_a_call_that_says_little_leaves_it_open(more: dict[str, Any]) -> None:
     )
 
 
-@rows(("said", "meant"), [("4", 4), (4, 4), ("12", 12), (MAX_SECONDS, MAX_SECONDS), ("1", 1)])
+@table_rows(("said", "meant"), [("4", 4), (4, 4), ("12", 12), (MAX_SECONDS, MAX_SECONDS), ("1", 1)])
 def test_seconds_are_a_text_or_a_number(said: object, meant: int) -> None:
     assert see(parse_videos_call(ASK | {"seconds": said})).seconds == meant
     assert see(parse_videos_form(form(seconds=str(said)))).seconds == meant
@@ -107,7 +107,7 @@ def test_a_prompt_is_bounded_by_its_bytes() -> None:
 # ---- a picture to start from
 
 
-@rows(
+@table_rows(
     "told",
     [URL, {"image_url": URL}, {"image_url": {"url": URL}}, {"image_url": URL, "file_id": None}, DATA,
      {"image_url": DATA}],
@@ -119,15 +119,15 @@ def test_a_image_is_an_address_or_a_data_url_alone_or_in_an_object(told: Any) ->
     assert reference.is_remote is (reference.url == URL)
 
 
-@rows("field", ["input_reference", "input_reference[image_url]"])
-@rows("told", [URL, DATA])
+@table_rows("field", ["input_reference", "input_reference[image_url]"])
+@table_rows("told", [URL, DATA])
 def test_a_form_has_it_as_the_client_libraries_write_it(field: str, told: str) -> None:
     call = parse_videos_form(form(**{field: told, "input_reference[file_id]": ""}))
     assert (see(call).reference or Reference()).url == told
     assert call.body == {}
 
 
-@rows("data", [PNG, b"\xff\xd8\xff\xe0 jpeg", b"RIFF\0\0\0\0WEBP"])
+@table_rows("data", [PNG, b"\xff\xd8\xff\xe0 jpeg", b"RIFF\0\0\0\0WEBP"])
 def test_a_form_has_it_as_a_file(data: bytes) -> None:
     file = upload(data)
     call = parse_videos_form(form(file))
@@ -135,7 +135,7 @@ def test_a_form_has_it_as_a_file(data: bytes) -> None:
     assert (see(call).reference or Reference()).upload is file
 
 
-@rows(
+@table_rows(
     ("told", "place"),
     [
         (7, ""), ([], ""), (True, ""), ({}, ".image_url"), ({"image_url": 7}, ".image_url"),
@@ -147,7 +147,7 @@ def test_an_object_without_a_image_says_where_it_should_be(told: Any, place: str
     assert refuse(parse_videos_call, ASK | {"input_reference": told}).param == f"input_reference{place}"
 
 
-@rows(
+@table_rows(
     "told",
     [
         "cat.png", "ftp://host/1.png", "file:///etc/passwd", "https://", "https://ho st/1", "https://host/\n",
@@ -163,7 +163,7 @@ def test_an_address_that_is_none_is_named(told: str) -> None:
         assert refuse(parse_videos_form, form(**{field: told})).param == field
 
 
-@rows(
+@table_rows(
     ("asked", "param"),
     [
         (form(upload(), upload()), "input_reference"),
@@ -187,7 +187,7 @@ def test_a_file_that_is_not_taken_is_named(asked: ReceivedForm, param: str) -> N
 # ---- what is wrong
 
 
-@rows(
+@table_rows(
     ("name", "value"),
     [
         ("model", None), ("model", ""), ("model", 1), ("model", "x" * 257), ("prompt", None), ("prompt", ""),
@@ -208,7 +208,7 @@ def test_a_wrong_field_is_named(name: str, value: object) -> None:
         assert refuse(parse_videos_form, ReceivedForm(fields)).param == name
 
 
-@rows(
+@table_rows(
     ("name", "value"),
     [
         ("duration", 60), ("durationSeconds", "8"), ("duration_seconds", 8), ("num_frames", 9_999), ("fps", 60),
@@ -225,7 +225,7 @@ def test_what_vendors_call_the_same_is_refused_by_name(name: str, value: object)
     assert refuse(parse_videos_form, form(**{f"{name}[]": str(value)})).param == name
 
 
-@rows(
+@table_rows(
     ("name", "spelled"),
     [
         ("Seconds", "seconds"), ("SIZE", "size"), ("Prompt", "prompt"), ("inputReference", "input_reference"),
@@ -263,7 +263,7 @@ def test_a_remix_is_a_prompt_alone() -> None:
         assert (call.prompt_chars, call.max_prompt_tokens) == (8, 8)
 
 
-@rows(
+@table_rows(
     ("body", "param"),
     [
         ({}, "prompt"), ({"prompt": ""}, "prompt"), ({"prompt": 1}, "prompt"),

@@ -26,7 +26,7 @@ from gateway.formats.video_backend import ProviderTask, VideoBackend, VideoSpec
 from tests.support.image_calls import read_sent, upload
 from tests.support.image_providers import draw
 from tests.support.request_records import ROW
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 BACKEND: VideoBackend = OpenAiVideoBackend()
 NOW = 1_750_000_000_999
@@ -49,7 +49,7 @@ def build_spec(**fields: Any) -> VideoSpec:
 # ---- answers to clients
 
 
-@rows(
+@table_rows(
     ("state", "spec", "openai"),
     [
         ("created", "queued", "queued"), ("submitting", "queued", "queued"), ("queued", "queued", "queued"),
@@ -96,7 +96,7 @@ def test_build_video_of_a_failed_job_has_its_error_and_no_times() -> None:
     assert (told["completed_at"], told["expires_at"]) == (None, None)
 
 
-@rows("state", TRANSITIONS)
+@table_rows("state", TRANSITIONS)
 def test_the_client_library_parses_build_video(state: VideoState) -> None:
     told = orjson.dumps(build_video(job(state), "openai"))
     if state != "failed":
@@ -158,8 +158,8 @@ def test_remix_sends_the_prompt_alone() -> None:
 # ---- another gateway as the provider
 
 
-@rows("words", ["spec", "openai"])
-@rows("state", TRANSITIONS)
+@table_rows("words", ["spec", "openai"])
+@table_rows("state", TRANSITIONS)
 def test_parse_polled_reads_what_build_video_writes(state: VideoState, words: Any) -> None:
     told = job(state, progress=40) if state != "failed" else job("processing").fail(VideoError("timeout", "Late"), NOW)
     take = BACKEND.parse_polled(orjson.dumps(build_video(told, words)), ())

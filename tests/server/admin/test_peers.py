@@ -27,9 +27,9 @@ from gateway.storage.nodes import list_nodes
 from tests.support.fault_scene import site
 from tests.support.gateway import RunningGateway
 from tests.support.postgres import SharedPostgres
-from tests.support.rows import rows
 from tests.support.scripted_upstream import ScriptedUpstream
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 
 OTHER = "0123456789abcdef"
 OWN = "f" * 16
@@ -150,7 +150,7 @@ async def test_a_name_is_one_segment_of_what_another_node_is_asked(
     assert len(other.received) == asked
 
 
-@rows("segments", [("channels", ".."), ("running", ".", "cancel"), ("running", "", "cancel")])
+@table_rows("segments", [("channels", ".."), ("running", ".", "cancel"), ("running", "", "cancel")])
 def test_a_segment_that_moves_elsewhere_is_refused(segments: tuple[str, ...]) -> None:
     with pytest.raises(NotFound):
         build_path(segments)
@@ -240,7 +240,7 @@ async def test_a_cancellation_that_rings_is_signed(gateway: RunningGateway) -> N
 HTTP = "http://10.0.0.1:8080"
 
 
-@rows(
+@table_rows(
     ("url", "safely", "insecurely"),
     [
         ("https://node.example.com", True, True), ("http://127.0.0.1:8080", True, True), ("http://[::1]:1", True, True),
@@ -298,7 +298,7 @@ def test_what_is_no_item_of_a_list_is_left_out() -> None:
     assert answers.list_items() == [item]
 
 
-@rows(
+@table_rows(
     "wrong",
     [
         "", "x", "[]", "{}", "5", '{"kind": 5}', '{"kind": "root"}', '{"kind": "member", "scope": "x"}',

@@ -31,8 +31,8 @@ from gateway.storage.ledger import LedgerRepository
 from gateway.storage.request_log import RequestLogRepository
 from tests.support.gateway import RunningGateway, channel
 from tests.support.request_records import make_row, read_ms, refuse
-from tests.support.rows import rows as table_rows
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 
 NOW_S = read_ms("2026-03-15 12:30") / 1000
 CONFIG: dict[str, Any] = {

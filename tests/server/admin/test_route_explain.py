@@ -26,7 +26,7 @@ from gateway.routing.pricing_policy import PricingPolicy, Unpriced
 from gateway.routing.router import Router
 from gateway.server.admin.route_explain import RouteExplainer
 from tests.support.repositories import Repositories
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 RULES = BreakerSettings(cooldown_s=10, max_cooldown_s=300, ramp_s=10)
 PRICE = Price(
@@ -341,7 +341,7 @@ def test_a_channel_without_a_price_is_none_for_images_either() -> None:
     }
 
 
-@rows("operation", ["chat", "speech", "transcriptions", "translations"])
+@table_rows("operation", ["chat", "speech", "transcriptions", "translations"])
 def test_who_does_not_paint_is_not_told_with_images(operation: Operation) -> None:
     scenario = RouteScenario(image_backend("up"))
     scenario.router.models = (Capability("*", edits=False, max_n=1),)
@@ -352,7 +352,7 @@ def test_who_does_not_paint_is_not_told_with_images(operation: Operation) -> Non
 # What a caller would be told
 
 
-@rows(
+@table_rows(
     ("caller", "model", "operation", "code"),
     [
         (None, "m", "chat", None),

@@ -332,7 +332,7 @@ async def test_a_price_of_the_console_goes_before_those_that_ship_and_after_the_
     assert (told["input_usd_per_million"], told["tiers"][0]["input_usd_per_million"]) == (7, 7)
     assert rate() == 7 * 10**9
     rest = {name: value for name, value in told.items() if name not in {"source", "in_force"}}
-    assert await admin("PUT", "/prices/gpt-4o-mini", rest) == told, "what is told can be told back"
+    assert await admin("PUT", "/prices/gpt-4o-mini", rest) == told, "an answer can be sent back"
     await admin("PUT", "/prices/gpt-4o-mini", {"provider": "openai", "usd_per_image": 0.5})
     assert rate() == 7 * 10**9
     listed = (await admin("GET", "/prices?model=gpt-4o-mini"))["data"]

@@ -1,4 +1,4 @@
-"""The admin API's videos: found and followed whoever asked for them, cancelled, and the webhooks of their ends."""
+"""The admin API's videos: found and followed for any account, cancelled, and the webhooks of their ends."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 
 from gateway.server.console.account import format_device
 from tests.support.console_people import PASSPHRASE, make_administrator, meet
-from tests.support.rows import rows
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 
 WEBKIT = "AppleWebKit/537.36 (KHTML, like Gecko)"
 
 
-@rows(
+@table_rows(
     ("agent", "device"),
     [
         ("Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0", "Firefox (Linux)"),

@@ -14,7 +14,7 @@ from gateway.server.console.form_choices import (
     format_choices,
     sort,
 )
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 KINDS: dict[Kind, tuple[str, ...]] = {
     "chat": (
@@ -42,7 +42,7 @@ KINDS: dict[Kind, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-@rows("kind", KINDS)
+@table_rows("kind", KINDS)
 def test_a_models_name_says_what_it_does(kind: Kind) -> None:
     assert {name: find_kind(name, {}) for name in KINDS[kind]} == dict.fromkeys(KINDS[kind], kind)
 

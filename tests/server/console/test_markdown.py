@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import gateway.server.console
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 SCRIPT = Path(gateway.server.console.__file__).parent / "static" / "markdown.js"
 _RUN = """
@@ -76,7 +76,7 @@ def test_marks_become_elements() -> None:
     assert render(*BLOCKS) == list(BLOCKS.values())
 
 
-@rows(
+@table_rows(
     "unit",
     [
         "~~", "a~~", "~~a ", " ~~a", "**a ", "*a ", "* a", "_a ", "`", "`a ``b ", "[", "[a](", "[a](b ", "](", "***",
@@ -94,7 +94,7 @@ def test_no_run_of_marks_holds_the_browser(unit: str) -> None:
     assert all(len(each) < 30 * LONG for each in shown)
 
 
-@rows("end", ["\r", "\u2028", "\u2029", "\r\n"])
+@table_rows("end", ["\r", "\u2028", "\u2029", "\r\n"])
 def test_no_end_of_a_line_is_searched_for_from_every_space(end: str) -> None:
     spaces = " " * LONG
     shown = render(f"- {spaces}x{end}y", f"# {spaces}x{end}y", f"> {spaces}x{end}y", f"1. a{end}   - {spaces}x{end}")

@@ -15,7 +15,7 @@ from gateway.server.console.rendering import build_environment
 from scripts import extract_messages
 from scripts.extract_messages import CATALOGUES, CONSOLE, REFERENCE, build_template
 from tests.support.console_names import NAMES
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 TEMPLATES = sorted(path for path in (CONSOLE / "templates").glob("*.html") if path.name not in REFERENCE)
 SCRIPTS = sorted(path for path in (CONSOLE / "static").glob("*.js") if path.name not in {"docs.js", "reading.js"})
@@ -84,7 +84,7 @@ def find_literals(source: str) -> Iterator[str]:
             yield text
 
 
-@rows("path", TEMPLATES, ids=lambda path: path.name)
+@table_rows("path", TEMPLATES, ids=lambda path: path.name)
 def test_a_template_has_no_text_outside_a_translation(path: Path) -> None:
     source = path.read_text()
     assert not find_text(source)
@@ -105,12 +105,12 @@ def find_script_texts(source: str) -> Iterator[str]:
             yield text
 
 
-@rows("path", SCRIPTS, ids=lambda path: path.name)
+@table_rows("path", SCRIPTS, ids=lambda path: path.name)
 def test_a_script_shows_no_text_outside_a_translation(path: Path) -> None:
     assert not list(find_script_texts(path.read_text()))
 
 
-@rows(
+@table_rows(
     "source",
     [
         "<p>Save</p>", '<p title="Save {{ x }}"></p>', '{{ parts.badge("On hold") }}', '{{ "a word" if x else "" }}',
@@ -121,7 +121,7 @@ def test_the_rule_finds_text_in_a_template(source: str) -> None:
     assert find_text(source) or list(find_literals(source))
 
 
-@rows(
+@table_rows(
     "source",
     ['toast("Copied");', "a.textContent = `${b} x`;", 'const a = { b: "waiting for it" };', 'x = y ?? "Not here yet";'],
 )
@@ -148,7 +148,7 @@ def test_a_catalogue_has_exactly_the_messages_of_the_console() -> None:
         assert (wanted - found, found - wanted) == (set(), set()), "run `make messages` and translate what is new"
 
 
-@rows("path", CATALOGUES, ids=lambda path: path.parts[-3])
+@table_rows("path", CATALOGUES, ids=lambda path: path.parts[-3])
 def test_every_message_is_translated_with_its_placeholders(path: Path) -> None:
     catalogue = read_catalogue(path)
     assert not catalogue.obsolete

@@ -11,9 +11,9 @@ from gateway.server.console.overview import stack_spending
 from gateway.server.console.requests import complete_time
 from tests.support.console_people import make_administrator
 from tests.support.gateway import channel
-from tests.support.rows import rows
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -33,7 +33,7 @@ def test_without_requests_there_is_no_percentile() -> None:
     assert find_percentiles([]) == {"p50": None, "p95": None}
 
 
-@rows(
+@table_rows(
     ("given_time", "complete"),
     [
         ("", ""),

@@ -7,8 +7,8 @@ from urllib.parse import quote
 from gateway.server.console.playground import find_mode
 from tests.support.admin_calls import expire_key
 from tests.support.console_people import invite, make_administrator
-from tests.support.rows import rows
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 
 DEMO_MODELS = {
     "chat": "demo-chat",
@@ -20,7 +20,7 @@ DEMO_MODELS = {
 HOSTILE = '"><img src=x onerror=alert(1)>{{7*7}}'
 
 
-@rows(
+@table_rows(
     ("mode", "model", "expected"),
     [
         ("", "", "chat"),

@@ -12,9 +12,9 @@ from gateway.server.context import SERVICES
 from gateway.storage.request_log import RequestLogRepository
 from tests.support.console_people import Person, make_administrator
 from tests.support.gateway import channel
-from tests.support.rows import rows
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 
 _OLDER = re.compile(r'href="/console(/requests\?[^"]*)" rel="next"')
 
@@ -75,7 +75,7 @@ async def test_what_has_no_price_has_a_badge_and_a_filter_in_every_list(gateway_
         await ada.session.close()
 
 
-@rows("outcome", get_args(Outcome))
+@table_rows("outcome", get_args(Outcome))
 def test_an_outcome_has_one_color_in_the_console_and_in_the_terminal(outcome: str) -> None:
     parts = build_environment("en").get_template("parts.html")
     badge = str(getattr(parts.module, "outcome_badge")(outcome))  # noqa: B009 - a macro is no attribute to mypy

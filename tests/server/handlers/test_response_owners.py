@@ -94,7 +94,7 @@ async def test_who_made_a_response_goes_on_with_it_and_nobody_else(site: Site) -
 
 
 async def test_a_response_in_the_background_is_asked_for_in_the_foreground_and_charged_as_reported(site: Site) -> None:
-    """The provider's own would be charged as estimated: its usage is told to who asks for it, and nobody has to."""
+    """A provider reports the usage of its own background response only to a client that asks for it later."""
     status, queued = await site.ask("ann", background=True)
     assert (status, queued["status"], queued["background"]) == (200, "queued", True)
     (row,) = await site.gateway.rows(1)

@@ -8,8 +8,8 @@ import pytest
 from gateway.server.help.pages import HELP, parse_page, read_chapters
 from tests.support.documentation import DOCS, list_pages
 from tests.support.gateway import channel
-from tests.support.rows import rows
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 
 NOWHERE = {"channel": [channel("http://127.0.0.1:9/v1")]}
 LINK = re.compile(r'(?:href|src)="([^"#]+)')
@@ -61,7 +61,7 @@ def test_html_in_a_page_is_text() -> None:
     assert "&lt;script&gt;" in page.body
 
 
-@rows(
+@table_rows(
     ("link", "url"),
     [
         ("errors.md", "/help/reference/errors"),

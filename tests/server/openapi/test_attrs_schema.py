@@ -16,7 +16,7 @@ from gateway.parsing import NOT_NEGATIVE, POSITIVE, ValidationErrors, between, m
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.server.admin.routes import list_admin_operations
 from gateway.server.openapi.attrs_schema import WORDS, allow_null, build_kind, build_spec_schema, parse_attributes
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 SPECS = (AccountSpec, KeySpec, CreditSpec, ChannelSpec)
 NULL = {"type": "null"}
@@ -104,13 +104,13 @@ def test_in_a_change_nothing_is_required_and_null_takes_back_what_has_a_default(
     assert not [name for name, field in properties.items() if "default" in field]
 
 
-@rows("kind", [bytes, set[str], object, type(None)])
+@table_rows("kind", [bytes, set[str], object, type(None)])
 def test_what_no_table_is_read_into_is_refused(kind: Any) -> None:
     with pytest.raises(TypeError, match="cannot be parsed from a table"):
         build_kind(kind)
 
 
-@rows(
+@table_rows(
     ("schema", "wider"),
     [
         ({}, {}),
@@ -129,7 +129,7 @@ def test_null_is_let_in_beside_what_was(schema: dict[str, Any], wider: dict[str,
     assert Draft202012Validator(allow_null(schema) if "$ref" not in schema else {}).is_valid(None)
 
 
-@rows("text", ["", "One line.", "Attributes:", "Attributes:\n", "A.\n\n    Attributes:\n    none\n"])
+@table_rows("text", ["", "One line.", "Attributes:", "Attributes:\n", "A.\n\n    Attributes:\n    none\n"])
 def test_a_docstring_without_attributes_tells_nothing(text: str) -> None:
     assert parse_attributes(text) == {}
 
@@ -173,7 +173,7 @@ VALUES = st.one_of(
 )
 
 
-@rows("spec", SPECS)
+@table_rows("spec", SPECS)
 def test_what_is_read_is_valid_and_what_is_not_valid_is_not_read(spec: type) -> None:
     validator = Draft202012Validator(build_spec_schema(spec))
     base: dict[str, Any] = {

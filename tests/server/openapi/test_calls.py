@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from tests.support.openapi_calls import Reader, exceed, spoil
-from tests.support.rows import rows
+from tests.support.table_rows import table_rows
 
 READER = Reader()
 CHAT = {
@@ -23,7 +23,7 @@ def write_event(value: Any) -> bytes:
     return b"data: " + orjson.dumps(value) + b"\n\n"
 
 
-@rows(
+@table_rows(
     ("name", "status", "media_type", "raw"),
     [
         ("create_chat_completion", 200, JSON, orjson.dumps(CHAT)),
@@ -37,7 +37,7 @@ def test_what_is_as_the_document_says_passes(name: str, status: int, media_type:
     assert READER.judge(name, status, media_type, raw) == []
 
 
-@rows(
+@table_rows(
     ("name", "status", "media_type", "raw", "told"),
     [
         ("create_chat_completion", 201, JSON, orjson.dumps(CHAT), "status 201"),
@@ -57,7 +57,7 @@ def test_what_is_not_is_named(name: str, status: int, media_type: str, raw: byte
     assert any(told in problem for problem in READER.judge(name, status, media_type, raw))
 
 
-@rows(
+@table_rows(
     "schema",
     [
         {"type": "string"},
@@ -73,7 +73,7 @@ def test_a_spoiled_value_is_of_no_use(schema: dict[str, Any]) -> None:
     assert READER.find_problems(schema, spoil(schema))
 
 
-@rows(
+@table_rows(
     ("schema", "beyond"),
     [
         ({"type": "integer", "minimum": 1, "maximum": 9}, [0, 10]),

@@ -11,8 +11,8 @@ from gateway.server.openapi.docs_page import build_curl, build_page, build_prose
 from gateway.server.openapi.document import get_document
 from gateway.server.openapi.schema_table import SchemaRow, list_rows, name_kind
 from tests.support.gateway import KEY
-from tests.support.rows import rows as table_rows
 from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
 
 EMPTY = {"meta", "link", "input", "img", "br", "hr"}
 
