@@ -162,7 +162,7 @@ async def measure_crowds(order: Order, scene: Scene) -> None:
 
 
 def say(what: str) -> None:
-    """How far it is, for whoever waits."""
+    """Report the progress to the terminal."""
     if sys.stderr.isatty():
         print(f"\r{what:<60}", end="", file=sys.stderr, flush=True)
 

@@ -21,7 +21,7 @@ log = structlog.stdlib.get_logger("gateway.test")
 
 
 def run(script: str, style: str = "json") -> list[str]:
-    """The lines that a process with the house's log writes; the log of this process is pytest's."""
+    """The lines that a process with the gateway's log writes; the log of this process is pytest's."""
     done = subprocess.run([sys.executable, "-c", HEAD + script, style], capture_output=True, text=True, check=True)
     assert done.stdout == ""
     return done.stderr.splitlines()

@@ -1,6 +1,6 @@
 """What the bench's own ends say to each other: the bytes of calls and answers, all made beforehand.
 
-Every event of a stream is as long as every other and carries the moment at which it was sent, so that whoever receives
+Every event of a stream is as long as every other and carries the moment at which it was sent, so that the receiver
 it can say how long it was under way: both ends read the same clock (``CLOCK_MONOTONIC``), on one machine.
 """
 

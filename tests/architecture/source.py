@@ -38,7 +38,7 @@ def _name_module(where: str) -> str:
 
 @cache
 def read_modules() -> tuple[Module, ...]:
-    """Every module of the house, read once; the migrations are written by and for Alembic."""
+    """Every module of the package, read once; the migrations are written by and for Alembic."""
     gc.disable()  # a million nodes that all stay: the collector would look at them again and again
     try:
         return tuple(parse(where, (PACKAGE / where).read_text()) for where in _list_files())

@@ -78,7 +78,7 @@ def find_loaded(*asked: tuple[str, Iterable[str]]) -> dict[str, set[str]]:
 
 
 def import_alone(names: Iterable[str]) -> tuple[list[str], str]:
-    """Which of ``names`` cannot be imported as the first of the house, and why."""
+    """Which of ``names`` cannot be imported as the first module of the package, and why."""
     done = subprocess.run([sys.executable, "-c", ALONE, *names], capture_output=True, text=True, check=True)
     return done.stdout.split(), done.stderr
 

@@ -14,7 +14,7 @@ EVENT = re.compile(r"[a-z]+(_[a-z]+)+")
 
 
 def find_lines(tree: ast.AST) -> Iterator[ast.Call]:
-    """Every call of the house's ``log``."""
+    """Every call of the gateway's ``log``."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr=level)) if level in LEVELS:

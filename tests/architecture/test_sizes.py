@@ -1,4 +1,4 @@
-"""What keeps the house liveable: small files, small functions, no hidden state, narrow excepts."""
+"""Limits that keep the code readable: small files, small functions, no hidden state, narrow excepts."""
 
 import ast
 from collections.abc import Iterator

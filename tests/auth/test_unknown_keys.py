@@ -1,4 +1,4 @@
-"""Who shows key after key that nobody has waits; whoever else does not."""
+"""A client that shows one unknown key after another waits; other clients do not."""
 
 import asyncio
 

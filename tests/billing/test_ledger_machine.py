@@ -111,7 +111,7 @@ class LedgerMachine(RuleBasedStateMachine):
         )
         self.do(self.accounts.reload())
         day = parse_day(self.billing.now)
-        before = parse_day(day.start_s - 1)  # whoever starts reads the day before, too
+        before = parse_day(day.start_s - 1)  # a start reads the day before, too
         earlier = before.month_start_s if before.month_start_s != day.month_start_s else 0
         self.days, self.months = [day.start_s, before.start_s], [day.month_start_s, earlier]
 
@@ -400,7 +400,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_books_agree(self) -> None:
-        if not self.looked:  # whoever comes first after midnight need not be the auditor
+        if not self.looked:  # the first request after midnight need not be the auditor's
             self.looked = True
             return
         report = self.do(self.billing.accounting.reconcile())

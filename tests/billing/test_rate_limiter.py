@@ -279,7 +279,7 @@ async def test_callers_who_share_an_account_share_its_meters_however_often_limit
     for left, subjects in zip(range(599, 595, -1), callers, strict=True):
         turns.append(await counters.take(subjects, 0))
         assert turns[-1].standing.requests == RateLimitWindow(600, left, pytest.approx((600 - left) / 10))
-        await counters.take([key(Limits(rpm=left), 9)], 0)  # whoever that is, its limits change
+        await counters.take([key(Limits(rpm=left), 9)], 0)  # the limits of the key change
     with pytest.raises(RateLimited, match="4 concurrent requests"):
         await counters.take(callers[0], 0)
     counters.give_back(turns[0], 0)

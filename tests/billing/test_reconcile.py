@@ -235,7 +235,7 @@ async def test_an_audit_waits_for_rows_that_are_on_their_way_to_the_store(tmp_pa
     billing.close()
 
 
-# jobs, whose money is held from their beginning to their end, whoever asked for them
+# jobs, whose money is held from their beginning to their end, for every account
 
 
 @attrs.frozen

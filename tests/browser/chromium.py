@@ -62,7 +62,7 @@ async def open_chromium() -> AsyncIterator[Browser]:
         await browser.close()
 
 
-@attrs.define(slots=False)  # playwright keeps a note on whoever listens
+@attrs.define(slots=False)  # playwright stores an attribute on its listeners
 class Watch:
     """Over one context: what its pages must not do is in ``troubles``.
 

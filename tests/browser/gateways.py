@@ -1,4 +1,4 @@
-"""A gateway with a demo that it knows from its file, a browser, and whoever comes with it."""
+"""A gateway with a demo that it knows from its file, a browser, and its users."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

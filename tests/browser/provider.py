@@ -17,7 +17,7 @@ Json = dict[str, Any]
 class Provider:
     """A real HTTP server on a loopback port. ``async with`` it.
 
-    The model ``broken`` fails with ``fault``; ``endless`` goes on and on, until whoever listens has gone.
+    The model ``broken`` fails with ``fault``; ``endless`` goes on and on, until its client has gone.
 
     Attributes:
         models: that it lists.

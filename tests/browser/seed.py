@@ -40,7 +40,7 @@ class Clock:
 
 
 @asynccontextmanager
-async def open_used_house(guests: Guests, folder: Path, template: Path) -> AsyncIterator[VisitedGateway]:
+async def open_used_gateway(guests: Guests, folder: Path, template: Path) -> AsyncIterator[VisitedGateway]:
     """A site as after a week. It was started anew meanwhile: a clock that jumps is nothing to go by."""
     films = OpenAiVideos(Play(polls=("in_progress",)), broken=Play(polls=("failed",)))
     if not template.exists():

@@ -17,7 +17,7 @@ from gateway.server.console.routes import list_pages
 from gateway.server.help.pages import read_chapters
 from tests.browser.chromium import BROWSER
 from tests.browser.gateways import Guests, VisitedGateway
-from tests.browser.seed import open_used_house
+from tests.browser.seed import open_used_gateway
 from tests.browser.user import DESK, PHONE, Enter, Visitor
 
 pytestmark = BROWSER
@@ -82,7 +82,7 @@ _OPEN_ALL = "for (const one of document.querySelectorAll('details')) one.open = 
 async def site(
     guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path
 ) -> AsyncIterator[VisitedGateway]:
-    async with open_used_house(guests, tmp_path_factory.mktemp("pages"), template_path) as opened:
+    async with open_used_gateway(guests, tmp_path_factory.mktemp("pages"), template_path) as opened:
         yield opened
 
 

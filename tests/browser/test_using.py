@@ -15,7 +15,7 @@ from playwright.async_api import Route, expect
 
 from tests.browser.chromium import BROWSER
 from tests.browser.gateways import Guests, VisitedGateway
-from tests.browser.seed import open_used_house
+from tests.browser.seed import open_used_gateway
 from tests.browser.user import Enter, Visitor
 from tests.support.gateway import CHAT
 from tests.support.openai_images import CustomImages
@@ -69,7 +69,7 @@ AS_DEMO = {"models": ["demo-image"], "model_map": {"demo-image": CustomImages.mo
 async def site(
     guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path
 ) -> AsyncIterator[VisitedGateway]:
-    async with open_used_house(guests, tmp_path_factory.mktemp("using"), template_path) as opened:
+    async with open_used_gateway(guests, tmp_path_factory.mktemp("using"), template_path) as opened:
         yield opened
 
 

@@ -77,7 +77,7 @@ class Visitor:
         assert response is None or response.status < 400, (path, response.status, await self.page.inner_text("main"))
 
     async def shoot(self, name: str, *, whole: bool = True) -> None:
-        """A picture for whoever wants to look at it: of every look, and of the whole page, where somebody said where.
+        """A screenshot for a reader: of every step, and of the whole page, if a folder is named.
 
         Else of a page in light alone: a picture costs more than what is looked for on the page.
         """

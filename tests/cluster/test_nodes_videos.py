@@ -1,6 +1,6 @@
 """Video jobs of a cluster: each is submitted, ended and charged once, whichever nodes are killed (J1).
 
-A channel is polled by one node at a time, however many there are and whoever joins or leaves.
+A channel is polled by one node at a time, however many there are, also while nodes join or leave.
 """
 
 import asyncio

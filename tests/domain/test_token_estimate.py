@@ -75,7 +75,7 @@ def test_a_sample_of_a_long_text_says_what_the_whole_would(text: str, times: int
 
 
 def test_scripts_in_turn_cannot_hide_from_the_sample() -> None:
-    """As much by the byte: whoever puts English where the sample looks pays for the Chinese between by its bytes."""
+    """English where the sample looks does not hide the Chinese between: that is counted by its bytes."""
     english, chinese = "The quick brown fox. " * 98, "我是一种新型的语言模型。" * 4_000
     mixed = (english + chinese) * 8
     assert estimate_text(mixed) >= 0.6 * 8 * (estimate_text(english) + estimate_text(chinese))

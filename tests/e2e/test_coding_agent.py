@@ -217,7 +217,7 @@ async def test_three_turns_by_three_providers_are_one_conversation(
     standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
-    """Each answers once and is then overloaded; whoever is next takes over what all before it have said."""
+    """Each answers once and is then overloaded; the next one takes over what all before it have answered."""
     busy = Fails(529, "Overloaded")
     async with (
         GeminiProvider(NEXT, busy) as gemini,

@@ -1,4 +1,4 @@
-"""Errors of every language, as both SDKs raise them: whoever failed, and whether a stream was asked for or not."""
+"""Errors of every API format as both SDKs raise them, whichever provider failed, for streams and whole answers."""
 
 from collections.abc import Awaitable
 from typing import Any

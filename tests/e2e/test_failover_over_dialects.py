@@ -1,4 +1,4 @@
-"""One model behind channels of several languages: a caller of either SDK gets one clean answer, whoever fails."""
+"""One model behind channels of several API formats: both SDKs get one clean answer, whichever channel fails."""
 
 from itertools import permutations
 from typing import Any

@@ -237,7 +237,7 @@ async def open_receiver() -> AsyncIterator[tuple[str, "asyncio.Queue[tuple[dict[
 
 
 def read_secret(gateway: RunningGateway, key_id: int) -> str:
-    """What the operator gives to whoever has that key."""
+    """What the operator gives to the owner of that key."""
     return build_secret(derive_secret(gateway.folder.secret("webhook.key"), key_id))
 
 

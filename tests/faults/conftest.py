@@ -11,7 +11,7 @@ from tests.support.sockets import check_sockets, count_sockets
 
 @pytest.fixture(autouse=True)
 async def no_socket_is_left(request: pytest.FixtureRequest) -> AsyncIterator[None]:
-    """Set up before the gateway and looked at after it; whoever lends a gateway that stands looks for himself."""
+    """Set up before the gateway and looked at after it; a test with a shared gateway checks for itself."""
     stands = "standing_with" in request.fixturenames
     before = 0 if stands else count_sockets()
     yield

@@ -296,7 +296,7 @@ async def test_a_call_for_a_video_is_cancelled_while_it_is_a_call_and_no_longer(
         await asyncio.sleep(0.03)
         (under_way,) = gateway.app[SERVICES].active_requests.list_calls(None, asyncio.get_running_loop().time())
         assert (under_way["operation"], under_way["phase"], under_way["attempts"]) == ("videos", "waiting", 1)
-        assert under_way["address"] is None, "whoever asked has left, and it goes on"
+        assert under_way["address"] is None, "the client has left, and the request goes on"
         gateway.app[SERVICES].proxy.abort()
         await film_set.await_job(gateway, "slow")
         await until(lambda: not running(gateway))

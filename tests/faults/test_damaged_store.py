@@ -72,7 +72,7 @@ async def start(folder: Path) -> RunningGateway:
     try:
         return await start_gateway(folder, folder / "none", {}, furnished=False)
     except (DatabaseStartupError, DataFolderDamaged):
-        (folder / "gateway.lock").unlink()  # whoever held it is this process, which goes on
+        (folder / "gateway.lock").unlink()  # this process held the lock, and goes on
         await asyncio.sleep(0)
         assert not {task for task in asyncio.all_tasks() - held if not task.done()}
         raise

@@ -33,7 +33,7 @@ SPOKEN = [event(delta(word)) for word in WORDS]
 FINISH = event(delta("", "stop"))
 USAGE = event(usage_frame(5, 7))
 MARK = b": what came before this has been read\n\n"
-"""A comment is passed on in its place: whoever hears it knows how far the gateway has read."""
+"""A comment is passed on in its place: its receiver knows how far the gateway has read."""
 RESERVE = 18 * 1_000 + 4_096 * 2_000
 CAPPED = {"account": [{"name": "acme", "quota_usd": 0.05}]}
 """Room for a few calls at once: a hold that stayed would be missed."""

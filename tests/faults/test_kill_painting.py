@@ -26,7 +26,7 @@ from tests.support.scripted_upstream import Received, ScriptedUpstream
 from tests.support.uploads import (
     BLOCK,
     MB,
-    Manner,
+    Mode,
     UploadProvider,
     dial,
     edit,
@@ -100,7 +100,7 @@ async def test_whatever_painting_is_killed_has_its_row_and_leaves_no_hold(tmp_pa
     """Painted whole, as a stream, as two tasks, from an upload that has been sent on, and from one that is being."""
     async with AsyncExitStack() as stack:
         up = await stack.enter_async_context(UploadProvider())
-        slow = await stack.enter_async_context(UploadProvider(Manner(reads=MB, then="stall")))
+        slow = await stack.enter_async_context(UploadProvider(Mode(reads=MB, then="stall")))
         tasks = await stack.enter_async_context(ReplicateImages(endless=True))
         up.held = []
         channels = (

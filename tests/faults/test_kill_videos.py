@@ -252,7 +252,7 @@ async def check(theatre: Theatre, gateway: GatewayProcess, cases: Sequence[Case]
 
 
 async def check_job(theatre: Theatre, gateway: GatewayProcess, case: Case, job: Mapping[str, Any]) -> None:
-    """It has ended as it had to, its file is whole, and whoever asks for it again is given it again."""
+    """It has ended as it had to, its file is whole, and can be downloaded again."""
     assert job["status"] == ("completed" if case.ends == COMPLETED else "failed"), (case, job)
     assert job.get("error", {}).get("code") == (None if case.ends == COMPLETED else case.ends), (case, job)
     assert theatre.answered.get(case.prompt, job["id"]) == job["id"]

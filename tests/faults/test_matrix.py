@@ -2,7 +2,7 @@
 
 One table of what all of it came to ends the run; see ``table.py``. What a cell must come to is said here once:
 before the first byte the caller gets the fault's status, or the second channel's answer; after it one error event and
-no end mark, whoever else is well. It is charged once, for what it was given.
+no end mark, whichever other provider is well. It is charged once, for what it was given.
 """
 
 from collections.abc import Sequence

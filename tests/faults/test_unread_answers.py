@@ -107,7 +107,7 @@ async def test_who_does_not_read_a_stream_of_words_holds_little(gateway_with: St
 
 
 async def test_a_provider_that_floods_is_read_once_too_often_at_most(gateway_with: StartGateway) -> None:
-    """What lies in the kernel is read in pieces of up to 256 KB, whoever waits for it: that much more may be held."""
+    """What lies in the kernel is read in pieces of up to 256 KB: that much more may be held."""
     story = [
         SSE_HEAD,
         Flood(chunk(event(delta("x" * 32_000))), 400),

@@ -22,7 +22,7 @@ from tests.support.uploads import (
     BLOCK,
     MB,
     PNG,
-    Manner,
+    Mode,
     UploadProvider,
     dial,
     edit,
@@ -184,14 +184,14 @@ async def test_of_callers_who_vanish_half_way_nothing_is_left_and_the_others_are
 
 
 @pytest.mark.parametrize(
-    "manner",
-    [Manner(reads=MB, then="stall"), Manner(pace=64 * 1024)],
+    "mode",
+    [Mode(reads=MB, then="stall"), Mode(pace=64 * 1024)],
     ids=["stops reading", "reads 64 KB/s"],
 )
 async def test_a_provider_that_hardly_reads_is_timed_out_alone_and_in_bounded_memory(
-    tmp_path: Path, manner: Manner
+    tmp_path: Path, mode: Mode
 ) -> None:
-    async with UploadProvider(manner) as slow, UploadProvider() as good:
+    async with UploadProvider(mode) as slow, UploadProvider() as good:
         tables = site(lead(slow, "slow", total_timeout_s=1), lead(good, "good", models=["other"]))
         async with GatewayProcess(tmp_path / "data", tables) as gateway:
             process = psutil.Process(gateway.pid)

@@ -26,7 +26,7 @@ from tests.support.uploads import (
     MB,
     PNG,
     TRANSCRIPTIONS,
-    Manner,
+    Mode,
     Taken,
     UploadProvider,
     dial,
@@ -120,12 +120,12 @@ WAYS = {
     ),
 }
 DEATHS = {
-    "closes when it has read everything": Manner(then="fin"),
-    "resets the connection in the middle": Manner(reads=MB, then="rst"),
-    "closes it in the middle": Manner(reads=MB, then="fin"),
-    "fails when it has read everything": Manner(then=write_http(500, FAILED)),
-    "fails before it has read anything, and closes": Manner(reads=0, then=write_http(503, FAILED)),
-    "refuses the key before it has read anything, and closes": Manner(reads=0, then=write_http(401, FAILED)),
+    "closes when it has read everything": Mode(then="fin"),
+    "resets the connection in the middle": Mode(reads=MB, then="rst"),
+    "closes it in the middle": Mode(reads=MB, then="fin"),
+    "fails when it has read everything": Mode(then=write_http(500, FAILED)),
+    "fails before it has read anything, and closes": Mode(reads=0, then=write_http(503, FAILED)),
+    "refuses the key before it has read anything, and closes": Mode(reads=0, then=write_http(401, FAILED)),
 }
 
 
@@ -174,7 +174,7 @@ async def test_the_second_channel_is_sent_the_whole_upload_again(
 async def test_a_refusal_that_comes_before_the_body_was_read_is_heard(standing_with: StartGateway, name: str) -> None:
     """Though the provider closes at once, and its system resets the connection under what is still being sent."""
     way, told = WAYS[name], {"error": {"message": "Too much of it", "type": "invalid_request_error"}}
-    async with UploadProvider(Manner(reads=0, then=write_http(413, told))) as up:
+    async with UploadProvider(Mode(reads=0, then=write_http(413, told))) as up:
         gateway = await standing_with(site(lead_way(up, "up", way)))
         for _ in range(10):
             answer = await post(gateway.url, way.form, path=way.path)
@@ -188,7 +188,7 @@ async def test_a_refusal_that_comes_before_the_body_was_read_is_heard(standing_w
 async def test_a_caller_who_leaves_while_its_upload_is_sent_on_breaks_that_off(
     standing_with: StartGateway, how: str
 ) -> None:
-    async with UploadProvider(Manner(reads=MB, then="stall")) as up:
+    async with UploadProvider(Mode(reads=MB, then="stall")) as up:
         gateway = await standing_with(site(lead(up)))
         pieces = write_form(1, BLOCK)
         async with dial(gateway.url) as sock:
@@ -429,8 +429,8 @@ async def test_one_who_fills_the_spool_leaves_as_much_room_for_others(standing_w
 
 async def test_edits_go_on_beside_one_that_fails(standing_with: StartGateway) -> None:
     """Of ten at once on one channel every second one is reset; the other channel takes those."""
-    manners = [Manner(reads=MB // 2, then="rst"), Manner()] * 5
-    async with UploadProvider(*manners) as shaky, UploadProvider() as good:
+    modes = [Mode(reads=MB // 2, then="rst"), Mode()] * 5
+    async with UploadProvider(*modes) as shaky, UploadProvider() as good:
         gateway = await standing_with(site(lead(shaky, "shaky", priority=1), lead(good, "good")))
         answers = await asyncio.gather(*(edit(gateway.url, number, BLOCK[:MB]) for number in range(10)))
         assert [answer.status for answer in answers] == [200] * 10

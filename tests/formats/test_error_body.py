@@ -1,4 +1,4 @@
-"""A fault in the language of whoever called."""
+"""An error in the API format of the client."""
 
 from typing import get_args
 

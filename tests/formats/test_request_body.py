@@ -1,4 +1,4 @@
-"""What is sent: whoever reads it reads what was to be said."""
+"""A sent body reads back as the body that was to be sent."""
 
 import asyncio
 import base64

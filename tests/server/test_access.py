@@ -154,7 +154,7 @@ class Review:
     async def _check_record(self, asked: Asked, before: Any) -> None:
         """What was changed is on record, as done by who has done it."""
         last, shows = await self.site.find_last(), asked.person.shows
-        signs_in = asked.row.body is sign_in  # as the member who signs in, whoever asks
+        signs_in = asked.row.body is sign_in  # as the member who signs in, for every caller
         kind = "token" if shows == "token" and not signs_in else "member"
         if last is None or (before is not None and last.sequence <= before.sequence):
             self.problems.append(f"{asked.name}: nothing is on record of it")

@@ -118,7 +118,7 @@ OF_ONE: tuple[tuple[str, str, Any], ...] = (
     ("POST", "/v1/messages/batches/{id}/cancel", {}),
     ("DELETE", "/v1/messages/batches/{id}", None),
 )
-"""They say that there is none, to whoever may ask."""
+"""They answer that there is none, to every permitted caller."""
 CALLS = tuple(operation for operation in OPERATIONS if operation[0] == "POST")
 LOOKS = tuple(operation for operation in OPERATIONS if operation[0] == "GET")
 UNSERVED = ("POST", "/v1/images/variations", {})

@@ -271,7 +271,7 @@ async def test_the_loop_is_not_held_by_a_gzip_bomb(standing_with: StartGateway) 
 async def test_the_loop_is_not_held_by_parameters_of_a_media_type(
     standing_with: StartGateway, kind: str, parameter: bytes
 ) -> None:
-    """Each time another header: whoever parses them may remember those that came before."""
+    """Each time another header: a parser may cache those that came before."""
     gateway = await standing_with({})
     for path, key in (("/v1/chat/completions", KEY), ("/v1/videos", KEY)):
         best = float("inf")

@@ -1,4 +1,4 @@
-"""The house's own connection class is the one in use: it is reached through a private method of aiohttp's."""
+"""The gateway's own connection class is in use: a private method of aiohttp returns it."""
 
 import asyncio
 import contextlib

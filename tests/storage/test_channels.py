@@ -208,7 +208,7 @@ async def test_without_its_master_key_the_database_keeps_its_secrets(database: D
 
 
 async def test_what_is_sealed_cannot_be_moved_to_another_channel(database: Database, two: list[Channel]) -> None:
-    """Else whoever can write to the database has a key sent to a server of their choice."""
+    """Else a writer of the database could have a key sent to a server of their choice."""
     moved = "UPDATE channels SET sealed = (SELECT sealed FROM channels WHERE id = :id)"
     await database.change(text(moved).bindparams(id=two[0].id))
     with pytest.raises(DecryptionFailed, match=f"'channel:{two[1].id}'"):

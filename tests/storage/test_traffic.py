@@ -86,7 +86,7 @@ async def test_a_row_that_is_posted_again_is_summed_no_second_time(used: Stores)
 
 
 async def test_sums_outlive_their_key_and_their_account(stores: Stores) -> None:
-    """And hold for whoever has none any more."""
+    """And apply to accounts that have none any more."""
     await stores.ledger.post([at(0, 1, 5, key=999)])
     assert [line.label for line in await stores.traffic.list_traffic("key", ALWAYS)] == ["999"]
 

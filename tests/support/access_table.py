@@ -204,7 +204,7 @@ class Row:
         body: of JSON; what is called is called with the stage.
         foreign: what a member of another account is answered who might, were it its own.
         signed: there must be somebody who is signed in: the token's bearer is refused.
-        apart: it ends a session, or spoils one: whoever asks is somebody new of the same kind.
+        apart: it ends a session, or spoils one: each request comes from a new caller of the same kind.
         keyless: of the public API, where a page needs no key to look.
     """
 
@@ -477,7 +477,7 @@ OPEN: Mapping[str, int] = {
     "/healthz": 200,
     "/readyz": 200,
 }
-"""What anybody is answered, whoever they are: there is nothing of anybody's in it. A signed link is its own key."""
+"""What every caller is answered: nothing of an account is in it. A signed link is its own key."""
 BY_ADDRESS = frozenset({"GET /metrics"})
 """Routes for a machine rather than a person: ``tests/server/handlers/test_metrics.py`` asks there."""
 NAMED = {

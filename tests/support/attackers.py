@@ -29,7 +29,7 @@ class Target:
         self.rng = random.Random(17)  # noqa: S311 - no secret
 
     async def open(self) -> socket.socket:
-        """A connection; narrow, so that the kernel of whoever does not read holds little."""
+        """A connection; narrow: the kernel of a client that does not read holds little."""
         sock = socket.socket()
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)

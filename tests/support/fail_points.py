@@ -115,9 +115,9 @@ def _read_hook(delivery: Any) -> str:
 
 def run(points: list[str], serve: list[str]) -> None:
     """The command ``gateway serve …``."""
-    import gateway.options as house  # noqa: PLC0415
+    from gateway import options  # noqa: PLC0415
 
-    house.AppOptions = partial(house.AppOptions, task_pace=PACE)  # type: ignore[misc, assignment]
+    options.AppOptions = partial(options.AppOptions, task_pace=PACE)  # type: ignore[misc, assignment]
     if points:
         place(FailPoints(points))
 

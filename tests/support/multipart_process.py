@@ -48,7 +48,7 @@ async def main(folder: Path, url: str) -> None:
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, read_bufsize=64 * 1024)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    print(runner.addresses[0][1], flush=True)  # noqa: T201 - for whoever started it
+    print(runner.addresses[0][1], flush=True)  # noqa: T201 - for the process that started it
     await asyncio.Event().wait()
 
 

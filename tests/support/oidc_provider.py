@@ -41,7 +41,7 @@ def _make_key(name: str) -> RSAKey:
 
 @attrs.define
 class OidcProvider:
-    """The provider. ``person`` holds the claims of whoever signs in now."""
+    """The provider. ``person`` holds the claims of the user who signs in now."""
 
     issuer: str = ""
     person: Claims = attrs.field(factory=lambda: {"sub": "ann-1", "email": "ann@example.com", "email_verified": True})
@@ -104,7 +104,7 @@ class OidcProvider:
         raise web.HTTPFound(f"{given['redirect_uri']}?{urlencode(back)}")
 
     async def exchange(self, request: web.Request) -> web.Response:
-        """A code is good once, for its client, its redirect URI and whoever knows the verifier."""
+        """A code is good once, for its client, its redirect URI and a client that knows the verifier."""
         form = dict(await request.post())
         scheme, _, pair = request.headers.get("Authorization", "").partition(" ")
         name, _, secret = base64.b64decode(pair).decode().partition(":") if scheme == "Basic" else ("", "", "")

@@ -1,7 +1,7 @@
 """A provider of the convention's videos that does as it is told: task by task, and answer by answer.
 
 A test says by a prompt what becomes of a submit, of every poll and of the file (``Play``); what it does not say goes
-well. Nothing is made twice here for one ``Idempotency-Key``: whoever asks twice is heard twice, and counted.
+well. Nothing is made twice here for one ``Idempotency-Key``: a request sent twice is answered twice, and counted.
 
 Shapes: the convention's OpenAPI document, ``VideoResource`` and ``DeletedVideoResource``.
 """

@@ -44,7 +44,7 @@ def name_file(number: int) -> bytes:
 
 
 @attrs.frozen
-class Manner:
+class Mode:
     """What the provider does with a request.
 
     Attributes:
@@ -58,7 +58,7 @@ class Manner:
     pace: float = 0.0
 
 
-WELL = Manner()
+WELL = Mode()
 
 
 @attrs.define(eq=False)
@@ -95,10 +95,10 @@ class Taken:
 
 
 class UploadProvider:
-    """A provider on a loopback port, which has one manner a request, in order; the last again and again.
+    """A provider on a loopback port, which has one mode a request, in order; the last again and again.
 
     Args:
-        manners: what becomes of the requests.
+        modes: what becomes of the requests.
         keeps: bodies are kept whole.
 
     Attributes:
@@ -106,8 +106,8 @@ class UploadProvider:
         held: while it is a list, good answers wait in it for ``release``.
     """
 
-    def __init__(self, *manners: Manner, keeps: bool = False) -> None:
-        self._manners = manners or (WELL,)
+    def __init__(self, *modes: Mode, keeps: bool = False) -> None:
+        self._modes = modes or (WELL,)
         self._server: asyncio.Server | None = None
         self.keeps = keeps
         self.taken: list[Taken] = []
@@ -139,12 +139,12 @@ class UploadProvider:
     def base_url(self) -> str:
         return f"{self.origin}/v1"
 
-    def begin(self, taken: Taken) -> Manner:
+    def begin(self, taken: Taken) -> Mode:
         self.taken.append(taken)
-        return self._manners[min(len(self.taken), len(self._manners)) - 1]
+        return self._modes[min(len(self.taken), len(self._modes)) - 1]
 
     def release(self) -> None:
-        """Give the answers that are held, to whoever still waits for one."""
+        """Send the answers that are held to the clients that still wait."""
         held, self.held = self.held or [], None
         for transport, answer in held:
             if not transport.is_closing():
@@ -157,7 +157,7 @@ class _Connection(asyncio.Protocol):
         self._transport: Any = None
         self._head = b""
         self._taken: Taken | None = None
-        self._manner = WELL
+        self._mode = WELL
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -178,14 +178,14 @@ class _Connection(asyncio.Protocol):
                 self._transport.write(write_http(404, {}))
                 return
             self._taken, self._head = self._begin(head.decode("latin-1")), b""
-            self._manner = self._provider.begin(self._taken)
+            self._mode = self._provider.begin(self._taken)
         self._taken.take(data)
-        most = self._taken.length if self._manner.reads is None else self._manner.reads
+        most = self._taken.length if self._mode.reads is None else self._mode.reads
         if self._taken.size >= most:
             self._act(self._taken)
-        elif self._manner.pace:
+        elif self._mode.pace:
             self._transport.pause_reading()
-            later = len(data) / self._manner.pace
+            later = len(data) / self._mode.pace
             asyncio.get_running_loop().call_later(later, self._read_on)
 
     def _begin(self, head: str) -> Taken:
@@ -199,7 +199,7 @@ class _Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _act(self, taken: Taken) -> None:
-        then, self._taken = self._manner.then, None
+        then, self._taken = self._mode.then, None
         if then is None:
             good = write_http(200, ANSWERS.get(taken.path, NOT_FOUND))
             if self._provider.held is not None:

@@ -91,7 +91,7 @@ def make_job(name: object, *, account: int = 3, **values: Any) -> VideoJob:
 
 
 def mute(job: VideoJob) -> VideoJob:
-    """The job as it comes to whoever works on it: without its prompt."""
+    """The job as a worker gets it: without its prompt."""
     return attrs.evolve(job, prompt="")
 
 

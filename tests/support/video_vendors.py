@@ -320,7 +320,7 @@ def measure(tier: str, ratio: str) -> str:
 
 
 class GeminiVideos(VideoVendor):
-    """Veo. Its file is at its own server, which wants the key and sends whoever has it to another."""
+    """Veo. Its file is at its own server, which wants the key and redirects a request that has it to another."""
 
     slug = "gemini"
     root = "/v1beta"

@@ -1,4 +1,4 @@
-"""Bells: whoever listens hears what is rung for it, and nobody else does."""
+"""A notifier wakes the listeners of one job, and no others."""
 
 import asyncio
 

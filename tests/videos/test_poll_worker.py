@@ -21,7 +21,7 @@ from tests.support.video_records import list_jobs, make_job
 from tests.support.video_services import MoodyStore, VideoServices, play, run, task
 
 LATE_S = 2 * TICK_S
-Manner = Callable[[VideoJob], Awaitable[None]]
+Poll = Callable[[VideoJob], Awaitable[None]]
 
 
 async def answer(_job: VideoJob) -> None:
@@ -68,12 +68,12 @@ class Store(MoodyStore):
 class PollScenario:
     """The poller between a store and a watch that does as the channels' names say."""
 
-    def __init__(self, *, polls: int = 16, **manners: Manner) -> None:
+    def __init__(self, *, polls: int = 16, **poll_functions: Poll) -> None:
         self.services = VideoServices(play(task()))
         self.store = Store(self.services.books.database)
         self.store.noted = []
         self.services.store = self.services.videos.store = self.store
-        self.manners = manners
+        self.poll_functions = poll_functions
         self.polls = polls
         self.job = self.make_job()
         self.running: asyncio.Task[None] | None = None
@@ -96,7 +96,7 @@ class PollScenario:
         self.under_way[kind] += 1
         self.most[kind] = max(self.most[kind], self.under_way[kind])
         try:
-            await self.manners.get(job.channel, answer)(job)
+            await self.poll_functions.get(job.channel, answer)(job)
         finally:
             self.under_way[kind] -= 1
         if job.id in self.ends:
@@ -342,7 +342,7 @@ def test_after_a_bug_of_the_stores_everything_is_looked_at_again() -> None:
         with pytest.raises(ValueError, match="a bug"):
             await scenario.running
         scenario.running = None
-        scenario.manners = {}
+        scenario.poll_functions = {}
         await scenario.pass_time(10.0)
         assert [len(scenario.looked[name]) >= 2 for name in ("video_1", "video_2")] == [True, True]
         await scenario.check_alive()
@@ -414,7 +414,7 @@ def test_a_stop_leaves_what_is_under_way_to_whoever_claims_it_next() -> None:
         assert scenario.under_way["slow"] == 0
         await scenario.services.videos.close()
         assert {job.owner for job in (await list_jobs(scenario.store)).values()} == {""}
-        scenario.job, scenario.manners = scenario.make_job(), {}
+        scenario.job, scenario.poll_functions = scenario.make_job(), {}
         await scenario.pass_time(1.0)
         assert [len(times) for times in scenario.looked.values()] == [2] * 3
         await scenario.check_alive()

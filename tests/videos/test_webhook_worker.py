@@ -24,7 +24,7 @@ EPOCH_S = 1_800_000_000.0
 TICK_S = 0.002
 """Records are kept in milliseconds."""
 LATE_S = REST_S + 0.5
-Manner = Callable[[], Awaitable[int]]
+Reaction = Callable[[], Awaitable[int]]
 
 
 async def take() -> int:
@@ -39,7 +39,7 @@ async def hang() -> int:
     raise ProviderTimeout("The webhook's receiver took too long to answer", phase="headers")
 
 
-def say(*statuses: int) -> Manner:
+def say(*statuses: int) -> Reaction:
     """One status after another, and the last again and again."""
     left = list(statuses)
 
@@ -52,8 +52,8 @@ def say(*statuses: int) -> Manner:
 class Receivers:
     """Everybody's servers, by their hosts; the way to them, and what came there."""
 
-    def __init__(self, **manners: Manner) -> None:
-        self.manners = manners
+    def __init__(self, **reactions: Reaction) -> None:
+        self.reactions = reactions
         self.came: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
         self.under_way: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
@@ -65,7 +65,7 @@ class Receivers:
             self.under_way[place] += 1
             self.most[place] = max(self.most[place], self.under_way[place])
         try:
-            return await self.manners[host]()
+            return await self.reactions[host]()
         finally:
             self.under_way -= Counter([host, "together"])
 
@@ -106,11 +106,11 @@ class MoodyStore(WebhookDeliveryRepository):
 class WebhookScenario:
     """The job between its store and its receivers, in the time of a loop in a hurry."""
 
-    def __init__(self, **manners: Manner) -> None:
+    def __init__(self, **reactions: Reaction) -> None:
         self.loop = asyncio.get_running_loop()
         self.began = self.loop.time()
         self.store = MoodyStore()
-        self.receivers = Receivers(**manners)
+        self.receivers = Receivers(**reactions)
         self.job = self.make_job()
         self.running: asyncio.Task[None] | None = None
 
@@ -160,11 +160,11 @@ class WebhookScenario:
             self.running = None
 
 
-def play(scene: Callable[..., Coroutine[Any, Any, None]], **manners: Manner) -> list[Any]:
+def play(scene: Callable[..., Coroutine[Any, Any, None]], **reactions: Reaction) -> list[Any]:
     """Run ``scene`` in a scenario; what was logged meanwhile."""
 
     async def main() -> None:
-        scenario = WebhookScenario(**manners)
+        scenario = WebhookScenario(**reactions)
         try:
             await scene(scenario)
         finally:
@@ -253,7 +253,7 @@ def test_many_for_a_dead_host_do_not_hold_up_another_and_have_their_turns() -> N
         assert all(told[f"evt_{number}"] for number in range(count))
         assert scenario.receivers.most["dead"] == AT_ONE_HOST
         assert len(scenario.store.noted) < 4 * sum(told.values())
-        scenario.receivers.manners["dead"] = take
+        scenario.receivers.reactions["dead"] = take
         await scenario.run(GIVE_UP_AFTER_S / 2)
         assert scenario.job._hosts == {}
 
@@ -296,7 +296,7 @@ def test_one_host_is_not_held_up_for_an_account_by_what_another_has_there() -> N
     async def scene(scenario: WebhookScenario) -> None:
         await scenario.put("both", *range(90))
         await scenario.run(5)
-        scenario.receivers.manners["both"] = take
+        scenario.receivers.reactions["both"] = take
         await scenario.put("both", "x", account=2)
         scenario.job.wake()
         await scenario.run(1)
@@ -378,10 +378,10 @@ def test_what_a_stop_cuts_off_is_told_again_by_the_next_start() -> None:
         await scenario.run(5)
         await scenario.stop()
         assert not scenario.receivers.under_way
-        scenario.receivers.manners["dead"] = take
+        scenario.receivers.reactions["dead"] = take
         scenario.job = scenario.make_job("another")
         await scenario.run(1)
-        assert (await scenario.look("a")).status == "pending"  # whoever has it is believed to be alive
+        assert (await scenario.look("a")).status == "pending"  # its worker is believed to be alive
         await scenario.run(LEASE_MS / 1000 + 1)
         found = await scenario.look("a")
         assert (found.status, found.attempts) == ("delivered", 1)
@@ -401,7 +401,7 @@ def test_a_job_that_was_stopped_can_be_run_again(after_s: float) -> None:
             await asyncio.sleep(0)
         await asyncio.sleep(after_s)
         await scenario.stop()
-        scenario.receivers.manners["dead"] = take
+        scenario.receivers.reactions["dead"] = take
         await scenario.run(3 * LEASE_MS / 1000)
         assert {(await scenario.look(number)).status for number in range(MOST)} == {"delivered"}
 

@@ -221,7 +221,7 @@ def test_images_that_are_done_are_paid_for_however_the_stream_ends(end: bytes) -
 
 @table_rows(("passed", "images"), [(b"", 0), (PARTIAL, 0), (COMPLETED + PARTIAL, 1)])
 def test_a_image_under_way_when_its_provider_is_lost_costs_nothing(passed: bytes, images: int) -> None:
-    """What ended the transport is told to the gate by whoever saw it."""
+    """The reader of the transport passes its failure to the transform."""
     transform = ImagesPassthrough(TWO)
     transform.feed(passed)
     transform.error = ProviderBadResponse("The provider closed the connection", phase="stream")

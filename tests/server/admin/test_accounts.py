@@ -1,4 +1,4 @@
-"""Accounts and keys for whoever is signed in: its own account's, and of another's not even that they are there."""
+"""Accounts and keys for a member: those of the own account; others look like unknown ones."""
 
 from collections.abc import AsyncIterator
 from functools import partial

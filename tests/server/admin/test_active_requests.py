@@ -1,4 +1,4 @@
-"""What is under way, as whoever may look sees it: listed, followed and ended; and how the process is doing."""
+"""Requests under way, as permitted users see them: listed, followed and cancelled; and the state of the process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -67,7 +67,7 @@ class Site:
     async def register(
         self, reference: str, device: SoftAuthenticator | None = None, **changes: Any
     ) -> SoftAuthenticator:
-        """A device with a passkey of whoever is signed in."""
+        """A device with a passkey of the signed-in member."""
         device = device or self.make_device()
         status, options = await self.send("POST", "/session/passkeys/options", WORDS, reference)
         assert status == 200, options

@@ -1,4 +1,4 @@
-"""What the store remembers, for whoever may know: a request, what it cost, and all of them page by page."""
+"""Recorded requests, as permitted users see them: one with its cost, and all of them page by page."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Requests as whoever may look sees them: listed, looked at, summed, and taken away as a file."""
+"""Requests as permitted users see them: listed, looked at, summed, and exported as a file."""
 
 import asyncio
 import csv

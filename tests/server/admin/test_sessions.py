@@ -139,7 +139,7 @@ async def test_over_tls_the_cookie_is_one_that_nothing_else_can_set(
     server: dict[str, Any],
     cases: tuple[tuple[dict[str, str], bool], ...],
 ) -> None:
-    """TLS ends here, or at a proxy that is believed; whoever else says so is not."""
+    """TLS ends here, or at a trusted proxy; the headers of other senders are ignored."""
     wire = Wire(await gateway_with({**CONFIG, "server": server}), session)
     await wire.add()
     for headers, secure in cases:
@@ -356,7 +356,7 @@ async def test_after_five_wrong_tries_there_is_a_wait(wire: Wire) -> None:
     url = f"{wire.gateway.url}{PREFIX}/session"
     async with wire.session.post(url, json=SIGN_IN, headers=PAGE) as response:
         assert (response.status, response.headers["Retry-After"]) == (429, "1")
-    assert (await wire.page("GET", "/session", inside))[0] == 200, "whoever is in stays in"
+    assert (await wire.page("GET", "/session", inside))[0] == 200, "a session goes on"
 
 
 async def test_no_answer_of_the_office_is_kept_by_anybody(wire: Wire) -> None:

@@ -604,7 +604,7 @@ async def test_the_word_for_what_is_under_way_is_the_callers_or_the_operators(
 async def test_a_job_that_was_submitted_as_the_conventions_libraries_do_is_told_in_its_words(
     gateway_with: StartGateway,
 ) -> None:
-    """They send a form, and some do not say who they are; whoever polls without a header is told so all the same."""
+    """Clients send a form, some without ``User-Agent``; a poll without that header is answered in the same way."""
     busy = Play(polls=["in_progress"], hint_ms=600_000)
     async with open_video_gateway(gateway_with, plays={"busy": busy}) as video_gateway:
         original = await video_gateway.begin()

@@ -1,9 +1,9 @@
-"""Takes pictures of every page of the console: in each language, at three widths, in light and in dark.
+"""Takes screenshots of every page of the console: in each language, at three widths, in light and in dark.
 
-    python scripts/console_pictures.py FOLDER [--only keys --only health] [--language zh-Hans] [--width 390]
+    python scripts/console_screenshots.py FOLDER [--only keys --only health] [--language zh-Hans] [--width 390]
 
-Starts a gateway that was used for a week (``tests/browser/seed.py``), and looks at its pages in Chromium. Reports
-what is wider than its place. Needs the development packages.
+Starts a gateway that was used for a week (``tests/browser/seed.py``), and opens its pages in Chromium. Reports
+elements that are cut off or overlap. Needs the development packages.
 """
 
 import argparse
@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from gateway.server.console.language import COOKIE, LANGUAGES
 from tests.browser.chromium import open_chromium
-from tests.browser.gateways import Guests, House
-from tests.browser.seed import open_used_house
+from tests.browser.gateways import Guests, VisitedGateway
+from tests.browser.seed import open_used_gateway
 from tests.browser.test_pages import ALONE, SHOWN
 from tests.browser.user import Visitor
 
@@ -27,10 +27,10 @@ WIDTHS: Mapping[int, int] = {1920: 1080, 820: 1180, 390: 844}
 SCHEMES = ("light", "dark")
 
 
-async def take_pictures(
+async def take_screenshots(
     visitor: Visitor, pages: Mapping[str, str], languages: Sequence[str], widths: Sequence[int]
 ) -> int:
-    """Take the pictures of some pages; return how many of them have something that is cut off or overlaps."""
+    """Take screenshots of some pages; return how many of them have something that is cut off or overlaps."""
     page, wrong = visitor.page, 0
     for language in languages:
         cookie = {"name": COOKIE, "value": language, "url": f"{visitor.url}/console"}
@@ -52,13 +52,13 @@ async def take_pictures(
     return wrong
 
 
-async def look(house: House, only: Sequence[str], languages: Sequence[str], widths: Sequence[int]) -> int:
+async def look(gateway: VisitedGateway, only: Sequence[str], languages: Sequence[str], widths: Sequence[int]) -> int:
     """Look at the pages of an administrator and at those of a visitor."""
-    shown = {name: path.format_map(house.known) for name, path in SHOWN.items() if not only or name in only}
+    shown = {name: path.format_map(gateway.known) for name, path in SHOWN.items() if not only or name in only}
     alone = {name: path for name, path in ALONE.items() if (not only or name in only) and name != "nothing-there"}
-    ada, nobody = await house.visit("ada", "administrator"), await house.visit()
-    wrong = await take_pictures(ada, shown, languages, widths)
-    return wrong + await take_pictures(nobody, alone, languages, widths)
+    ada, visitor = await gateway.visit("ada", "administrator"), await gateway.visit()
+    wrong = await take_screenshots(ada, shown, languages, widths)
+    return wrong + await take_screenshots(visitor, alone, languages, widths)
 
 
 async def run(args: argparse.Namespace) -> int:
@@ -67,12 +67,14 @@ async def run(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         async with open_chromium() as browser:
             guests = Guests(browser, args.folder)
-            async with open_used_house(guests, Path(folder) / "data", Path(folder) / "template.db") as house:
-                return await look(house, args.only or (), args.language or list(LANGUAGES), args.width or list(WIDTHS))
+            async with open_used_gateway(guests, Path(folder) / "data", Path(folder) / "template.db") as gateway:
+                return await look(
+                    gateway, args.only or (), args.language or list(LANGUAGES), args.width or list(WIDTHS)
+                )
 
 
 def main() -> int:
-    """Take the pictures; fail if something is cut off."""
+    """Take the screenshots; fail if something is cut off."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", action="append", choices=[*SHOWN, *ALONE])
