@@ -203,14 +203,14 @@ class RateLimited(GatewayError):
     """A rate limit of the key or the account is reached.
 
     Attributes:
-        standing: what is left of the caller's limits, for the ``x-ratelimit-*`` headers; None if they are unknown.
+        limit_status: what is left of the caller's limits, for the ``x-ratelimit-*`` headers; None if they are unknown.
     """
 
     code = "rate_limit_exceeded"
 
-    def __init__(self, message: str, *, standing: "RateLimitStatus | None" = None, retry_after_s: int = 1) -> None:
+    def __init__(self, message: str, *, limit_status: "RateLimitStatus | None" = None, retry_after_s: int = 1) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
-        self.standing = standing
+        self.limit_status = limit_status
 
 
 class ApiNotImplemented(GatewayError):

@@ -52,7 +52,7 @@ class RequestContext:
     ``started_ms``         ``ActiveInference``
     ``started_at``         ``ActiveInference``
     ``client_request_id``  ``ActiveInference``
-    ``call``               ``parse_request`` or ``parse_form``; ``quota`` or the video submission completes it
+    ``inference``               ``parse_request`` or ``parse_form``; ``quota`` or the video submission completes it
     ``read_at``            ``parse_request`` or ``parse_form``
     ``route``              ``quota``; for a video job, its handler
     ``reservation``        ``QuotaService``
@@ -74,7 +74,7 @@ class RequestContext:
         started_ms: when the request arrived, in Unix milliseconds.
         started_at: the same in seconds of the event loop's clock.
         client_request_id: the client's own id; None if it sent none.
-        call: the checked body; None before it is parsed.
+        inference: the checked body; None before it is parsed.
         read_at: when the body had been read, in seconds of the monotonic clock.
         route: the channels that may serve the request; None before they are known.
         reservation: the reserved money; None before.
@@ -96,7 +96,7 @@ class RequestContext:
     started_ms: int = 0
     started_at: float = 0.0
     client_request_id: str | None = None
-    call: InferenceRequest | None = None
+    inference: InferenceRequest | None = None
     read_at: float = 0.0
     route: Route | None = None
     reservation: Reservation | None = None

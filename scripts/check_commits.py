@@ -46,9 +46,9 @@ def main(argument: str) -> int:
     """Check the message in a file or those of a range, and return the exit status."""
     is_range = ".." in argument and not Path(argument).exists()
     messages = read_messages(argument) if is_range else [("", Path(argument).read_text(encoding="utf-8"))]
-    faults = [f"{name} {fault}".strip() for name, message in messages for fault in find_faults(message)]
-    for fault in faults:
-        print(fault, file=sys.stderr)
+    faults = [f"{name} {error}".strip() for name, message in messages for error in find_faults(message)]
+    for error in faults:
+        print(error, file=sys.stderr)
     return int(bool(faults))
 
 

@@ -64,10 +64,10 @@ async def look(scene: Scene, relay: Relay, part: str, seconds: float) -> tuple[P
         await asyncio.sleep(WARM_S / 2)
         words = ["record", "-p", str(relay.pid), "-r", str(RATE), "-d", str(int(seconds)), "-f", kind, "-o", str(path)]
         spying = await asyncio.create_subprocess_exec(find_spy(), *words, stdout=subprocess.DEVNULL, stderr=-1)
-        _, said = await spying.communicate()
+        _, answer = await spying.communicate()
         await driving
         if spying.returncode:
-            sys.exit(f"py-spy: {said.decode(errors='replace').strip()}")
+            sys.exit(f"py-spy: {answer.decode(errors='replace').strip()}")
     return raw, image
 
 

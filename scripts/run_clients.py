@@ -110,7 +110,7 @@ def main() -> int:
         print(write_table(results, [client.name for client in clients]))
     if agents:
         print(write_task_table(tasks))
-    return int(any(one.state == "failed" for one in results) or any(one.fault and not one.skipped for one in tasks))
+    return int(any(one.state == "failed" for one in results) or any(one.error and not one.skipped for one in tasks))
 
 
 def _is_wanted(name: str, words: list[str]) -> bool:

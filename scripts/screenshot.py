@@ -103,8 +103,11 @@ async def look(link: str, chromium: str, to: Path) -> None:
         browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = await browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
         headers = {"X-Gateway-Console": "1", "Content-Type": "application/json"}
-        told = {"token": link.partition("#")[2], "name": "ada", "passphrase": "purple hedgehog wagon"}
-        for path, body in (("setup", told), *(("keys", {"account": "local", "name": name}) for _, name in KEYS[1:])):
+        reported = {"token": link.partition("#")[2], "name": "ada", "passphrase": "purple hedgehog wagon"}
+        for path, body in (
+            ("setup", reported),
+            *(("keys", {"account": "local", "name": name}) for _, name in KEYS[1:]),
+        ):
             answer = await page.context.request.post(f"{origin}/admin/v1/{path}", data=body, headers=headers)
             if not answer.ok:
                 raise SystemExit(await answer.text())

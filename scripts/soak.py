@@ -182,14 +182,14 @@ async def _break(providers: Providers, seconds: float) -> None:
 def _report_log(path: Path) -> bool:
     """Print how often each event was logged. Return False for an error, or if the broken channel was not noticed."""
     lines = [orjson.loads(line) for line in path.read_bytes().splitlines() if line.startswith(b"{")]
-    said = collections.Counter((line["level"], line["event"], line.get("channel")) for line in lines)
-    for (level, name, channel), times in sorted(said.items(), key=str):
+    answer = collections.Counter((line["level"], line["event"], line.get("channel")) for line in lines)
+    for (level, name, channel), times in sorted(answer.items(), key=str):
         if name not in EVERY_CALL:
             print(f"log: {level} {name}{f' {channel}' if channel else ''}: {times}")
     surprises = [line for line in lines if line["level"] in {"error", "critical"} or "exception" in line]
     for line in surprises[:5]:
         print(line)
-    seen = said["warning", "circuit_tripped", "shaky"] and said["info", "circuit_recovered", "shaky"]
+    seen = answer["warning", "circuit_tripped", "shaky"] and answer["info", "circuit_recovered", "shaky"]
     return bool(seen) and not surprises
 
 

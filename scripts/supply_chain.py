@@ -198,13 +198,13 @@ def _read_events(given: Mapping[str, Any]) -> Iterator[tuple[Version, str]]:
     A version that nobody can read is no reason to believe that a package is well.
     """
     for event in given["events"] if given.get("type") != "GIT" else ():
-        for kind, told in event.items():
-            yield _read_version(told, _LOWEST if kind == "introduced" else _HIGHEST), kind
+        for kind, reported in event.items():
+            yield _read_version(reported, _LOWEST if kind == "introduced" else _HIGHEST), kind
 
 
-def _read_version(told: str, otherwise: Version) -> Version:
+def _read_version(message: str, otherwise: Version) -> Version:
     try:
-        return _LOWEST if told == "0" else Version(told)
+        return _LOWEST if message == "0" else Version(message)
     except InvalidVersion:
         return otherwise
 

@@ -547,8 +547,8 @@ def collect(source: Source, day: date, left_out: collections.Counter[str]) -> It
     for model in get_vendor(source.vendor).models:
         prices = find_prices(model, day)
         why = find_reason(model, prices)
-        told = read_cloud_names(model) if source.cloud else (*read_names(model.match), model.id)
-        names = [name for name in dict.fromkeys(told) if source.cloud or _is_meant(source, name, model)]
+        reported = read_cloud_names(model) if source.cloud else (*read_names(model.match), model.id)
+        names = [name for name in dict.fromkeys(reported) if source.cloud or _is_meant(source, name, model)]
         good = [name for name in names if not why and not re.fullmatch(source.skip, name)]
         left_out[why or "another spelling, shut down, or not for this gateway"] += len(names) - len(good)
         stems = tuple(name[:-1] for name in good if name.endswith("*"))
@@ -563,21 +563,21 @@ def collect(source: Source, day: date, left_out: collections.Counter[str]) -> It
 def list_films(studio: Studio) -> Iterator[PriceSpec]:
     """The models of a vendor of videos, in its order."""
     for film in studio.films:
-        told = [(glob, Decimal(usd)) for globs, usd in film.sizes.items() for glob in globs.split()]
-        sizes = tuple(SizeSpec(glob, usd) for glob, usd in told)
+        reported = [(glob, Decimal(usd)) for globs, usd in film.sizes.items() for glob in globs.split()]
+        sizes = tuple(SizeSpec(glob, usd) for glob, usd in reported)
         for model in film.models.split():
             yield PriceSpec(model, studio.slug, usd_per_second=Decimal(film.usd), sizes=sizes)
 
 
 def find_reason(model: types.ModelInfo, prices: types.ModelPrice) -> str | None:
     """Why a model is left out; None where it is not."""
-    told = _find_told_keys(prices)
+    reported = _find_reported_keys(prices)
     if model.deprecated:
         return "deprecated"
-    return "sold by the page or the message" if told and not told & KEPT else None
+    return "sold by the page or the message" if reported and not reported & KEPT else None
 
 
-def _find_told_keys(prices: types.ModelPrice) -> set[str]:
+def _find_reported_keys(prices: types.ModelPrice) -> set[str]:
     return {key for key, value in vars(prices).items() if value is not None}
 
 
@@ -634,8 +634,10 @@ def write_file(tables: Mapping[str, Iterable[PriceSpec]], day: date) -> str:
 
 def _write_table(section: PriceSpec | TierSpec | SizeSpec) -> str:
     fields = attrs.fields(type(section))
-    told = {field.name: value for field in fields if (value := getattr(section, field.name)) not in (field.default, {})}
-    return f"{{ {', '.join(f'{key} = {_write_value(value)}' for key, value in told.items())} }}"
+    reported = {
+        field.name: value for field in fields if (value := getattr(section, field.name)) not in (field.default, {})
+    }
+    return f"{{ {', '.join(f'{key} = {_write_value(value)}' for key, value in reported.items())} }}"
 
 
 def _write_value(value: object) -> str:
@@ -701,9 +703,9 @@ def _differ(theirs: types.ModelPrice, ours: Price, usage: Usage) -> bool:
         "cache_write_1h_tokens": usage.written_long_tokens,
         "output_tokens": usage.completion_tokens,
     }
-    told = _find_told_keys(theirs)
+    reported = _find_reported_keys(theirs)
     rare = usage.rare or RareUnits()
-    parts = {field: getattr(rare, field) if key in told else 0 for key, (_, _, field) in MODAL.items()}
+    parts = {field: getattr(rare, field) if key in reported else 0 for key, (_, _, field) in MODAL.items()}
     # The cached part of a modality that has no such rate is fresh there, and as text here.
     parts["cached_audio"] = min(parts["cached_audio"], parts["audio_input"])
     parts["cached_image"] = min(parts["cached_image"], parts["image_input"])
@@ -717,11 +719,11 @@ def _differ(theirs: types.ModelPrice, ours: Price, usage: Usage) -> bool:
         parts |= dict.fromkeys(("audio_output", "image_output", "video_output"), 0)
         field = next(field for key, (_, _, field) in MODAL.items() if key == find_answer(theirs))
         parts[field] = usage.completion_tokens
-    counts |= {name: parts[field] for key, (_, name, field) in MODAL.items() if key in told}
-    seconds = 90 if told & set(HOURS) else 0
+    counts |= {name: parts[field] for key, (_, name, field) in MODAL.items() if key in reported}
+    seconds = 90 if reported & set(HOURS) else 0
     counts |= {"audio_seconds": seconds, "input_audio_seconds": seconds, "input_characters": usage.characters}
-    searches = rare.searches if "web_searches_kcount" in told else 0  # who has no price for them does not sell them
-    file_searches = rare.file_searches if "storage_searches_kcount" in told else 0
+    searches = rare.searches if "web_searches_kcount" in reported else 0  # who has no price for them does not sell them
+    file_searches = rare.file_searches if "storage_searches_kcount" in reported else 0
     counts |= {"web_searches": searches, "storage_searches": file_searches}
     exact = theirs.calc_price(types.Usage(**counts))["total_price"] * NANOS_PER_USD
     rare = attrs.evolve(rare, searches=searches, file_searches=file_searches, **parts)

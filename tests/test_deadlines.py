@@ -158,7 +158,7 @@ def test_an_end_is_no_cancel_for_who_waits_no_more() -> None:
 def test_one_that_fails_is_not_the_end_for_the_others() -> None:
     async def scene() -> None:
         sweep, loop = DeadlineTimer(), asyncio.get_running_loop()
-        loop.set_exception_handler(lambda *_told: None)
+        loop.set_exception_handler(lambda *_reported: None)
 
         class Broken(Waiting):
             def expire(self, now: float) -> None:

@@ -82,12 +82,12 @@ def test_the_codes_have_the_statuses_of_the_public_table() -> None:
 @table_rows("kind", FAULTS)
 def test_every_fault_can_be_shown(kind: type[GatewayError]) -> None:
     assert kind.code in STATUS
-    fault = make(kind)
-    assert "why" in fault.message
-    assert str(fault) == fault.message
-    if not isinstance(fault, ProviderRejected):
-        status = 418 if isinstance(fault, CHOOSING) else STATUS[kind.code]
-        assert (fault.status, fault.public_code, fault.type) == (status, kind.code, GATEWAY_TYPE)
+    error = make(kind)
+    assert "why" in error.message
+    assert str(error) == error.message
+    if not isinstance(error, ProviderRejected):
+        status = 418 if isinstance(error, CHOOSING) else STATUS[kind.code]
+        assert (error.status, error.public_code, error.type) == (status, kind.code, GATEWAY_TYPE)
 
 
 @table_rows("kind", FAULTS)
@@ -96,24 +96,24 @@ def test_every_fault_says_what_it_is(kind: type[GatewayError]) -> None:
 
 
 def test_a_refusal_of_the_providers_keeps_its_words_and_its_status() -> None:
-    fault = ProviderRejected("why", status=422, type="t", param="p", code="c")
-    assert (fault.status, fault.type, fault.param, fault.public_code) == (422, "t", "p", "c")
+    error = ProviderRejected("why", status=422, type="t", param="p", code="c")
+    assert (error.status, error.type, error.param, error.public_code) == (422, "t", "p", "c")
     bare = ProviderRejected("why", status=418)
     assert (bare.status, bare.type, bare.param, bare.public_code) == (418, "upstream_error", None, "upstream_error")
 
 
 @table_rows(("status", "wait"), [(403, None), (429, 17)])
 def test_a_cap_is_forbidden_or_too_many_and_waiting_in_a_loop_never_helps(status: int, wait: int | None) -> None:
-    fault = QuotaExceeded("why", status=status, retry_after_s=wait)
-    assert (fault.status, fault.retry_after_s, fault.should_retry) == (status, wait, False)
-    assert (fault.public_code, fault.type) == ("insufficient_quota", GATEWAY_TYPE)
+    error = QuotaExceeded("why", status=status, retry_after_s=wait)
+    assert (error.status, error.retry_after_s, error.should_retry) == (status, wait, False)
+    assert (error.public_code, error.type) == ("insufficient_quota", GATEWAY_TYPE)
 
 
 def test_a_rate_limit_says_how_long_to_wait_and_how_the_caller_stands() -> None:
-    standing = RateLimitStatus(RateLimitWindow(10, 0, 6.0))
-    fault = RateLimited("why", standing=standing, retry_after_s=6)
-    assert (fault.status, fault.retry_after_s, fault.should_retry, fault.standing) == (429, 6, None, standing)
-    assert (RateLimited("why").retry_after_s, RateLimited("why").standing) == (1, None)
+    limit_status = RateLimitStatus(RateLimitWindow(10, 0, 6.0))
+    fault = RateLimited("why", limit_status=limit_status, retry_after_s=6)
+    assert (fault.status, fault.retry_after_s, fault.should_retry, fault.limit_status) == (429, 6, None, limit_status)
+    assert (RateLimited("why").retry_after_s, RateLimited("why").limit_status) == (1, None)
 
 
 def test_only_the_callers_own_mistakes_and_our_end_are_not_tried_elsewhere() -> None:
@@ -147,10 +147,10 @@ VERDICTS = {
 
 @table_rows("kind", [kind for kind in FAULTS if issubclass(kind, ProviderError)])
 def test_every_fault_of_a_provider_says_what_it_is_held_against(kind: type[ProviderError]) -> None:
-    fault = make(kind)
-    assert isinstance(fault, ProviderError)
-    assert (fault.failure_scope, fault.answered, fault.retryable) == VERDICTS[kind.__name__]
-    assert fault.provider_retry_after_s is None
+    error = make(kind)
+    assert isinstance(error, ProviderError)
+    assert (error.failure_scope, error.answered, error.retryable) == VERDICTS[kind.__name__]
+    assert error.provider_retry_after_s is None
 
 
 def test_how_long_one_provider_asks_to_be_left_alone_is_its_own_matter() -> None:
@@ -160,8 +160,8 @@ def test_how_long_one_provider_asks_to_be_left_alone_is_its_own_matter() -> None
 
 
 def test_what_a_channel_has_no_words_for_is_the_callers_invalid_request_in_the_gateways_words() -> None:
-    fault = UnsupportedByProvider("The channel has no words for it", param="messages[0]")
-    assert (fault.status, fault.type, fault.public_code, fault.param) == (
+    error = UnsupportedByProvider("The channel has no words for it", param="messages[0]")
+    assert (error.status, error.type, error.public_code, error.param) == (
         400,
         GATEWAY_TYPE,
         "invalid_request",
@@ -175,8 +175,8 @@ def test_a_client_library_is_not_told_to_wait_for_long(
     kind: type[GatewayError], wait: int, should_retry: bool | None
 ) -> None:
     """They sleep for whatever ``Retry-After`` says, and twice."""
-    fault = kind("not now", retry_after_s=wait)
-    assert (fault.status, fault.retry_after_s, fault.should_retry) == (503, wait, should_retry)
+    error = kind("not now", retry_after_s=wait)
+    assert (error.status, error.retry_after_s, error.should_retry) == (503, wait, should_retry)
 
 
 def test_what_is_said_of_retrying_stands() -> None:

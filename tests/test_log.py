@@ -150,8 +150,8 @@ def test_known_fields_are_written_unchanged() -> None:
 
 @table_rows("encoding", ["utf-8", "ascii", "latin-1"])
 def test_a_line_is_ascii_whatever_it_tells(encoding: str) -> None:
-    told = "caf\\u00e9 \\x9b31m \\u2028 \\u202e \\x7f \\U0001f600"
-    script = f"sys.stderr.reconfigure(encoding={encoding!r})\nlog.info('request_served', path='{told}')"
+    reported = "caf\\u00e9 \\x9b31m \\u2028 \\u202e \\x7f \\U0001f600"
+    script = f"sys.stderr.reconfigure(encoding={encoding!r})\nlog.info('request_served', path='{reported}')"
     (line,) = run(script)
     assert line.isascii()
     assert line.isprintable()

@@ -127,8 +127,8 @@ def test_the_wheel_holds_the_package_its_data_and_nothing_else(wheel: Path) -> N
 
 
 def test_an_installed_gateway_needs_nothing_of_the_checkout(installed: Path, tmp_path: Path) -> None:
-    *_, said = run(installed, tmp_path, "-c", LOOK, str(tmp_path / "gateway.db")).splitlines()
-    found = orjson.loads(said)
+    *_, text = run(installed, tmp_path, "-c", LOOK, str(tmp_path / "gateway.db")).splitlines()
+    found = orjson.loads(text)
     home = installed.parent.parent
     assert Path(found["file"]).is_relative_to(home)
     assert found["version"] == __version__

@@ -13,16 +13,16 @@ from gateway.config.schema import Config
 from gateway.domain.account_spec import AccountSpec, CreditSpec, KeySpec, RotateSpec
 from gateway.domain.member_spec import InviteSpec, LinkUseSpec, MemberSpec
 from gateway.errors import InvalidRequest
-from gateway.formats.anthropic.request import parse_messages_call
-from gateway.formats.openai.chat import parse_chat_call
-from gateway.formats.openai.completions import parse_completions_call
-from gateway.formats.openai.embeddings import parse_embeddings_call
-from gateway.formats.openai.images import parse_images_call
-from gateway.formats.openai.moderations import parse_moderations_call
-from gateway.formats.openai.responses import parse_responses_call
-from gateway.formats.openai.speech import parse_speech_call
-from gateway.formats.openai.video_params import parse_videos_call
-from gateway.formats.rerank import parse_rerank_call
+from gateway.formats.anthropic.request import parse_messages_inference
+from gateway.formats.openai.chat import parse_chat_inference
+from gateway.formats.openai.completions import parse_completions_inference
+from gateway.formats.openai.embeddings import parse_embeddings_inference
+from gateway.formats.openai.images import parse_images_inference
+from gateway.formats.openai.moderations import parse_moderations_inference
+from gateway.formats.openai.responses import parse_responses_inference
+from gateway.formats.openai.speech import parse_speech_inference
+from gateway.formats.openai.video_params import parse_videos_inference
+from gateway.formats.rerank import parse_rerank_inference
 from gateway.parsing import parse_spec
 from gateway.routing.channel_spec import ChannelSpec
 from tests.support.table_rows import table_rows
@@ -34,16 +34,16 @@ BAD: tuple[Any, ...] = (
 )  # fmt: skip
 MESSAGES = [{"role": "user", "content": "hi"}]
 PARSERS: dict[str, tuple[Callable[[dict[str, Any]], object], dict[str, Any]]] = {
-    "chat": (parse_chat_call, {"messages": MESSAGES}),
-    "messages": (parse_messages_call, {"messages": MESSAGES, "max_tokens": 9}),
-    "responses": (parse_responses_call, {"input": "hi"}),
-    "completions": (parse_completions_call, {"prompt": "hi"}),
-    "embeddings": (parse_embeddings_call, {"input": "hi"}),
-    "moderations": (parse_moderations_call, {"input": "hi"}),
-    "rerank": (parse_rerank_call, {"query": "hi", "documents": ["a"]}),
-    "speech": (parse_speech_call, {"input": "hi", "voice": "alloy"}),
-    "images": (parse_images_call, {"prompt": "a cat"}),
-    "videos": (parse_videos_call, {"prompt": "a cat"}),
+    "chat": (parse_chat_inference, {"messages": MESSAGES}),
+    "messages": (parse_messages_inference, {"messages": MESSAGES, "max_tokens": 9}),
+    "responses": (parse_responses_inference, {"input": "hi"}),
+    "completions": (parse_completions_inference, {"prompt": "hi"}),
+    "embeddings": (parse_embeddings_inference, {"input": "hi"}),
+    "moderations": (parse_moderations_inference, {"input": "hi"}),
+    "rerank": (parse_rerank_inference, {"query": "hi", "documents": ["a"]}),
+    "speech": (parse_speech_inference, {"input": "hi", "voice": "alloy"}),
+    "images": (parse_images_inference, {"prompt": "a cat"}),
+    "videos": (parse_videos_inference, {"prompt": "a cat"}),
 }
 FIELDS = (
     "model", "messages", "input", "prompt", "query", "documents", "voice", "max_tokens", "max_completion_tokens",
@@ -72,9 +72,9 @@ def test_a_refused_request_is_told_in_the_words_of_json(operation: str) -> None:
     parse, body = PARSERS[operation]
     bodies = [{"model": "m", **body, name: value} for name in FIELDS for value in BAD]
     bodies += [{"model": "m", **body, "messages": [{"role": value, "content": value}]} for value in BAD]
-    told = list_refusals(parse, *bodies)
-    assert told
-    assert [message for message in told if PYTHON.search(message)] == []
+    reported = list_refusals(parse, *bodies)
+    assert reported
+    assert [message for message in reported if PYTHON.search(message)] == []
 
 
 @table_rows("kind", SPECS)
@@ -83,9 +83,9 @@ def test_a_refused_field_of_the_file_or_of_the_admin_api_is_told_in_the_words_of
     for field in attrs.fields(kind):
         if isinstance(field.type, type) and attrs.has(field.type):
             tables += [{field.name: {part.name: value}} for part in attrs.fields(field.type) for value in BAD]
-    told = list_refusals(lambda table: parse_spec(table, kind), *tables, *BAD)
-    assert told
-    assert [message for message in told if PYTHON.search(message)] == []
+    reported = list_refusals(lambda table: parse_spec(table, kind), *tables, *BAD)
+    assert reported
+    assert [message for message in reported if PYTHON.search(message)] == []
 
 
 @table_rows("value", BAD, ids=repr)

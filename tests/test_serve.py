@@ -227,12 +227,12 @@ async def test_an_answer_tells_what_of_its_time_was_the_gateways_to_parts_of_a_m
             GatewayProcess(tmp_path / "data", tables) as gateway,
             aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as session,
         ):
-            told = []
+            reported = []
             for _ in range(8):
                 async with session.post(gateway.url + CHAT, json=HELLO) as response:
-                    told.append(float(response.headers["x-gateway-overhead-ms"]))
-    assert all(ms > 0 for ms in told)
-    assert any(ms % 1 for ms in told)
+                    reported.append(float(response.headers["x-gateway-overhead-ms"]))
+    assert all(ms > 0 for ms in reported)
+    assert any(ms % 1 for ms in reported)
 
 
 def test_a_second_start_is_quicker_knows_its_key_and_does_not_print_another(serve: Serve) -> None:
@@ -558,17 +558,17 @@ async def test_sighup_reads_the_file_again_and_a_running_stream_does_not_feel_it
             assert await response.content.readany() == first
             write_config(tmp_path / "gateway.toml", up, more)
             served.process.send_signal(signal.SIGHUP)
-            said = await served.logged("configuration_reloaded", "configuration_not_reloaded")
+            body = await served.logged("configuration_reloaded", "configuration_not_reloaded")
             assert await list_models(url) == models
             go_on.set()
             assert await response.read() == b"".join(rest)
-    assert said["event"] == event
-    told = said["reason"] if event == "configuration_reloaded" else said["error"]
+    assert body["event"] == event
+    reported = body["reason"] if event == "configuration_reloaded" else body["error"]
     for part in {"good": ["channel 'second' added"], "bad": ["channel[1].weight: ", "channel[1].colour: "]}.get(
         "good" if event == "configuration_reloaded" else "bad" if "weight" in more else "",
         ["TOML: "],
     ):
-        assert part in told
+        assert part in reported
     assert await asyncio.to_thread(served.end) == 0
     assert "planted-provider-key" not in served.err.read_text() + served.out.read_text()
 

@@ -248,8 +248,8 @@ def test_a_version_is_affected_as_the_schema_evaluates_it(
 def test_advisories_come_alone_in_lists_under_a_name_and_in_folders(tmp_path: Path) -> None:
     one, other = span({"introduced": "0"}), {"id": "X"}
     assert [audit(tmp_path, form).returncode for form in (one, [other, one], {"vulns": [one]})] == [1, 1, 1]
-    said = audit(tmp_path, {"vulns": [other]})
-    assert (said.returncode, said.stdout) == (0, "No advisory of 1 affects the 2 pinned packages.\n")
+    answer = audit(tmp_path, {"vulns": [other]})
+    assert (answer.returncode, answer.stdout) == (0, "No advisory of 1 affects the 2 pinned packages.\n")
     folder = tmp_path / "all"
     folder.mkdir()
     assert run("audit", folder).returncode == 2, "an empty folder proves nothing"

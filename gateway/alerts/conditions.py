@@ -69,7 +69,7 @@ def find_channels(load_balancer: LoadBalancer) -> Findings:
     conditions: list[Condition] = []
     unknown: set[Subject] = set()
     well: set[Subject] = set()
-    for state in load_balancer.lines.values():
+    for state in load_balancer.channels.values():
         name, shown = state.channel.name, describe_state(state, load_balancer)
         health, reason = shown["health"], shown["health_reason"] or "no reason is known"
         refused = list(_find_refused_keys(name, shown["keys"]))

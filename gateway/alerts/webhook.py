@@ -22,7 +22,7 @@ _MOST_OF_ANSWER = 200
 _OK = range(200, 300)
 
 
-class WebhookSender:
+class AlertSender:
     """Makes one attempt to deliver an alert to one address.
 
     Args:

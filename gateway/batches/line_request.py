@@ -30,14 +30,14 @@ from gateway.errors import (
     RateLimited,
     StoreUnavailable,
 )
-from gateway.formats.anthropic.request import parse_messages_call
+from gateway.formats.anthropic.request import parse_messages_inference
 from gateway.formats.batch_lines import find_line_format
 from gateway.formats.error_body import build_error
 from gateway.formats.openai.batches import build_error_response
-from gateway.formats.openai.chat import parse_chat_call
-from gateway.formats.openai.completions import parse_completions_call
-from gateway.formats.openai.embeddings import parse_embeddings_call
-from gateway.formats.openai.responses import parse_responses_call
+from gateway.formats.openai.chat import parse_chat_inference
+from gateway.formats.openai.completions import parse_completions_inference
+from gateway.formats.openai.embeddings import parse_embeddings_inference
+from gateway.formats.openai.responses import parse_responses_inference
 from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.media.client_files import ClientFiles
 from gateway.media.prompt_files import MENTION, put_files
@@ -51,11 +51,11 @@ from gateway.routing.route import Route
 from gateway.routing.router import Router
 
 _PARSERS: Mapping[Operation, Callable[[dict[str, Any]], InferenceRequest]] = {
-    "chat": parse_chat_call,
-    "completions": parse_completions_call,
-    "embeddings": parse_embeddings_call,
-    "messages": parse_messages_call,
-    "responses": parse_responses_call,
+    "chat": parse_chat_inference,
+    "completions": parse_completions_inference,
+    "embeddings": parse_embeddings_inference,
+    "messages": parse_messages_inference,
+    "responses": parse_responses_inference,
 }
 CHANNEL_WAITS = 20
 """How often a line waits for a channel to recover before its error is the result, as it is at once of a request."""
@@ -196,20 +196,24 @@ class LineRequest:
         if MENTION in raw:
             account_id, limit = context.caller.account.id, services.max_body_bytes
             size = await put_files(services.files, account_id, body, loan, size=size, limit=limit)
-        call = attrs.evolve(await work_aside(parse, body), large=True) if size > MAX_ON_LOOP else parse(body)
+        inference = attrs.evolve(await work_aside(parse, body), large=True) if size > MAX_ON_LOOP else parse(body)
         if headers := self._line.headers:
-            call = attrs.evolve(call, features=headers.get("anthropic-beta"), version=headers.get("anthropic-version"))
-        context.call = await services.response_owners.prepare(call, context.caller.account.id, context.id, context)
+            inference = attrs.evolve(
+                inference, features=headers.get("anthropic-beta"), version=headers.get("anthropic-version")
+            )
+        context.inference = await services.response_owners.prepare(
+            inference, context.caller.account.id, context.id, context
+        )
 
     async def _reserve(self, wait: Wait, others_run: Callable[[], bool]) -> None:
         """Reserve the money. Other requests go first: a line leaves the last places of channels and limits free."""
-        context, services, call = self.context, self._services, self.context.call
-        assert call is not None  # noqa: S101 - it was parsed before
+        context, services, inference = self.context, self._services, self.context.inference
+        assert inference is not None  # noqa: S101 - it was parsed before
         while True:
             try:
-                context.route = route = self._find_route(call)
+                context.route = route = self._find_route(inference)
                 route.leave_room()
-                services.quota.check_spare(context.caller, call)
+                services.quota.check_spare(context.caller, inference)
                 await services.quota.admit(context, route.rank())
             except (RateLimited, StoreUnavailable, NoHealthyChannel) as fault:
                 await self._await_channel(fault, wait)
@@ -222,20 +226,20 @@ class LineRequest:
             else:
                 return
 
-    def _find_route(self, call: InferenceRequest) -> Route:
+    def _find_route(self, inference: InferenceRequest) -> Route:
         """Return the route at the batch's prices."""
-        route = self._services.router.route(self.context.caller, call)
+        route = self._services.router.route(self.context.caller, inference)
         route.multiply_prices(self._batch.multiplier_ppm)
         return route
 
-    async def _await_channel(self, fault: GatewayError, wait: Wait) -> None:
-        """Wait as ``fault`` asks. Raises it if channels have failed for too long; for a place a line waits for ever."""
+    async def _await_channel(self, error: GatewayError, wait: Wait) -> None:
+        """Wait as ``error`` asks. Raises it if channels have failed for too long; for a place a line waits for ever."""
         route = self.context.route
-        if isinstance(fault, NoHealthyChannel) and route is not None and not route.busy:
+        if isinstance(error, NoHealthyChannel) and route is not None and not route.busy:
             if not self._waits_left:
-                raise fault
+                raise error
             self._waits_left -= 1
-        await wait(min(fault.retry_after_s or 1, LONGEST_WAIT_S))
+        await wait(min(error.retry_after_s or 1, LONGEST_WAIT_S))
 
     async def send(self, wait: Wait) -> LineResult | None:
         """Send an admitted request and return its result; None if it was stopped while it waited for a channel."""
@@ -271,11 +275,11 @@ class LineRequest:
             except NoHealthyChannel as fault:
                 await self._await_channel(fault, wait)
             except ProviderRateLimited as fault:
-                if not self._waits_left or context.call is None:
+                if not self._waits_left or context.inference is None:
                     raise
                 self._waits_left -= 1
                 await wait(min(fault.provider_retry_after_s or 1, LONGEST_WAIT_S))
-                context.route = self._find_route(context.call)
+                context.route = self._find_route(context.inference)
 
     def give_up(self) -> None:
         """Settle an admitted request that is not sent."""
@@ -287,19 +291,19 @@ class LineRequest:
         self._settle("failed", bug)
         return self._refuse(bug)
 
-    def _refuse(self, fault: GatewayError) -> LineResult:
-        body = build_error(fault, self.context.id, self._format.errors)
-        response = build_error_response(self.context.id, fault.status, body)
+    def _refuse(self, error: GatewayError) -> LineResult:
+        body = build_error(error, self.context.id, self._format.errors)
+        response = build_error_response(self.context.id, error.status, body)
         return self._format.build_refused(self._batch.id, self._number, self._line.custom_id, response)
 
-    def _settle(self, outcome: Outcome, fault: GatewayError | None = None) -> None:
+    def _settle(self, outcome: Outcome, error: GatewayError | None = None) -> None:
         """Leave the record. Nothing here waits."""
         context, services = self.context, self._services
         self._unregister()
         now, now_ms = self._loop.time(), int(services.clock() * 1000)
-        services.settlement.settle(context, outcome, fault, now=now, now_ms=now_ms)
-        if context.attempts and context.call is not None:
-            attempt, made = context.attempts[-1], context.call.made
+        services.settlement.settle(context, outcome, error, now=now, now_ms=now_ms)
+        if context.attempts and context.inference is not None:
+            attempt, made = context.attempts[-1], context.inference.made
             if attempt.response_id or made:
                 services.response_owners.note(
                     attempt.response_id, context.caller.account.id, attempt.channel.name, made

@@ -50,52 +50,52 @@ def may_have_done(error: GatewayError | None, after_s: float = 0.0) -> bool:
     return error.phase in _IN_THE_MIDDLE or (error.phase == "headers" and after_s >= WORKED_S)
 
 
-def reads_unknown(call: InferenceRequest) -> bool:
+def reads_unknown(inference: InferenceRequest) -> bool:
     """Return whether the provider reads something of a length that only its report of the usage can tell."""
-    if call.operation not in TEXT_OPERATIONS:
+    if inference.operation not in TEXT_OPERATIONS:
         return False
-    reads = find_reads(call)
+    reads = find_reads(inference)
     return reads.unbounded or reads.tools
 
 
-def goes_on(call: InferenceRequest | None) -> bool:
+def goes_on(inference: InferenceRequest | None) -> bool:
     """Return whether the provider goes on with the answer when its connection ends."""
-    return call is not None and call.stream and call.body.get("background") is True
+    return inference is not None and inference.stream and inference.body.get("background") is True
 
 
 def find_least(
-    usage: Usage, attempt: Attempt, call: InferenceRequest, fault: GatewayError | None, reserved_nanos: int
+    usage: Usage, attempt: Attempt, inference: InferenceRequest, error: GatewayError | None, reserved_nanos: int
 ) -> Usage:
-    """Return the least usage of a request whose ``attempt`` was aborted by ``fault``, None: by its client."""
+    """Return the least usage of a request whose ``attempt`` was aborted by ``error``, None: by its client."""
     target = attempt.target
-    if call.image is not None and attempt.images:  # 0: they are made in one request, whose events pass
-        count = min(attempt.images, call.image.count)
-        call = attrs.evolve(call, choices=count, image=attrs.evolve(call.image, count=count))
-    if call.image is not None or call.operation == "speech":
-        bound = attrs.evolve(target.bound(call), source="estimate")
+    if inference.image is not None and attempt.images:  # 0: they are made in one request, whose events pass
+        count = min(attempt.images, inference.image.count)
+        inference = attrs.evolve(inference, choices=count, image=attrs.evolve(inference.image, count=count))
+    if inference.image is not None or inference.operation == "speech":
+        bound = attrs.evolve(target.bound(inference), source="estimate")
         return usage if target.cost(usage) > target.cost(bound) else bound
     if usage.prompt_tokens and usage.source != "estimate":
         return usage
-    if goes_on(call):
-        usage = attrs.evolve(usage, completion_tokens=max(usage.completion_tokens, call.max_output_tokens))
-    tokens = usage.prompt_tokens or estimate_prompt(call) * attempt.requests
-    if _is_clients(fault) and reads_unknown(call):
-        tokens = max(tokens, _find_affordable(usage, attempt, call, reserved_nanos))
+    if goes_on(inference):
+        usage = attrs.evolve(usage, completion_tokens=max(usage.completion_tokens, inference.max_output_tokens))
+    tokens = usage.prompt_tokens or estimate_prompt(inference) * attempt.requests
+    if _is_clients(error) and reads_unknown(inference):
+        tokens = max(tokens, _find_affordable(usage, attempt, inference, reserved_nanos))
     if tokens == usage.prompt_tokens:
         return usage
-    length_ms = max(usage.duration_ms, call.sound_ms)
+    length_ms = max(usage.duration_ms, inference.sound_ms)
     return attrs.evolve(usage, prompt_tokens=tokens, duration_ms=length_ms, source="estimate")
 
 
-def _is_clients(fault: GatewayError | None) -> bool:
-    """Return whether a client can end a request with ``fault``, None: by leaving."""
-    return isinstance(fault, RequestCancelled | None) or (isinstance(fault, ProviderError) and fault.phase == "drain")
+def _is_clients(error: GatewayError | None) -> bool:
+    """Return whether a client can end a request with ``error``, None: by leaving."""
+    return isinstance(error, RequestCancelled | None) or (isinstance(error, ProviderError) and error.phase == "drain")
 
 
-def _find_affordable(usage: Usage, attempt: Attempt, call: InferenceRequest, reserved_nanos: int) -> int:
+def _find_affordable(usage: Usage, attempt: Attempt, inference: InferenceRequest, reserved_nanos: int) -> int:
     """Return the tokens of the longest prompt that the provider can read, as far as money was reserved for them."""
     target = attempt.target
-    most = bound_prompt(call, find_reads(call), target.model)
+    most = bound_prompt(inference, find_reads(inference), target.model)
     spare = max(0, reserved_nanos - target.cost(attrs.evolve(usage, prompt_tokens=0)))
     cost = target.cost(Usage(most))
     return most if cost <= spare else most * spare // cost

@@ -89,33 +89,33 @@ class Balances:
 
     def load(self, spending: Iterable[Spending], day: UtcDay) -> None:
         """Add the stored spending, as of ``day``. A charge to a key counts for its account, too."""
-        for balance, line in self._split(spending):
+        for balance, spent in self._split(spending):
             today, month = balance.turn_to(day)
-            balance.lifetime.add(line.lifetime_nanos, line.lifetime_credit_nanos)
-            month.add(line.month_nanos, line.month_credit_nanos)
-            today.add(line.day_nanos, line.day_credit_nanos)
+            balance.lifetime.add(spent.lifetime_nanos, spent.lifetime_credit_nanos)
+            month.add(spent.month_nanos, spent.month_credit_nanos)
+            today.add(spent.day_nanos, spent.day_credit_nanos)
 
     def load_before(self, spending: Iterable[Spending], day: UtcDay) -> None:
         """Add the spending of ``day``, the day before that of ``load``: the clock may be set back to it."""
         next_day = parse_day(day.end_s)
-        for balance, line in self._split(spending):
+        for balance, spent in self._split(spending):
             today, month = balance.turn_to(day)
-            today.add(line.day_nanos, line.day_credit_nanos)
+            today.add(spent.day_nanos, spent.day_credit_nanos)
             if next_day.month_start_s != day.month_start_s:
-                month.add(line.month_nanos, line.month_credit_nanos)
+                month.add(spent.month_nanos, spent.month_credit_nanos)
 
     def _split(self, spending: Iterable[Spending]) -> Iterator[tuple[Balance, Spending]]:
         """Yield each balance that a line belongs to, with the line's share of that balance."""
-        for line in spending:
-            if self.is_gone("account", line.account_id):
+        for spent in spending:
+            if self.is_gone("account", spent.account_id):
                 continue
-            account = self.find_balance("account", line.account_id)
-            if line.key_id is None:
-                yield account, line
+            account = self.find_balance("account", spent.account_id)
+            if spent.key_id is None:
+                yield account, spent
                 continue
-            if not self.is_gone("key", line.key_id):
-                yield self.find_balance("key", line.key_id), line
-            yield account, attrs.evolve(line, lifetime_credit_nanos=0, month_credit_nanos=0, day_credit_nanos=0)
+            if not self.is_gone("key", spent.key_id):
+                yield self.find_balance("key", spent.key_id), spent
+            yield account, attrs.evolve(spent, lifetime_credit_nanos=0, month_credit_nanos=0, day_credit_nanos=0)
 
     def find_balance(self, owner: Owner, owner_id: int) -> Balance:
         """Return the balance of a key or an account; it is created if it does not exist."""

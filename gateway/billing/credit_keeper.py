@@ -146,7 +146,7 @@ class CreditKeeper:
 
     def ask_ahead(self, balance: LeasedBalance) -> None:
         """Ask for more credit soon, unless that has just been done."""
-        if balance not in self._low and self.now() >= max(balance.demand.ahead_s, balance.demand.dry_s):
+        if balance not in self._low and self.now() >= max(balance.demand.ahead_s, balance.demand.no_credit_until_s):
             self._known[balance.id] = balance
             self._low.add(balance)
             self._wake.set()
@@ -178,7 +178,7 @@ class CreditKeeper:
     def distrust_leases(self) -> None:
         """As ``forget_leases``, and spend nothing of them until then: the store may have ended them."""
         for balance in self._known.values():
-            balance.unsure = True
+            balance.lease_unknown = True
         self.forget_leases()
 
     async def check(self) -> Sequence[str]:
@@ -191,7 +191,7 @@ class CreditKeeper:
             unposted = {} if self._lost else add_up()
             problems = []
             for balance in () if self._lost else self._known.values():
-                if balance.leased and not balance.unsure:
+                if balance.leased and not balance.lease_unknown:
                     here = balance.granted_nanos - balance.used_nanos + unposted.get(balance.id, 0)
                     there = stored.get(balance.id, 0)
                     problems += describe_lease(balance, here + self._returns[balance.id], there)
@@ -223,8 +223,8 @@ class CreditKeeper:
         await self._settle_claims()
         now_s = self.now()
         due = self._queue.list_due(now_s)
-        asked = collect(due)
-        wants = merge_wants(asked, now_s)
+        requested = collect(due)
+        wants = merge_wants(requested, now_s)
         wants += self._collect_ahead({want.balance for want in wants}, now_s)
         if not wants:
             return
@@ -246,22 +246,22 @@ class CreditKeeper:
                 balance.grant(grant.granted_nanos)
                 balance.refusal = None
             else:
-                balance.demand.dry_s = self.now() + _DRY_S
+                balance.demand.no_credit_until_s = self.now() + _DRY_S
             if grant.limited and balance.exceeds(grant.outstanding_nanos):
                 known_nanos = balance.granted_nanos - balance.used_nanos
                 problems = describe_lease(balance, known_nanos, grant.outstanding_nanos)
                 log.warning("credit_exceeds_lease", reason="; ".join(problems))
-                balance.unsure = True
+                balance.lease_unknown = True
                 self.forget_leases()
         return {grant.balance: grant for grant in grants}
 
-    def _collect_ahead(self, asked: Collection[BalanceId], now_s: float) -> list[CreditWant]:
+    def _collect_ahead(self, requested: Collection[BalanceId], now_s: float) -> list[CreditWant]:
         """Return what is asked for ahead of any request."""
         low, self._low = self._low, set()
         wants = []
         for balance in low:
             more = balance.demand.find_slice(now_s) - balance.room_nanos
-            if balance.id not in asked and balance.leased and not balance.unsure and more > 0:
+            if balance.id not in requested and balance.leased and not balance.lease_unknown and more > 0:
                 balance.demand.ahead_s = now_s + _AHEAD_EVERY_S
                 wants.append(CreditWant(balance.id, 1, 1, more))
         return wants

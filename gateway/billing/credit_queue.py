@@ -89,7 +89,7 @@ class CreditQueue:
     @property
     def unsure(self) -> bool:
         """Whether a request waits for a balance of which the node does not know its lease."""
-        return any(balance.leased and balance.unsure for request in self._look() for balance in request.balances)
+        return any(balance.leased and balance.lease_unknown for request in self._look() for balance in request.balances)
 
     def find_balances(self) -> set[LeasedBalance]:
         """Return the balances that requests wait for."""
@@ -121,14 +121,16 @@ class CreditQueue:
             if not balances.isdisjoint(request.balances):
                 request.after_s = 0.0
 
-    def judge(self, asked: Iterable[WaitingRequest], answers: Mapping[BalanceId, CreditGrant], now_s: float) -> Verdict:
-        """Decide about the requests that were ``asked`` for and still wait.
+    def judge(
+        self, requested: Iterable[WaitingRequest], answers: Mapping[BalanceId, CreditGrant], now_s: float
+    ) -> Verdict:
+        """Decide about the requests that were ``requested`` for and still wait.
 
         One that the store refused is refused, unless other nodes have credit: those are asked to return it first, and
         all of them have to answer twice.
         """
         verdict = Verdict()
-        for request in asked:
+        for request in requested:
             if request.answer.done():
                 continue
             if not request.recalling:
@@ -164,13 +166,13 @@ class CreditQueue:
 
 def collect(requests: Iterable[WaitingRequest]) -> dict[LeasedBalance, list[int]]:
     """Return the reservations that wait for each balance that needs credit."""
-    asked: defaultdict[LeasedBalance, list[int]] = defaultdict(list)
+    requested: defaultdict[LeasedBalance, list[int]] = defaultdict(list)
     for request in requests:
         for balance in request.balances:
-            if balance.leased and not balance.unsure:
+            if balance.leased and not balance.lease_unknown:
                 # A single nano-USD is the least that is of use to a request which takes what there is.
-                asked[balance] += [1, request.nanos - 1] if request.partial else [request.nanos]
-    return asked
+                requested[balance] += [1, request.nanos - 1] if request.partial else [request.nanos]
+    return requested
 
 
 def _is_refused(answer: CreditGrant | None) -> bool:

@@ -69,15 +69,15 @@ class LeasedBalances(Balances):
         if not balances or nanos <= reservation.nanos:
             return False
         reservation.shrink()  # until it has all of them, or is the only one: two must not wait for each other
-        if not any(now_s < each.demand.dry_s for each in balances):
+        if not any(now_s < each.demand.no_credit_until_s for each in balances):
             with suppress(StoreUnavailable):
                 await self._wait_for(reservation, balances, nanos, recalling=False)
         if short := cast("list[LeasedBalance]", reservation.list_short(nanos, self._day)):
-            await self._extend_alone(reservation, short, nanos)
+            await self._extend_exclusively(reservation, short, nanos)
         _take(reservation, nanos)
         return True
 
-    async def _extend_alone(self, reservation: Reservation, short: Sequence[LeasedBalance], nanos: int) -> None:
+    async def _extend_exclusively(self, reservation: Reservation, short: Sequence[LeasedBalance], nanos: int) -> None:
         """Ask all nodes for what is left of the ``short`` balances, for the only request that may exceed them.
 
         If there is another such request, this one needs all of ``nanos``. Raises ``QuotaExceeded, StoreUnavailable``.
@@ -223,4 +223,4 @@ def _take(reservation: Reservation, nanos: int) -> None:
 
 def _find_left(balances: Sequence[LeasedBalance]) -> int | None:
     """Return what may still be reserved in all of ``balances``; None if none is leased."""
-    return min((0 if each.unsure else each.room_nanos for each in balances if each.leased), default=None)
+    return min((0 if each.lease_unknown else each.room_nanos for each in balances if each.leased), default=None)

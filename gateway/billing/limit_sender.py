@@ -32,7 +32,7 @@ class LimitWork(Protocol):
         """Use the answer to the command."""
         ...
 
-    def answer_alone(self) -> None:
+    def decide_locally(self) -> None:
         """Answer the requests that wait, in the batch and outside it, without the server."""
         ...
 
@@ -155,12 +155,12 @@ class LimitSender:
     def _be_late(self) -> None:
         self._late = True
         self._begin_absence()
-        self._work.answer_alone()
+        self._work.decide_locally()
 
     def _lose(self, reason: str) -> None:
         """Do without the server from now on."""
         self._begin_absence()
-        self._work.answer_alone()
+        self._work.decide_locally()
         if self._state != "lost" and reason:
             self._state = "lost"
             log.warning("rate_limits_alone", url=self._server.name, reason=reason)

@@ -95,10 +95,10 @@ class QuotaService:
         """Raise ``RateLimited`` if the rate limits refuse another request; no permit is taken."""
         await self._counters.check(caller.subjects)
 
-    def check_spare(self, caller: Caller, call: InferenceRequest) -> None:
-        """Raise ``RateLimited`` if ``call`` would take what requests of low priority leave to others."""
+    def check_spare(self, caller: Caller, inference: InferenceRequest) -> None:
+        """Raise ``RateLimited`` if ``inference`` would take what requests of low priority leave to others."""
         if subjects := caller.subjects:
-            self._counters.check_spare(subjects, _count_tokens(call))
+            self._counters.check_spare(subjects, _count_tokens(inference))
 
     @asynccontextmanager
     async def enter(self, caller: Caller) -> AsyncIterator[None]:
@@ -111,42 +111,42 @@ class QuotaService:
             if permit is not None:
                 self._counters.give_back(permit, 0)
 
-    async def admit(self, ctx: RequestContext, options: Sequence[Target], *, journaled: bool = True) -> None:
+    async def admit(self, ctx: RequestContext, targets: Sequence[Target], *, journaled: bool = True) -> None:
         """Reserve money, take a permit, note the start. Raises ``QuotaExceeded, RateLimited, StoreUnavailable``.
 
-        The reservation covers the most expensive of ``options`` and, as far as a quota is left, the longest answer and
-        all that the provider may read. A video job is not ``journaled``: the database has it before a provider does.
+        The reservation covers the most that any target may cost. The store has a video job before: not ``journaled``.
         """
-        call, caller = ctx.call, ctx.caller
-        assert call is not None  # noqa: S101 - it is parsed before
+        inference, caller = ctx.inference, ctx.caller
+        assert inference is not None  # noqa: S101 - it is parsed before
         if self._write_queue.crowded:
             await self._wait_for_room()
-        reserve, need, varies = 0, call.need, call.choices > 1 or call.image is not None or call.video is not None
-        admitted, whole = False, call.plain and call.max_output_tokens < MAX_RESERVED_OUTPUT  # the client's own limit
-        reads = NO_READS if call.plain else await _find_reads(caller, call)
-        buys_more = not call.plain and (call.operation in OF_KNOWN_UNITS or not ASKED_FOR.isdisjoint(call.body))
-        longer = reads is not NO_READS or not (whole or MAY_LIMIT.isdisjoint(call.body))
-        for target in options:
-            bound = target.bound(call) if varies else need  # media and several choices take what the channel decides
+        reserve, admitted, body = 0, False, inference.body
+        varies = inference.choices > 1 or inference.image is not None or inference.video is not None  # by the channel
+        whole = inference.plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT  # the client's own limit
+        reads = NO_READS if inference.plain else await _find_reads(caller, inference)
+        buys_more = not inference.plain and (inference.operation in OF_KNOWN_UNITS or not ASKED_FOR.isdisjoint(body))
+        longer = reads is not NO_READS or not (whole or MAY_LIMIT.isdisjoint(body))
+        for target in targets:
+            bound = target.bound(inference) if varies else inference.need
             if buys_more or (target.price is not None and target.price.modal):
-                bound = bound_rare(bound, call, target.price)
+                bound = bound_rare(bound, inference, target.price)
             cost = target.find_most(bound) if target.named else cost_nanos(target.price, bound, target.multiplier_ppm)
             reserve = max(reserve, cost)
             longer = longer or searches(target.model) or (not whole and find_longest_answer(target.model) > 0)
         try:
             ctx.reservation = self._balances.hold_now(caller, reserve) or await self._hold(ctx, reserve)
             if longer and ctx.reservation.left_nanos is not None:
-                await self._extend(ctx, ctx.reservation, options, reads)
+                await self._extend(ctx, ctx.reservation, targets, reads)
             if subjects := caller.subjects:
-                tokens = _count_tokens(call)
+                tokens = _count_tokens(inference)
                 permit = self._counters.take_now(subjects, tokens) or await self._counters.take(subjects, tokens)
-                ctx.permit, ctx.rate_limits = permit, permit.standing
+                ctx.permit, ctx.rate_limits = permit, permit.limit_status
             if journaled:
-                start = build_start(ctx, options[0].state.channel.name if options else None, reserve)
+                start = build_start(ctx, targets[0].state.channel.name if targets else None, reserve)
                 self._journal.start_at_once(start) or await self._start(ctx, start)
             admitted = True
         except QuotaExceeded as error:
-            _add_hint(error, call, options)
+            _add_hint(error, inference, targets)
             raise
         finally:
             if not admitted:
@@ -157,18 +157,18 @@ class QuotaService:
 
         ``longest``: the request with the most tokens that it may take, which are reserved as far as that is left.
         """
-        call, caller = ctx.call, ctx.caller
-        assert call is not None  # noqa: S101 - it is parsed before
+        inference, caller = ctx.inference, ctx.caller
+        assert inference is not None  # noqa: S101 - it is parsed before
         if self._write_queue.crowded:
             await self._wait_for_room()
-        reserve = target.find_most(call.need)
+        reserve = target.find_most(inference.need)
         admitted = False
         try:
             ctx.reservation = self._balances.hold_now(caller, reserve) or await self._hold(ctx, reserve)
             await self._reserve_most(ctx, ctx.reservation, target.find_most(longest.need))
             if subjects := caller.subjects:
-                permit = await self._counters.take_part(subjects, estimate_tokens(call.prompt_chars))
-                ctx.permit, ctx.rate_limits = permit, permit.standing
+                permit = await self._counters.take_part(subjects, estimate_tokens(inference.prompt_chars))
+                ctx.permit, ctx.rate_limits = permit, permit.limit_status
             start = build_start(ctx, target.channel.name, reserve)
             self._journal.start_at_once(start) or await self._start(ctx, start)
             admitted = True
@@ -186,11 +186,11 @@ class QuotaService:
             self._journal.start_soon(build_start(ctx, channel, 0))
 
     async def _extend(
-        self, ctx: RequestContext, reservation: Reservation, options: Sequence[Target], reads: ProviderReads
+        self, ctx: RequestContext, reservation: Reservation, targets: Sequence[Target], reads: ProviderReads
     ) -> None:
         """Reserve the cost of the longest prompts and answers that the request allows, as far as it is left."""
-        assert ctx.call is not None  # noqa: S101 - ``admit`` has looked
-        most = max((_find_highest(ctx.call, target, reads) for target in options), default=0)
+        assert ctx.inference is not None  # noqa: S101 - ``admit`` has looked
+        most = max((_find_highest(ctx.inference, target, reads) for target in targets), default=0)
         await self._reserve_most(ctx, reservation, most)
 
     async def _reserve_most(self, ctx: RequestContext, reservation: Reservation, most: int) -> None:
@@ -225,9 +225,9 @@ class QuotaService:
         """
         self._write_queue.check_room()
         caller = self.refresh(ctx.caller)
-        if caller is not ctx.caller and ctx.call is not None:
+        if caller is not ctx.caller and ctx.inference is not None:
             caller.check_group()
-            caller.check_model(ctx.call.model)
+            caller.check_model(ctx.inference.model)
 
     async def _wait_for_room(self) -> None:
         """Wait for the database to catch up, unless it cannot. Raises ``StoreUnavailable``.
@@ -259,66 +259,66 @@ class QuotaService:
         return self._balances.settle(ctx.reservation, cost, now_s)
 
 
-def _count_tokens(call: InferenceRequest) -> int:
+def _count_tokens(inference: InferenceRequest) -> int:
     """Return the tokens to take from a limit of tokens a minute: the prompt, and the answers if the client limits them.
 
     What the request did not use is given back at its end.
     """
-    tokens = -(-call.prompt_chars // CHARS_PER_TOKEN)  # a call less than ``estimate_tokens``, for every request
+    tokens = -(-inference.prompt_chars // CHARS_PER_TOKEN)  # a call less than ``estimate_tokens``, for every request
     # The client's own limit is in ``max_output_tokens`` then. ``allowed_output`` would take two calls more.
-    if call.plain and call.max_output_tokens < MAX_RESERVED_OUTPUT:
-        return tokens + call.max_output_tokens * call.choices
-    return tokens if MAY_LIMIT.isdisjoint(call.body) else tokens + call.allowed_output * call.choices
+    if inference.plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT:
+        return tokens + inference.max_output_tokens * inference.choices
+    return tokens if MAY_LIMIT.isdisjoint(inference.body) else tokens + inference.allowed_output * inference.choices
 
 
-def _add_hint(error: QuotaExceeded, call: InferenceRequest, options: Sequence[Target]) -> None:
+def _add_hint(error: QuotaExceeded, inference: InferenceRequest, targets: Sequence[Target]) -> None:
     """Add the highest limit of tokens with which the request fits into what is left, if one does."""
-    most = _find_fitting(call, options, error.room_nanos) if call.operation in _LIMIT_FIELDS else 0
+    most = _find_fitting(inference, targets, error.room_nanos) if inference.operation in _LIMIT_FIELDS else 0
     if most:
-        usual = _LIMIT_FIELDS[call.operation]
-        names = [name for name in (usual, "max_completion_tokens") if call.body.get(name)] or [usual]
+        usual = _LIMIT_FIELDS[inference.operation]
+        names = [name for name in (usual, "max_completion_tokens") if inference.body.get(name)] or [usual]
         error.message += f"; it fits with {' and '.join(names)} of at most {most}"
 
 
-def _find_fitting(call: InferenceRequest, options: Sequence[Target], room_nanos: int) -> int:
-    """Return the highest limit of tokens with which no target of ``call`` costs more than ``room_nanos``; 0: none."""
+def _find_fitting(inference: InferenceRequest, targets: Sequence[Target], room_nanos: int) -> int:
+    """Return the highest limit of tokens at which no target costs more than ``room_nanos``; 0: none."""
 
     def fits(limit: int) -> bool:
-        asked = attrs.evolve(call, max_output_tokens=-(-limit * tries // answers))
-        return all(target.reserve(asked) <= room_nanos for target in options)
+        inference_request = attrs.evolve(inference, max_output_tokens=-(-limit * tries // answers))
+        return all(target.reserve(inference_request) <= room_nanos for target in targets)
 
-    answers = call.body.get("n") or 1
-    tries = max(call.body.get("best_of") or 1, answers)
-    low, high = 0, call.max_output_tokens
+    answers = inference.body.get("n") or 1
+    tries = max(inference.body.get("best_of") or 1, answers)
+    low, high = 0, inference.max_output_tokens
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
     return low
 
 
-async def _find_reads(caller: Caller, call: InferenceRequest) -> ProviderReads:
+async def _find_reads(caller: Caller, inference: InferenceRequest) -> ProviderReads:
     """Return what a provider reads beside the text of a request; ``NO_READS`` if no limit depends on it."""
-    if call.operation not in TEXT_OPERATIONS or not (caller.key.quota.capped or caller.account.quota.capped):
+    if inference.operation not in TEXT_OPERATIONS or not (caller.key.quota.capped or caller.account.quota.capped):
         return NO_READS
-    return await work_aside(find_reads, call) if call.large else find_reads(call)
+    return await work_aside(find_reads, inference) if inference.large else find_reads(inference)
 
 
-def _find_highest(call: InferenceRequest, target: Target, reads: ProviderReads) -> int:
-    """Return the highest cost of ``call``: of the longest prompt that the provider can read, and the longest answers.
+def _find_highest(inference: InferenceRequest, target: Target, reads: ProviderReads) -> int:
+    """Return the highest cost of ``inference``: the longest prompt that the provider can read, and the longest answers.
 
     An answer without a limit is as long as the model can make it, as far as that is known.
     """
     models = (target.model, *target.named)
-    longest = 0 if MAY_LIMIT.isdisjoint(call.body) else call.allowed_output
-    if not longest and call.operation in _LIMIT_FIELDS:
+    longest = 0 if MAY_LIMIT.isdisjoint(inference.body) else inference.allowed_output
+    if not longest and inference.operation in _LIMIT_FIELDS:
         far = reads is not NO_READS or searches(target.model)
         longest = max(bound_answer(reads, model) if far else find_longest_answer(model) for model in models)
-    prompt = max(bound_prompt(call, reads, model) for model in models)
+    prompt = max(bound_prompt(inference, reads, model) for model in models)
     highest = attrs.evolve(
-        call,
+        inference,
         max_prompt_tokens=prompt,
-        max_output_tokens=max(longest, call.max_output_tokens),
-        max_cache_write_tokens=prompt if call.max_cache_write_tokens else 0,
+        max_output_tokens=max(longest, inference.max_output_tokens),
+        max_cache_write_tokens=prompt if inference.max_cache_write_tokens else 0,
     )
     cost = target.reserve(highest)
     if reads is NO_READS:

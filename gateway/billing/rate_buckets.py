@@ -81,7 +81,7 @@ def build_refusal(
     refusal = max(list_refusals(caller, tokens, now, spare, running=running), key=lambda refusal: refusal.wait_s)
     return RateLimited(
         refusal.message,
-        standing=RateLimitStatus(find_strictest(caller.requests, now), find_strictest(caller.tokens, now)),
+        limit_status=RateLimitStatus(find_strictest(caller.requests, now), find_strictest(caller.tokens, now)),
         retry_after_s=retry_after_s(refusal.wait_s),
     )
 

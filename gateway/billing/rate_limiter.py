@@ -79,15 +79,15 @@ class InMemoryRateLimiter:
         if list_refusals(caller, tokens, now, spare=find_spare):
             raise build_refusal(caller, tokens, now, spare=find_spare)
 
-    def give_back(self, turn: RateLimitPermit, tokens: int) -> None:
-        if turn.given_back:
+    def give_back(self, permit: RateLimitPermit, tokens: int) -> None:
+        if permit.given_back:
             return
-        turn.given_back = True
-        caller: CallerBuckets = turn.seat
+        permit.given_back = True
+        caller: CallerBuckets = permit.holder
         for buckets in caller.buckets:
             buckets.running -= 1
-        if tokens != turn.tokens:
-            correct_all(caller.tokens, tokens - turn.tokens, self._clock())
+        if tokens != permit.tokens:
+            correct_all(caller.tokens, tokens - permit.tokens, self._clock())
 
     def raise_debts(self, subjects: Sequence[RateLimitSubject], debts: Iterable[tuple[float, float]]) -> None:
         """Let the buckets of each subject owe at least so much: ``tat`` of requests and of tokens, by this clock."""

@@ -32,15 +32,15 @@ _STATUS: Mapping[Outcome, int] = MappingProxyType(
 )
 
 
-def find_outcome(fault: GatewayError) -> Outcome:
-    """Return the outcome of a request that ``fault`` has ended."""
-    if isinstance(fault, ShuttingDown):
+def find_outcome(error: GatewayError) -> Outcome:
+    """Return the outcome of a request that ``error`` has ended."""
+    if isinstance(error, ShuttingDown):
         return "interrupted"
-    if isinstance(fault, RequestCancelled):
+    if isinstance(error, RequestCancelled):
         return "cancelled"
-    if is_block_code(fault.public_code):
+    if is_block_code(error.public_code):
         return "blocked"
-    if isinstance(fault, ProviderError) and not isinstance(fault, ProviderRejected | ResourcesExhausted):
+    if isinstance(error, ProviderError) and not isinstance(error, ProviderRejected | ResourcesExhausted):
         return "failed"
     return "refused"
 
@@ -48,7 +48,7 @@ def find_outcome(fault: GatewayError) -> Outcome:
 def build_record(
     ctx: RequestContext,
     outcome: Outcome,
-    fault: GatewayError | None,
+    error: GatewayError | None,
     *,
     now: float,
     now_ms: int,
@@ -56,11 +56,11 @@ def build_record(
 ) -> RequestRecord:
     """Build the record of a request that has ended, of which ``charge`` is the cost.
 
-    ``fault`` is the error that ended it; None without one. ``now`` is loop time, ``now_ms`` Unix milliseconds. Without
-    a ``call`` the body was never read.
+    ``error``, if any, ended it. ``now`` is loop time, ``now_ms`` Unix milliseconds. Without inference no body was read.
     """
-    call, attempts, usage, account, key = ctx.call, ctx.attempts, ctx.usage, ctx.caller.account, ctx.caller.key
-    model, stream = (mask_name(call.model), call.stream) if call else ("", False)
+    inference, attempts, usage = ctx.inference, ctx.attempts, ctx.usage
+    account, key = ctx.caller.account, ctx.caller.key
+    model, stream = (mask_name(inference.model), inference.stream) if inference else ("", False)
     channel, served, tried, adapted, unpriced = None, model, "", "", False
     if attempts:
         last = attempts[-1]
@@ -68,39 +68,39 @@ def build_record(
         served = last.answered or target.model
         # A cost that the provider names, or the price of the model that has answered, is charged without a price.
         unpriced = target.unpriced and not charge.cost_nanos and ctx.operation not in COUNTS
-        tried = _build_trail(ctx, outcome, fault, now) if len(attempts) > 1 else ""
-        adapted = build_adapted(last.exchange.adapted) if last.exchange.adapted else ""
+        tried = _build_trail(ctx, outcome, error, now) if len(attempts) > 1 else ""
+        adapted = build_adapted(last.translator.adapted) if last.translator.adapted else ""
     first_byte_ms = None if ctx.first_byte_at is None else round((ctx.first_byte_at - ctx.started_at) * 1000)
-    status = 200 if first_byte_ms is not None else fault.status if fault is not None else _STATUS.get(outcome, 200)
+    status = 200 if first_byte_ms is not None else error.status if error is not None else _STATUS.get(outcome, 200)
     units = usage.rare is not None or usage.written_tokens or usage.size
     reserved = ctx.reservation.nanos if ctx.reservation is not None else 0
     # In the order of the fields: so many arguments with their names take twice the time of the record itself.
     return RequestRecord(
         *(ctx.id, ctx.started_ms, now_ms, ctx.operation, account.id),
         *(account.name, key.id, key.name, model, channel),
-        *(status, outcome, fault.public_code if fault else None, stream, len(attempts)),
+        *(status, outcome, error.public_code if error else None, stream, len(attempts)),
         *(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.source, charge.cost_nanos),
         *(reserved, charge.overrun_nanos, first_byte_ms, round((now - ctx.started_at) * 1000), ctx.client_request_id),
-        *(tried, usage.images, usage.duration_ms, usage.characters, build_error(fault.message) if fault else ""),
+        *(tried, usage.images, usage.duration_ms, usage.characters, build_error(error.message) if error else ""),
         *(unpriced, ctx.batch.id, ctx.batch.multiplier_ppm, adapted),
         *("" if served == model else build_error(served[:MAX_SERVED_CHARS]), build_units(usage) if units else ""),
     )
 
 
-def _build_trail(ctx: RequestContext, outcome: Outcome, fault: GatewayError | None, now: float) -> str:
+def _build_trail(ctx: RequestContext, outcome: Outcome, error: GatewayError | None, now: float) -> str:
     """List every attempt of a request that took several; the last one ends as the request does unless it failed."""
     tried = [attempt.failure for attempt in ctx.attempts if attempt.failure is not None]
     last = ctx.attempts[-1]
     if last.failure is None:
-        code = fault.public_code or fault.code if fault else ANSWERED if outcome == "completed" else outcome
+        code = error.public_code or error.code if error else ANSWERED if outcome == "completed" else outcome
         tried.append(FailedAttempt(last.channel.name, code, round((now - last.began_at) * 1000)))
     return build_tried(tried)
 
 
 def build_start(ctx: RequestContext, channel: str | None, reserved_nanos: int) -> RequestStart:
     """Build the entry of a request that is about to be sent to ``channel``: all that is known if the process ends."""
-    account, key, call = ctx.caller.account, ctx.caller.key, ctx.call
-    assert call is not None  # noqa: S101 - it is parsed before money is reserved
+    account, key, inference = ctx.caller.account, ctx.caller.key, ctx.inference
+    assert inference is not None  # noqa: S101 - it is parsed before money is reserved
     return RequestStart(
         ctx.id,
         ctx.started_ms,
@@ -109,9 +109,9 @@ def build_start(ctx: RequestContext, channel: str | None, reserved_nanos: int) -
         account.name,
         key.id,
         key.name,
-        call.model,
+        inference.model,
         channel,
-        call.stream,
+        inference.stream,
         reserved_nanos,
         ctx.client_request_id,
         ctx.batch.id,

@@ -51,7 +51,7 @@ class Settlement:
         self,
         ctx: RequestContext,
         outcome: Outcome,
-        fault: GatewayError | None = None,
+        error: GatewayError | None = None,
         *,
         now: float,
         now_ms: int,
@@ -64,25 +64,25 @@ class Settlement:
         """
         if ctx.record is not None:
             return ctx.record
-        call = ctx.call
-        if call is None or ctx.reservation is None:
-            return self._refuse(ctx, build_record(ctx, outcome, fault, now=now, now_ms=now_ms))
+        inference = ctx.inference
+        if inference is None or ctx.reservation is None:
+            return self._refuse(ctx, build_record(ctx, outcome, error, now=now, now_ms=now_ms))
         paid = ctx.attempts[-1] if ctx.attempts else None
         if outcome != "completed" and self.find_abandoned() != "free":
-            paid = _find_aborted(ctx, call, fault) or paid
-        usage, cost = ctx.usage if call.operation not in OF_KNOWN_UNITS else _fill(ctx, call), 0
-        if usage.prompt_tokens > call.max_prompt_tokens or usage.completion_tokens > call.max_output_tokens:
-            usage = _limit(ctx, call)
+            paid = _find_aborted(ctx, inference, error) or paid
+        usage, cost = ctx.usage if inference.operation not in OF_KNOWN_UNITS else _fill(ctx, inference), 0
+        if usage.prompt_tokens > inference.max_prompt_tokens or usage.completion_tokens > inference.max_output_tokens:
+            usage = _limit(ctx, inference)
         if paid is not None:
             target = paid.target
             if target.find_price is None and usage.rare is None:
                 cost = cost_nanos(target.price, usage, target.multiplier_ppm)
             else:
-                cost = target.charge(paid.answered, usage, call)
+                cost = target.charge(paid.answered, usage, inference)
         charge = self._quota.end(ctx, cost, usage.prompt_tokens + usage.completion_tokens, now_ms / 1000)
         if left:
-            outcome, fault = "client_closed", None
-        ctx.record = record = build_record(ctx, outcome, fault, now=now, now_ms=now_ms, charge=charge)
+            outcome, error = "client_closed", None
+        ctx.record = record = build_record(ctx, outcome, error, now=now, now_ms=now_ms, charge=charge)
         self._journal.settle(record)
         self._write_queue.put(record)
         self.ended.append(record)
@@ -100,20 +100,20 @@ class Settlement:
         return record
 
 
-def _fill(ctx: RequestContext, call: InferenceRequest) -> Usage:
+def _fill(ctx: RequestContext, inference: InferenceRequest) -> Usage:
     """Return the usage of a request, with what follows from its operation where the provider gives no details."""
     if ctx.usage.used:
-        ctx.usage = fill_rare(ctx.usage, call)
+        ctx.usage = fill_rare(ctx.usage, inference)
     return ctx.usage
 
 
-def _limit(ctx: RequestContext, call: InferenceRequest) -> Usage:
+def _limit(ctx: RequestContext, inference: InferenceRequest) -> Usage:
     """Return the usage, or the highest possible one if the provider reports more; the log names what it reported."""
     reported = ctx.usage
     if not ctx.attempts or reported.source != "upstream":
         return reported
     target = ctx.attempts[-1].target
-    ctx.usage = usage = limit_usage(reported, call, target.model)
+    ctx.usage = usage = limit_usage(reported, inference, target.model)
     if usage is not reported:
         log.warning(
             "usage_implausible",
@@ -126,11 +126,11 @@ def _limit(ctx: RequestContext, call: InferenceRequest) -> Usage:
     return usage
 
 
-def _find_aborted(ctx: RequestContext, call: InferenceRequest, fault: GatewayError | None) -> Attempt | None:
+def _find_aborted(ctx: RequestContext, inference: InferenceRequest, error: GatewayError | None) -> Attempt | None:
     """Return the last attempt that may have been processed without a whole answer, and raise the usage to its least."""
     for attempt in reversed(ctx.attempts):
-        if attempt.pending and (attempt.failure is not None or may_have_done(fault)):
+        if attempt.pending and (attempt.failure is not None or may_have_done(error)):
             reserved = 0 if ctx.reservation is None else ctx.reservation.nanos
-            ctx.usage = find_least(ctx.usage, attempt, call, fault, reserved)
+            ctx.usage = find_least(ctx.usage, attempt, inference, error, reserved)
             return attempt
     return None

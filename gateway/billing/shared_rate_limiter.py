@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import attrs
 import orjson
 
-from gateway.billing.alone_limiter import AloneLimiter, WhenDown
 from gateway.billing.limit_batch import FULL, LOOK, PART, REQUESTS, TOKENS, LimitBatch
 from gateway.billing.limit_sender import TIMEOUT_S, LimitSender
+from gateway.billing.local_limiter import LocalFallbackLimiter, WhenDown
 from gateway.billing.rate_buckets import build_caller, build_refusal, find_strictest, list_refusals
-from gateway.billing.shared_subject import SharedCaller, SharedSeat, SharedSubject
+from gateway.billing.shared_subject import PermitHolder, SharedCaller, SharedSubject
 from gateway.billing.units_ahead import UnitsAhead
 from gateway.domain.limit_server import LimitServer
 from gateway.domain.rate_limit import (
@@ -70,7 +70,7 @@ class SharedRateLimiter:
         self._prefix = prefix
         self._node = f"{node or secrets.token_hex(8)}.{secrets.token_hex(4)}"
         self._replaces = f"{node}." if node else ""
-        self._alone = AloneLimiter(clock, when_down, lambda: self.gateways)
+        self._alone = LocalFallbackLimiter(clock, when_down, lambda: self.gateways)
         self._subjects: dict[tuple[str, int | str], SharedSubject] = {}
         self._callers: dict[int, SharedCaller] = {}
         self._sweep_at = _FEWEST_TO_SWEEP
@@ -109,7 +109,7 @@ class SharedRateLimiter:
         if not caller.limited:
             return self._admit(caller, FULL, tokens, RateLimitStatus())
         if self.sender.away:
-            return self._take_alone(FULL, caller, tokens)
+            return self._take_locally(FULL, caller, tokens)
         if caller.crowded:
             return None
         now = self._clock()
@@ -139,12 +139,12 @@ class SharedRateLimiter:
                 self._fixes.append((name, REQUESTS, requests, limits.rpm))
                 self.sender.wake_within(LINGER_S)
 
-    def give_back(self, turn: RateLimitPermit, tokens: int) -> None:
-        if turn.given_back:
+    def give_back(self, permit: RateLimitPermit, tokens: int) -> None:
+        if permit.given_back:
             return
-        turn.given_back = True
-        seat: SharedSeat = turn.seat
-        for subject in seat.counted:
+        permit.given_back = True
+        holder: PermitHolder = permit.holder
+        for subject in holder.counted:
             subject.mine -= 1
             if (most := subject.buckets.limits.max_concurrency) is not None:
                 subject.buckets.running -= 1
@@ -153,13 +153,13 @@ class SharedRateLimiter:
                     self.sender.wake_within(LINGER_S)
                 else:
                     self.sender.wake()
-        if seat.alone is not None:
-            self._alone.give_back(seat.alone, tokens)
-        if tokens != turn.tokens and seat.caller.buckets.tokens and not (seat.alone and self.sender.away):
-            correct_all(seat.caller.buckets.tokens, tokens - turn.tokens, self._clock() + self._ahead_of_clock)
-            for name, limits in seat.caller.named:
+        if holder.alone is not None:
+            self._alone.give_back(holder.alone, tokens)
+        if tokens != permit.tokens and holder.caller.buckets.tokens and not (holder.alone and self.sender.away):
+            correct_all(holder.caller.buckets.tokens, tokens - permit.tokens, self._clock() + self._ahead_of_clock)
+            for name, limits in holder.caller.named:
                 if limits.tpm is not None:
-                    self._fixes.append((name, TOKENS, tokens - turn.tokens, limits.tpm))
+                    self._fixes.append((name, TOKENS, tokens - permit.tokens, limits.tpm))
             self.sender.wake_within(LINGER_S)
 
     async def _ask(self, kind: int, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
@@ -168,7 +168,7 @@ class SharedRateLimiter:
         if not caller.limited:
             return self._admit(caller, kind, tokens, RateLimitStatus())
         if self.sender.away:
-            return self._take_alone(kind, caller, tokens)
+            return self._take_locally(kind, caller, tokens)
         outcome: _Outcome = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(kind, caller, tokens, outcome))
         self.sender.wake()
@@ -186,11 +186,11 @@ class SharedRateLimiter:
         self._waiting.append(_Waiting(LOOK, caller, 0, outcome))
         self.sender.wake()
 
-    def _admit(self, caller: SharedCaller, kind: int, tokens: int, standing: RateLimitStatus) -> RateLimitPermit:
+    def _admit(self, caller: SharedCaller, kind: int, tokens: int, limit_status: RateLimitStatus) -> RateLimitPermit:
         counted = caller.shared if kind == FULL else ()
         for subject in counted:
             subject.mine += 1
-        return RateLimitPermit(tokens, standing, SharedSeat(caller, counted))
+        return RateLimitPermit(tokens, limit_status, PermitHolder(caller, counted))
 
     def _take_ahead(self, caller: SharedCaller, tokens: int, now: float) -> RateLimitPermit:
         there = now + self._ahead_of_clock
@@ -207,16 +207,16 @@ class SharedRateLimiter:
         buckets = caller.buckets
         return RateLimitStatus(find_strictest(buckets.requests, there), find_strictest(buckets.tokens, there))
 
-    def _take_alone(self, kind: int, caller: SharedCaller, tokens: int) -> RateLimitPermit:
+    def _take_locally(self, kind: int, caller: SharedCaller, tokens: int) -> RateLimitPermit:
         """Decide without the server. Raises ``RateLimited``, ``Overloaded``."""
         if kind == LOOK:  # what takes something decides later
-            return RateLimitPermit(0, RateLimitStatus(), SharedSeat(caller, ()))
+            return RateLimitPermit(0, RateLimitStatus(), PermitHolder(caller, ()))
         permit = self._alone.take(caller, tokens, places=kind == FULL)
         counted = caller.shared if kind == FULL else ()
         for subject in counted:
             subject.mine += 1
             subject.buckets.running += 1
-        return RateLimitPermit(tokens, permit.standing, SharedSeat(caller, counted, permit))
+        return RateLimitPermit(tokens, permit.limit_status, PermitHolder(caller, counted, permit))
 
     def begin_absence(self) -> None:
         """Go on without the server; see ``LimitWork``."""
@@ -268,8 +268,8 @@ class SharedRateLimiter:
         self._replaces = ""
         now = self._clock()
         self._ahead_of_clock = there - now
-        asked, self._asked = self._asked, []
-        for waiting, (passed, *numbers) in zip(asked, answers, strict=True):
+        requested, self._asked = self._asked, []
+        for waiting, (passed, *numbers) in zip(requested, answers, strict=True):
             self._resolve(waiting, passed == 1, numbers, (now, there))
         for (ahead, limit), units in zip(self._wishes.items(), granted, strict=True):
             ahead.put(int(units), limit, now)
@@ -285,14 +285,14 @@ class SharedRateLimiter:
         self._reports |= self._reported
         self._server_state = None
 
-    def answer_alone(self) -> None:
+    def decide_locally(self) -> None:
         """Answer the requests that wait without the server; see ``LimitWork``."""
         late, self._waiting = self._waiting, []
         for waiting in (*self._asked, *late):
             if waiting.outcome.done():
                 continue
             try:
-                waiting.outcome.set_result(self._take_alone(waiting.kind, waiting.caller, waiting.tokens))
+                waiting.outcome.set_result(self._take_locally(waiting.kind, waiting.caller, waiting.tokens))
             except (RateLimited, Overloaded) as error:
                 waiting.outcome.set_exception(error)
 
@@ -310,7 +310,7 @@ class SharedRateLimiter:
             if not outcome.done() and refuses:
                 outcome.set_exception(build_refusal(caller.buckets, 0, there))
             elif not outcome.done():
-                outcome.set_result(RateLimitPermit(0, RateLimitStatus(), SharedSeat(caller, ())))
+                outcome.set_result(RateLimitPermit(0, RateLimitStatus(), PermitHolder(caller, ())))
         elif passed:
             for subject in caller.shared:
                 subject.requests.note_use(1, now)

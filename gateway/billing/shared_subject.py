@@ -61,7 +61,7 @@ class SharedCaller:
 
 
 @attrs.frozen
-class SharedSeat:
+class PermitHolder:
     """What a permit holds.
 
     Attributes:

@@ -161,13 +161,13 @@ def _ask_passphrase(environ: Mapping[str, str], *, new: bool) -> str:
         return given
     hides = sys.stdin.isatty()  # without a terminal there is no echo to hide
     try:
-        asked: str = click.prompt("Passphrase of the backup", hide_input=hides, confirmation_prompt=new, err=True)
+        requested: str = click.prompt("Passphrase of the backup", hide_input=hides, confirmation_prompt=new, err=True)
     except click.Abort:
         if hides:
             raise
         click.echo(err=True)
         raise CliError(f"No terminal to ask for the passphrase of the backup: set {PASSPHRASE}") from None
-    return asked
+    return requested
 
 
 def _print_downgraded(report: Mapping[str, str]) -> None:

@@ -120,12 +120,12 @@ def edit_object(context: CliContext, path: str, given: str, body: Json, *, timeo
     print_answer(context, after, lambda _: print_edit(before["name"], before, after, body))
 
 
-def print_edit(name: str, before: Json, after: Json, asked: Mapping[str, Any]) -> None:
-    """Print the fields that were ``asked`` for and differ: ``key-3: rpm 60 → none``.
+def print_edit(name: str, before: Json, after: Json, requested: Mapping[str, Any]) -> None:
+    """Print the fields that were ``requested`` for and differ: ``key-3: rpm 60 → none``.
 
     A secret is not among the fields of an object: it counts as changed.
     """
-    fields = [*asked, *(field for field in after if field.startswith(_QUOTA) and field not in asked)]
+    fields = [*requested, *(field for field in after if field.startswith(_QUOTA) and field not in requested)]
     changes = [
         format_change(field, before[field], after[field]) if field in before else f"{field.replace('_', ' ')} changed"
         for field in fields

@@ -15,7 +15,7 @@ from gateway.domain.price import NANOS_PER_USD
 from gateway.storage.data_folder import DATABASE
 
 if TYPE_CHECKING:
-    from gateway.storage.copying.places import Place
+    from gateway.storage.copying.places import StoreLocation
     from gateway.storage.copying.store_copy import CopyReport
 
 _EVERY = 100_000
@@ -50,11 +50,11 @@ def copy(source: str, target: str, *, as_json: bool) -> None:
       gateway store copy --from postgresql://gateway@db.example.com/gateway --to /var/lib/gateway
     """
     from gateway.log import configure_log
-    from gateway.storage.copying.places import Place, copy_between
+    from gateway.storage.copying.places import StoreLocation, copy_between
     from gateway.storage.copying.store_copy import CopyFailed
 
     configure_log("auto", logging.WARNING)
-    read, written = Place(source), Place(target)
+    read, written = StoreLocation(source), StoreLocation(target)
     progress = _Progress()
     try:
         report = asyncio.run(copy_between(read, written, progress.show))
@@ -89,7 +89,7 @@ class _Progress:
             click.echo(f"{self._table}: {self._rows} rows", err=True)
 
 
-def _describe(source: "Place", target: "Place", report: "CopyReport") -> Json:
+def _describe(source: "StoreLocation", target: "StoreLocation", report: "CopyReport") -> Json:
     return {
         "from": source.describe(),
         "to": target.describe(),
@@ -101,7 +101,7 @@ def _describe(source: "Place", target: "Place", report: "CopyReport") -> Json:
     }
 
 
-def _print(source: "Place", target: "Place", report: "CopyReport") -> None:
+def _print(source: "StoreLocation", target: "StoreLocation", report: "CopyReport") -> None:
     from gateway.storage.copying.places import list_missing_secrets
 
     charged = report.charged_nanos / NANOS_PER_USD

@@ -12,7 +12,7 @@ from gateway.background import JobRunner
 from gateway.cluster.death_watch import DeathWatch, Registration
 from gateway.cluster.fence import FENCE_S, FencedWriteQueue, read_boot_time
 from gateway.cluster.leadership import Leadership
-from gateway.cluster.rings import MEMBERS, Rings
+from gateway.cluster.notifications import MEMBERS, NodeNotifications
 from gateway.cluster.store_clock import StoreClock
 from gateway.domain.node import Change, NodeFigures, parse_owner
 from gateway.domain.partition import pick_node
@@ -46,7 +46,7 @@ class ClusterNode:
     Attributes:
         members: the live nodes, each by its id and with its epoch, as of the last beat.
         leadership: runs what only one of them should do.
-        rings: wakes what waits at other nodes.
+        notifications: wakes what waits at other nodes.
         count_requests: returns the number of requests under way.
     """
 
@@ -60,7 +60,7 @@ class ClusterNode:
         self._apply: Apply | None = None
         self._reload: Callable[[], Awaitable[None]] | None = None
         self._restore: Callable[[], Awaitable[None]] | None = None
-        self._incarnation = ""
+        self._generation = ""
         self._seen = 0
         self._stale = self._outdated = False
         self._jobs = JobRunner()
@@ -70,8 +70,8 @@ class ClusterNode:
         self._sharing: set[str] = set()
         self.leadership = Leadership()
         self.count_requests: Callable[[], int] = lambda: 0
-        self.rings = Rings(session.node.id, session.notify)
-        session.rung = self.rings.receive
+        self.notifications = NodeNotifications(session.node.id, session.notify)
+        session.ignore_notification = self.notifications.receive
         self._beats = 0
         self._clock_wrong = False
         self._clean_s = 0.0
@@ -124,12 +124,12 @@ class ClusterNode:
         Raises ``StoreUnavailable``.
         """
         self._seen = await self._session.register()
-        self._incarnation = self._session.incarnation
+        self._generation = self._session.generation
         await self._beat()
         log.info("node_registered", node=self.owner)
         self._jobs.start("beat", self._run)
         self._jobs.start("lead", self._run_lead)
-        self._jobs.start("send_rings", self.rings.run)
+        self._jobs.start("send_rings", self.notifications.run)
 
     async def follow(
         self, apply: Apply, reload: Callable[[], Awaitable[None]], restore: Callable[[], Awaitable[None]] | None = None
@@ -211,23 +211,23 @@ class ClusterNode:
         follows = self._apply is not None
         seen = await self._catch_up()
         asked_s = read_boot_time()
-        beat = await self._session.beat(seen, self._describe())
-        if beat is None:
+        heartbeat = await self._session.heartbeat(seen, self._describe())
+        if heartbeat is None:
             await self._come_back()
             return
-        if beat.oldest > self._session.node.schema:
-            self._end(beat.oldest)
+        if heartbeat.oldest > self._session.node.schema:
+            self._end(heartbeat.oldest)
             return
-        if self._session.incarnation != self._incarnation:
+        if self._session.generation != self._generation:
             await self._bring_back()
             return
-        self._seen, self._dead, self._beat_s = seen, beat.dead, began_s
-        members = dict(filter(None, map(parse_owner, beat.live)))
-        sharing = members.keys() - beat.late
+        self._seen, self._dead, self._beat_s = seen, heartbeat.dead, began_s
+        members = dict(filter(None, map(parse_owner, heartbeat.live)))
+        sharing = members.keys() - heartbeat.late
         if self.members != members or self._sharing != sharing:
             self.members, self._sharing = members, sharing
-            self.rings.hear(MEMBERS)
-        self.clock.observe(beat.now_ms, read_boot_time() - asked_s)
+            self.notifications.deliver(MEMBERS)
+        self.clock.observe(heartbeat.now_ms, read_boot_time() - asked_s)
         self._warn_of_clock()
         if follows:
             self._queue.valid_until_s = began_s + FENCE_S
@@ -275,7 +275,7 @@ class ClusterNode:
         self._queue.valid_until_s = 0.0
         self.leadership.leads = False
         self._sharing = set()
-        self.rings.hear(MEMBERS)
+        self.notifications.deliver(MEMBERS)
         why = f"the database needs a gateway that knows its schema {oldest}: start the new version"
         log.error("node_outdated", node=self.owner, schema=self._session.node.schema, reason=why)
 
@@ -285,7 +285,7 @@ class ClusterNode:
         The fence stands, and no change is applied: what an outdated node reads of the database may be wrong.
         """
         if self.count_requests() or self._queue or self._queue.failing:
-            await self._session.beat(self._seen, self._describe(), serves=False)
+            await self._session.heartbeat(self._seen, self._describe(), serves=False)
 
     async def _come_back(self) -> None:
         """Register anew: another node has declared this one dead, and the log may have lost changes since."""
@@ -301,12 +301,12 @@ class ClusterNode:
 
         Until then the fence stands where it is: requests go on as while the store is away.
         """
-        incarnation = self._session.incarnation
+        generation = self._session.generation
         log.warning("store_replaced", node=self.owner)
         if self._restore is not None:
             await self._restore()
         self._seen, self._stale = await self._session.find_newest(), True
-        self._incarnation = incarnation
+        self._generation = generation
         self._woken.set()
 
     async def _lead(self) -> None:

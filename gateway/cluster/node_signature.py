@@ -52,15 +52,15 @@ class NodeSigner:
         self._clock = clock
         self._used: dict[str, float] = {}
 
-    def sign(self, asked: NodeRequest) -> str:
+    def sign(self, node_request: NodeRequest) -> str:
         """Return the value of ``SIGNATURE_HEADER``: time in ms, random number and signature."""
         time_ms, number = str(int(self._clock() * 1000)), secrets.token_hex(16)
-        return f"{time_ms}.{number}.{self._compute(asked, time_ms, number)}"
+        return f"{time_ms}.{number}.{self._compute(node_request, time_ms, number)}"
 
-    def check(self, signature: str, asked: NodeRequest) -> bool:
-        """Return whether a node of the cluster has signed ``asked`` within ``WINDOW_S``; each signature counts once."""
+    def check(self, signature: str, node_request: NodeRequest) -> bool:
+        """Return whether a node of the cluster signed ``node_request`` within ``WINDOW_S``; a signature counts once."""
         found = _SIGNATURE.fullmatch(signature)
-        if found is None or not hmac.compare_digest(found[3], self._compute(asked, found[1], found[2])):
+        if found is None or not hmac.compare_digest(found[3], self._compute(node_request, found[1], found[2])):
             return False
         now_s, sent_s = self._clock(), int(found[1]) / 1000
         self._used = {number: until_s for number, until_s in self._used.items() if until_s >= now_s}
@@ -69,8 +69,10 @@ class NodeSigner:
         self._used[found[2]] = sent_s + WINDOW_S
         return True
 
-    def _compute(self, asked: NodeRequest, time_ms: str, number: str) -> str:
-        body = hashlib.sha256(asked.body).hexdigest()
+    def _compute(self, node_request: NodeRequest, time_ms: str, number: str) -> str:
+        body = hashlib.sha256(node_request.body).hexdigest()
         # As JSON no field can end in the next one, and bytes that are not UTF-8 are escaped.
-        signed = json.dumps([time_ms, number, asked.receiver, asked.method, asked.path, asked.actor, body])
+        signed = json.dumps(
+            [time_ms, number, node_request.receiver, node_request.method, node_request.path, node_request.actor, body]
+        )
         return hmac.digest(self._key, signed.encode(), hashlib.sha256).hex()

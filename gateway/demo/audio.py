@@ -14,12 +14,12 @@ from gateway.demo.audio_requests import (
     parse_transcription,
     parse_translation,
 )
-from gateway.demo.forms import Form, FormFile, receive_form
+from gateway.demo.forms import DemoForm, FormFile, receive_form
 from gateway.demo.replies import EVENT_STREAM, build_event, json_reply, parse_json, pass_events, send_pieces
 from gateway.demo.requests import Json, RequestError
 from gateway.demo.text import pieces
-from gateway.demo.transcripts import Transcript, build_events, build_transcript, hear
-from gateway.demo.wav import SAMPLE_RATE, Recording, Speech, build_head, find_recording, plan_speech
+from gateway.demo.transcripts import DemoTranscript, build_events, build_transcript, hear
+from gateway.demo.wav import SAMPLE_RATE, Recording, Speech, build_head, build_speech_request, find_recording
 from gateway.domain.media import SNIFF_BYTES, sniff_media
 
 _TOKENS_A_SECOND = 20
@@ -44,28 +44,33 @@ class DemoAudio:
         app.router.add_post("/v1/audio/translations", self._translate)
 
     async def _speak(self, request: web.Request) -> web.StreamResponse:
-        ask = parse_speech(await parse_json(request))
-        speech = plan_speech(ask.text, ask.voice, ask.speed)
-        if ask.events:
+        speech_request = parse_speech(await parse_json(request))
+        speech = build_speech_request(speech_request.text, speech_request.voice, speech_request.speed)
+        if speech_request.events:
             return await send_pieces(
-                request, self._stream_events(ask, speech), headers=EVENT_STREAM, pace_s=self._pace_s
+                request, self._stream_events(speech_request, speech), headers=EVENT_STREAM, pace_s=self._pace_s
             )
-        headers: dict[str, str] = {hdrs.CONTENT_TYPE: "audio/wav" if ask.wav else "audio/pcm"}
-        return await send_pieces(request, self._stream_samples(ask, speech), headers=headers, pace_s=self._pace_s)
+        headers: dict[str, str] = {hdrs.CONTENT_TYPE: "audio/wav" if speech_request.wav else "audio/pcm"}
+        return await send_pieces(
+            request, self._stream_samples(speech_request, speech), headers=headers, pace_s=self._pace_s
+        )
 
-    async def _stream_samples(self, ask: SpeechRequest, speech: Speech) -> AsyncIterator[bytes]:
+    async def _stream_samples(self, speech_request: SpeechRequest, speech: Speech) -> AsyncIterator[bytes]:
         """Yield the samples word by word; the first piece includes the file's header."""
         loop = asyncio.get_running_loop()
-        head = build_head(speech.samples, speech.text) if ask.wav else b""
+        head = build_head(speech.samples, speech.text) if speech_request.wav else b""
         for word in speech.words:
             yield head + await loop.run_in_executor(self._executor, speech.write, word)
             head = b""
 
-    async def _stream_events(self, ask: SpeechRequest, speech: Speech) -> AsyncIterator[bytes]:
+    async def _stream_events(self, speech_request: SpeechRequest, speech: Speech) -> AsyncIterator[bytes]:
         """Yield the same as events."""
-        async for piece in self._stream_samples(ask, speech):
+        async for piece in self._stream_samples(speech_request, speech):
             yield build_event({"type": "speech.audio.delta", "audio": b64encode(piece).decode()})
-        input_tokens, output_tokens = len(pieces(ask.text)), -(-speech.samples * _TOKENS_A_SECOND // SAMPLE_RATE)
+        input_tokens, output_tokens = (
+            len(pieces(speech_request.text)),
+            -(-speech.samples * _TOKENS_A_SECOND // SAMPLE_RATE),
+        )
         usage = {
             "input_tokens": input_tokens,
             "output_tokens": output_tokens,
@@ -74,28 +79,28 @@ class DemoAudio:
         yield build_event({"type": "speech.audio.done", "usage": usage})
 
     async def _transcribe(self, request: web.Request) -> web.StreamResponse:
-        ask, heard = await self._hear(request, parse_transcription)
-        if not ask.stream:
-            return _answer(build_transcript(ask, heard, task="transcribe"))
-        events = pass_events(map(build_event, build_events(ask, heard)))
+        transcription_request, heard = await self._hear(request, parse_transcription)
+        if not transcription_request.stream:
+            return _answer(build_transcript(transcription_request, heard, task="transcribe"))
+        events = pass_events(map(build_event, build_events(transcription_request, heard)))
         return await send_pieces(request, events, headers=EVENT_STREAM, pace_s=self._pace_s)
 
     async def _translate(self, request: web.Request) -> web.StreamResponse:
-        ask, heard = await self._hear(request, parse_translation)
-        return _answer(build_transcript(ask, heard, task="translate"))
+        transcription_request, heard = await self._hear(request, parse_translation)
+        return _answer(build_transcript(transcription_request, heard, task="translate"))
 
     async def _hear(
-        self, request: web.Request, read: Callable[[Form], TranscriptionRequest]
-    ) -> tuple[TranscriptionRequest, Transcript]:
+        self, request: web.Request, read: Callable[[DemoForm], TranscriptionRequest]
+    ) -> tuple[TranscriptionRequest, DemoTranscript]:
         async with receive_form(request) as form:
-            ask = read(form)
+            transcription_request = read(form)
             files = form.files_of("file")
             if len(files) != 1 or not files[0].size:
                 raise RequestError("There must be one recording in 'file', and not an empty one.", param="file")
             (file,) = files
             reading = asyncio.get_running_loop().run_in_executor(self._executor, _parse_recording, file)
             try:
-                return ask, hear(await asyncio.shield(reading), file.size)
+                return transcription_request, hear(await asyncio.shield(reading), file.size)
             finally:
                 await asyncio.wait({reading})  # the file that it reads is closed next
 

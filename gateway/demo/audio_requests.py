@@ -4,7 +4,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from gateway.demo.forms import Form
+from gateway.demo.forms import DemoForm
 from gateway.demo.requests import SPEECH_MODEL, TRANSCRIPTION_MODEL, Json, RequestError, fields_of, one_of, typed
 
 TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
@@ -59,7 +59,7 @@ def parse_speech(body: object) -> SpeechRequest:
     )
 
 
-def parse_transcription(form: Form) -> TranscriptionRequest:
+def parse_transcription(form: DemoForm) -> TranscriptionRequest:
     """Parse a transcription request. Raises ``RequestError`` for the first wrong field."""
     _check_model(form)
     stream = form.text("stream") or ""
@@ -75,17 +75,17 @@ def parse_transcription(form: Form) -> TranscriptionRequest:
     )
 
 
-def parse_translation(form: Form) -> TranscriptionRequest:
+def parse_translation(form: DemoForm) -> TranscriptionRequest:
     """Parse a request to translate a recording into English. Raises ``RequestError`` for the first wrong field."""
     _check_model(form)
     return TranscriptionRequest(form=_parse_format(form, _FORMATS), language="english")
 
 
-def _check_model(form: Form) -> None:
+def _check_model(form: DemoForm) -> None:
     fields_of({"model": form.text("model")}, TRANSCRIPTION_MODEL)
 
 
-def _parse_format(form: Form, known: tuple[TranscriptFormat, ...]) -> TranscriptFormat:
+def _parse_format(form: DemoForm, known: tuple[TranscriptFormat, ...]) -> TranscriptFormat:
     wanted = form.text("response_format") or "json"
     for one in known:
         if one == wanted:

@@ -62,24 +62,26 @@ def images_in(message: Json) -> int:
     return sum(part["type"] == "image_url" for part in content) if isinstance(content, list) else 0
 
 
-def prompt_tokens(ask: DemoChatRequest) -> int:
+def prompt_tokens(chat_request: DemoChatRequest) -> int:
     """Count the tokens of words, images and offered tools."""
-    messages = sum(len(pieces(text_of(m))) + _IMAGE_TOKENS * images_in(m) + _MESSAGE_TOKENS for m in ask.messages)
-    offered = sum(len(fragments(tool.name)) + len(fragments(_dumps(tool.parameters))) for tool in ask.tools)
+    messages = sum(
+        len(pieces(text_of(m))) + _IMAGE_TOKENS * images_in(m) + _MESSAGE_TOKENS for m in chat_request.messages
+    )
+    offered = sum(len(fragments(tool.name)) + len(fragments(_dumps(tool.parameters))) for tool in chat_request.tools)
     return messages + offered
 
 
-def answer(ask: DemoChatRequest, index: int) -> DemoAnswer:
+def answer(chat_request: DemoChatRequest, index: int) -> DemoAnswer:
     """Answer a conversation; the choices of one request differ only in their greeting."""
-    if tools := _chosen(ask):
-        prompt = text_of(ask.messages[-1])
+    if tools := _chosen(chat_request):
+        prompt = text_of(chat_request.messages[-1])
         flow = [(at, part) for at, tool in enumerate(tools) for part in fragments(arguments(tool, prompt))]
-        kept = flow[: ask.limit]
+        kept = flow[: chat_request.limit]
         calls = [DemoToolCall(tool.name, tuple(part for n, part in kept if n == at)) for at, tool in enumerate(tools)]
         finish = "tool_calls" if len(kept) == len(flow) else "length"
         return DemoAnswer((), tuple(call for call in calls if call.fragments), finish)
-    words = pieces(_until(_full_text(ask, index), ask.stops))
-    spoken = words[: ask.limit]
+    words = pieces(_until(_full_text(chat_request, index), chat_request.stops))
+    spoken = words[: chat_request.limit]
     return DemoAnswer(spoken, (), "stop" if len(spoken) == len(words) else "length")
 
 
@@ -100,32 +102,32 @@ def _dumps(value: Json) -> str:
         raise RequestError("A JSON schema nests too deep.") from error
 
 
-def _chosen(ask: DemoChatRequest) -> tuple[DemoTool, ...]:
+def _chosen(chat_request: DemoChatRequest) -> tuple[DemoTool, ...]:
     """Return the tools to call: those that the user names in full, else in part, else one if a call is required."""
-    if not ask.tools or ask.messages[-1]["role"] != "user":
+    if not chat_request.tools or chat_request.messages[-1]["role"] != "user":
         return ()
-    text = text_of(ask.messages[-1]).lower()
+    text = text_of(chat_request.messages[-1]).lower()
     words = set(_WORD.findall(text)) - _FILLER
-    in_full = tuple(t for t in ask.tools if re.search(rf"(?<!\w){re.escape(t.name.lower())}(?!\w)", text))
-    in_part = tuple(t for t in ask.tools if words.intersection(_WORD.findall(t.name.lower())))
-    chosen = in_full or in_part or (ask.tools[:1] if ask.must_call else ())
-    return chosen if ask.parallel else chosen[:1]
+    in_full = tuple(t for t in chat_request.tools if re.search(rf"(?<!\w){re.escape(t.name.lower())}(?!\w)", text))
+    in_part = tuple(t for t in chat_request.tools if words.intersection(_WORD.findall(t.name.lower())))
+    chosen = in_full or in_part or (chat_request.tools[:1] if chat_request.must_call else ())
+    return chosen if chat_request.parallel else chosen[:1]
 
 
-def _full_text(ask: DemoChatRequest, index: int) -> str:
+def _full_text(chat_request: DemoChatRequest, index: int) -> str:
     """Return the whole text of a choice, before stop sequences and limits."""
-    question = next((m for m in reversed(ask.messages) if m["role"] == "user"), {})
-    kind = ask.response_format.get("type")
+    question = next((m for m in reversed(chat_request.messages) if m["role"] == "user"), {})
+    kind = chat_request.response_format.get("type")
     if kind == "json_schema":
-        form = typed(ask.response_format, "json_schema", dict, default={})
+        form = typed(chat_request.response_format, "json_schema", dict, default={})
         return _dumps(_fill_object(typed(form, "schema", dict, default={}), text_of(question)))
-    results = tuple(itertools.takewhile(lambda m: m["role"] == "tool", reversed(ask.messages)))
+    results = tuple(itertools.takewhile(lambda m: m["role"] == "tool", reversed(chat_request.messages)))
     if results:
         quoted = " and ".join(f'"{_clipped(text_of(result))}"' for result in reversed(results))
         text = f"The tool answered: {quoted}. A real model would now put that into its own words. {_ABOUT}"
     else:
         text = f"{_OPENINGS[index % len(_OPENINGS)]} {_echo(question)} {_ABOUT}"
-    prompt = "\n".join([*(text_of(m) for m in ask.messages if m["role"] in _INSTRUCTING), text_of(question)])
+    prompt = "\n".join([*(text_of(m) for m in chat_request.messages if m["role"] in _INSTRUCTING), text_of(question)])
     return _dumps(_build_json(prompt, text_of(question), text)) if kind == "json_object" or wants_json(prompt) else text
 
 
@@ -144,10 +146,10 @@ def _fill_object(schema: Json, prompt: str) -> Json:
 
 def _echo(question: Json) -> str:
     text, images = text_of(question).strip(), images_in(question)
-    asked = f'You asked: "{_clipped(text)}".' if text else "You have not asked anything in words yet."
+    requested = f'You asked: "{_clipped(text)}".' if text else "You have not asked anything in words yet."
     if not images:
-        return asked
-    return f"{asked} You also sent {images} {'image' if images == 1 else 'images'}, which I can only count."
+        return requested
+    return f"{requested} You also sent {images} {'image' if images == 1 else 'images'}, which I can only count."
 
 
 def _clipped(text: str) -> str:

@@ -39,7 +39,7 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
         copies = integer(fields, "n", MAX_CHOICES) or 1
         if len(asks) * copies > MAX_CHOICES:
             raise RequestError(f"The demo makes at most {MAX_CHOICES} answers a request.", param="n")
-        answers = [(ask, talk.answer(ask, copy)) for ask in asks for copy in range(copies)]
+        answers = [(chat_request, talk.answer(chat_request, copy)) for chat_request in asks for copy in range(copies)]
         if not asks[0].stream:
             return json_reply(_build_whole(answers, echo=echo))
         chunks = pass_events(_build_chunks(answers, echo=echo))
@@ -60,8 +60,8 @@ def _parse_asks(fields: Json) -> list[DemoChatRequest]:
 
 def _build_whole(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, echo: bool) -> Json:
     choices = [
-        _build_choice(index, _echoed(ask, echo=echo) + "".join(answer.pieces), answer.finish_reason)
-        for index, (ask, answer) in enumerate(answers)
+        _build_choice(index, _echoed(chat_request, echo=echo) + "".join(answer.pieces), answer.finish_reason)
+        for index, (chat_request, answer) in enumerate(answers)
     ]
     return {**_build_head(), "choices": choices, "usage": _build_usage(answers)}
 
@@ -69,8 +69,8 @@ def _build_whole(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, echo
 def _build_chunks(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, echo: bool) -> Iterator[bytes]:
     head, include_usage = _build_head(), answers[0][0].include_usage
     usage = {"usage": None} if include_usage else {}
-    for index, (ask, answer) in enumerate(answers):
-        for piece in (*filter(None, [_echoed(ask, echo=echo)]), *answer.pieces):
+    for index, (chat_request, answer) in enumerate(answers):
+        for piece in (*filter(None, [_echoed(chat_request, echo=echo)]), *answer.pieces):
             yield build_event({**head, "choices": [_build_choice(index, piece, None)], **usage})
         yield build_event({**head, "choices": [_build_choice(index, "", answer.finish_reason)], **usage})
     if include_usage:
@@ -78,8 +78,8 @@ def _build_chunks(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, ech
     yield b"data: [DONE]\n\n"
 
 
-def _echoed(ask: DemoChatRequest, *, echo: bool) -> str:
-    return talk.text_of(ask.messages[0]) if echo else ""
+def _echoed(chat_request: DemoChatRequest, *, echo: bool) -> str:
+    return talk.text_of(chat_request.messages[0]) if echo else ""
 
 
 def _build_head() -> Json:
@@ -93,6 +93,6 @@ def _build_choice(index: int, text: str, finish_reason: str | None) -> Json:
 
 def _build_usage(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]]) -> Json:
     """Count tokens; those of a prompt once, however many answers it gets."""
-    prompts = {id(ask): talk.prompt_tokens(ask) for ask, _ in answers}
+    prompts = {id(chat_request): talk.prompt_tokens(chat_request) for chat_request, _ in answers}
     prompt, completion = sum(prompts.values()), sum(answer.tokens for _, answer in answers)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

@@ -31,7 +31,7 @@ class FormFile:
 
 
 @frozen
-class Form:
+class DemoForm:
     """The texts and files of a form in their order; a ``[]`` at the end of a field's name is removed."""
 
     fields: Sequence[tuple[str, str]]
@@ -51,7 +51,7 @@ class Form:
 
 
 @contextlib.asynccontextmanager
-async def receive_form(request: web.Request) -> AsyncIterator[Form]:
+async def receive_form(request: web.Request) -> AsyncIterator[DemoForm]:
     """Read a ``multipart/form-data`` body; its files exist until the context ends. Raises ``RequestError``."""
     if request.content_type != "multipart/form-data":
         raise RequestError("The request body must be multipart/form-data.")
@@ -63,7 +63,7 @@ async def receive_form(request: web.Request) -> AsyncIterator[Form]:
         yield form
 
 
-async def _read_parts(request: web.Request, open_files: contextlib.ExitStack) -> Form:
+async def _read_parts(request: web.Request, open_files: contextlib.ExitStack) -> DemoForm:
     fields: list[tuple[str, str]] = []
     files: list[FormFile] = []
     left = MAX_FORM
@@ -82,7 +82,7 @@ async def _read_parts(request: web.Request, open_files: contextlib.ExitStack) ->
         size = await _keep(part, name, file, min(left, MAX_FILE))
         files.append(FormFile(name, part.filename, size, file))
         left -= size
-    return Form(fields, files)
+    return DemoForm(fields, files)
 
 
 async def _read_text(part: BodyPartReader, name: str) -> str:

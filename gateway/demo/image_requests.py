@@ -5,7 +5,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from gateway.demo.forms import Form, FormFile
+from gateway.demo.forms import DemoForm, FormFile
 from gateway.demo.png import SIGNATURE
 from gateway.demo.requests import IMAGE_MODEL, Json, RequestError, fields_of, integer, one_of, typed
 from gateway.demo.text import pieces
@@ -57,7 +57,7 @@ def parse_generation(body: object) -> DemoImageRequest:
     return _parse(fields_of(body, IMAGE_MODEL), sources=0)
 
 
-def parse_edit(form: Form) -> DemoImageRequest:
+def parse_edit(form: DemoForm) -> DemoImageRequest:
     """Parse the form of an image edit. Raises ``RequestError`` for the first wrong field or image."""
     fields = fields_of({name: _parse_text(name, text) for name, text in form.fields}, IMAGE_MODEL)
     sources = form.files_of("image")

@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from aiohttp import web
 from attrs import frozen
 
-from gateway.demo.forms import Form, FormFile, receive_form
+from gateway.demo.forms import DemoForm, FormFile, receive_form
 from gateway.demo.image_requests import SIZES, DemoImageRequest, is_png, parse_edit, parse_generation
 from gateway.demo.png import PngHeader, draw, parse_header
 from gateway.demo.replies import EVENT_STREAM, build_event, json_reply, parse_json, send_pieces
@@ -63,14 +63,14 @@ class DemoImages:
         self._files.clear()
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
-        asked = parse_generation(await parse_json(request))
-        return await self._answer(request, _Drawing(asked, asked.size or _DEFAULT_SIZE, edit=False))
+        image_request = parse_generation(await parse_json(request))
+        return await self._answer(request, _Drawing(image_request, image_request.size or _DEFAULT_SIZE, edit=False))
 
     async def _edit(self, request: web.Request) -> web.StreamResponse:
         async with receive_form(request) as form:
-            asked = parse_edit(form)
-            size = await asyncio.to_thread(_find_size, asked, form)
-        return await self._answer(request, _Drawing(asked, size, edit=True))
+            image_request = parse_edit(form)
+            size = await asyncio.to_thread(_find_size, image_request, form)
+        return await self._answer(request, _Drawing(image_request, size, edit=True))
 
     async def _show(self, request: web.Request) -> web.Response:
         data = self._files.find(request.match_info["name"])
@@ -79,31 +79,36 @@ class DemoImages:
         return web.Response(body=data, content_type="image/png")
 
     async def _answer(self, request: web.Request, drawing: _Drawing) -> web.StreamResponse:
-        asked = drawing.request
-        if asked.stream:
+        image_request = drawing.request
+        if image_request.stream:
             events = self._stream(drawing)
             return await send_pieces(request, events, headers=EVENT_STREAM, pace_s=self._pace_s)
         items = []
-        for index in range(asked.count):
+        for index in range(image_request.count):
             data = await self._draw(drawing, index)
             shown = (
-                {"url": self._keep(request, data)} if asked.form == "url" else {"b64_json": b64encode(data).decode()}
+                {"url": self._keep(request, data)}
+                if image_request.form == "url"
+                else {"b64_json": b64encode(data).decode()}
             )
-            items.append({**shown, "revised_prompt": f"A gradient for: {asked.prompt[:_NOTE_LENGTH]}"})
-        usage = asked.usage(drawing.size, asked.count)
+            items.append({**shown, "revised_prompt": f"A gradient for: {image_request.prompt[:_NOTE_LENGTH]}"})
+        usage = image_request.usage(drawing.size, image_request.count)
         return json_reply({"created": int(time.time()), **_describe(drawing), "data": items, "usage": usage})
 
     async def _stream(self, drawing: _Drawing) -> AsyncIterator[bytes]:
         """Yield the events of each image: the partial images, then the image itself."""
-        asked, kind = drawing.request, "image_edit" if drawing.edit else "image_generation"
+        image_request, kind = drawing.request, "image_edit" if drawing.edit else "image_generation"
         about = {"created_at": int(time.time()), **_describe(drawing)}
-        for index in range(asked.count):
-            for number, bands in enumerate(_BANDS[asked.partials]):
+        for index in range(image_request.count):
+            for number, bands in enumerate(_BANDS[image_request.partials]):
                 data = await self._draw(drawing, index, bands)
                 seen = {"b64_json": b64encode(data).decode(), "partial_image_index": number}
                 yield build_event({"type": f"{kind}.partial_image", **seen, **about}, named=True)
             data = await self._draw(drawing, index)
-            done = {"b64_json": b64encode(data).decode(), "usage": asked.usage(drawing.size, 1, first=index == 0)}
+            done = {
+                "b64_json": b64encode(data).decode(),
+                "usage": image_request.usage(drawing.size, 1, first=index == 0),
+            }
             yield build_event({"type": f"{kind}.completed", **done, **about}, named=True)
 
     def _keep(self, request: web.Request, data: bytes) -> str:
@@ -157,7 +162,7 @@ class Files:
         self._bytes -= len(data)
 
 
-def _find_size(asked: DemoImageRequest, form: Form) -> tuple[int, int]:
+def _find_size(image_request: DemoImageRequest, form: DemoForm) -> tuple[int, int]:
     """Return the size of an edited image in pixels. Raises ``RequestError`` for a wrong image or mask."""
     source = _parse_header(form.files_of("image")[0], "image")
     for file in form.files_of("mask"):
@@ -166,8 +171,8 @@ def _find_size(asked: DemoImageRequest, form: Form) -> tuple[int, int]:
             raise RequestError("The mask must be a PNG with transparency.", param="mask")
         if source is not None and (mask.width, mask.height) != (source.width, source.height):
             raise RequestError("The mask must have the size of the image.", param="mask")
-    if asked.size is not None:
-        return asked.size
+    if image_request.size is not None:
+        return image_request.size
     return _DEFAULT_SIZE if source is None else _choose_size(source.width, source.height)
 
 

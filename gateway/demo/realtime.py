@@ -19,7 +19,7 @@ from attrs import define, field
 from gateway.demo import chat as talk
 from gateway.demo import requests as asks
 from gateway.demo.requests import Json, RequestError
-from gateway.demo.wav import SAMPLE_RATE, plan_speech
+from gateway.demo.wav import SAMPLE_RATE, build_speech_request
 
 _MAX_FRAME = 32 * 1024 * 1024
 _MAX_ITEMS = 1_000
@@ -197,10 +197,10 @@ class _Response:
             "messages": session.list_messages(str(settings.get("instructions") or "")),
             "max_tokens": limit if isinstance(limit, int) else None,
         }
-        ask = asks.parse_chat(body)
-        self._prompt = talk.prompt_tokens(ask)
+        chat_request = asks.parse_chat(body)
+        self._prompt = talk.prompt_tokens(chat_request)
         self._heard = session.heard
-        self._pieces = talk.answer(ask, 0).pieces
+        self._pieces = talk.answer(chat_request, 0).pieces
         self._done: list[str] = []
         self._spoken_samples = 0
         self._id = f"resp_{secrets.token_hex(10)}"
@@ -249,7 +249,7 @@ class _Response:
 
     @staticmethod
     def _speak(text: str) -> Iterator[bytes]:
-        speech = plan_speech(text, "marin")
+        speech = build_speech_request(text, "marin")
         return (speech.write(beep) for beep in speech.words)
 
     async def _end(self, status: str) -> None:

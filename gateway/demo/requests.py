@@ -127,11 +127,11 @@ def fields_of(body: object, model: str) -> Json:
     """Return the fields of a request for ``model``. Raises ``RequestError`` for another model."""
     if not isinstance(body, dict):
         raise RequestError("The request body must be a JSON object.")
-    asked = typed(body, "model", str, default="")
-    if not asked:
+    requested = typed(body, "model", str, default="")
+    if not requested:
         raise RequestError("You must provide a model parameter.", param="model")
-    if asked != model:
-        raise model_missing(asked)
+    if requested != model:
+        raise model_missing(requested)
     return body
 
 

@@ -96,8 +96,8 @@ async def _rerank(request: web.Request) -> web.Response:
     if tokens > MAX_INPUT_TOKENS:
         message = f"'documents' and 'query' have {tokens} tokens; the demo reads at most {MAX_INPUT_TOKENS} a request."
         raise RequestError(message, param="documents", code="context_length_exceeded")
-    asked = vector(features(query), _DIMENSIONS)
-    scores = [(_compare(asked, vector(features(text), _DIMENSIONS)), -index) for index, text in enumerate(texts)]
+    requested = vector(features(query), _DIMENSIONS)
+    scores = [(_compare(requested, vector(features(text), _DIMENSIONS)), -index) for index, text in enumerate(texts)]
     shown = typed(fields, "return_documents", bool, default=False)
     results = [
         {"index": -place, "relevance_score": score, **({"document": {"text": texts[-place]}} if shown else {})}

@@ -120,21 +120,21 @@ class DemoUpstream:
             return json_reply(asks.error_body(message, code=code), status=error.status)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        ask = asks.parse_chat(await parse_json(request))
-        reply = DemoReply.to(ask)
-        if not ask.stream:
-            return json_reply(reply.completion())
+        chat_request = asks.parse_chat(await parse_json(request))
+        response = DemoResponse.to(chat_request)
+        if not chat_request.stream:
+            return json_reply(response.completion())
         self._streams += 1
         try:
-            return await self._stream(request, reply)
+            return await self._stream(request, response)
         finally:
             self._streams -= 1
 
-    async def _stream(self, request: web.Request, reply: "DemoReply") -> web.StreamResponse:
+    async def _stream(self, request: web.Request, provider_response: "DemoResponse") -> web.StreamResponse:
         response = web.StreamResponse(headers=EVENT_STREAM)
         with contextlib.suppress(ConnectionResetError):  # the client has disconnected
             await response.prepare(request)
-            for chunk in reply.chunks():
+            for chunk in provider_response.chunks():
                 await response.write(b"data: " + orjson.dumps(chunk) + b"\n\n")
                 await asyncio.sleep(self._pace_s)
             await response.write(b"data: [DONE]\n\n")
@@ -142,19 +142,19 @@ class DemoUpstream:
 
 
 @frozen
-class DemoReply:
+class DemoResponse:
     """A completion, and its two forms: an object, and a stream of chunks."""
 
     id: str
     created: int
-    ask: DemoChatRequest
+    chat_request: DemoChatRequest
     answers: tuple[DemoAnswer, ...]
 
     @classmethod
-    def to(cls, ask: DemoChatRequest) -> "DemoReply":
+    def to(cls, chat_request: DemoChatRequest) -> "DemoResponse":
         """Answer a request with all its choices."""
-        answers = tuple(talk.answer(ask, index) for index in range(ask.choices))
-        return cls(secrets.token_hex(12), int(time.time()), ask, answers)
+        answers = tuple(talk.answer(chat_request, index) for index in range(chat_request.choices))
+        return cls(secrets.token_hex(12), int(time.time()), chat_request, answers)
 
     def completion(self) -> Json:
         """Return the answer as one object."""
@@ -164,11 +164,11 @@ class DemoReply:
     def chunks(self) -> Iterator[Json]:
         """Yield the answer as the chunks of a stream; several choices alternate."""
         head = self._head("chat.completion.chunk")
-        usage = {"usage": None} if self.ask.include_usage else {}
+        usage = {"usage": None} if self.chat_request.include_usage else {}
         turns = (self._deltas(index, answer) for index, answer in enumerate(self.answers))
         for turn in itertools.zip_longest(*turns):
             yield from ({**head, "choices": [choice], **usage} for choice in turn if choice is not None)
-        if self.ask.include_usage:
+        if self.chat_request.include_usage:
             yield {**head, "choices": [], "usage": self._usage()}
 
     def _head(self, kind: str) -> Json:
@@ -181,7 +181,7 @@ class DemoReply:
         }
 
     def _usage(self) -> Json:
-        prompt, completion = talk.prompt_tokens(self.ask), sum(answer.tokens for answer in self.answers)
+        prompt, completion = talk.prompt_tokens(self.chat_request), sum(answer.tokens for answer in self.answers)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
@@ -228,13 +228,13 @@ def _step(index: int, delta: Json, finish_reason: str | None = None) -> Json:
 
 
 async def _embeddings(request: web.Request) -> web.Response:
-    ask = asks.parse_embedding(await parse_json(request))
-    vectors = (words.vector(item, ask.dimensions) for item in ask.inputs)
+    embedding_request = asks.parse_embedding(await parse_json(request))
+    vectors = (words.vector(item, embedding_request.dimensions) for item in embedding_request.inputs)
     data = [
-        {"object": "embedding", "index": index, "embedding": _packed(vector) if ask.base64 else vector}
+        {"object": "embedding", "index": index, "embedding": _packed(vector) if embedding_request.base64 else vector}
         for index, vector in enumerate(vectors)
     ]
-    usage = {"prompt_tokens": ask.tokens, "total_tokens": ask.tokens}
+    usage = {"prompt_tokens": embedding_request.tokens, "total_tokens": embedding_request.tokens}
     return json_reply({"object": "list", "model": asks.EMBEDDING_MODEL, "data": data, "usage": usage})
 
 

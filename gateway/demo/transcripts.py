@@ -27,7 +27,7 @@ class Segment:
 
 
 @frozen
-class Transcript:
+class DemoTranscript:
     """The words of a recording and its length in seconds."""
 
     text: str
@@ -54,21 +54,21 @@ class Transcript:
         ]
 
 
-def hear(recording: Recording | None, size: int) -> Transcript:
+def hear(recording: Recording | None, size: int) -> DemoTranscript:
     """Return the transcript of a file of ``size`` bytes: the demo's own words, or else a description of the file."""
     if recording is None:
         text = f"This is the demo's transcript of a recording of {size} bytes. Its words only a real model can hear."
-        return Transcript(text, size / _BYTES_A_SECOND)
+        return DemoTranscript(text, size / _BYTES_A_SECOND)
     if recording.words:
-        return Transcript(recording.words, recording.seconds)
+        return DemoTranscript(recording.words, recording.seconds)
     length = f"{recording.seconds:.1f} seconds"
     text = f"This is the demo's transcript of a recording of {length}. Its words only a real model can hear."
-    return Transcript(text, recording.seconds)
+    return DemoTranscript(text, recording.seconds)
 
 
-def build_transcript(ask: TranscriptionRequest, heard: Transcript, *, task: str) -> Json | str:
+def build_transcript(transcription_request: TranscriptionRequest, heard: DemoTranscript, *, task: str) -> Json | str:
     """Build the whole answer: an object, or a text."""
-    match ask.form:
+    match transcription_request.form:
         case "text":
             return heard.text + "\n"
         case "srt":
@@ -79,31 +79,38 @@ def build_transcript(ask: TranscriptionRequest, heard: Transcript, *, task: str)
                 f"{_times(segment, '.')}\n{segment.text}\n" for segment in heard.sentences()
             )
         case "verbose_json":
-            return _verbose(ask, heard, task)
+            return _verbose(transcription_request, heard, task)
         case "diarized_json":
-            segments = [segment_event(ask, at, segment) for at, segment in enumerate(heard.sentences())]
+            segments = [
+                segment_event(transcription_request, at, segment) for at, segment in enumerate(heard.sentences())
+            ]
             fields = {"task": task, "text": heard.text, "duration": heard.seconds, "segments": segments}
             return {**fields, "usage": heard.usage()}
         case _:
             return {"text": heard.text, "usage": heard.usage()}
 
 
-def build_events(ask: TranscriptionRequest, heard: Transcript) -> list[Json]:
+def build_events(transcription_request: TranscriptionRequest, heard: DemoTranscript) -> list[Json]:
     """Build the events of a streamed answer."""
     events: list[Json] = []
-    if ask.form == "diarized_json":
-        events += [segment_event(ask, at, segment) for at, segment in enumerate(heard.sentences())]
+    if transcription_request.form == "diarized_json":
+        events += [segment_event(transcription_request, at, segment) for at, segment in enumerate(heard.sentences())]
     events += [{"type": "transcript.text.delta", "delta": piece} for piece in pieces(heard.text)]
     return [*events, {"type": "transcript.text.done", "text": heard.text, "usage": heard.usage()}]
 
 
-def segment_event(ask: TranscriptionRequest, at: int, segment: Segment) -> Json:
+def segment_event(transcription_request: TranscriptionRequest, at: int, segment: Segment) -> Json:
     """Return a sentence with its speaker."""
-    fields = {"start": segment.start, "end": segment.end, "speaker": ask.speaker, "text": segment.text}
+    fields = {
+        "start": segment.start,
+        "end": segment.end,
+        "speaker": transcription_request.speaker,
+        "text": segment.text,
+    }
     return {"type": "transcript.text.segment", "id": f"seg_{at}", **fields}
 
 
-def _verbose(ask: TranscriptionRequest, heard: Transcript, task: str) -> Json:
+def _verbose(transcription_request: TranscriptionRequest, heard: DemoTranscript, task: str) -> Json:
     segments: list[Any] = [
         {
             "id": at,
@@ -119,8 +126,13 @@ def _verbose(ask: TranscriptionRequest, heard: Transcript, task: str) -> Json:
         }
         for at, segment in enumerate(heard.sentences())
     ]
-    fields: Json = {"task": task, "language": ask.language, "duration": heard.seconds, "text": heard.text}
-    if ask.words:
+    fields: Json = {
+        "task": task,
+        "language": transcription_request.language,
+        "duration": heard.seconds,
+        "text": heard.text,
+    }
+    if transcription_request.words:
         fields["words"] = [
             {"word": segment.text, "start": segment.start, "end": segment.end} for segment in heard.words()
         ]

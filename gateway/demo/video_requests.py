@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from gateway.demo.forms import Form
+from gateway.demo.forms import DemoForm
 from gateway.demo.requests import VIDEO_MODEL, VIDEO_MODELS, Json, RequestError, model_missing, one_of, typed
 
 SIZES: tuple[tuple[int, int], ...] = ((1280, 720), (720, 1280), (854, 480), (480, 854), (640, 360))
@@ -55,7 +55,7 @@ def parse_video(body: object) -> DemoVideoRequest:
     )
 
 
-def parse_video_form(form: Form) -> DemoVideoRequest:
+def parse_video_form(form: DemoForm) -> DemoVideoRequest:
     """Parse the form of a video request. Raises ``RequestError`` for the first wrong field or image."""
     fields: Json = _texts_of(form)
     address = fields.pop(f"{_REFERENCE}[image_url]", None)
@@ -75,7 +75,7 @@ def parse_remix(body: object) -> str:
     return parse_prompt(_fields_of(body))
 
 
-def parse_remix_form(form: Form) -> str:
+def parse_remix_form(form: DemoForm) -> str:
     """Do the same for a form."""
     return parse_prompt(_texts_of(form))
 
@@ -97,7 +97,7 @@ def _fields_of(body: object) -> Json:
     return body
 
 
-def _texts_of(form: Form) -> dict[str, Any]:
+def _texts_of(form: DemoForm) -> dict[str, Any]:
     """Return a form's fields, without empty ones."""
     return {name: text for name, text in form.fields if text}
 

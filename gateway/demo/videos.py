@@ -116,13 +116,13 @@ class DemoVideos:
     async def _create(self, request: web.Request) -> web.Response:
         if request.content_type == "multipart/form-data":
             async with receive_form(request) as form:
-                asked = parse_video_form(form)
+                video_request = parse_video_form(form)
         else:
-            asked = parse_video(await parse_json(request))
-        return self._start(asked, asked.prompt)
+            video_request = parse_video(await parse_json(request))
+        return self._start(video_request, video_request.prompt)
 
-    def _start(self, asked: DemoVideoRequest | Job, prompt: str, parent: Job | None = None) -> web.Response:
-        job = Job(asked.model, asked.size, asked.seconds, int(self._clock() * 1000))
+    def _start(self, video_request: DemoVideoRequest | Job, prompt: str, parent: Job | None = None) -> web.Response:
+        job = Job(video_request.model, video_request.size, video_request.seconds, int(self._clock() * 1000))
         return self._answer(job, prompt=prompt, remixed_from_video_id=None if parent is None else parent.id)
 
     async def _retrieve(self, request: web.Request) -> web.Response:
@@ -170,10 +170,10 @@ class DemoVideos:
             )
 
     def _answer(self, job: Job, **more: str | None) -> web.Response:
-        reply = json_reply({**describe(job, self._clock(), self._factor), **more})
+        response = json_reply({**describe(job, self._clock(), self._factor), **more})
         left_s = max(job.created_ms / 1000 + find_duration(job, self._factor) - self._clock(), 0)
-        reply.headers[POLL_AFTER] = str(min(max(round(left_s * 250), _SOONEST_MS), _LATEST_MS))
-        return reply
+        response.headers[POLL_AFTER] = str(min(max(round(left_s * 250), _SOONEST_MS), _LATEST_MS))
+        return response
 
 
 @cache

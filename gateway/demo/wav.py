@@ -50,7 +50,7 @@ class Speech:
         return struct.pack(f"<{beep}h", *values) + bytes(2 * self.silence)
 
 
-def plan_speech(text: str, voice: str, speed: float = 1.0) -> Speech:
+def build_speech_request(text: str, voice: str, speed: float = 1.0) -> Speech:
     """Plan the beeps of ``text``: each voice has its own pitch; ``speed`` 2 takes half the time."""
     (pitch,) = blake2b(voice.encode(errors="replace"), digest_size=1).digest()
     silence = round(_GAP_S * SAMPLE_RATE / speed)

@@ -50,41 +50,43 @@ class Capability:
         known = {name: value for name, value in attrs.asdict(self, recurse=False).items() if value is not None}
         return attrs.evolve(other, **known)
 
-    def find_problem(self, ask: ImageRequest, *, edit: bool, fan_out: bool) -> Problem | None:
+    def find_problem(self, image_request: ImageRequest, *, edit: bool, fan_out: bool) -> Problem | None:
         """Return why the images cannot be made as requested. None if they can.
 
         ``fan_out``: several calls lift the limit of n.
         """
         if edit and self.edits is False:
             return "model", "it does not edit images"
-        if ask.masked and self.masks is False:
+        if image_request.masked and self.masks is False:
             return "mask", "it takes no mask"
-        if self.max_sources is not None and ask.sources > self.max_sources:
+        if self.max_sources is not None and image_request.sources > self.max_sources:
             return "image", f"it takes at most {self.max_sources} image{'s' if self.max_sources > 1 else ''}"
-        if ask.size is not None and self.sizes is not None and ask.size not in self.sizes:
+        if image_request.size is not None and self.sizes is not None and image_request.size not in self.sizes:
             return "size", f"'size' must be one of {', '.join(self.sizes) or 'auto'}"
-        if self.max_n is not None and ask.count > self.max_n and not fan_out:
+        if self.max_n is not None and image_request.count > self.max_n and not fan_out:
             return "n", f"'n' must be 1{f' to {self.max_n}' if self.max_n > 1 else ''}"
         return None
 
-    def find_video_problem(self, ask: VideoRequest) -> Problem | None:
+    def find_video_problem(self, video_request: VideoRequest) -> Problem | None:
         """Return why the video cannot be made as requested. None if it can."""
-        if ask.remix_of is not None:
+        if video_request.remix_of is not None:
             return ("video_id", "it does not remix videos") if self.remixes is False else None
-        if ask.reference is not None and self.references is False:
+        if video_request.reference is not None and self.references is False:
             return "input_reference", "it takes no first image"
-        if ask.size is not None and self.sizes is not None and ask.size not in self.sizes:
+        if video_request.size is not None and self.sizes is not None and video_request.size not in self.sizes:
             return "size", f"'size' must be one of {', '.join(self.sizes)}" if self.sizes else "it takes no 'size'"
-        if ask.seconds is not None and self.seconds is not None and ask.seconds not in self.seconds:
+        if video_request.seconds is not None and self.seconds is not None and video_request.seconds not in self.seconds:
             return "seconds", f"'seconds' must be one of {', '.join(map(str, self.seconds))}"
         return None
 
-    def fill(self, ask: VideoRequest) -> VideoRequest:
+    def fill(self, video_request: VideoRequest) -> VideoRequest:
         """Return the request with the model's defaults filled in, as far as they are known."""
-        if ask.remix_of is not None:
-            return ask
-        seconds = ask.seconds or (self.seconds[0] if self.seconds else None)
-        return attrs.evolve(ask, seconds=seconds, size=ask.size or (self.sizes[0] if self.sizes else None))
+        if video_request.remix_of is not None:
+            return video_request
+        seconds = video_request.seconds or (self.seconds[0] if self.seconds else None)
+        return attrs.evolve(
+            video_request, seconds=seconds, size=video_request.size or (self.sizes[0] if self.sizes else None)
+        )
 
 
 UNKNOWN = Capability("*")

@@ -1,10 +1,9 @@
 """Circuit breakers of one channel, or of one of its keys: one for each kind of request, and each account in it.
 
-A kind of request (``Place``) is an API format and the provider's name of a model. A failure counts for the account
-that sent the request. It counts for all accounts only by distinct accounts: failures of one account in a row count
-once. So an account whose prompts make a model fail loses that model, and no other account does. A circuit trips for
-all accounts when as many accounts in a row have failed as failures would trip it for one, or when it has tripped for
-``ENOUGH_ACCOUNTS``.
+A kind of request (``EndpointKey``) is an API format and the provider's name of a model. A failure counts for the
+account that sent the request. For all accounts, failures of one account in a row count once. So an account whose
+prompts make a model fail loses that model, and no other account does. A circuit trips for all accounts when as many
+accounts in a row have failed as failures would trip it for one, or when it has tripped for ``ENOUGH_ACCOUNTS``.
 
 If a provider fails at several kinds and answers none in between, the whole channel trips by the same rule: for an
 account, then for all. A circuit exists only while it remembers something: an empty mapping means that all is well.
@@ -16,11 +15,11 @@ import attrs
 
 from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker
 
-Place = tuple[str, str]
+EndpointKey = tuple[str, str]
 """An API format, and the provider's name of a model."""
-Tripped = tuple[Place, int | None, CircuitBreaker]
+Tripped = tuple[EndpointKey, int | None, CircuitBreaker]
 """A breaker that is not "closed": its kind of request, its account (None: all), and itself."""
-WHOLE: Place = ("", "")
+WHOLE: EndpointKey = ("", "")
 """The place of the breaker of the whole channel."""
 ENOUGH_ACCOUNTS = 2
 """A circuit that has tripped for so many accounts trips for all."""
@@ -144,13 +143,13 @@ class Failure:
         return tripped
 
 
-class Circuits(dict[Place, Circuit]):
+class Circuits(dict[EndpointKey, Circuit]):
     """Every circuit of a channel or key that remembers something.
 
     Args:
         whole: the breaker of the whole channel or key, for all accounts.
         several: kinds of request that must have failed before the whole trips.
-        part: the part of ``Place`` that counts as a kind: 0 the API format, 1 the model.
+        part: the part of ``EndpointKey`` that counts as a kind: 0 the API format, 1 the model.
 
     Attributes:
         answered_at: the last success since there is something to remember.
@@ -163,14 +162,14 @@ class Circuits(dict[Place, Circuit]):
         self._several = several
         self._part = part
 
-    def concerns(self, place: Place) -> bool:
+    def concerns(self, endpoint_key: EndpointKey) -> bool:
         """Return whether any breaker may hold a request back."""
-        return place in self or WHOLE in self
+        return endpoint_key in self or WHOLE in self
 
-    def list_breakers(self, place: Place, account: int) -> list[CircuitBreaker]:
+    def list_breakers(self, endpoint_key: EndpointKey, account: int) -> list[CircuitBreaker]:
         """Return the breakers that a request of ``account`` depends on, except that of the whole."""
         found = []
-        if (circuit := self.get(place)) is not None:
+        if (circuit := self.get(endpoint_key)) is not None:
             found.append(circuit.shared)
             if (own := circuit.accounts.get(account)) is not None:
                 found.append(own)
@@ -178,59 +177,59 @@ class Circuits(dict[Place, Circuit]):
             found.append(own)
         return found
 
-    def wait_s(self, place: Place, account: int, now: float) -> float | None:
+    def wait_s(self, endpoint_key: EndpointKey, account: int, now: float) -> float | None:
         """Return the seconds until a request may pass: 0 for now, None while a trial runs."""
-        if not self.concerns(place):
+        if not self.concerns(endpoint_key):
             return 0.0
         longest = 0.0
-        for breaker in self.list_breakers(place, account):
+        for breaker in self.list_breakers(endpoint_key, account):
             wait = breaker.wait_s(now)
             if wait is None:
                 return None
             longest = max(longest, wait)
         return longest
 
-    def find_share(self, place: Place, account: int, now: float, rules: BreakerSettings) -> float:
+    def find_share(self, endpoint_key: EndpointKey, account: int, now: float, rules: BreakerSettings) -> float:
         """Return the part of its usual requests that a circuit should get."""
-        return min((one.share(now, rules) for one in self.list_breakers(place, account)), default=1.0)
+        return min((one.share(now, rules) for one in self.list_breakers(endpoint_key, account)), default=1.0)
 
-    def begin(self, place: Place, account: int, now: float, *, tries: bool) -> StartedAttempt:
+    def begin(self, endpoint_key: EndpointKey, account: int, now: float, *, tries: bool) -> StartedAttempt:
         """Start a request. ``tries`` False: it passes open breakers and is no trial."""
-        breakers = self.list_breakers(place, account)
+        breakers = self.list_breakers(endpoint_key, account)
         return StartedAttempt(
             [(one, one.begin(now) if tries and one.state != "closed" else one.generation) for one in breakers]
         )
 
-    def find_streak(self, place: Place, account: int) -> tuple[int, int]:
+    def find_streak(self, endpoint_key: EndpointKey, account: int) -> tuple[int, int]:
         """Return the failures in a row: of all accounts, and of ``account``."""
-        circuit = self.get(place)
+        circuit = self.get(endpoint_key)
         if circuit is None:
             return 0, 0
         own = circuit.accounts.get(account)
         return circuit.shared.failures, own.failures if own else 0
 
     def record_success(
-        self, place: Place, account: int, begun: StartedAttempt, now: float, rules: BreakerSettings
+        self, endpoint_key: EndpointKey, account: int, begun: StartedAttempt, now: float, rules: BreakerSettings
     ) -> bool:
         """Record a success. Returns True if it ends a cooldown."""
         self.answered_at = now
         ended = False
-        for breaker in self.list_breakers(place, account):
+        for breaker in self.list_breakers(endpoint_key, account):
             generation = begun.find_generation(breaker)
             if generation != breaker.generation:
                 continue
             ended |= breaker.state != "closed"
             breaker.recover(now)  # a request that was sent in spite of a cooldown
             breaker.record_success(generation, now, rules)
-        if (circuit := self.get(place)) is not None:
+        if (circuit := self.get(endpoint_key)) is not None:
             circuit.prompts.pop(account, None)
         return ended
 
     def record_failure(
-        self, place: Place, account: int, begun: StartedAttempt, failure: Failure
+        self, endpoint_key: EndpointKey, account: int, begun: StartedAttempt, failure: Failure
     ) -> CircuitBreaker | None:
         """Record a failure. Returns the breaker that it trips, the widest of several. None if it trips none."""
-        circuit = self._get_circuit(place)
+        circuit = self._get_circuit(endpoint_key)
         own = circuit.get_own(account)
         if begun.find_generation(own) != own.generation or own.state == "open":
             return None
@@ -266,15 +265,15 @@ class Circuits(dict[Place, Circuit]):
     def _trip_whole(self, account: int, failure: Failure) -> CircuitBreaker | None:
         """Trip the whole after a circuit of ``account`` has: if several kinds have failed and none was answered."""
         kinds = set()
-        for place, circuit in self.items():
+        for endpoint_key, circuit in self.items():
             known = circuit.accounts.get(account)
             if (
-                place != WHOLE
+                endpoint_key != WHOLE
                 and circuit.failed_at > self.answered_at
                 and known is not None
                 and known.state != "closed"
             ):
-                kinds.add(place[self._part])
+                kinds.add(endpoint_key[self._part])
         if len(kinds) < self._several:
             return None
         circuit = self._get_circuit(WHOLE)
@@ -308,24 +307,26 @@ class Circuits(dict[Place, Circuit]):
     def list_tripped(self) -> list[Tripped]:
         """Return the breakers that are not up."""
         found: list[Tripped] = []
-        for place, circuit in self.items():
-            if place != WHOLE and circuit.shared.state != "closed":
-                found.append((place, None, circuit.shared))
-            found += [(place, account, own) for account, own in circuit.accounts.items() if own.state != "closed"]
+        for endpoint_key, circuit in self.items():
+            if endpoint_key != WHOLE and circuit.shared.state != "closed":
+                found.append((endpoint_key, None, circuit.shared))
+            found += [
+                (endpoint_key, account, own) for account, own in circuit.accounts.items() if own.state != "closed"
+            ]
         return found
 
     def tidy(self, now: float, keep_s: float) -> None:
         """Forget circuits that are idle; ``keep_s`` is how long a failure is remembered."""
-        for place in [place for place, circuit in self.items() if circuit.is_idle(now, keep_s)]:
-            del self[place]
+        for endpoint_key in [endpoint_key for endpoint_key, circuit in self.items() if circuit.is_idle(now, keep_s)]:
+            del self[endpoint_key]
 
-    def _get_circuit(self, place: Place) -> Circuit:
-        circuit = self.get(place)
+    def _get_circuit(self, endpoint_key: EndpointKey) -> Circuit:
+        circuit = self.get(endpoint_key)
         if circuit is None:
             if len(self) >= MOST_PLACES:
                 well = (one for one, known in self.items() if not _is_tripped(known))
                 del self[next(well, None) or next(iter(self))]
-            circuit = self[place] = Circuit(self.whole if place == WHOLE else CircuitBreaker())
+            circuit = self[endpoint_key] = Circuit(self.whole if endpoint_key == WHOLE else CircuitBreaker())
         return circuit
 
 

@@ -30,7 +30,7 @@ class CreditDemand:
         slice_nanos: what ``find_slice`` has returned at ``counted_s``.
         at_s: when the last reservation was made.
         ahead_s: no more is asked for ahead before.
-        dry_s: until then the store is taken to have nothing more; it has just granted nothing.
+        no_credit_until_s: until then the store is taken to have nothing more; it has just granted nothing.
     """
 
     nanos_per_s: float = 0.0
@@ -40,7 +40,7 @@ class CreditDemand:
     counted_s: float = float("-inf")
     at_s: float = 0.0
     ahead_s: float = 0.0
-    dry_s: float = 0.0
+    no_credit_until_s: float = 0.0
 
     def note(self, nanos: int, now_s: float) -> None:
         """Count a reservation."""
@@ -99,7 +99,7 @@ class LeasedBalance(Balance):
         unlimited: the quota for which the store has answered that it knows no limit; None: it has not.
         beyond_nanos: at most so much more is held and used than was granted: a provider charged more than was reserved,
             or a reservation is older than the limit.
-        unsure: the node does not know its lease: the limit is new, or an answer was lost.
+        lease_unknown: the node does not know its lease: the limit is new, or an answer was lost.
         refusal: the store's last answer, if that was too little.
     """
 
@@ -108,7 +108,7 @@ class LeasedBalance(Balance):
     used_nanos: int = 0
     beyond_nanos: int = 0
     unlimited: Quota | None = None
-    unsure: bool = False
+    lease_unknown: bool = False
     refusal: CreditRefusal | None = None
     demand: CreditDemand = attrs.Factory(CreditDemand)
 
@@ -128,7 +128,7 @@ class LeasedBalance(Balance):
 
     def covers(self, nanos: int) -> bool:
         """Return whether ``nanos`` may be reserved at once."""
-        return not self.leased or (not self.unsure and self.room_nanos >= nanos)
+        return not self.leased or (not self.lease_unknown and self.room_nanos >= nanos)
 
     def use(self, quota: Quota, day: UtcDay) -> None:
         """Apply ``quota`` from now on. What was spent without a limit is not in any lease."""
@@ -139,13 +139,13 @@ class LeasedBalance(Balance):
         self.refusal = None
         if self.leased and not before:
             self.beyond_nanos = max(0, -self.room_nanos)
-            self.unsure = self.unsure or self.used_nanos != 0 or self.granted_nanos != 0
+            self.lease_unknown = self.lease_unknown or self.used_nanos != 0 or self.granted_nanos != 0
 
     def find_room(self, day: UtcDay) -> int | None:  # noqa: ARG002 - a lease has no period
         """Return what may be reserved without another question to the store. None without a quota."""
         if not self.leased:
             return None
-        return min(0, self.room_nanos) if self.unsure else self.room_nanos
+        return min(0, self.room_nanos) if self.lease_unknown else self.room_nanos
 
     def settle(self, held_nanos: int, cost_nanos: int, day: UtcDay) -> int:
         """Spend ``cost_nanos``, release what was reserved for it, and return what of it is above the grant."""
@@ -170,7 +170,7 @@ class LeasedBalance(Balance):
 
         What it settles and posts meanwhile only makes its share smaller.
         """
-        return self.leased and not self.unsure and self.granted_nanos - self.used_nanos > outstanding_nanos
+        return self.leased and not self.lease_unknown and self.granted_nanos - self.used_nanos > outstanding_nanos
 
     def detach(self, nanos: int) -> None:
         """Hand a reservation over to a durable job: the store counts it there from now on."""
@@ -191,7 +191,7 @@ class LeasedBalance(Balance):
         outstanding = 0 if stored is None else stored.outstanding_nanos
         self.granted_nanos = outstanding + self.used_nanos - unposted_nanos
         self.beyond_nanos = max(0, -self.room_nanos)
-        self.unsure = False
+        self.lease_unknown = False
 
     def find_refusal(self, day: UtcDay, now_s: float) -> CreditRefusal | None:
         """Return the store's last answer, if that was too little and is not old."""
@@ -213,10 +213,10 @@ class LeasedBalance(Balance):
         return 0  # the node does not know the limit's room
 
 
-def merge_wants(asked: Mapping[LeasedBalance, Sequence[int]], now_s: float) -> list[CreditWant]:
+def merge_wants(requested: Mapping[LeasedBalance, Sequence[int]], now_s: float) -> list[CreditWant]:
     """Return what to ask for the reservations that wait for each balance; nothing for those that have room for all."""
     wants = []
-    for balance, amounts in asked.items():
+    for balance, amounts in requested.items():
         room = balance.room_nanos
         need = sum(amounts) - room
         if need > 0:

@@ -82,7 +82,7 @@ class Change:
 
 
 @frozen
-class Beat:
+class Heartbeat:
     """What the store answers to a beat.
 
     Attributes:

@@ -242,13 +242,13 @@ class LimitExceeded:
 class RateLimitPermit:
     """Permission for one request, and the windows right after it was taken.
 
-    ``tokens`` is the estimate that was taken from every token bucket. ``seat`` is the limiter's own reference to the
+    ``tokens`` is the estimate that was taken from every token bucket. ``holder`` is the limiter's own reference to the
     buckets.
     """
 
     tokens: int
-    standing: RateLimitStatus
-    seat: Any = attrs.field(default=None, repr=False)
+    limit_status: RateLimitStatus
+    holder: Any = attrs.field(default=None, repr=False)
     given_back: bool = False
 
 
@@ -282,7 +282,7 @@ class RateLimiter(Protocol):
         """
         ...
 
-    def give_back(self, turn: RateLimitPermit, tokens: int) -> None:
+    def give_back(self, permit: RateLimitPermit, tokens: int) -> None:
         """End a request that used ``tokens``: release its concurrency, and correct the estimate.
 
         Never waits. Call it once for every permit; a second call changes nothing.

@@ -21,7 +21,7 @@ MOST_FACETS = 100
 
 TrafficAxis = Literal["day", "hour", "model", "key", "account", "status", "channel"]
 
-Place = tuple[int, int, int, int, str, str, int]
+TrafficKey = tuple[int, int, int, int, str, str, int]
 """The key of a sum: span, first hour, account, key, model, channel, status."""
 Sums = tuple[int, ...]
 """In the order of ``SUMS``."""
@@ -48,9 +48,9 @@ class TrafficFilter:
     status: int | None = None
     verdict: Verdict | None = None
 
-    def matches(self, place: Place) -> bool:
+    def matches(self, traffic_key: TrafficKey) -> bool:
         """Return whether a sum is wanted, apart from its time."""
-        _, _, account_id, key_id, model, channel, status = place
+        _, _, account_id, key_id, model, channel, status = traffic_key
         return (
             self.account_id in {None, account_id}
             and self.key_id in {None, key_id}
@@ -120,7 +120,7 @@ def cover(since: int, until: int) -> list[TimeRange]:
     return [one for one in stretches if one.since < one.until]
 
 
-def sum_up(rows: Iterable[RequestRecord]) -> Mapping[Place, Sums]:
+def sum_up(rows: Iterable[RequestRecord]) -> Mapping[TrafficKey, Sums]:
     """Return what rows add to the sums, in a fixed order, so that two writers of a database never deadlock.
 
     A name that no channel knows counts as no model: clients could fill the sums with invented names.
@@ -128,14 +128,14 @@ def sum_up(rows: Iterable[RequestRecord]) -> Mapping[Place, Sums]:
     alike: defaultdict[tuple[int, object], list[RequestRecord]] = defaultdict(list)
     for row in rows:
         alike[row.settled_ms // HOUR_MS, _place_of(row)].append(row)
-    found: dict[Place, Sums] = {}
+    found: dict[TrafficKey, Sums] = {}
     for (hour, _), group in alike.items():
         one = group[0]
         model = "" if one.attempts == 0 and one.error_code in _NOT_A_MODEL else one.model
         sums = (len(group), len(group) if went_wrong(one) else 0, *add_columns(group, _amounts_of))
         for span in SPANS:
-            place = (span, hour // span * span, one.account_id, one.key_id, model, one.channel or "", one.status)
-            found[place] = add(found[place], sums) if place in found else sums
+            traffic_key = (span, hour // span * span, one.account_id, one.key_id, model, one.channel or "", one.status)
+            found[traffic_key] = add(found[traffic_key], sums) if traffic_key in found else sums
     return dict(sorted(found.items()))
 
 

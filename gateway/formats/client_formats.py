@@ -36,13 +36,13 @@ class ClientFormat:
     fields: Mapping[str, str] = MappingProxyType({})
 
 
-def _open_chat_writer(call: InferenceRequest, naming: ResponseIdentity) -> StreamSerializer:
-    custom = find_custom_names(call.body)
+def _open_chat_writer(inference: InferenceRequest, identity: ResponseIdentity) -> StreamSerializer:
+    custom = find_custom_names(inference.body)
     return (partial(CustomCallSerializer, custom) if custom else ChatStreamSerializer)(
-        answer_id=f"chatcmpl-{naming.id}",
-        model=naming.model,
-        created_s=naming.now_s,
-        include_usage=call.include_usage,
+        answer_id=f"chatcmpl-{identity.id}",
+        model=identity.model,
+        created_s=identity.now_s,
+        include_usage=inference.include_usage,
     )
 
 
@@ -51,19 +51,19 @@ CLIENT_FORMATS: Mapping[Operation, ClientFormat] = MappingProxyType(
         "chat": ClientFormat(
             openai_reader.parse_chat_request,
             _open_chat_writer,
-            lambda events, call, naming: openai_response.build_answer(
+            lambda events, inference, identity: openai_response.build_answer(
                 events,
-                answer_id=f"chatcmpl-{naming.id}",
-                model=naming.model,
-                created_s=naming.now_s,
-                custom=find_custom_names(call.body),
+                answer_id=f"chatcmpl-{identity.id}",
+                model=identity.model,
+                created_s=identity.now_s,
+                custom=find_custom_names(inference.body),
             ),
         ),
         "messages": ClientFormat(
             anthropic_reader.parse_chat_request,
-            lambda _call, naming: MessagesStreamSerializer(naming.model, f"msg_{naming.id}"),
-            lambda events, _call, naming: anthropic_response.build_answer(
-                events, model=naming.model, message_id=f"msg_{naming.id}"
+            lambda _inference, identity: MessagesStreamSerializer(identity.model, f"msg_{identity.id}"),
+            lambda events, _inference, identity: anthropic_response.build_answer(
+                events, model=identity.model, message_id=f"msg_{identity.id}"
             ),
             MappingProxyType({"stop": "stop_sequences", "response_format": "output_config.format"}),
         ),
@@ -75,8 +75,10 @@ CLIENT_FORMATS: Mapping[Operation, ClientFormat] = MappingProxyType(
         ),
         "generate_content": ClientFormat(
             gemini_reader.parse_chat_request,
-            lambda _call, naming: gemini_writer.GenerateContentSerializer(naming.model, naming.id),
-            lambda events, _call, naming: gemini_writer.build_answer(events, model=naming.model, answer_id=naming.id),
+            lambda _inference, identity: gemini_writer.GenerateContentSerializer(identity.model, identity.id),
+            lambda events, _inference, identity: gemini_writer.build_answer(
+                events, model=identity.model, answer_id=identity.id
+            ),
             MappingProxyType(
                 {
                     "messages": "contents",

@@ -27,7 +27,7 @@ from gateway.domain.content_filter import is_block_code
 from gateway.errors import ImageBlocked, ProviderError
 from gateway.formats.json_values import loads_or_none
 from gateway.formats.openai.errors import Secrets, mask
-from gateway.formats.vendor_errors import list_errors, parse_worded_fault
+from gateway.formats.vendor_errors import list_errors, parse_worded_error
 
 _WORDS = (
     "safety system",
@@ -75,17 +75,17 @@ def build_verdict(ours: str, message: str | None, secrets: Secrets = ()) -> str:
     return f"{ours}: {words}" if words else ours
 
 
-def parse_image_fault(
+def parse_image_error(
     status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None, path: str | None = None
 ) -> ProviderError:
     """Convert an unsuccessful answer (not 2xx) to an image request into an error.
 
     A block is one with any status except those of a rejected key or a rate limit: no other channel is tried, and the
-    key is not at fault. Everything else goes through ``parse_worded_fault``.
+    key is not at fault. Everything else goes through ``parse_worded_error``.
     """
     value = loads_or_none(raw)
     block = None if status in NEVER_BLOCKS else find_block(value, secrets)
-    return block or parse_worded_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s, path=path)
+    return block or parse_worded_error(status, raw, secrets, provider_retry_after_s=provider_retry_after_s, path=path)
 
 
 _BLOCKED = "The provider's safety filter blocked the image or its prompt"

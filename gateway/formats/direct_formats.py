@@ -52,55 +52,61 @@ Body = dict[str, Any]
 
 def _untouched(read: Callable[[bytes, InferenceRequest, Secrets], Usage]) -> ParseAnswer:
     """Wrap a function that only reads the usage so that it also returns the bytes."""
-    return lambda raw, call, _naming, secrets: (raw, read(raw, call, secrets))
+    return lambda raw, inference, _identity, secrets: (raw, read(raw, inference, secrets))
 
 
 def _without_identity(parse: BuildWhole) -> ParseAnswer:
-    return lambda raw, call, _naming, secrets: parse(raw, call, secrets)
+    return lambda raw, inference, _identity, secrets: parse(raw, inference, secrets)
 
 
 def _uncounted(convert: Callable[[bytes, Secrets], bytes]) -> ParseAnswer:
     """Wrap the conversion of an answer that nothing is charged for."""
-    return lambda raw, _call, _naming, secrets: (convert(raw, secrets), NO_USAGE)
+    return lambda raw, _inference, _identity, secrets: (convert(raw, secrets), NO_USAGE)
 
 
-def _parse_chat(raw: bytes, call: InferenceRequest, naming: ResponseIdentity, secrets: Secrets) -> Parsed:
+def _parse_chat(raw: bytes, inference: InferenceRequest, identity: ResponseIdentity, secrets: Secrets) -> Parsed:
     value = parse_answer_object(raw, secrets)  # hot: not through ``_untouched``
-    usage = parse_chat_answer(value, call)
-    several = call.choices == 1 and len(value["choices"]) > 1
-    if call.operation == "chat" and (several or raw.find(b'"tool_calls"') >= 0):  # ``in`` is slower
-        return mend_answer(raw, call, naming.id), usage
+    usage = parse_chat_answer(value, inference)
+    several = inference.choices == 1 and len(value["choices"]) > 1
+    if inference.operation == "chat" and (several or raw.find(b'"tool_calls"') >= 0):  # ``in`` is slower
+        return mend_answer(raw, inference, identity.id), usage
     return raw, usage
 
 
-def _parse_count(raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> Parsed:
+def _parse_count(raw: bytes, _inference: InferenceRequest, _identity: ResponseIdentity, secrets: Secrets) -> Parsed:
     anthropic_response.parse_count_answer(raw, secrets)
     return raw, NO_USAGE
 
 
-def _build_gemini_count(call: InferenceRequest, model: str) -> Body:
-    valid = make_valid(anthropic_reader.parse_chat_request(call.body), gemini_writer.find_rules(model), model)
+def _build_gemini_count(inference: InferenceRequest, model: str) -> Body:
+    valid = make_valid(anthropic_reader.parse_chat_request(inference.body), gemini_writer.find_rules(model), model)
     return gemini_writer.build_count_body(valid.request, model)
 
 
-def _parse_gemini_count(raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> Parsed:
+def _parse_gemini_count(
+    raw: bytes, _inference: InferenceRequest, _identity: ResponseIdentity, secrets: Secrets
+) -> Parsed:
     return anthropic_response.build_count_answer(gemini_writer.parse_count_answer(raw, secrets)), NO_USAGE
 
 
-def _refuse_whole(_raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, _secrets: Secrets) -> Parsed:
+def _refuse_whole(_raw: bytes, _inference: InferenceRequest, _identity: ResponseIdentity, _secrets: Secrets) -> Parsed:
     raise ProviderBadResponse("An answer of this kind is not read whole")
 
 
-def _refuse_body(_call: InferenceRequest, _model: str) -> Body:
+def _refuse_body(_inference: InferenceRequest, _model: str) -> Body:
     raise InvalidRequest("A call of this kind is not said in one body")
 
 
-def _find_speech_manner(call: InferenceRequest) -> ResponseMode:
-    return PLAIN if openai_speech.is_events(call) else ResponseMode(openai_speech.find_media_type(call), binary=True)
+def _find_speech_mode(inference: InferenceRequest) -> ResponseMode:
+    return (
+        PLAIN
+        if openai_speech.is_events(inference)
+        else ResponseMode(openai_speech.find_media_type(inference), binary=True)
+    )
 
 
-def _find_transcript_manner(call: InferenceRequest) -> ResponseMode:
-    return ResponseMode(openai_transcriptions.find_media_type(call))
+def _find_transcript_mode(inference: InferenceRequest) -> ResponseMode:
+    return ResponseMode(openai_transcriptions.find_media_type(inference))
 
 
 IMAGE_BACKEND_FORMAT = PassthroughFormat(_refuse_body, _refuse_whole)
@@ -138,30 +144,30 @@ DIRECT_FORMATS: Mapping[Wire, PassthroughFormat] = MappingProxyType(
             _without_identity(openai_transcriptions.parse_transcription_answer),
             openai_transcriptions.TranscriptPassthrough,
             openai_transcriptions.build_whole,
-            _find_transcript_manner,
+            _find_transcript_mode,
         ),
         "openai_translations": PassthroughFormat(
             openai_transcriptions.build_transcription_form,
             _without_identity(openai_transcriptions.parse_transcription_answer),
-            find_manner=_find_transcript_manner,
+            find_mode=_find_transcript_mode,
         ),
         "openai_speech": PassthroughFormat(
             openai_speech.build_speech_body,
             _refuse_whole,
-            openai_speech.open_speech_gate,
-            find_manner=_find_speech_manner,
+            openai_speech.open_speech_transform,
+            find_mode=_find_speech_mode,
         ),
         "deepgram_speech": PassthroughFormat(
             deepgram_speech.build_speech_body,
             _refuse_whole,
-            openai_speech.open_speech_gate,
-            find_manner=_find_speech_manner,
+            openai_speech.open_speech_transform,
+            find_mode=_find_speech_mode,
         ),
         "elevenlabs_speech": PassthroughFormat(
             elevenlabs_speech.build_speech_body,
             _refuse_whole,
-            openai_speech.open_speech_gate,
-            find_manner=_find_speech_manner,
+            openai_speech.open_speech_transform,
+            find_mode=_find_speech_mode,
             find_path=elevenlabs_speech.find_speech_path,
         ),
         "elevenlabs_transcriptions": PassthroughFormat(
@@ -169,14 +175,14 @@ DIRECT_FORMATS: Mapping[Wire, PassthroughFormat] = MappingProxyType(
             _without_identity(elevenlabs_transcriptions.parse_answer),
             openai_transcriptions.TranscriptPassthrough,
             elevenlabs_transcriptions.build_whole,
-            _find_transcript_manner,
+            _find_transcript_mode,
         ),
         "deepgram_transcriptions": PassthroughFormat(
             deepgram_transcriptions.build_file,
             _without_identity(deepgram_transcriptions.parse_answer),
             openai_transcriptions.TranscriptPassthrough,
             deepgram_transcriptions.build_whole,
-            _find_transcript_manner,
+            _find_transcript_mode,
             deepgram_transcriptions.find_path,
         ),
         "rerank": PassthroughFormat(rerank.build_rerank_body, _untouched(rerank.parse_rerank_answer)),
@@ -197,13 +203,15 @@ DIRECT_FORMATS: Mapping[Wire, PassthroughFormat] = MappingProxyType(
         "gemini_count_tokens": PassthroughFormat(_build_gemini_count, _parse_gemini_count),
         "gemini_embeddings": PassthroughFormat(
             gemini_embeddings.build_embeddings_body,
-            lambda raw, call, naming, secrets: gemini_embeddings.parse_embeddings_answer(
-                raw, call, naming.model, secrets
+            lambda raw, inference, identity, secrets: gemini_embeddings.parse_embeddings_answer(
+                raw, inference, identity.model, secrets
             ),
         ),
         "vertex_embeddings": PassthroughFormat(
             vertex_embeddings.build_predict_body,
-            lambda raw, call, naming, secrets: vertex_embeddings.parse_predict_answer(raw, call, naming.model, secrets),
+            lambda raw, inference, identity, secrets: vertex_embeddings.parse_predict_answer(
+                raw, inference, identity.model, secrets
+            ),
         ),
     },
 )

@@ -27,10 +27,10 @@ _IDENTITY = ("id", "created", "model")
 Json = dict[str, Any]
 
 
-def make_single(call: InferenceRequest) -> InferenceRequest:
+def make_single(inference: InferenceRequest) -> InferenceRequest:
     """Return the request for one choice. Its stream reports usage, which is summed."""
-    body = {name: value for name, value in call.body.items() if name != "n"}
-    return attrs.evolve(call, body=body, choices=1, include_usage=True)
+    body = {name: value for name, value in inference.body.items() if name != "n"}
+    return attrs.evolve(inference, body=body, choices=1, include_usage=True)
 
 
 def merge_answers(answers: Sequence[bytes]) -> bytes:
@@ -121,25 +121,25 @@ class MergedStream(ChatPassthrough):
     """The transform of a merged stream. Its usage is that of its parts, however far each of them has come.
 
     Args:
-        call: the client's request.
+        inference: the client's request.
         parts: the transforms of the streams that are merged.
         secrets: masked in errors.
     """
 
     __slots__ = ("_parts",)
 
-    def __init__(self, call: InferenceRequest, parts: Sequence[StreamTransform], secrets: Secrets = ()) -> None:
-        super().__init__(call, secrets)
+    def __init__(self, inference: InferenceRequest, parts: Sequence[StreamTransform], secrets: Secrets = ()) -> None:
+        super().__init__(inference, secrets)
         self._parts = parts
 
     def parse_usage(self) -> Usage:
-        return add_parts([part.parse_usage() for part in self._parts], self._call)
+        return add_parts([part.parse_usage() for part in self._parts], self._inference)
 
 
-def add_parts(usages: Iterable[Usage], call: InferenceRequest) -> Usage:
-    """Add the usages of requests that were sent. One that has reported nothing has read the prompt of ``call``."""
+def add_parts(usages: Iterable[Usage], inference: InferenceRequest) -> Usage:
+    """Add the usages of requests that were sent. One that has reported nothing has read the prompt of ``inference``."""
     usages = list(usages)
     if all(usage.source == "none" for usage in usages):
         return Usage()
-    prompt = Usage(estimate_prompt(call), source="estimate")
+    prompt = Usage(estimate_prompt(inference), source="estimate")
     return add_usages([prompt if usage.source == "none" else usage for usage in usages])

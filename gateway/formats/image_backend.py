@@ -15,7 +15,7 @@ from gateway.formats.request_body import Payload
 
 
 @attrs.frozen(eq=False)
-class ProviderCall:
+class ProviderRequest:
     """One HTTP request to the provider.
 
     Attributes:
@@ -46,16 +46,16 @@ class ImageBackend(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def begin(self, count: int) -> ProviderCall:
+    def begin(self, count: int) -> ProviderRequest:
         """Return the first request, for ``count`` images. Raises ``InvalidRequest`` naming an unsupported field."""
 
     @abstractmethod
-    def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderCall:
+    def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderRequest:
         """Parse a successful (2xx) answer to the last request; return the images or the next request.
 
         Raises ``ProviderBadResponse`` if it is neither, ``ImageBlocked`` if a filter removed the images.
         """
 
-    def abandon(self) -> ProviderCall | None:
+    def abandon(self) -> ProviderRequest | None:
         """Return the request that cancels a running task; None if there is nothing to cancel."""
         return None

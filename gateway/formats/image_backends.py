@@ -36,10 +36,10 @@ _IMAGE_BACKENDS: Mapping[Wire, Factory] = MappingProxyType(
 
 
 def make_image_backend(
-    wire: Wire, call: InferenceRequest, model: str, mark: str, capability: Capability
+    wire: Wire, inference: InferenceRequest, model: str, mark: str, capability: Capability
 ) -> ImageBackend:
-    """Return the image backend for ``call`` in the format ``wire``; ``model`` is the provider's name of the model.
+    """Return the image backend for ``inference`` in the format ``wire``; ``model`` is the provider's name of the model.
 
     ``mark`` is a word that no client could have put into the request; see ``formats/request_body.py``.
     """
-    return _IMAGE_BACKENDS[wire](call, model, mark, capability)
+    return _IMAGE_BACKENDS[wire](inference, model, mark, capability)

@@ -86,6 +86,6 @@ def build_format_field(found: tuple[FoundImage, ...]) -> dict[str, str]:
     return {"output_format": kind.removeprefix("image/").partition("+")[0]} if kind else {}
 
 
-def estimate_usage(call: InferenceRequest, images: int) -> Usage:
+def estimate_usage(inference: InferenceRequest, images: int) -> Usage:
     """Estimate the usage of a chat model with images whose provider reported no believable counts."""
-    return Usage(estimate_prompt(call), _TOKENS_PER_IMAGE * images, source="estimate", images=images)
+    return Usage(estimate_prompt(inference), _TOKENS_PER_IMAGE * images, source="estimate", images=images)

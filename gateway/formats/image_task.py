@@ -12,7 +12,7 @@ from gateway.domain.image import Image, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_IMAGES, Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.image_data import parse_url
 from gateway.formats.openai.chat import parse_any_object
 from gateway.formats.openai.errors import Secrets, mask
@@ -67,7 +67,7 @@ class ImageTask:
         self._invalid_polls = 0
         return value
 
-    def follow(self, found: object) -> ProviderCall:
+    def follow(self, found: object) -> ProviderRequest:
         """Return the next poll of a running task. Its id is the first one given.
 
         Raises ``ProviderBadResponse`` if the id cannot be used in a path.
@@ -78,17 +78,19 @@ class ImageTask:
             self._id = found
         return self.ask_after()
 
-    def ask_after(self) -> ProviderCall:
+    def ask_after(self) -> ProviderRequest:
         """Return the next poll of a known task, with a longer wait than the last one."""
         wait_s = self._wait_s
         self._wait_s = min(wait_s * _GROWTH, LONGEST_WAIT_S)
-        return ProviderCall(method="GET", path=f"{self._place}{self._id}", wait_s=wait_s, passing=True, host=self.host)
+        return ProviderRequest(
+            method="GET", path=f"{self._place}{self._id}", wait_s=wait_s, passing=True, host=self.host
+        )
 
-    def abandon(self) -> ProviderCall | None:
+    def abandon(self) -> ProviderRequest | None:
         """Return the request that cancels the task; None if it has ended or has no id."""
         if self._id is None or self.ended:
             return None
-        return ProviderCall(path=f"{self._place}{self._id}/cancel", passing=True)
+        return ProviderRequest(path=f"{self._place}{self._id}/cancel", passing=True)
 
 
 def parse_state(state: object, secrets: Secrets) -> str:
@@ -142,28 +144,28 @@ def copy_fields(body: Mapping[str, Any], own: AbstractSet[str]) -> dict[str, Any
     }
 
 
-def check_expressible(call: InferenceRequest, *, takes: bool, needs: bool) -> None:
+def check_expressible(inference: InferenceRequest, *, takes: bool, needs: bool) -> None:
     """Raise ``InvalidRequest`` for images that a model does not accept, or if one that it needs is missing.
 
     Also for what none of these models supports: masks, transparency, more than one frame. Fields that only tune the
     result are left to the model.
     """
-    sources = call.image.sources if call.image else 0
+    sources = inference.image.sources if inference.image else 0
     if sources and not takes:
         raise InvalidRequest("The model does not edit images", param="model")
     if needs and not sources:
         raise InvalidRequest("The model only edits images", param="model")
-    check_plain_image(call)
+    check_plain_image(inference)
 
 
-def check_plain_image(call: InferenceRequest) -> None:
+def check_plain_image(inference: InferenceRequest) -> None:
     """Raise ``InvalidRequest`` for masks, transparency and more than one frame."""
-    stray = next((file.field for file in call.files if file.field != "image"), None)
+    stray = next((file.field for file in inference.files if file.field != "image"), None)
     if stray is not None:
         raise InvalidRequest(f"The model takes no '{stray}'", param=stray)
-    if call.body.get("background") == "transparent":
+    if inference.body.get("background") == "transparent":
         raise InvalidRequest("'background' must be opaque or auto", param="background")
-    unsupported = next((name for name in _UNSUPPORTED if call.body.get(name) is not None), None)
+    unsupported = next((name for name in _UNSUPPORTED if inference.body.get(name) is not None), None)
     if unsupported is not None:
         raise InvalidRequest(f"The model takes no '{unsupported}'", param=unsupported)
 

@@ -32,7 +32,7 @@ class FetchedMedia:
     media_type: str = ""
     raw: bytes = attrs.field(default=b"", repr=False)
     data: str = attrs.field(default="", repr=False)
-    fault: str = ""
+    error: str = ""
 
 
 @attrs.frozen

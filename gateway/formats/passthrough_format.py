@@ -17,11 +17,11 @@ BuildWhole = Callable[[bytes, InferenceRequest, Secrets], Parsed]
 ParseAnswer = Callable[[bytes, InferenceRequest, ResponseIdentity, Secrets], Parsed]
 
 
-def _open_none(_call: InferenceRequest, _secrets: Secrets) -> StreamTransform:
+def _open_none(_inference: InferenceRequest, _secrets: Secrets) -> StreamTransform:
     raise ProviderBadResponse("An answer of this kind is not streamed")
 
 
-def _build_none(_raw: bytes, _call: InferenceRequest, _secrets: Secrets) -> Parsed:
+def _build_none(_raw: bytes, _inference: InferenceRequest, _secrets: Secrets) -> Parsed:
     raise ProviderBadResponse("The provider did not answer with an event stream")
 
 
@@ -37,5 +37,5 @@ class PassthroughFormat:
     read: ParseAnswer
     transform: Callable[[InferenceRequest, Secrets], StreamTransform] = _open_none
     build_whole: BuildWhole = _build_none
-    find_manner: Callable[[InferenceRequest], ResponseMode] | None = None
+    find_mode: Callable[[InferenceRequest], ResponseMode] | None = None
     find_path: Callable[[InferenceRequest, str], str] | None = None

@@ -39,35 +39,35 @@ _BYTES_PER_TOKEN = 32
 """Of a recording or a document in base64: a page of 1,500 tokens has about 40 KB."""
 
 
-def estimate_prompt(call: InferenceRequest) -> int:
-    """Estimate the prompt tokens of ``call``, at most its upper bound, with those on record of the response before it.
+def estimate_prompt(inference: InferenceRequest) -> int:
+    """Estimate the prompt tokens of ``inference``, at most its bound, with those recorded for the response before.
 
     Uploaded audio is counted by its length.
     """
     texts: list[str] = []
     tokens = 0
     for name in _FIELDS:
-        value = call.body.get(name)
+        value = inference.body.get(name)
         if value:
             tokens += sum(_find_texts(name, value, texts))
-    schemas = (call.body.get(name) for name in _SCHEMAS)
+    schemas = (inference.body.get(name) for name in _SCHEMAS)
     texts += [exact_json.dumps(schema).decode() for schema in schemas if schema and not isinstance(schema, str)]
     prompt = tokens + estimate_text("\n".join(texts))
-    if call.operation == "rerank":  # the query is read again with every document
-        again = max(len(call.body.get("documents") or ()) - 1, 0)
-        prompt += estimate_text(str(call.body.get("query"))) * again
-    prompt = min(prompt, call.max_prompt_tokens) + call.earlier_tokens
-    return prompt + (count_heard_tokens(call.sound_ms) if call.files else 0)
+    if inference.operation == "rerank":  # the query is read again with every document
+        again = max(len(inference.body.get("documents") or ()) - 1, 0)
+        prompt += estimate_text(str(inference.body.get("query"))) * again
+    prompt = min(prompt, inference.max_prompt_tokens) + inference.earlier_tokens
+    return prompt + (count_heard_tokens(inference.sound_ms) if inference.files else 0)
 
 
-def fill_counts(usage: Usage, call: InferenceRequest, count_answer: Callable[[], int]) -> Usage:
+def fill_counts(usage: Usage, inference: InferenceRequest, count_answer: Callable[[], int]) -> Usage:
     """Return the reported ``usage`` of an answer, with estimates for counts of 0 that cannot be true.
 
     Local servers and proxies report 0 that count nothing. ``count_answer`` estimates the tokens of the answer.
     """
     if usage.prompt_tokens and usage.completion_tokens:
         return usage
-    prompt = usage.prompt_tokens or estimate_prompt(call)
+    prompt = usage.prompt_tokens or estimate_prompt(inference)
     completion = usage.completion_tokens or count_answer()
     if (prompt, completion) == (usage.prompt_tokens, usage.completion_tokens):
         return usage

@@ -122,22 +122,22 @@ def searches(model: str) -> bool:
     return _SEARCHING_MODELS.search(model) is not None
 
 
-def find_reads(call: InferenceRequest) -> ProviderReads:
+def find_reads(inference: InferenceRequest) -> ProviderReads:
     """Return what a provider reads beside the text of a checked request; ``NO_READS`` if that is nothing."""
-    if call.plain:
+    if inference.plain:
         return NO_READS
-    body, texts, earlier = call.body, call.operation in TEXT_OPERATIONS, call.earlier_tokens
-    known = _PROMPTS.get(call.operation, _SETTINGS)
+    body, texts, earlier = inference.body, inference.operation in TEXT_OPERATIONS, inference.earlier_tokens
+    known = _PROMPTS.get(inference.operation, _SETTINGS)
     unknown = texts and any(
         _is_unknown(name, value)
         for name, value in body.items()
         if (name not in known or (isinstance(value, str) and name in _LISTS)) and not (earlier and name == CONTINUED)
     )
-    fields = _PROMPTS[call.operation].intersection(body) if texts else body.keys() - _SETTINGS
+    fields = _PROMPTS[inference.operation].intersection(body) if texts else body.keys() - _SETTINGS
     walk = _Walk({name: body[name] for name in fields}, images_by_address=not texts)
-    tools = walk.tools or bool(body.get("prompt") and call.operation == "responses")  # a template has tools
+    tools = walk.tools or bool(body.get("prompt") and inference.operation == "responses")  # a template has tools
     tools = tools or any(value not in _OFF and _SEARCHES.search(name) for name, value in body.items())
-    unbounded, images = unknown or walk.unbounded, walk.images + len(call.files)
+    unbounded, images = unknown or walk.unbounded, walk.images + len(inference.files)
     return ProviderReads(unbounded, tools, images, earlier) if unbounded or tools or images or earlier else NO_READS
 
 

@@ -24,40 +24,40 @@ USUAL_SEARCHES = 10
 """Searches that are reserved for a request that may search and names no limit; more are charged nevertheless."""
 
 
-def fill_rare(usage: Usage, call: InferenceRequest) -> Usage:
+def fill_rare(usage: Usage, inference: InferenceRequest) -> Usage:
     """Return ``usage`` with what follows from the operation where the provider tells no details.
 
     Images are made of tokens of images, a transcription reads audio, and a rerank is billed by searches.
     """
     rare, found = usage.rare or NO_RARE, dict[str, int]()
-    if call.operation == "rerank":
-        found = {"searches": rare.searches or call.searches}
-    elif call.operation in _HEARD and usage.rare is None:
+    if inference.operation == "rerank":
+        found = {"searches": rare.searches or inference.searches}
+    elif inference.operation in _HEARD and usage.rare is None:
         found = {"audio_input": usage.prompt_tokens}
-    elif call.operation in _DRAWN and not rare.image_output:
+    elif inference.operation in _DRAWN and not rare.image_output:
         found = {"image_output": usage.completion_tokens}
     return attach_rare(usage, found)
 
 
-def bound_rare(usage: Usage, call: InferenceRequest, price: Price | None) -> Usage:
-    """Return the bound ``usage`` of ``call`` with the rare units that ``price`` has rates for."""
+def bound_rare(usage: Usage, inference: InferenceRequest, price: Price | None) -> Usage:
+    """Return the bound ``usage`` of ``inference`` with the rare units that ``price`` has rates for."""
     if price is None or usage.rare is not None:
         return usage
-    if not (price.modal or call.operation in OF_KNOWN_UNITS or not ASKED_FOR.isdisjoint(call.body)):
+    if not (price.modal or inference.operation in OF_KNOWN_UNITS or not ASKED_FOR.isdisjoint(inference.body)):
         return usage
-    media = price.modal and (bool(call.files) or call.image is not None or _has_media(call.body))
+    media = price.modal and (bool(inference.files) or inference.image is not None or _has_media(inference.body))
     read, made = usage.prompt_tokens if media else 0, usage.completion_tokens if price.modal else 0
-    searches = call.searches or _count_searches(call.body)
+    searches = inference.searches or _count_searches(inference.body)
     rare = RareUnits(
         audio_input=read,
         image_input=read,
         video_input=read,
-        audio_output=made if call.makes_media else 0,
+        audio_output=made if inference.makes_media else 0,
         image_output=made,
         video_output=made,
         searches=searches,
         file_searches=searches,
-        tier=_find_tier(call.body, price),
+        tier=_find_tier(inference.body, price),
     )
     return attrs.evolve(usage, rare=rare)
 
@@ -86,10 +86,10 @@ def _find_tier(body: dict[str, Any], price: Price) -> str:
     """Return the service tiers that a request names, or the most expensive one if the provider chooses."""
     highest, factor = max(price.tiers_served, key=lambda entry: entry[1], default=("", ONE_PPM))
     tiers = []
-    for asked in map(body.get, _TIER_FIELDS):
-        if asked is None or asked in _AS_LISTED:
+    for requested in map(body.get, _TIER_FIELDS):
+        if requested is None or requested in _AS_LISTED:
             continue
-        named = find_tier(asked)
+        named = find_tier(requested)
         if named and price.find_factor(named) != ONE_PPM:
             tiers.append(named)
         elif factor > ONE_PPM:

@@ -58,8 +58,8 @@ _TOO_DEEP = "The provider's answer is nested too deeply to be passed on"
 class _Passthrough:
     """``Translator`` for two sides with the same format, and for formats that are built directly."""
 
-    call: InferenceRequest
-    naming: ResponseIdentity
+    inference: InferenceRequest
+    identity: ResponseIdentity
     direct: PassthroughFormat
     mode: ResponseMode
     adapted: tuple[str, ...] = attrs.field(default=(), eq=False)
@@ -67,16 +67,16 @@ class _Passthrough:
     @property
     def path(self) -> str | None:
         find = self.direct.find_path
-        return None if find is None else find(self.call, self.naming.model)
+        return None if find is None else find(self.inference, self.identity.model)
 
     def write_body(self) -> Payload:
-        body = self.direct.write(self.call, self.naming.model)
+        body = self.direct.write(self.inference, self.identity.model)
         if type(body) is AdaptedBody:
             self.adapted = tuple(dict.fromkeys((*self.adapted, *body.adapted)))
         return body
 
-    def open_gate(self, secrets: Secrets) -> StreamTransform:
-        transform = self.direct.transform(self.call, secrets)
+    def open_transform(self, secrets: Secrets) -> StreamTransform:
+        transform = self.direct.transform(self.inference, secrets)
         if type(transform) is ChatPassthrough:
             transform.note_mended = self._note_mended
         return transform
@@ -87,16 +87,16 @@ class _Passthrough:
 
     def build_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         try:
-            return self.direct.build_whole(raw, self.call, secrets)
+            return self.direct.build_whole(raw, self.inference, secrets)
         except orjson.JSONEncodeError:
             raise ProviderBadResponse(_TOO_DEEP) from None
 
     def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         try:
-            parsed = self.direct.read(raw, self.call, self.naming, secrets)
+            parsed = self.direct.read(raw, self.inference, self.identity, secrets)
         except orjson.JSONEncodeError:
             raise ProviderBadResponse(_TOO_DEEP) from None
-        if parsed[0] is not raw and self.call.operation == "chat":
+        if parsed[0] is not raw and self.inference.operation == "chat":
             self._note_mended()
         return parsed
 
@@ -123,8 +123,8 @@ class _ChatTranslation:
     ``_fitted``: how the tool calls of the answer become the client's, as far as the body that was written says.
     """
 
-    call: InferenceRequest
-    naming: ResponseIdentity
+    inference: InferenceRequest
+    identity: ResponseIdentity
     client: ClientFormat
     provider: _ProviderFormat
     adapted: tuple[str, ...] = attrs.field(default=(), eq=False)
@@ -139,13 +139,13 @@ class _ChatTranslation:
         return None
 
     def write_body(self) -> Body:
-        model = self.naming.model
+        model = self.identity.model
         try:
-            request = self.client.parse_chat_request(self.call.body)
+            request = self.client.parse_chat_request(self.inference.body)
             valid = make_valid(request, self.provider.find_rules(model), model)
             self._fitted = find_fitted(valid)
             self.adapted = tuple(dict.fromkeys((*self.adapted, *valid.request.adapted)))
-            return self.provider.write_body(valid.request, self.call, model)
+            return self.provider.write_body(valid.request, self.inference, model)
         except InvalidRequest as refused:
             raise self._name_field(refused) from None
 
@@ -159,41 +159,43 @@ class _ChatTranslation:
     @property
     def _must_choose(self) -> bool:
         """Whether the answer may have more tool calls than the client takes."""
-        return self.provider.several_calls and takes_one_call(self.call.body)
+        return self.provider.several_calls and takes_one_call(self.inference.body)
 
     def _parse_events(self, raw: bytes, secrets: Secrets) -> list[Event]:
-        events = self.provider.parse_answer(raw, self.naming, secrets, self.call.choices)
+        events = self.provider.parse_answer(raw, self.identity, secrets, self.inference.choices)
         if self._fitted is not NOT_FITTED:
-            events = CallFitter(self._fitted, self.naming.id).fit(events)
+            events = CallFitter(self._fitted, self.identity.id).fit(events)
         return keep_first_call(events) if self._must_choose else events
 
-    def open_gate(self, secrets: Secrets) -> StreamTransform:
-        reader = self.provider.open_reader(self.call, self.naming, secrets)
+    def open_transform(self, secrets: Secrets) -> StreamTransform:
+        reader = self.provider.open_reader(self.inference, self.identity, secrets)
         if self._fitted is not NOT_FITTED:
-            reader = FittingParser(reader, CallFitter(self._fitted, self.naming.id))
+            reader = FittingParser(reader, CallFitter(self._fitted, self.identity.id))
         return TranslatingStream(
             OneCallParser(reader) if self._must_choose else reader,
-            self.client.open_writer(self.call, self.naming),
-            self.call,
+            self.client.open_writer(self.inference, self.identity),
+            self.inference,
         )
 
     def build_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         events = self._parse_events(raw, secrets)
-        writer = self.client.open_writer(self.call, self.naming)
+        writer = self.client.open_writer(self.inference, self.identity)
         try:
             written = b"".join([writer.write(event) for event in events])
         except orjson.JSONEncodeError:
             raise ProviderBadResponse(_TOO_DEEP) from None
-        return written, parse_events_usage(events, self.call)
+        return written, parse_events_usage(events, self.inference)
 
     def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         events = self._parse_events(raw, secrets)
-        usage = parse_events_usage(events, self.call)
+        usage = parse_events_usage(events, self.inference)
         # Clients of these require counts.
-        if usage.source == "estimate" and (self.call.operation == "messages" or self.call.compaction == "response"):
+        if usage.source == "estimate" and (
+            self.inference.operation == "messages" or self.inference.compaction == "response"
+        ):
             events = [*events, UsageReport(usage)]
         try:
-            return self.client.write_answer(events, self.call, self.naming), usage
+            return self.client.write_answer(events, self.inference, self.identity), usage
         except orjson.JSONEncodeError:
             raise ProviderBadResponse(_TOO_DEEP) from None
 
@@ -201,32 +203,36 @@ class _ChatTranslation:
 _PROVIDER_FORMATS: Mapping[Wire, _ProviderFormat] = MappingProxyType(
     {
         "openai_chat": _ProviderFormat(
-            lambda request, call, model: openai_writer.build_body(request, model, stream=call.stream),
-            lambda call, naming, secrets: ChatStreamParser(call.choices, secrets, naming.id),
-            lambda raw, naming, secrets, choices: openai_response.parse_answer(
-                raw, secrets, naming.id, choices=choices
+            lambda request, inference, model: openai_writer.build_body(request, model, stream=inference.stream),
+            lambda inference, identity, secrets: ChatStreamParser(inference.choices, secrets, identity.id),
+            lambda raw, identity, secrets, choices: openai_response.parse_answer(
+                raw, secrets, identity.id, choices=choices
             ),
             find_chat_rules,
         ),
         "anthropic_messages": _ProviderFormat(
-            lambda request, call, model: anthropic_writer.build_body(request, model, stream=call.stream),
-            lambda _call, naming, secrets: MessagesStreamParser(secrets, naming.id),
-            lambda raw, naming, secrets, _choices: anthropic_response.parse_answer(raw, secrets, naming.id),
+            lambda request, inference, model: anthropic_writer.build_body(request, model, stream=inference.stream),
+            lambda _inference, identity, secrets: MessagesStreamParser(secrets, identity.id),
+            lambda raw, identity, secrets, _choices: anthropic_response.parse_answer(raw, secrets, identity.id),
             anthropic_writer.find_rules,
         ),
         "gemini_generate": _ProviderFormat(
-            lambda request, _call, model: gemini_writer.build_body(request, model),
-            lambda _call, naming, secrets: gemini_response.GenerateContentParser(naming.id, naming.model, secrets),
-            lambda raw, naming, secrets, _choices: gemini_response.parse_answer(
-                raw, answer_id=naming.id, model=naming.model, secrets=secrets
+            lambda request, _inference, model: gemini_writer.build_body(request, model),
+            lambda _inference, identity, secrets: gemini_response.GenerateContentParser(
+                identity.id, identity.model, secrets
+            ),
+            lambda raw, identity, secrets, _choices: gemini_response.parse_answer(
+                raw, answer_id=identity.id, model=identity.model, secrets=secrets
             ),
             gemini_writer.find_rules,
             several_calls=True,
         ),
         "bedrock_converse": _ProviderFormat(
-            lambda request, _call, model: bedrock_writer.build_body(request, model),
-            lambda _call, naming, secrets: ConverseStreamParser(naming.id, naming.model, secrets),
-            lambda raw, naming, secrets, _choices: bedrock_response.parse_answer(raw, naming.id, naming.model, secrets),
+            lambda request, _inference, model: bedrock_writer.build_body(request, model),
+            lambda _inference, identity, secrets: ConverseStreamParser(identity.id, identity.model, secrets),
+            lambda raw, identity, secrets, _choices: bedrock_response.parse_answer(
+                raw, identity.id, identity.model, secrets
+            ),
             bedrock_writer.find_rules,
             ResponseMode(stream_type=AWS_EVENT_STREAM),
             several_calls=True,
@@ -247,38 +253,38 @@ _NATIVE: Mapping[str, Wire] = MappingProxyType(
 _GET_CALLS = methodcaller("get", "tool_calls")
 
 
-def make_exchange(
-    call: InferenceRequest, wire: Wire, naming: ResponseIdentity, *, custom_tools: bool = True
+def make_translator(
+    inference: InferenceRequest, wire: Wire, identity: ResponseIdentity, *, custom_tools: bool = True
 ) -> Translator:
-    """Return the translator of ``call`` for ``wire``, a format of its operation (see ``domain/api_format.py``).
+    """Return the translator of ``inference`` for ``wire``, a format of its operation (see ``domain/api_format.py``).
 
     ``custom_tools``: the provider takes a chat's custom tools. Where it takes functions alone, they are translated.
     """
     foreign = (
         not custom_tools
-        and call.operation == "chat"
-        and ("tools" in call.body or any(map(_GET_CALLS, call.body["messages"])))
-        and has_custom(call.body)
+        and inference.operation == "chat"
+        and ("tools" in inference.body or any(map(_GET_CALLS, inference.body["messages"])))
+        and has_custom(inference.body)
     )
-    if foreign or (wire in _PROVIDER_FORMATS and _NATIVE.get(call.operation, wire) != wire):
-        return _ChatTranslation(call, naming, CLIENT_FORMATS[call.operation], _PROVIDER_FORMATS[wire])
-    direct = GOOGLE_FORMATS.get(call.operation, DIRECT_FORMATS).get(wire, IMAGE_BACKEND_FORMAT)
-    return _Passthrough(call, naming, direct, PLAIN if direct.find_manner is None else direct.find_manner(call))
+    if foreign or (wire in _PROVIDER_FORMATS and _NATIVE.get(inference.operation, wire) != wire):
+        return _ChatTranslation(inference, identity, CLIENT_FORMATS[inference.operation], _PROVIDER_FORMATS[wire])
+    direct = GOOGLE_FORMATS.get(inference.operation, DIRECT_FORMATS).get(wire, IMAGE_BACKEND_FORMAT)
+    return _Passthrough(inference, identity, direct, PLAIN if direct.find_mode is None else direct.find_mode(inference))
 
 
-def count_losses(call: InferenceRequest, places: Iterable[tuple[Wire, str]]) -> list[int]:
-    """Return how much of what ``call`` asks for each place leaves out; a place is a format with the provider's model.
+def count_losses(inference: InferenceRequest, places: Iterable[tuple[Wire, str]]) -> list[int]:
+    """Return how many requested things each place leaves out; a place is an API format and the provider's model.
 
     A provider with the client's format leaves out nothing. A request that cannot be read loses nothing: it is refused.
     """
     try:
-        request = CLIENT_FORMATS[call.operation].parse_chat_request(call.body)
+        request = CLIENT_FORMATS[inference.operation].parse_chat_request(inference.body)
     except InvalidRequest:
         return [0 for _ in places]
     hosted = sum(name.startswith(LEFT_OUT) for name in request.adapted)
     return [
         hosted + find_losses(request, _PROVIDER_FORMATS[wire].find_rules(model))
-        if is_translated(call.operation, wire)
+        if is_translated(inference.operation, wire)
         else 0
         for wire, model in places
     ]

@@ -38,7 +38,7 @@ _DOCUMENT_TOKENS = 500
 query (cohere.com/pricing, "Rerank")."""
 
 
-def parse_rerank_call(body: Body) -> InferenceRequest:
+def parse_rerank_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
     model = parse_model(body)
     query_chars, query_bound = _count_item(body.get("query"), "query")
@@ -89,20 +89,20 @@ def _bound_field(name: str, value: Any) -> int:
     return PART_TOKENS if name in _MEDIA and value else bound_json(value)
 
 
-def build_rerank_body(call: InferenceRequest, model: str) -> Body:
+def build_rerank_body(inference: InferenceRequest, model: str) -> Body:
     """Build the request body with the provider's name of the model."""
-    return call.body | {"model": model}
+    return inference.body | {"model": model}
 
 
-def parse_rerank_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
+def parse_rerank_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """Return the usage of an answer: the provider's count, else an estimate.
 
     Raises ``ProviderBadResponse`` if it is no valid answer. The bytes are forwarded unchanged.
     """
-    return _parse_usage(parse_answer_object(raw, secrets), call)
+    return _parse_usage(parse_answer_object(raw, secrets), inference)
 
 
-def parse_data_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def parse_data_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return an answer whose list is ``data`` in the common format, and its usage.
 
     Raises ``ProviderBadResponse`` if it is no valid answer.
@@ -110,16 +110,16 @@ def parse_data_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ())
     value = parse_answer_object(raw, secrets)
     if "results" not in value:
         value["results"] = value.pop("data", None)
-    usage = _parse_usage(value, call)
+    usage = _parse_usage(value, inference)
     value.pop("object", None)  # "list", which the common format's answer is not
     return exact_json.dumps(value), usage
 
 
-def _parse_usage(value: Body, call: InferenceRequest) -> Usage:
+def _parse_usage(value: Body, inference: InferenceRequest) -> Usage:
     if not isinstance(value.get("results"), list):
         raise ProviderBadResponse("The provider's answer has no results")
     searches = parse_count(_find(value, _SEARCHES))
-    usage = Usage(estimate_prompt(call), source="upstream" if searches else "estimate")
+    usage = Usage(estimate_prompt(inference), source="upstream" if searches else "estimate")
     for path in _COUNTS:
         tokens = parse_count(_find(value, path))
         if tokens:  # a server that does not count reports 0

@@ -334,13 +334,13 @@ class UsageCounter:
         """Whether the provider has reported the final counts."""
         return self._usage is not None
 
-    def parse_usage(self, call: InferenceRequest) -> Usage:
+    def parse_usage(self, inference: InferenceRequest) -> Usage:
         """Return the provider's counts, else an estimate from a sample of the texts."""
         if self._usage is not None:
-            return fill_counts(self._usage, call, self._estimate_completion) if self.events else self._usage
+            return fill_counts(self._usage, inference, self._estimate_completion) if self.events else self._usage
         if not self.events:
             return Usage()
-        begun = self._begun or Usage(estimate_prompt(call))
+        begun = self._begun or Usage(estimate_prompt(inference))
         return attrs.evolve(begun, completion_tokens=self._estimate_completion(), source="estimate")
 
     def _estimate_completion(self) -> int:
@@ -349,13 +349,13 @@ class UsageCounter:
         return self._large_tokens + estimate_sample(self._texts, sampled, total)
 
 
-def parse_events_usage(events: Iterable[Event], call: InferenceRequest) -> Usage:
+def parse_events_usage(events: Iterable[Event], inference: InferenceRequest) -> Usage:
     """Return the usage of the events of a whole answer: the provider's counts, else an estimate."""
     counter = UsageCounter()
     for event in events:
         if not isinstance(event, StreamEnd | StreamError):
             counter.note(event)
-    return counter.parse_usage(call)
+    return counter.parse_usage(inference)
 
 
 class TranslatingStream(StreamState):
@@ -364,16 +364,16 @@ class TranslatingStream(StreamState):
     Args:
         reader: of the provider's format.
         writer: of the client's format.
-        call: the request.
+        inference: the request.
     """
 
-    __slots__ = ("_call", "_meter", "_read", "_reader", "_writer", "events")
+    __slots__ = ("_inference", "_meter", "_read", "_reader", "_writer", "events")
 
-    def __init__(self, reader: StreamParser, writer: StreamSerializer, call: InferenceRequest) -> None:
+    def __init__(self, reader: StreamParser, writer: StreamSerializer, inference: InferenceRequest) -> None:
         super().__init__()
         self._reader = reader
         self._writer = writer
-        self._call = call
+        self._inference = inference
         self._meter = UsageCounter()
         self._read: list[Event] = []
         self.events = 0
@@ -419,12 +419,12 @@ class TranslatingStream(StreamState):
     def parse_usage(self) -> Usage:
         if isinstance(self._reader, UsageKeeper) and (report := self._reader.take_usage()) is not None:
             self._meter.note(report)  # the stream was cut off before its last chunk
-        return self._meter.parse_usage(self._call)
+        return self._meter.parse_usage(self._inference)
 
     @property
     def _lacks_usage(self) -> bool:
         """Whether the client's format requires counts of tokens that the provider has not reported."""
-        return self._call.operation == "messages" and not self._meter.reported
+        return self._inference.operation == "messages" and not self._meter.reported
 
     def _pass(self, events: list[Event]) -> bytes:
         written = []
@@ -434,7 +434,7 @@ class TranslatingStream(StreamState):
                 break
             try:
                 if type(event) is StreamEnd and self._lacks_usage:
-                    written.append(self._writer.write(UsageReport(self._meter.parse_usage(self._call))))
+                    written.append(self._writer.write(UsageReport(self._meter.parse_usage(self._inference))))
                 written.append(self._writer.write(event))
             except ProviderBadResponse as error:
                 self.error = error

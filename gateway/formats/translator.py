@@ -50,18 +50,18 @@ PLAIN = ResponseMode()
 class Translator(Protocol):
     """One request in one provider's API format.
 
-    ``adapted`` names what the last body that was written, or the vendor's quirks, left out or changed. ``call`` may be
-    replaced before a body is written.
+    ``adapted`` names what the last body that was written, or the vendor's quirks, left out or changed.
+    ``inference`` may be replaced before a body is written.
     """
 
     adapted: tuple[str, ...]
-    call: InferenceRequest
+    inference: InferenceRequest
 
     @property
     def mode(self) -> ResponseMode: ...
 
     @property
-    def naming(self) -> ResponseIdentity: ...
+    def identity(self) -> ResponseIdentity: ...
 
     @property
     def path(self) -> str | None:
@@ -78,7 +78,7 @@ class Translator(Protocol):
         """
         ...
 
-    def open_gate(self, secrets: Secrets) -> StreamTransform:
+    def open_transform(self, secrets: Secrets) -> StreamTransform:
         """Return the transform for the stream that answers."""
         ...
 

@@ -36,15 +36,15 @@ _MAKES_TEXT = frozenset({"chat", "messages", "generate_content", "responses", "c
 _HAS_WINDOW = _MAKES_TEXT | {"realtime"}
 
 
-def bound_prompt(call: InferenceRequest, reads: ProviderReads, model: str) -> int:
-    """Return the most tokens that ``model`` can read for one answer to ``call``: the provider's name of the model."""
-    window = (find_context_window(model) if call.operation in _MAKES_TEXT else 0) or MAX_CONTEXT_TOKENS
-    if reads.tools or _searches(call, model):
-        return max(call.max_prompt_tokens, min(ROUNDS * window, MAX_CONTEXT_TOKENS))
+def bound_prompt(inference: InferenceRequest, reads: ProviderReads, model: str) -> int:
+    """Return the most tokens that ``model`` (the provider's name) can read for one answer to ``inference``."""
+    window = (find_context_window(model) if inference.operation in _MAKES_TEXT else 0) or MAX_CONTEXT_TOKENS
+    if reads.tools or _searches(inference, model):
+        return max(inference.max_prompt_tokens, min(ROUNDS * window, MAX_CONTEXT_TOKENS))
     if reads.unbounded:
-        return max(call.max_prompt_tokens, window)
+        return max(inference.max_prompt_tokens, window)
     more = IMAGE_TOKENS * reads.images + reads.earlier_tokens
-    return max(call.max_prompt_tokens, min(window, call.max_prompt_tokens + more))
+    return max(inference.max_prompt_tokens, min(window, inference.max_prompt_tokens + more))
 
 
 def bound_answer(reads: ProviderReads, model: str) -> int:
@@ -52,16 +52,16 @@ def bound_answer(reads: ProviderReads, model: str) -> int:
     return (find_longest_answer(model) or MAX_ANSWER_TOKENS) * (4 if reads.tools or searches(model) else 1)
 
 
-def limit_usage(usage: Usage, call: InferenceRequest, model: str) -> Usage:
+def limit_usage(usage: Usage, inference: InferenceRequest, model: str) -> Usage:
     """Return the reported ``usage`` if it is possible; else cap it, with the source ``bound``.
 
     ``model``: the provider's name of the model.
     """
     prompt, completion = usage.prompt_tokens, usage.completion_tokens
-    if prompt > call.max_prompt_tokens * call.choices:
-        prompt = _limit_prompt(prompt, call, model)
-    if completion > call.max_output_tokens * call.choices:
-        completion = _limit_completion(usage, call, model)
+    if prompt > inference.max_prompt_tokens * inference.choices:
+        prompt = _limit_prompt(prompt, inference, model)
+    if completion > inference.max_output_tokens * inference.choices:
+        completion = _limit_completion(usage, inference, model)
     if (prompt, completion) == (usage.prompt_tokens, usage.completion_tokens):
         return usage
     cached = min(usage.cached_tokens, prompt)
@@ -77,33 +77,33 @@ def limit_usage(usage: Usage, call: InferenceRequest, model: str) -> Usage:
     )
 
 
-def _searches(call: InferenceRequest, model: str) -> bool:
-    return call.operation in _MAKES_TEXT and (searches(model) or searches(call.model))
+def _searches(inference: InferenceRequest, model: str) -> bool:
+    return inference.operation in _MAKES_TEXT and (searches(model) or searches(inference.model))
 
 
-def _limit_prompt(reported: int, call: InferenceRequest, model: str) -> int:
-    reads = find_reads(call)
+def _limit_prompt(reported: int, inference: InferenceRequest, model: str) -> int:
+    reads = find_reads(inference)
     if reads.earlier_tokens:  # another model may count the conversation in other tokens
         reads = attrs.evolve(reads, unbounded=True)
-    bound = bound_prompt(call, reads, model) * call.choices
-    if reads.unbounded or reads.tools or _searches(call, model):
+    bound = bound_prompt(inference, reads, model) * inference.choices
+    if reads.unbounded or reads.tools or _searches(inference, model):
         return min(reported, bound)
-    if call.operation in _HAS_WINDOW and (window := find_context_window(model)):
-        return min(reported, max(window, call.max_prompt_tokens) * call.choices)
-    return reported if reported <= 2 * bound + ADDED_TOKENS else call.max_prompt_tokens * call.choices
+    if inference.operation in _HAS_WINDOW and (window := find_context_window(model)):
+        return min(reported, max(window, inference.max_prompt_tokens) * inference.choices)
+    return reported if reported <= 2 * bound + ADDED_TOKENS else inference.max_prompt_tokens * inference.choices
 
 
-def _limit_completion(usage: Usage, call: InferenceRequest, model: str) -> int:
+def _limit_completion(usage: Usage, inference: InferenceRequest, model: str) -> int:
     reported = usage.completion_tokens
-    if call.operation not in _MAKES_TEXT:
-        bound = call.max_output_tokens * call.choices
-        return reported if reported <= 4 * bound + _OVERSHOOT * call.choices else bound
-    settings = call.settings
-    asked = [value for name in _LONGEST if type(value := settings.get(name)) is int]
-    tries = max(call.choices, call.choices * (call.body.get("best_of") or 1))
-    longest = max(asked) if asked else bound_answer(find_reads(call), model)
-    thought = usage.reasoning_tokens if asked else 0
-    thinking = call.body.get("thinking")
+    if inference.operation not in _MAKES_TEXT:
+        bound = inference.max_output_tokens * inference.choices
+        return reported if reported <= 4 * bound + _OVERSHOOT * inference.choices else bound
+    settings = inference.settings
+    requested = [value for name in _LONGEST if type(value := settings.get(name)) is int]
+    tries = max(inference.choices, inference.choices * (inference.body.get("best_of") or 1))
+    longest = max(requested) if requested else bound_answer(find_reads(inference), model)
+    thought = usage.reasoning_tokens if requested else 0
+    thinking = inference.body.get("thinking")
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
     bound = longest * tries + min(thought, MAX_ANSWER_TOKENS * tries) + (budget if type(budget) is int else 0)
     return reported if reported <= bound + _OVERSHOOT * tries else bound

@@ -200,7 +200,7 @@ def _pair(messages: Sequence[chat.Message], adapted: dict[str, None]) -> Iterato
     Results keep their order.
     """
     ids, results = _find_pairs(messages)
-    behind: dict[Place, chat.ToolResultPart] = {}
+    behind: dict[PartIndex, chat.ToolResultPart] = {}
     for number, message in enumerate(messages):
         parts: list[chat.Part] = [behind[place] for place in sorted(behind)]
         behind = {}
@@ -226,19 +226,19 @@ def _pair(messages: Sequence[chat.Message], adapted: dict[str, None]) -> Iterato
             behind = {}
 
 
-Place = tuple[int, int]
+PartIndex = tuple[int, int]
 """The numbers of a message and of a part in it."""
-Found = tuple[Place, chat.ToolResultPart]
+Found = tuple[PartIndex, chat.ToolResultPart]
 
 
-def _find_pairs(messages: Sequence[chat.Message]) -> tuple[dict[Place, str], dict[Place, Found]]:
+def _find_pairs(messages: Sequence[chat.Message]) -> tuple[dict[PartIndex, str], dict[PartIndex, Found]]:
     """Return a unique id for the place of every call and every paired result, and the result of each paired call.
 
     A result belongs to the call before it with its id, to the last one if several messages have such a call.
     """
-    ids: dict[Place, str] = {}
-    results: dict[Place, Found] = {}
-    waiting: dict[str, list[Place]] = {}
+    ids: dict[PartIndex, str] = {}
+    results: dict[PartIndex, Found] = {}
+    waiting: dict[str, list[PartIndex]] = {}
     used: set[str] = set()
     for number, message in enumerate(messages):
         for place, part in enumerate(message.parts):

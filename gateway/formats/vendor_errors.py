@@ -25,7 +25,7 @@ from gateway.formats.openai.errors import (
     build_reported,
     describe_status,
     mask,
-    parse_fault,
+    parse_provider_error,
     write_reason,
 )
 
@@ -50,11 +50,11 @@ _HOST = re.compile(r"\b(?:[a-z0-9-]{1,63}\.){1,5}(?:com|cn|ai|io|net|org|dev|clo
 _LONGEST_TEXT = 2_000
 
 
-def parse_worded_fault(
+def parse_worded_error(
     status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None, path: str | None = None
 ) -> ProviderError:
     """Like ``openai.errors.parse_fault``, but finds the provider's message also outside an ``error`` object."""
-    return parse_fault(
+    return parse_provider_error(
         status,
         _wrap(loads_or_none(raw), status) or _wrap_text(raw, status) or raw,
         secrets,
@@ -77,7 +77,7 @@ def find_failure(value: dict[str, Any], secrets: Secrets = ()) -> ProviderError 
     code, message = next(((code, text) for code, text in list_errors(value) if text), (None, None))
     status = _MINIMAX_STATUSES.get(str(base)) if base else _find_status(code)
     if status is not None:
-        return parse_fault(status, orjson.dumps({"error": {"message": message, "code": code}}), secrets)
+        return parse_provider_error(status, orjson.dumps({"error": {"message": message, "code": code}}), secrets)
     return build_reported(ErrorBody(parse_reason(value, secrets)), "answer")
 
 

@@ -16,13 +16,13 @@ import orjson
 from gateway.domain.video import BLOCKED_CODE, FAILED_CODE, Reference, VideoError
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.content_filter import NEVER_BLOCKS, build_verdict, find_blocked, is_block
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.image_data import find_url, is_web_url
 from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import loads_or_none
 from gateway.formats.openai.errors import Secrets, mask, write_reason
 from gateway.formats.request_body import Body, Inline, build_data_url
-from gateway.formats.vendor_errors import parse_reason, parse_worded_fault
+from gateway.formats.vendor_errors import parse_reason, parse_worded_error
 
 TaskState = Literal["queued", "processing", "completed", "failed"]
 Variant = Literal["video", "thumbnail", "spritesheet"]
@@ -119,7 +119,7 @@ class VideoBackend(ABC):
     """Whether the answer about a completed task has the video itself, which ``read_video`` decodes."""
 
     @abstractmethod
-    def submit(self, spec: VideoSpec) -> ProviderCall:
+    def submit(self, spec: VideoSpec) -> ProviderRequest:
         """Return the request that starts a task. Raises ``InvalidRequest`` naming a field that is not supported."""
 
     @abstractmethod
@@ -133,17 +133,17 @@ class VideoBackend(ABC):
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
         """Convert any unsuccessful answer into an error."""
-        return parse_video_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
+        return parse_video_error(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
     @abstractmethod
-    def poll(self, task: ProviderTask) -> ProviderCall:
+    def poll(self, task: ProviderTask) -> ProviderRequest:
         """Return the request for a task's status."""
 
     @abstractmethod
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """Parse a successful (2xx) answer to it. Raises ``ProviderBadResponse`` if it describes no task."""
 
-    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
+    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
         """Return where a completed task's file is, or the request that finds out; None if there is no such variant."""
         if variant != "video":
             return None
@@ -157,15 +157,15 @@ class VideoBackend(ABC):
         """Return the video in a successful (2xx) answer. Raises ``ProviderBadResponse`` if there is none."""
         raise ProviderBadResponse("The provider was not asked for its video")
 
-    def remix(self, task: ProviderTask, spec: VideoSpec) -> ProviderCall | None:  # noqa: ARG002
+    def remix(self, task: ProviderTask, spec: VideoSpec) -> ProviderRequest | None:  # noqa: ARG002
         """Return the request that remakes a video with another prompt, answered like a submit; None: not supported."""
         return None
 
-    def cancel(self, task: ProviderTask) -> ProviderCall | None:  # noqa: ARG002
+    def cancel(self, task: ProviderTask) -> ProviderRequest | None:  # noqa: ARG002
         """Return the request that stops a task that has not ended; None: not supported."""
         return None
 
-    def delete(self, task: ProviderTask) -> ProviderCall | None:  # noqa: ARG002
+    def delete(self, task: ProviderTask) -> ProviderRequest | None:  # noqa: ARG002
         """Return the request that deletes a task that has ended, and its files; None: not supported."""
         return None
 
@@ -264,7 +264,7 @@ def build_error(code: object, message: object, secrets: Secrets) -> VideoError:
     return VideoError(FAILED_CODE, write_reason(words[: _MAX_MESSAGE - _MAX_CODE], name[: _MAX_CODE - 3], secrets))
 
 
-def parse_video_fault(
+def parse_video_error(
     status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
 ) -> ProviderError:
     """Convert an unsuccessful answer (not 2xx), in any of the usual shapes, into an error.
@@ -275,12 +275,12 @@ def parse_video_fault(
         blocked, message = find_blocked(loads_or_none(raw))
         if blocked:
             return ContentBlocked(build_verdict(BLOCKED, message, secrets))
-    return parse_worded_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
+    return parse_worded_error(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
 
 def find_refusal(code: str, message: str, secrets: Secrets, status: int) -> ProviderError:
     """Return the error for a rejection that came with status 200, as if it had come with ``status``."""
-    error = parse_video_fault(status, orjson.dumps({"error": {"code": code, "message": message}}), secrets)
+    error = parse_video_error(status, orjson.dumps({"error": {"code": code, "message": message}}), secrets)
     error.declined = True
     return error
 
@@ -290,7 +290,7 @@ def parse_reported(value: object, secrets: Secrets) -> ProviderBadResponse:
     return ProviderBadResponse(f"The provider reported an error: {parse_reason(value, secrets)}")
 
 
-def parse_code_fault(
+def parse_code_error(
     status: int,
     raw: bytes,
     secrets: Secrets,
@@ -304,4 +304,4 @@ def parse_code_fault(
         error = parse_reported(loads_or_none(raw), secrets)
         error.declined = bool(code)
         return error
-    return parse_video_fault(statuses.get(code, status), raw, secrets, provider_retry_after_s=provider_retry_after_s)
+    return parse_video_error(statuses.get(code, status), raw, secrets, provider_retry_after_s=provider_retry_after_s)

@@ -103,21 +103,21 @@ T = TypeVar("T")
 RandomSource = Callable[[], float]
 
 
-async def measure_audio(call: InferenceRequest, rng: RandomSource = random.random) -> InferenceRequest:
-    """Return ``call`` with the length of the audio in its files, and the tokens that a model makes of it.
+async def measure_audio(inference: InferenceRequest, rng: RandomSource = random.random) -> InferenceRequest:
+    """Return ``inference`` with the length of the audio in its files, and the tokens that a model makes of it.
 
     A file without a known length has none in its upload. The request's own length is one that it hardly exceeds, in
     whole
     seconds, as providers count. ``rng`` returns 0 to 1.
     """
-    if not call.files:
-        return call
-    lengths = [await _measure_file(upload.spooled, rng) for upload in call.files]
-    heard = zip(call.files, lengths, strict=True)
+    if not inference.files:
+        return inference
+    lengths = [await _measure_file(upload.spooled, rng) for upload in inference.files]
+    heard = zip(inference.files, lengths, strict=True)
     files = tuple(attrs.evolve(upload, duration_ms=length.believed_ms) for upload, length in heard)
     sound_ms = min(sum(-(-length.bound_ms // _SECOND_MS) * _SECOND_MS for length in lengths), MAX_DURATION_MS)
-    max_prompt_tokens = call.max_prompt_tokens + count_heard_tokens(sound_ms)
-    return attrs.evolve(call, files=files, sound_ms=sound_ms, max_prompt_tokens=max_prompt_tokens)
+    max_prompt_tokens = inference.max_prompt_tokens + count_heard_tokens(sound_ms)
+    return attrs.evolve(inference, files=files, sound_ms=sound_ms, max_prompt_tokens=max_prompt_tokens)
 
 
 async def _measure_file(spooled: Spooled, rng: RandomSource) -> Length:

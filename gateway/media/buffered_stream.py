@@ -84,8 +84,8 @@ class BufferedPassthrough:
     noise = 0
     empty = False
 
-    def __init__(self, reply: BufferedStream) -> None:
-        self._reply = reply
+    def __init__(self, response: BufferedStream) -> None:
+        self._reply = response
         self.events = 0
         self.ended = False
         self.error: ProviderError | None = None

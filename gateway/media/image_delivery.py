@@ -31,24 +31,24 @@ class ImageDelivery:
         """Raise ``StoreUnavailable`` if the disk has no room for another image."""
         self._keeper.check_room()
 
-    async def give(self, attempt: Attempt, call: InferenceRequest, image: Image, form: ImageForm) -> Image:
+    async def give(self, attempt: Attempt, inference: InferenceRequest, image: Image, form: ImageForm) -> Image:
         """Return ``image`` in ``form``. Raises ``ProviderError``, ``StoreUnavailable``."""
         try:
             if form == "url":
-                return await self._give_url(attempt, call, image)
+                return await self._give_url(attempt, inference, image)
             return await self._give_data(attempt, image)
         except ProviderError as error:
             if image.quoted:
                 error.failure_scope, error.answered = "nobody", True
             raise
 
-    async def _give_url(self, attempt: Attempt, call: InferenceRequest, image: Image) -> Image:
+    async def _give_url(self, attempt: Attempt, inference: InferenceRequest, image: Image) -> Image:
         """Return the image with a signed link, or with the provider's address if the channel passes addresses on."""
         if image.url is not None and attempt.channel.pass_urls:
             return attrs.evolve(image, data=None)
         raw = await self._fetch(attempt, image) if image.data is None else await _decode(image.data)
         link = await self._keeper.keep(raw)
-        return attrs.evolve(image, data=None, url=f"{call.origin}{link}")
+        return attrs.evolve(image, data=None, url=f"{inference.origin}{link}")
 
     async def _give_data(self, attempt: Attempt, image: Image) -> Image:
         """Return the image in base64, checked."""

@@ -24,8 +24,8 @@ from gateway.errors import (
     ProviderTimeout,
     UnsupportedByProvider,
 )
-from gateway.formats.content_filter import parse_image_fault
-from gateway.formats.image_backend import ImageBackend, ProviderCall
+from gateway.formats.content_filter import parse_image_error
+from gateway.formats.image_backend import ImageBackend, ProviderRequest
 from gateway.formats.image_backends import make_image_backend
 from gateway.formats.json_or_stream import check_parts
 from gateway.formats.openai.errors import parse_retry_after
@@ -56,13 +56,13 @@ log = structlog.stdlib.get_logger(__name__)
 T = TypeVar("T")
 
 
-def can_pass(attempt: Attempt, call: InferenceRequest) -> bool:
+def can_pass(attempt: Attempt, inference: InferenceRequest) -> bool:
     """Return whether the channel streams the requested images, so that its events can be passed on.
 
     A model of which this is unknown is not asked to stream: its server might answer with addresses instead.
     """
     able = attempt.target.capability
-    return attempt.target.endpoint.wire in _STREAMED and bool(able.streams) and len(_split(call, able.max_n)) == 1
+    return attempt.target.endpoint.wire in _STREAMED and bool(able.streams) and len(_split(inference, able.max_n)) == 1
 
 
 class ImageService:
@@ -92,13 +92,13 @@ class ImageService:
         self._tasks = TaskSet()
         self.find_words = find_words
 
-    def check(self, call: InferenceRequest) -> None:
+    def check(self, inference: InferenceRequest) -> None:
         """Check a request before money is reserved.
 
         Raises ``SensitiveWords``; ``StoreUnavailable`` without room for images.
         """
-        check_body(self.find_words(), call.body)
-        if call.image is not None and call.image.form == "url" and not call.stream:
+        check_body(self.find_words(), inference.body)
+        if inference.image is not None and inference.image.form == "url" and not inference.stream:
             self.check_room()
 
     def check_room(self) -> None:
@@ -109,11 +109,11 @@ class ImageService:
         """Return a whole answer with images. Raises as ``Proxy.with_failover`` does, and ``StoreUnavailable``."""
 
         async def send(attempt: Attempt) -> ProviderAnswer:
-            work = self.answer(attempt, attempt.exchange.call)
+            work = self.answer(attempt, attempt.translator.inference)
             body, ctx.usage = await attempt.wait_for(work, attempt.channel.timeouts.total_s, proxy.timer)
             attempt.check()
             proxy.load_balancer.record_success(attempt.lease)
-            return ProviderAnswer(body, attempt.exchange.mode.media_type)
+            return ProviderAnswer(body, attempt.translator.mode.media_type)
 
         return await proxy.with_failover(ctx, send)
 
@@ -130,66 +130,66 @@ class ImageService:
 
     async def _open_stream(self, proxy: Proxy, attempt: Attempt) -> OpenedStream:
         """Open the provider's stream, or a stream of one piece if the channel does not stream images."""
-        call = attempt.exchange.call
-        if can_pass(attempt, call):
+        inference = attempt.translator.inference
+        if can_pass(attempt, inference):
             return await open_provider_stream(proxy, attempt)
-        response = attempt.response = self.stream(attempt, call)
+        response = attempt.response = self.stream(attempt, inference)
         return response, BufferedPassthrough(response), None
 
-    async def answer(self, attempt: Attempt, call: InferenceRequest) -> tuple[bytes, Usage]:
+    async def answer(self, attempt: Attempt, inference: InferenceRequest) -> tuple[bytes, Usage]:
         """Return the whole answer and its usage. Raises ``ProviderError``, ``StoreUnavailable``."""
-        form = call.image.form if call.image else "url"
-        images = await self._generate_as(attempt, call, form)
+        form = inference.image.form if inference.image else "url"
+        images = await self._generate_as(attempt, inference, form)
         return build_answer(images, form, created_s=int(self._clock())), images.usage
 
-    def stream(self, attempt: Attempt, call: InferenceRequest) -> BufferedStream:
+    def stream(self, attempt: Attempt, inference: InferenceRequest) -> BufferedStream:
         """Return the same as a stream of events, which contain the images."""
 
         async def generate() -> tuple[bytes, Usage]:
-            images = await self._generate_as(attempt, call, "b64_json")
-            return build_completed(images, call, int(self._clock())), images.usage
+            images = await self._generate_as(attempt, inference, "b64_json")
+            return build_completed(images, inference, int(self._clock())), images.usage
 
-        reply = BufferedStream(generate())
-        self._tasks.add(reply.task)
-        return reply
+        response = BufferedStream(generate())
+        self._tasks.add(response.task)
+        return response
 
     async def close(self) -> None:
         """Wait up to ``CLOSE_TIMEOUT_S`` for running tasks, then cancel the rest."""
         await self._tasks.close(CLOSE_TIMEOUT_S)
 
-    async def _generate_as(self, attempt: Attempt, call: InferenceRequest, form: ImageForm) -> Images:
-        images = await self._generate(attempt, call)
+    async def _generate_as(self, attempt: Attempt, inference: InferenceRequest, form: ImageForm) -> Images:
+        images = await self._generate(attempt, inference)
         try:
-            items = await _gather([self._delivery.give(attempt, call, image, form) for image in images.items])
+            items = await _gather([self._delivery.give(attempt, inference, image, form) for image in images.items])
         except ProviderError:
             attempt.pending = False  # the client gets nothing of what was generated, and did not cause that
             raise
         return attrs.evolve(images, items=tuple(items))
 
-    async def _generate(self, attempt: Attempt, call: InferenceRequest) -> Images:
+    async def _generate(self, attempt: Attempt, inference: InferenceRequest) -> Images:
         """Generate all requested images, by concurrent requests if the model makes fewer at a time.
 
         If one of the requests fails, the others are cancelled.
         """
-        counts = _split(call, attempt.target.capability.max_n)
+        counts = _split(inference, attempt.target.capability.max_n)
         slots = asyncio.Semaphore(1 + await attempt.lease.widen(len(counts) - 1))
 
         async def generate_part(number: int, count: int) -> Images:
             async with slots:
                 attempt.images += count
-                return await self._generate_part(attempt, call, count, number)
+                return await self._generate_part(attempt, inference, count, number)
 
         parts = await _gather([generate_part(number, count) for number, count in enumerate(counts)])
         return parts[0] if len(parts) == 1 else _join(parts)
 
-    async def _generate_part(self, attempt: Attempt, call: InferenceRequest, count: int, number: int) -> Images:
+    async def _generate_part(self, attempt: Attempt, inference: InferenceRequest, count: int, number: int) -> Images:
         target = attempt.target
-        mark = f"{attempt.naming.id}{number}"
-        image_backend = make_image_backend(target.endpoint.wire, call, target.model, mark, target.capability)
-        result: Images | ProviderCall = _begin(image_backend, count)
+        mark = f"{attempt.identity.id}{number}"
+        image_backend = make_image_backend(target.endpoint.wire, inference, target.model, mark, target.capability)
+        result: Images | ProviderRequest = _begin(image_backend, count)
         done = False
         try:
-            while isinstance(result, ProviderCall):
+            while isinstance(result, ProviderRequest):
                 step = self._step if not result.begins else self._step_for_sure
                 result = await step(attempt, image_backend, result)
             done = True
@@ -197,19 +197,21 @@ class ImageService:
             if not done:
                 self._abandon(attempt, image_backend)
         if not result.items:
-            fault = ProviderBadResponse("The provider answered without an image")
-            fault.may_be_prompt = True
-            raise fault
+            error = ProviderBadResponse("The provider answered without an image")
+            error.may_be_prompt = True
+            raise error
         return result
 
-    async def _step(self, attempt: Attempt, image_backend: ImageBackend, ask: ProviderCall) -> Images | ProviderCall:
-        return image_backend.read(await self._ask(attempt, ask), attempt.channel.secrets)
+    async def _step(
+        self, attempt: Attempt, image_backend: ImageBackend, provider_request: ProviderRequest
+    ) -> Images | ProviderRequest:
+        return image_backend.read(await self._ask(attempt, provider_request), attempt.channel.secrets)
 
     async def _step_for_sure(
-        self, attempt: Attempt, image_backend: ImageBackend, ask: ProviderCall
-    ) -> Images | ProviderCall:
+        self, attempt: Attempt, image_backend: ImageBackend, provider_request: ProviderRequest
+    ) -> Images | ProviderRequest:
         """Do the same, but to its end even if the client leaves: then the task that it started is cancelled."""
-        step = self._tasks.start(self._step(attempt, image_backend, ask))
+        step = self._tasks.start(self._step(attempt, image_backend, provider_request))
         try:
             return await asyncio.shield(step)
         except asyncio.CancelledError:
@@ -218,59 +220,59 @@ class ImageService:
                 asyncio.get_running_loop().call_later(ABANDON_TIMEOUT_S, step.cancel)
             raise
 
-    async def _ask(self, attempt: Attempt, ask: ProviderCall) -> bytes:
+    async def _ask(self, attempt: Attempt, provider_request: ProviderRequest) -> bytes:
         """Send a provider request, repeatedly if it only polls a task. Return the answer's body."""
-        failures, wait_s = 0, ask.wait_s
+        failures, wait_s = 0, provider_request.wait_s
         while True:
             await asyncio.sleep(wait_s * self._wait_scale)
             try:
-                return await self._send(attempt, ask, POLL_TIMEOUT_S if ask.passing else None)
+                return await self._send(attempt, provider_request, POLL_TIMEOUT_S if provider_request.passing else None)
             except (ProviderBadResponse, ProviderTimeout, ProviderRejected) as fault:
                 failures += 1
-                if not ask.passing or isinstance(fault, ImageBlocked):
+                if not provider_request.passing or isinstance(fault, ImageBlocked):
                     raise
                 if failures > MOST_FAILURES:
                     raise _as_provider_error(fault) from fault
                 wait_s = min(max(2.0**failures / 4, fault.provider_retry_after_s or 0.0), LONGEST_WAIT_S)
 
-    async def _send(self, attempt: Attempt, ask: ProviderCall, timeout_s: float | None) -> bytes:
+    async def _send(self, attempt: Attempt, provider_request: ProviderRequest, timeout_s: float | None) -> bytes:
         """Return the body of a good answer.
 
         Raises ``ProviderError``; without ``timeout_s`` the attempt's timeout applies.
         """
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._send_once(attempt, ask)
+                return await self._send_once(attempt, provider_request)
         except TimeoutError:
             raise ProviderTimeout("The provider took too long to answer", phase="headers") from None
 
-    async def _send_once(self, attempt: Attempt, ask: ProviderCall) -> bytes:
+    async def _send_once(self, attempt: Attempt, provider_request: ProviderRequest) -> bytes:
         secrets = attempt.channel.secrets
-        reply = await self._upstream.send(attempt.plan_ask(ask))
+        response = await self._upstream.send(attempt.build_provider_request(provider_request))
         try:
-            if reply.status in OK:
-                raw = await reply.read(MAX_ANSWER_BYTES)
+            if response.status in OK:
+                raw = await response.read(MAX_ANSWER_BYTES)
                 check_parts(raw)
                 return raw
-            attempt.pending &= ask.passing
-            raw = await reply.read(MAX_ERROR_BYTES)
-            provider_retry_after_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
-            path = ask.path or attempt.target.endpoint.path
-            raise parse_image_fault(
-                reply.status, raw, secrets, provider_retry_after_s=provider_retry_after_s, path=path
+            attempt.pending &= provider_request.passing
+            raw = await response.read(MAX_ERROR_BYTES)
+            provider_retry_after_s = parse_retry_after(response.headers.get("Retry-After"), self._clock())
+            path = provider_request.path or attempt.target.endpoint.path
+            raise parse_image_error(
+                response.status, raw, secrets, provider_retry_after_s=provider_retry_after_s, path=path
             )
         finally:
-            reply.close()
+            response.close()
 
     def _abandon(self, attempt: Attempt, image_backend: ImageBackend) -> None:
         """Cancel the provider's task of a client that has left, without waiting."""
-        ask = image_backend.abandon()
-        if ask is not None:
-            self._tasks.start(self._give_up(attempt, ask))
+        provider_request = image_backend.abandon()
+        if provider_request is not None:
+            self._tasks.start(self._give_up(attempt, provider_request))
 
-    async def _give_up(self, attempt: Attempt, ask: ProviderCall) -> None:
+    async def _give_up(self, attempt: Attempt, provider_request: ProviderRequest) -> None:
         try:
-            await self._send(attempt, ask, ABANDON_TIMEOUT_S)
+            await self._send(attempt, provider_request, ABANDON_TIMEOUT_S)
         except ProviderError as fault:
             log.warning("provider_task_not_cancelled", channel=attempt.channel.name, error=str(fault))
         except asyncio.CancelledError:
@@ -280,23 +282,23 @@ class ImageService:
             raise
 
 
-def _as_provider_error(fault: ProviderError) -> ProviderError:
+def _as_provider_error(error: ProviderError) -> ProviderError:
     """Turn a provider's rejection of a status poll into a provider error: the client did not send that request."""
-    if not isinstance(fault, ProviderRejected) or isinstance(fault, ProviderRateLimited):
-        return fault
-    return ProviderBadResponse(f"The provider does not say what became of its task: {fault.message}")
+    if not isinstance(error, ProviderRejected) or isinstance(error, ProviderRateLimited):
+        return error
+    return ProviderBadResponse(f"The provider does not say what became of its task: {error.message}")
 
 
-def _begin(image_backend: ImageBackend, count: int) -> ProviderCall:
+def _begin(image_backend: ImageBackend, count: int) -> ProviderRequest:
     try:
         return image_backend.begin(count)
     except InvalidRequest as refused:
         raise UnsupportedByProvider(refused.message, param=refused.param) from None
 
 
-def _split(call: InferenceRequest, most: int | None) -> list[int]:
+def _split(inference: InferenceRequest, most: int | None) -> list[int]:
     """Return how many images each provider request asks for."""
-    count = call.image.count if call.image else 1
+    count = inference.image.count if inference.image else 1
     if most is None or count <= most:
         return [count]
     return [min(most, count - done) for done in range(0, count, most)]
@@ -328,9 +330,9 @@ async def _gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
         ended = await asyncio.gather(*tasks, return_exceptions=True)
     faults = [one for one in ended if isinstance(one, BaseException)]
-    for fault in faults:
-        if not isinstance(fault, asyncio.CancelledError):
-            raise fault
+    for error in faults:
+        if not isinstance(error, asyncio.CancelledError):
+            raise error
     if faults:
         raise faults[0]
     return [one for one in ended if not isinstance(one, BaseException)]

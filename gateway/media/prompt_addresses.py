@@ -48,10 +48,10 @@ class PromptAddresses:
             UnsupportedByProvider: something cannot be used; the field is named. A part of an earlier turn becomes text.
             RequestTooLarge, Overloaded: there is no memory for it.
         """
-        call = attempt.exchange.call
-        if call.plain or next(list_addresses(call.body), None) is None:
+        inference = attempt.translator.inference
+        if inference.plain or next(list_addresses(inference.body), None) is None:
             return
-        body = copy_prompt(call.body)
+        body = copy_prompt(inference.body)
         found = list(list_addresses(body))
         first = {one.url: one for one in reversed(found)}
         if len(first) > MOST:
@@ -62,8 +62,8 @@ class PromptAddresses:
         await self._load_all([one for one in first.values() if one.url not in loaded], loaded, loan)
         for one in found:
             _put(one, loaded[one.url], attempt)
-        large = call.large or sum(len(media.data) for media in loaded.values()) > MAX_ON_LOOP
-        attempt.exchange.call = attrs.evolve(call, body=body, large=large)
+        large = inference.large or sum(len(media.data) for media in loaded.values()) > MAX_ON_LOOP
+        attempt.translator.inference = attrs.evolve(inference, body=body, large=large)
 
     async def _load_all(self, addresses: list[MediaAddress], loaded: dict[str, FetchedMedia], loan: Loan) -> None:
         """Fetch all addresses, a few at once. Raises ``RequestTooLarge`` or ``Overloaded`` naming the field."""
@@ -75,7 +75,7 @@ class PromptAddresses:
                 async with asyncio.timeout_at(deadline), slots:
                     loaded[one.url] = await self._load(one, loan)
             except (ProviderError, TimeoutError):
-                loaded[one.url] = FetchedMedia(fault="it could not be fetched from its address")
+                loaded[one.url] = FetchedMedia(error="it could not be fetched from its address")
             except (RequestTooLarge, Overloaded) as error:
                 refused.append(error)
 
@@ -88,20 +88,20 @@ class PromptAddresses:
     async def _load(self, one: MediaAddress, loan: Loan) -> FetchedMedia:
         raw = await self._read(one, loan)
         if raw is None:
-            return FetchedMedia(fault=f"it is larger than {MAX_FILE_BYTES // 2**20} MB")
+            return FetchedMedia(error=f"it is larger than {MAX_FILE_BYTES // 2**20} MB")
         head = raw[:SNIFF_BYTES]
         media_type = sniff_image(head) if one.kind == "image" else find_type(urlsplit(one.url).path, head)
         if one.kind == "image" and media_type not in _IMAGES:
-            return FetchedMedia(fault="it is not a PNG, JPEG, GIF or WebP image")
+            return FetchedMedia(error="it is not a PNG, JPEG, GIF or WebP image")
         data = await work_by_size(len(raw), encode, raw)
         return FetchedMedia(media_type or "", raw if str(media_type).startswith("text/") else b"", data)
 
     async def _read(self, one: MediaAddress, loan: Loan) -> bytes | None:
         """Return the file; None if it is too large. Its memory is borrowed piece by piece, also that of its base64."""
-        ask = FileRequest(one.url, trusted_origin=None, connect_s=FETCH_TIMEOUT_S, idle_s=FETCH_TIMEOUT_S)
+        file_request = FileRequest(one.url, trusted_origin=None, connect_s=FETCH_TIMEOUT_S, idle_s=FETCH_TIMEOUT_S)
         pieces: list[bytes] = []
         size = 0
-        found = await self._fetcher.open(ask)
+        found = await self._fetcher.open(file_request)
         try:
             while piece := await found.read():
                 size += len(piece)
@@ -116,10 +116,10 @@ class PromptAddresses:
 
 def _put(one: MediaAddress, media: FetchedMedia, attempt: Attempt) -> None:
     """Put a file into the request. Raises ``UnsupportedByProvider`` naming the field."""
-    if not media.fault:
+    if not media.error:
         one.put(media)
         return
     kind = one.leave_out() if one.is_past else None
     if kind is None:
-        raise UnsupportedByProvider(f"'{one.where}' cannot be used: {media.fault}", param=one.where)
-    attempt.exchange.adapted = tuple(dict.fromkeys((*attempt.exchange.adapted, kind)))
+        raise UnsupportedByProvider(f"'{one.where}' cannot be used: {media.error}", param=one.where)
+    attempt.translator.adapted = tuple(dict.fromkeys((*attempt.translator.adapted, kind)))

@@ -120,7 +120,7 @@ def _build_attempt(trace: RequestTrace, number: int, attempt: Attempt, now_ns: i
     record, is_last = ctx.record, number == len(ctx.attempts) - 1
     began_ns = trace.began_ns + max(0, round((attempt.began_at - ctx.started_at) * _NS_PER_S))
     ended_ns = now_ns if failure is None else min(now_ns, began_ns + failure.ms * _NS_PER_MS)
-    operation = attempt.exchange.call.operation
+    operation = attempt.translator.inference.operation
     attributes: Attributes = {
         "gen_ai.operation.name": name_operation(operation),
         **_describe_target(attempt),

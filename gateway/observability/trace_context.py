@@ -139,12 +139,12 @@ class TracedHttpClient:
         self._client = client
         self._current = current
 
-    def send(self, plan: HttpRequest) -> Coroutine[Any, Any, HttpResponse]:
+    def send(self, http_request: HttpRequest) -> Coroutine[Any, Any, HttpResponse]:
         trace = self._current.get()
         if trace is not None:
-            own = {name: value for name, value in plan.headers.items() if name.lower() not in {PARENT, STATE}}
-            plan = attrs.evolve(plan, headers={**own, **trace.build_headers()}, template=None)
-        return self._client.send(plan)
+            own = {name: value for name, value in http_request.headers.items() if name.lower() not in {PARENT, STATE}}
+            http_request = attrs.evolve(http_request, headers={**own, **trace.build_headers()}, template=None)
+        return self._client.send(http_request)
 
     async def close(self) -> None:
         await self._client.close()

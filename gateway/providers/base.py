@@ -127,7 +127,7 @@ class Provider:
         endpoints: its API formats and their paths.
         sign: key -> headers.
         sign_at: key and Unix seconds -> headers, for a vendor with short-lived signatures.
-        sign_plan: a request, key and Unix seconds -> more headers, for a vendor whose signature covers the request.
+        sign_request: a request, key and Unix seconds -> more headers, for a vendor whose signature covers the request.
         find_grant: key and base URL -> the credentials for which an access token is fetched; None if the key is sent.
         sign_list: like ``sign``, for its model list, if that differs.
         models_path: the path of its model list, with its query; None if it has none.
@@ -149,7 +149,7 @@ class Provider:
     endpoints: tuple[Endpoint, ...] = (CHAT, EMBEDDINGS)
     sign: Signer = sign_bearer
     sign_at: Callable[[str, int], dict[str, str]] | None = None
-    sign_plan: Callable[[HttpRequest, str, int], dict[str, str]] | None = None
+    sign_request: Callable[[HttpRequest, str, int], dict[str, str]] | None = None
     find_grant: Callable[[str, str], TokenGrant | None] | None = None
     sign_list: Signer | None = None
     models_path: str | None = "/models"
@@ -164,7 +164,7 @@ class Provider:
     @property
     def signs_once(self) -> bool:
         """Whether the headers of a request depend on nothing but the key."""
-        return self.sign_at is None and self.sign_plan is None
+        return self.sign_at is None and self.sign_request is None
 
     def find_variant(self, model: str) -> str | None:
         """Return the part of ``model`` (provider name) that changes what is bought; None if there is none."""
@@ -183,7 +183,7 @@ class Provider:
         """Return what is known about ``model`` (provider name)."""
         return find_capability(self.capabilities, model)
 
-    def plan(
+    def build_request(
         self, channel: Channel, endpoint: Endpoint, request: EndpointRequest, *, model: str, key: str, now_s: int = 0
     ) -> HttpRequest:
         """Build a request to ``endpoint`` at ``now_s``. Headers come from the gateway, ``request`` and the channel."""
@@ -203,14 +203,14 @@ class Provider:
         base = parse_origin(channel.base_url) if endpoint.rooted else channel.base_url
         headers = _merge_headers(ours, channel)
         grant = self.find_grant(key, channel.base_url) if self.find_grant else None
-        plan = HttpRequest(
+        http_request = HttpRequest(
             request.method, base + path, headers, request.body, channel.timeouts, channel.proxy, grant=grant
         )
-        if self.sign_plan is None:
-            return plan
-        return attrs.evolve(plan, headers=headers | self.sign_plan(plan, key, now_s), exact=True)
+        if self.sign_request is None:
+            return http_request
+        return attrs.evolve(http_request, headers=headers | self.sign_request(http_request, key, now_s), exact=True)
 
-    def plan_models(self, channel: Channel, key: str) -> HttpRequest:
+    def build_models_request(self, channel: Channel, key: str) -> HttpRequest:
         """Build the request for the model list. Only for a provider with a ``models_path``."""
         sign = self.sign_list or self.sign
         headers = _merge_headers({"Accept": "application/json", "Accept-Encoding": "identity", **sign(key)}, channel)

@@ -40,24 +40,24 @@ def _sign(key: str) -> dict[str, str]:
     return {} if _parse_credentials(key) else sign_bearer(key)
 
 
-def sign_plan(plan: HttpRequest, key: str, now_s: int) -> dict[str, str]:
-    """Return the headers that sign ``plan`` at ``now_s`` (Unix seconds); none for an API key.
+def sign_http_request(http_request: HttpRequest, key: str, now_s: int) -> dict[str, str]:
+    """Return the headers that sign ``http_request`` at ``now_s`` (Unix seconds); none for an API key.
 
     Raises ``UnsupportedByProvider`` if its body is not in memory.
     """
     credentials = _parse_credentials(key)
     if credentials is None:
         return {}
-    body = plan.body or b""
+    body = http_request.body or b""
     if not isinstance(body, bytes):
         raise UnsupportedByProvider("A request with uploaded files cannot be signed for this provider")
     return sign_request(
-        plan.method,
-        plan.url,
-        plan.headers,
+        http_request.method,
+        http_request.url,
+        http_request.headers,
         body,
         credentials=credentials,
-        region=find_region(plan.url),
+        region=find_region(http_request.url),
         service=_SERVICE,
         now_s=now_s,
     )
@@ -72,6 +72,6 @@ BEDROCK_CONVERSE = Provider(
         ),
     ),
     sign=_sign,
-    sign_plan=sign_plan,
+    sign_request=sign_http_request,
     models_path=None,
 )

@@ -63,7 +63,7 @@ Model Context Protocol), and those of Gemini's tools that cost only their tokens
 _ABSENT = (None, False)
 _EXTRA = "extrabody"
 """The folded name of what client libraries for Python merge into the body; LiteLLM's proxy merges it, too."""
-_NAMING = ("models", "fallbacks")
+_IDENTITY = ("models", "fallbacks")
 _DATE = r"-\d{4}-?\d{2}-?\d{2}"
 _HARMLESS_BETAS = re.compile(
     rf"(?:adaptive-thinking|advanced-tool-use|cache-diagnosis|claude-code|compact|computer-use|context-1m"
@@ -155,7 +155,7 @@ def list_named_models(body: Mapping[str, Any], fields: frozenset[str]) -> Iterat
 
     Raises ``InvalidRequest`` if one is no string and so cannot be checked.
     """
-    for field in _NAMING:
+    for field in _IDENTITY:
         value = body.get(field) if field in fields else None
         if not value:
             continue

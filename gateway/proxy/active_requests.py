@@ -74,14 +74,14 @@ def build_call(one: ActiveRequest, now: float, node: str | None, *, whole: bool)
 
     ``whole``: with those for the operator alone, the channel, the address and the ``node``.
     """
-    ctx, call = one.context, one.context.call
+    ctx, inference = one.context, one.context.inference
     return {
         "id": ctx.id,
         "account": ctx.caller.account.name,
         "key_name": ctx.caller.key.name,
-        "model": call.model if call else "",
+        "model": inference.model if inference else "",
         "operation": ctx.operation,
-        "stream": call.stream if call else False,
+        "stream": inference.stream if inference else False,
         "started_at": build_time(ctx.started_ms // 1000),
         "running_ms": round((now - ctx.started_at) * 1000),
         "phase": find_phase(ctx),
@@ -96,4 +96,4 @@ def find_phase(ctx: RequestContext) -> Phase:
     """Return the phase of a request."""
     if ctx.first_byte_at is not None:
         return "streaming"
-    return "reading" if ctx.call is None else "waiting"
+    return "reading" if ctx.inference is None else "waiting"

@@ -117,7 +117,7 @@ class Proxy:
         attempt = self._find_attempt(ctx)
         if attempt is None or not attempt.pending or self.broken_off:
             return None
-        image = attempt.exchange.call.image
+        image = attempt.translator.inference.image
         if image is not None and 0 < attempt.images < image.count:
             return None
         return self.drains.begin(attempt, attempt.timeouts.total_s, ctx.first_byte_at, whole=whole)
@@ -260,7 +260,7 @@ def _log_failure(attempt: Attempt, error: ProviderError) -> None:
         return
     log.warning(
         "attempt_failed",
-        request_id=f"{ID_PREFIX}{attempt.exchange.naming.id}",
+        request_id=f"{ID_PREFIX}{attempt.translator.identity.id}",
         channel=attempt.channel.name,
         model=attempt.target.model,
         error=error.message,

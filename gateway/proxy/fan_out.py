@@ -54,7 +54,9 @@ class MergedResponse:
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         secrets = attempt.channel.secrets
-        self.gates: list[StreamTransform] = [attempt.exchange.open_gate(secrets) for _ in range(attempt.requests)]
+        self.gates: list[StreamTransform] = [
+            attempt.translator.open_transform(secrets) for _ in range(attempt.requests)
+        ]
 
     @property
     def status(self) -> int:
@@ -64,9 +66,9 @@ class MergedResponse:
     def headers(self) -> Mapping[str, str]:
         return _NO_HEADERS
 
-    def add(self, reply: HttpResponse) -> None:
+    def add(self, response: HttpResponse) -> None:
         """Add a response, which is closed with this one."""
-        self._replies.append(reply)
+        self._replies.append(response)
 
     async def read(self, limit: int) -> bytes:
         """Return the whole body."""
@@ -75,7 +77,7 @@ class MergedResponse:
     async def pump(self, sink: Sink) -> PumpResult:
         """Push what arrives. Raises the first error of a response, or the one given to ``abort``."""
         if not self._tasks:
-            self._tasks = [self._start(at, reply) for at, reply in enumerate(self._replies)]
+            self._tasks = [self._start(at, response) for at, response in enumerate(self._replies)]
         while True:
             while self._ready:
                 data = self._ready.popleft()
@@ -90,19 +92,19 @@ class MergedResponse:
             self._room.set()
             await self._news.wait()
 
-    def _start(self, index: int, reply: HttpResponse) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._relay(index, reply))
+    def _start(self, index: int, response: HttpResponse) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._relay(index, response))
         task.add_done_callback(self._note_end)
         return task
 
-    async def _relay(self, index: int, reply: HttpResponse) -> None:
+    async def _relay(self, index: int, response: HttpResponse) -> None:
         """Read one response to its end, while there is room. Raises ``ProviderError``."""
         ended = PumpResult.PAUSED
         while ended is PumpResult.PAUSED and not self.gates[index].closed:
             while self._held_bytes > MAX_HELD_BYTES:
                 self._room.clear()
                 await self._room.wait()
-            ended = await reply.pump(partial(self._take, index))
+            ended = await response.pump(partial(self._take, index))
         self._end(index, whole=ended is PumpResult.ENDED)
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
@@ -113,22 +115,22 @@ class MergedResponse:
 
     def _end(self, index: int, *, whole: bool) -> None:
         """End one of the streams; ``whole``: its connection has ended. Raises the error that it reported."""
-        gate = self.gates[index]
-        if gate.error is not None:
-            raise gate.error
+        transform = self.gates[index]
+        if transform.error is not None:
+            raise transform.error
         if whole:
-            self._put(self._merger.feed(index, gate.finish()))
+            self._put(self._merger.feed(index, transform.finish()))
         self._put(self._merger.end())
 
     def _take(self, index: int, data: bytes, _raw_chunks: bytes | None) -> bool:
-        gate = self.gates[index]
+        transform = self.gates[index]
         if index not in self._begun and (begun := strip_beginning(data)):
             self._begun.add(index)
             if is_json(begun):  # a provider that does not stream
-                build, secrets = self._attempt.exchange.build_whole, self._attempt.channel.secrets
-                gate = self.gates[index] = JsonOrStream(lambda raw: build(raw, secrets))
-        self._put(self._merger.feed(index, gate.feed(data)))
-        return gate.closed or self._held_bytes > MAX_HELD_BYTES
+                build, secrets = self._attempt.translator.build_whole, self._attempt.channel.secrets
+                transform = self.gates[index] = JsonOrStream(lambda raw: build(raw, secrets))
+        self._put(self._merger.feed(index, transform.feed(data)))
+        return transform.closed or self._held_bytes > MAX_HELD_BYTES
 
     def _put(self, data: bytes) -> None:
         if data:
@@ -139,19 +141,19 @@ class MergedResponse:
     def abort(self, error: ProviderError) -> None:
         """End all responses with ``error``."""
         self._error = error
-        for reply in self._replies:
-            reply.abort(error)
+        for response in self._replies:
+            response.abort(error)
         self._news.set()
 
     def finish(self) -> None:
-        for reply in self._replies:
-            reply.finish()
+        for response in self._replies:
+            response.finish()
 
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-        for reply in self._replies:
-            reply.close()
+        for response in self._replies:
+            response.close()
 
 
 async def open_merged(attempt: Attempt, send: Send) -> MergedResponse:
@@ -173,29 +175,31 @@ async def fetch_merged(attempt: Attempt, send: Send, limit: int) -> tuple[bytes,
     ``limit``: the most bytes of one answer.
     """
     merged = attempt.response = MergedResponse(attempt)
-    packed, exchange, secrets = await _pack(attempt), attempt.exchange, attempt.channel.secrets
+    packed, translator, secrets = await _pack(attempt), attempt.translator, attempt.channel.secrets
     places = asyncio.Semaphore(1 + await attempt.lease.widen(attempt.requests - 1))
 
     async def fetch_one() -> tuple[bytes, Usage]:
         async with places:
-            reply = await send(packed)
-            merged.add(reply)
-            raw = await reply.read(limit)
+            response = await send(packed)
+            merged.add(response)
+            raw = await response.read(limit)
             check_parts(raw)
-            return exchange.parse_answer(raw, secrets)
+            return translator.parse_answer(raw, secrets)
 
     answers = await _run_all([fetch_one() for _ in range(attempt.requests)])
-    return merge_answers([body for body, _ in answers]), add_parts((usage for _, usage in answers), exchange.call)
+    return merge_answers([body for body, _ in answers]), add_parts(
+        (usage for _, usage in answers), translator.inference
+    )
 
 
 async def _pack(attempt: Attempt) -> Packed:
     """Build the body, once for all requests. Raises ``UnsupportedByProvider``."""
     if attempt.requests > MAX_REQUESTS:
         raise UnsupportedByProvider(f"'n' must be at most {MAX_REQUESTS} with this provider", param="n")
-    exchange, target = attempt.exchange, attempt.target
-    if exchange.call.large:
+    translator, target = attempt.translator, attempt.target
+    if translator.inference.large:
         return await attempt.pack_aside()
-    return pack(attempt.build_body, target.endpoint, target.model, exchange.naming.id, exchange)
+    return pack(attempt.build_body, target.endpoint, target.model, translator.identity.id, translator)
 
 
 async def _run_all(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

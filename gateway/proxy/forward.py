@@ -12,7 +12,7 @@ from gateway.domain.inference_request import COUNTS, InferenceRequest
 from gateway.domain.usage import Usage, estimate_tokens
 from gateway.errors import EndpointMissing, ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats.anthropic.response import build_count_answer
-from gateway.formats.content_filter import parse_image_fault
+from gateway.formats.content_filter import parse_image_error
 from gateway.formats.fan_out import MergedStream
 from gateway.formats.gemini.token_counts import build_count_answer as build_google_count
 from gateway.formats.json_or_stream import LARGE_ANSWER_BYTES, JsonOrStream, check_parts
@@ -22,7 +22,7 @@ from gateway.formats.openai.speech import is_sound_type
 from gateway.formats.sse import KEEPALIVE
 from gateway.formats.stream import StreamTransform
 from gateway.formats.translator import EVENT_STREAM, PLAIN, ResponseMode, Translator
-from gateway.formats.vendor_errors import parse_worded_fault
+from gateway.formats.vendor_errors import parse_worded_error
 from gateway.large_work import work_aside
 from gateway.providers.registry import PROVIDERS
 from gateway.proxy import fan_out
@@ -58,37 +58,41 @@ class ProviderAnswer:
 
 async def open_response(proxy: Proxy, attempt: Attempt) -> HttpResponse:
     """Send the request and return the response at its headers. Raises ``ProviderError`` unless it is a good answer."""
-    call, timeouts = attempt.exchange.call, attempt.timeouts
+    inference, timeouts = attempt.translator.inference, attempt.timeouts
     # The upload of files may take longer than the provider's first event, and so may an image.
-    waits_for_event = call.stream and not call.files and call.image is None
+    waits_for_event = inference.stream and not inference.files and inference.image is None
     timeout_s = min(timeouts.first_byte_s, timeouts.total_s) if waits_for_event else timeouts.total_s
-    reply = await attempt.wait_for(_send(proxy, attempt), timeout_s, proxy.timer)
+    response = await attempt.wait_for(_send(proxy, attempt), timeout_s, proxy.timer)
     if attempt.abort_error is not None:
         attempt.check()
-    return reply
+    return response
 
 
 async def _send(proxy: Proxy, attempt: Attempt) -> HttpResponse:
-    call = attempt.exchange.call
-    request = attempt.plan(call, await attempt.pack_aside()) if call.large else attempt.plan(call)
-    reply = attempt.response = await proxy.client.send(request)
-    if reply.status not in OK:
+    inference = attempt.translator.inference
+    request = (
+        attempt.build_request(inference, await attempt.pack_aside())
+        if inference.large
+        else attempt.build_request(inference)
+    )
+    response = attempt.response = await proxy.client.send(request)
+    if response.status not in OK:
         attempt.pending = False
-        raise await _parse_error_response(proxy, reply, attempt)
-    if call.stream and attempt.exchange.mode.binary:
-        await _check_audio(reply, attempt)
-    return reply
+        raise await _parse_error_response(proxy, response, attempt)
+    if inference.stream and attempt.translator.mode.binary:
+        await _check_audio(response, attempt)
+    return response
 
 
-async def _parse_error_response(proxy: Proxy, reply: HttpResponse, attempt: Attempt) -> ProviderError:
-    raw = await reply.read(MAX_ERROR_BYTES)
-    if _is_optional(attempt.target) and _is_missing(reply.status, raw, attempt):
+async def _parse_error_response(proxy: Proxy, response: HttpResponse, attempt: Attempt) -> ProviderError:
+    raw = await response.read(MAX_ERROR_BYTES)
+    if _is_optional(attempt.target) and _is_missing(response.status, raw, attempt):
         proxy.load_balancer.note_missing(attempt.target.state, attempt.target.endpoint.wire)
         return EndpointMissing(f"The provider has no endpoint {attempt.target.endpoint.path}")
-    retry_after_s = parse_retry_after(reply.headers.get("Retry-After"), proxy.clock())
-    parse = parse_worded_fault if attempt.exchange.call.image is None else parse_image_fault
+    retry_after_s = parse_retry_after(response.headers.get("Retry-After"), proxy.clock())
+    parse = parse_worded_error if attempt.translator.inference.image is None else parse_image_error
     path = attempt.target.endpoint.path.replace("{model}", attempt.target.model)
-    return parse(reply.status, raw, attempt.channel.secrets, provider_retry_after_s=retry_after_s, path=path)
+    return parse(response.status, raw, attempt.channel.secrets, provider_retry_after_s=retry_after_s, path=path)
 
 
 def _is_optional(target: Target) -> bool:
@@ -103,17 +107,17 @@ def _is_missing(status: int, raw: bytes, attempt: Attempt) -> bool:
         return True
     error = parse_error(raw, attempt.channel.secrets) if status == _NOT_FOUND else None
     named = error is not None and (attempt.target.model in error.message or bool(error.param))
-    return status == _NOT_FOUND and not named and "previous_response_id" not in attempt.exchange.call.body
+    return status == _NOT_FOUND and not named and "previous_response_id" not in attempt.translator.inference.body
 
 
-async def _check_audio(reply: HttpResponse, attempt: Attempt) -> None:
+async def _check_audio(response: HttpResponse, attempt: Attempt) -> None:
     """Raise ``ProviderBadResponse`` if the provider did not answer with audio.
 
     Whether an answer is a stream of events, its beginning says; see ``proxy/stream.py``.
     """
-    if is_sound_type(reply.headers.get("Content-Type", "").lower()):
+    if is_sound_type(response.headers.get("Content-Type", "").lower()):
         return
-    error = parse_error(await reply.read(MAX_ERROR_BYTES), attempt.channel.secrets)
+    error = parse_error(await response.read(MAX_ERROR_BYTES), attempt.channel.secrets)
     if error is not None:
         raise ProviderBadResponse(f"The provider reported an error: {error.message}")
     raise ProviderBadResponse("The provider's answer is not audio")
@@ -121,74 +125,74 @@ async def _check_audio(reply: HttpResponse, attempt: Attempt) -> None:
 
 def fetch(proxy: Proxy, ctx: RequestContext) -> Coroutine[Any, Any, ProviderAnswer]:
     """Return a whole answer. Raises as ``Proxy.with_failover`` does."""
-    if ctx.call is not None and ctx.route is not None and not ctx.route.options:
-        return _estimate(ctx.call)  # a request to count tokens, for a model that no channel can count for
+    if ctx.inference is not None and ctx.route is not None and not ctx.route.targets:
+        return _estimate(ctx.inference)  # a request to count tokens, for a model that no channel can count for
     answer = proxy.with_failover(ctx, partial(_read, proxy, ctx))
-    return answer if ctx.call is None or ctx.call.operation not in COUNTS else _count(answer, ctx.call)
+    return answer if ctx.inference is None or ctx.inference.operation not in COUNTS else _count(answer, ctx.inference)
 
 
-async def _count(answer: Awaitable[ProviderAnswer], call: InferenceRequest) -> ProviderAnswer:
+async def _count(answer: Awaitable[ProviderAnswer], inference: InferenceRequest) -> ProviderAnswer:
     """Return a provider's count of tokens; the gateway's estimate if the provider's server cannot count."""
     try:
         return await answer
     except ProviderRejected as error:
         if error.status not in _NO_COUNT:
             raise
-    return await _estimate(call)
+    return await _estimate(inference)
 
 
 async def _read(proxy: Proxy, ctx: RequestContext, attempt: Attempt) -> ProviderAnswer:
-    exchange = attempt.exchange
+    translator = attempt.translator
     if attempt.several is not None:
         merging = fan_out.fetch_merged(attempt, partial(_send_one, proxy, attempt), MAX_ANSWER_BYTES)
         body, ctx.usage = await attempt.wait_for(merging, attempt.timeouts.total_s, proxy.timer)
     else:
-        reply = await open_response(proxy, attempt)
-        raw = await reply.read(MAX_ANSWER_BYTES)
+        response = await open_response(proxy, attempt)
+        raw = await response.read(MAX_ANSWER_BYTES)
         if len(raw) > LARGE_ANSWER_BYTES:
-            body, ctx.usage = await work_aside(_parse_large, exchange, raw, attempt.channel.secrets)
+            body, ctx.usage = await work_aside(_parse_large, translator, raw, attempt.channel.secrets)
             attempt.check()
         else:
-            body, ctx.usage = exchange.parse_answer(raw, attempt.channel.secrets)
+            body, ctx.usage = translator.parse_answer(raw, attempt.channel.secrets)
     if attempt.target.find_price is not None:
         attempt.answered = find_answered(body)
     if attempt.target.endpoint.wire == "openai_responses":
         attempt.response_id = find_response_id(body)
     proxy.load_balancer.record_success(attempt.lease)
-    return ProviderAnswer(body, exchange.mode.media_type)
+    return ProviderAnswer(body, translator.mode.media_type)
 
 
 async def open_provider_stream(proxy: Proxy, attempt: Attempt) -> OpenedStream:
     """Send the request, and return the provider's stream at its headers. Raises ``ProviderError``."""
     if attempt.several is not None:
         return await _open_several(proxy, attempt, attempt.several)
-    reply = await open_response(proxy, attempt)
-    exchange, secrets = attempt.exchange, attempt.channel.secrets
-    transform = exchange.open_gate(secrets)
-    if exchange.mode.binary or exchange.mode.stream_type != EVENT_STREAM:
-        return reply, transform, None
-    return reply, transform, lambda: JsonOrStream(lambda raw: exchange.build_whole(raw, secrets))
+    response = await open_response(proxy, attempt)
+    translator, secrets = attempt.translator, attempt.channel.secrets
+    transform = translator.open_transform(secrets)
+    if translator.mode.binary or translator.mode.stream_type != EVENT_STREAM:
+        return response, transform, None
+    return response, transform, lambda: JsonOrStream(lambda raw: translator.build_whole(raw, secrets))
 
 
-async def _open_several(proxy: Proxy, attempt: Attempt, call: InferenceRequest) -> OpenedStream:
-    """Send the requests that make the choices of ``call``, and return their merged stream."""
+async def _open_several(proxy: Proxy, attempt: Attempt, inference: InferenceRequest) -> OpenedStream:
+    """Send the requests that make the choices of ``inference``, and return their merged stream."""
     timeouts = attempt.timeouts
     opening = fan_out.open_merged(attempt, partial(_send_one, proxy, attempt))
     merged = await attempt.wait_for(opening, min(timeouts.first_byte_s, timeouts.total_s), proxy.timer)
     attempt.check()
-    return merged, MergedStream(call, merged.gates, attempt.channel.secrets), None
+    return merged, MergedStream(inference, merged.gates, attempt.channel.secrets), None
 
 
 async def _send_one(proxy: Proxy, attempt: Attempt, packed: Packed) -> HttpResponse:
     """Send one of the requests of an attempt, and return its response at the headers. Raises ``ProviderError``."""
-    reply = await proxy.client.send(attempt.plan(attempt.exchange.call, packed))
-    if reply.status not in OK:
+    response = await proxy.client.send(attempt.build_request(attempt.translator.inference, packed))
+    if response.status not in OK:
         attempt.pending = False
         try:
-            raise await _parse_error_response(proxy, reply, attempt)
+            raise await _parse_error_response(proxy, response, attempt)
         finally:
-            reply.close()
-    return reply
+            response.close()
+    return response
 
 
 async def stream(
@@ -206,21 +210,21 @@ async def stream(
     """
 
     async def send(attempt: Attempt) -> ProviderError | None:
-        call, mode, timeouts = attempt.exchange.call, attempt.exchange.mode, attempt.timeouts
-        if call.files or call.image is not None:  # the first byte comes when the upload or the image is complete
+        inference, mode, timeouts = attempt.translator.inference, attempt.translator.mode, attempt.timeouts
+        if inference.files or inference.image is not None:  # the first byte follows the whole upload or image
             timeouts = attrs.evolve(timeouts, first_byte_s=timeouts.total_s)
         attempt.client = client_stream
         keep_alive = partial(client_stream.write, b"" if mode.binary else KEEPALIVE)
         watch = StreamTimeouts(timeouts, proxy.timer, give_up=attempt.abort, keep_alive=keep_alive)
         try:
-            reply, transform, open_whole = await open_stream(proxy, attempt)
+            response, transform, open_whole = await open_stream(proxy, attempt)
             relay = StreamRelay(
-                reply,
+                response,
                 transform,
                 ctx,
                 client_stream,
                 timeouts=watch,
-                sound_type=_find_type(reply, mode) if mode.binary else None,
+                sound_type=_find_type(response, mode) if mode.binary else None,
                 answered=partial(_record_first_event, proxy, attempt),
                 open_whole=open_whole,
             )
@@ -252,19 +256,19 @@ def _end(
     settle(error)
 
 
-async def _estimate(call: InferenceRequest) -> ProviderAnswer:
+async def _estimate(inference: InferenceRequest) -> ProviderAnswer:
     """Return the gateway's own estimate of the tokens of a prompt."""
-    build = build_google_count if call.operation == "count_content_tokens" else build_count_answer
-    return ProviderAnswer(build(estimate_tokens(call.prompt_chars)))
+    build = build_google_count if inference.operation == "count_content_tokens" else build_count_answer
+    return ProviderAnswer(build(estimate_tokens(inference.prompt_chars)))
 
 
-def _parse_large(exchange: Translator, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+def _parse_large(translator: Translator, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
     """Parse a large answer like ``Translator.parse_answer``, unless it has more values than any answer needs."""
     check_parts(raw)
-    return exchange.parse_answer(raw, secrets)
+    return translator.parse_answer(raw, secrets)
 
 
-def _find_type(reply: HttpResponse, mode: ResponseMode) -> str:
+def _find_type(response: HttpResponse, mode: ResponseMode) -> str:
     """Return the media type of an audio stream: the provider's if it names an audio type."""
-    named = reply.headers.get("Content-Type", "").strip().lower()
+    named = response.headers.get("Content-Type", "").strip().lower()
     return named if named.startswith("audio/") and named.isascii() and named.isprintable() else mode.media_type

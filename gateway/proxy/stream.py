@@ -15,7 +15,7 @@ from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.stream_timeouts import StreamTimeouts
 from gateway.request_context import RequestContext
 from gateway.upstream.interface import HttpResponse, PumpResult
-from gateway.upstream.large_answers import READING, Share
+from gateway.upstream.large_answers import READING, ReadingShare
 
 EVENTS = "text/event-stream; charset=utf-8"
 MAX_HELD_BYTES = 64 * 1024
@@ -31,7 +31,7 @@ class StreamRelay:
     error is raised, so that another attempt can follow.
 
     Args:
-        reply: the provider's response at its headers.
+        response: the provider's response at its headers.
         transform: transforms the provider's bytes into the client's.
         ctx: the request; its usage and the time of its first byte are set here.
         client_stream: takes the stream.
@@ -68,7 +68,7 @@ class StreamRelay:
 
     def __init__(
         self,
-        reply: HttpResponse,
+        response: HttpResponse,
         transform: StreamTransform,
         ctx: RequestContext,
         client_stream: ClientStream,
@@ -78,7 +78,7 @@ class StreamRelay:
         sound_type: str | None = None,
         open_whole: Callable[[], StreamTransform] | None = None,
     ) -> None:
-        self._reply = reply
+        self._reply = response
         self._transform = transform
         self._ctx = ctx
         self._client_stream = client_stream
@@ -90,7 +90,7 @@ class StreamRelay:
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._events_before_noise = self._noise_before = 0
-        self._share: Share | None = None
+        self._share: ReadingShare | None = None
         self._large_bytes = 0
         self._last = b""
         self._noted = False

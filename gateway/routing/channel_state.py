@@ -9,7 +9,7 @@ import attrs
 from gateway.domain.api_format import Wire
 from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker, State
-from gateway.domain.circuits import WHOLE, Circuits, Place, StartedAttempt, Tripped
+from gateway.domain.circuits import WHOLE, Circuits, EndpointKey, StartedAttempt, Tripped
 from gateway.domain.http_request import RequestTemplate
 from gateway.domain.rate_limit import RateLimitPermit, change_limit, find_smooth_burst, find_spare, take, wait_s
 from gateway.domain.statistics import RingBuffer
@@ -86,12 +86,12 @@ class KeyState:
             self.templates.clear()
         self.templates[kind] = template
 
-    def wait_s(self, place: Place, account: int, now: float) -> float | None:
+    def wait_s(self, endpoint_key: EndpointKey, account: int, now: float) -> float | None:
         """Return the seconds until the key may be used, rate limits aside; None if unknown."""
         wait = self.breaker.wait_s(now)
         if wait is None or not self.circuits:
             return wait
-        kind_s = self.circuits.wait_s(place, account, now)
+        kind_s = self.circuits.wait_s(endpoint_key, account, now)
         return None if kind_s is None else max(wait, kind_s)
 
     def find_limit_s(self, model: str, account: int, now: float) -> float:
@@ -196,18 +196,18 @@ class ChannelState:
             del self.output_limits[next(iter(self.output_limits))]
         self.output_limits[model] = limit
 
-    def is_free(self, place: Place) -> bool:
+    def is_free(self, endpoint_key: EndpointKey) -> bool:
         """Return True if the channel is clearly available. False says nothing: see ``find_obstacle``."""
         key, most = self.keys[self.turn], self.channel.max_concurrency
         return (
             self.offered
             and self.breaker.state == "closed"
-            and (not self.circuits or not self.circuits.concerns(place))
+            and (not self.circuits or not self.circuits.concerns(endpoint_key))
             and (most is None or self.running < most)
             and self.channel.rpm is None
             and key.breaker.state == "closed"
-            and (not key.circuits or not key.circuits.concerns(place))
-            and place[1] not in key.limited
+            and (not key.circuits or not key.circuits.concerns(endpoint_key))
+            and endpoint_key[1] not in key.limited
         )
 
     @property
@@ -216,14 +216,14 @@ class ChannelState:
         most = self.channel.max_concurrency
         return most is None or self.running < most - find_spare(most)
 
-    def find_obstacle(self, place: Place, account: int, now: float) -> tuple[Obstacle, float] | None:
+    def find_obstacle(self, endpoint_key: EndpointKey, account: int, now: float) -> tuple[Obstacle, float] | None:
         """Return why the channel is unavailable, and for how many seconds; None if it is available."""
-        for wait in (self.breaker.wait_s(now), self.circuits.wait_s(place, account, now)):
+        for wait in (self.breaker.wait_s(now), self.circuits.wait_s(endpoint_key, account, now)):
             if wait is None:
                 return "recovering", TRIAL_WAIT_S
             if wait > 0:
                 return "cooling_down", wait
-        return self._find_limit(now) or self._find_key_trouble(place, account, now)
+        return self._find_limit(now) or self._find_key_trouble(endpoint_key, account, now)
 
     def _find_limit(self, now: float) -> tuple[Obstacle, float] | None:
         most, rpm = self.channel.max_concurrency, self.channel.rpm
@@ -233,12 +233,12 @@ class ChannelState:
             return "rate", wait
         return None
 
-    def _find_key_trouble(self, place: Place, account: int, now: float) -> tuple[Obstacle, float] | None:
+    def _find_key_trouble(self, endpoint_key: EndpointKey, account: int, now: float) -> tuple[Obstacle, float] | None:
         kind: Obstacle = "keys"
         nearest = math.inf
         for key in self.keys:
-            limit_s = key.find_limit_s(place[1], account, now)
-            wait = key.wait_s(place, account, now)
+            limit_s = key.find_limit_s(endpoint_key[1], account, now)
+            wait = key.wait_s(endpoint_key, account, now)
             if not limit_s:
                 if wait == 0.0:
                     return None
@@ -246,34 +246,34 @@ class ChannelState:
             nearest = min(nearest, max(limit_s, TRIAL_WAIT_S if wait is None else wait))
         return kind, nearest
 
-    def find_share(self, place: Place, account: int, now: float, rules: BreakerSettings) -> float:
+    def find_share(self, endpoint_key: EndpointKey, account: int, now: float, rules: BreakerSettings) -> float:
         """Return the share of its usual requests that the channel should get while it warms up."""
         share = self.breaker.share(now, rules)
-        return min(share, self.circuits.find_share(place, account, now, rules)) if self.circuits else share
+        return min(share, self.circuits.find_share(endpoint_key, account, now, rules)) if self.circuits else share
 
-    def find_witness(self, place: Place) -> int:
+    def find_witness(self, endpoint_key: EndpointKey) -> int:
         """Return the account whose failures tripped this model, if no request succeeded since; 0 if there is none."""
         for circuits in (self.circuits, *(key.circuits for key in self.keys)):
             tripped = [] if circuits.answered_lately else circuits.list_tripped()
             for found, account, _ in tripped:
-                if account is not None and found in {place, WHOLE}:
+                if account is not None and found in {endpoint_key, WHOLE}:
                     return account
-        limits = (key.limited.get(place[1]) for key in self.keys)
+        limits = (key.limited.get(endpoint_key[1]) for key in self.keys)
         return next((limit.account or 0 for limit in limits if limit is not None), 0)
 
-    def list_ill(self, place: Place, account: int) -> list[CircuitBreaker]:
+    def list_ill(self, endpoint_key: EndpointKey, account: int) -> list[CircuitBreaker]:
         """Return the circuit breakers of the channel, without its keys, that are not "closed" for this model."""
-        found = [self.breaker, *self.circuits.list_breakers(place, account)]
+        found = [self.breaker, *self.circuits.list_breakers(endpoint_key, account)]
         return [breaker for breaker in found if breaker.state != "closed"]
 
-    def find_insisting_s(self, place: Place, account: int, now: float) -> float | None:
+    def find_insisting_s(self, endpoint_key: EndpointKey, account: int, now: float) -> float | None:
         """Return the seconds until a request is allowed despite failures, if no other channel serves; None: not at all.
 
         A rate limit is no failure, and is respected.
         """
         if not self.offered or self._find_limit(now) is not None:
             return None
-        if all(key.find_limit_s(place[1], account, now) for key in self.keys):
+        if all(key.find_limit_s(endpoint_key[1], account, now) for key in self.keys):
             return None
         own_s = wait_s(self._insisting_of.get(account, 0.0), _INSISTING_RATE, 1, now)
         return max(own_s, wait_s(self._insisting, _ALL_INSISTING_RATE, 1, now))
@@ -285,15 +285,15 @@ class ChannelState:
         if len(self._insisting_of) > MOST_INSISTING:
             del self._insisting_of[next(iter(self._insisting_of))]
 
-    def pick_key(self, place: Place, account: int, now: float) -> KeyState:
+    def pick_key(self, endpoint_key: EndpointKey, account: int, now: float) -> KeyState:
         """Return the next available key; if there is none, the one that is available first."""
         count, turn = len(self.keys), self.turn
         nearest, chosen = math.inf, turn
         for step in range(count):
             number = (turn + step) % count
             key = self.keys[number]
-            wait = key.wait_s(place, account, now)
-            wait = max(TRIAL_WAIT_S if wait is None else wait, key.find_limit_s(place[1], account, now))
+            wait = key.wait_s(endpoint_key, account, now)
+            wait = max(TRIAL_WAIT_S if wait is None else wait, key.find_limit_s(endpoint_key[1], account, now))
             if wait < nearest:
                 nearest, chosen = wait, number
             if not wait:
@@ -315,9 +315,9 @@ class ChannelState:
             return self.breaker.state
         heard_s = self.circuits.answered_at + HEARD_S
         tripped = {
-            place[1]: breaker.state
-            for place, account, breaker in self.list_tripped()
-            if account is None or self.circuits[place].failed_at > heard_s
+            endpoint_key[1]: breaker.state
+            for endpoint_key, account, breaker in self.list_tripped()
+            if account is None or self.circuits[endpoint_key].failed_at > heard_s
         }
         if WHOLE[1] in tripped:
             return tripped[WHOLE[1]]
@@ -368,7 +368,7 @@ class SharedLimits(Protocol):
 class Lease:
     """The place of one attempt on a channel and a key; release it with ``LoadBalancer.end``.
 
-    ``place``, ``account``: API format and model, and the account. ``insisting``: it is used despite failures, and is no
+    ``endpoint_key``, ``account``: API format and model, and the account. ``insisting``: used despite failures, and no
     trial. ``begun``, ``key_begun``: the circuits at the start. ``streak``: failures in a row when the provider
     answered; None if it did not. ``places``: of the channel's concurrency. ``first_byte_ms``: for the statistics;
     None: nothing. ``shared``, ``permits``: what counts it at several gateways, and its permits there.
@@ -376,7 +376,7 @@ class Lease:
 
     state: ChannelState
     key: KeyState
-    place: Place
+    endpoint_key: EndpointKey
     account: int
     retry: bool
     generation: int

@@ -28,18 +28,18 @@ _NO_LIST = frozenset({404, 405})
 class Answer:
     """What a provider answered to a test: its models (None: not listed), or why it failed.
 
-    ``asked`` is False if nothing was learned about the channel: the provider has no list of models.
+    ``requested`` is False if nothing was learned about the channel: the provider has no list of models.
     """
 
     listing: Sequence[ModelInfo] | None = None
     error: ProviderError | None = None
     took_ms: int = 0
-    asked: bool = True
+    requested: bool = True
 
     @property
     def passes(self) -> bool:
         """Whether nothing speaks against requests to the channel."""
-        return self.error is None or not self.asked
+        return self.error is None or not self.requested
 
 
 class ChannelTester:
@@ -64,7 +64,7 @@ class ChannelTester:
         A server without a list passes, untested, if the channel names its models: its requests may well succeed.
         """
         if PROVIDERS[channel.provider].models_path is None and not channel.sync:
-            return Answer(asked=False)
+            return Answer(requested=False)
         began = time.perf_counter()
         try:
             listing = await self._fetch(channel)
@@ -77,7 +77,7 @@ class ChannelTester:
             if await self._answers_below_v1(channel):
                 error.message += f"; the address lacks its version: use {channel.base_url}/v1"
             elif not channel.sync:
-                return Answer(error=error, took_ms=took_ms, asked=False)
+                return Answer(error=error, took_ms=took_ms, requested=False)
             return Answer(error=error, took_ms=took_ms)
         return Answer(listing, took_ms=_count_ms(began))
 
@@ -116,8 +116,8 @@ class ChannelTester:
 
     def record(self, channel: Channel, answer: Answer, by_key: Sequence[Answer] = ()) -> None:
         """Record the result of a test. ``by_key``: the answers to each key, if each was tested; else to the first."""
-        state = self._load_balancer.lines.get(channel.name)
-        if not answer.asked or state is None:
+        state = self._load_balancer.channels.get(channel.name)
+        if not answer.requested or state is None:
             return
         state.test = TestResult(int(self._clock()), answer.took_ms, _read_error(answer), state.calls - state.failures)
         for key, tested in zip(state.keys, by_key or (answer,), strict=False):
@@ -135,7 +135,7 @@ class ChannelTester:
         )
         failed = [answer for answer in answers if answer.error is not None]
         found, sent = (failed or answers)[0], None
-        if request and (not failed or not found.asked):
+        if request and (not failed or not found.requested):
             found, sent = await self.ask_chat(channel, answers[0], model)
         passing = next((answer for answer in answers if answer.passes), found)
         self.record(channel, found if sent else passing, answers)  # one key that works is enough for its requests

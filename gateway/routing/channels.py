@@ -171,7 +171,7 @@ class ChannelService:
     def _demo_in_use(self) -> bool:
         """Return whether a request for the demo was seen in the last hour. Its calls are read, not followed."""
         now_s, demo = self._clock(), next((one for one in self._catalog.channels if one.origin == "demo"), None)
-        state = None if demo is None else self._load_balancer.lines.get(demo.name)
+        state = None if demo is None else self._load_balancer.channels.get(demo.name)
         calls = 0 if state is None else state.calls
         if calls > self._demo_calls:
             self._demo_used_s = now_s
@@ -193,7 +193,7 @@ class ChannelService:
         """Return whether a channel takes the demo's place: it has answered, or was added here, where it is tested."""
         if channel.origin != "file" or (PROVIDERS[channel.provider].models_path is None and not channel.sync):
             return not channel.held
-        state = self._load_balancer.lines.get(channel.name)
+        state = self._load_balancer.channels.get(channel.name)
         if state is None:
             return False
         return state.calls > state.failures or (state.test is not None and state.test.error is None)
@@ -305,9 +305,11 @@ class ChannelService:
             self._catalog.note_failure(channel, answer.error.message)
             log.warning("models_not_synced", channel=channel.name, error=answer.error.message)
         elif (listing := answer.listing) is not None:
-            came, went = self._catalog.apply_listing(channel, listing)
-            if came or went:
-                log.info("models_synced", channel=channel.name, models=len(listing), came=len(came), went=sorted(went))
+            added, removed = self._catalog.apply_listing(channel, listing)
+            if added or removed:
+                log.info(
+                    "models_synced", channel=channel.name, models=len(listing), came=len(added), went=sorted(removed)
+                )
 
     async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> Fields:
         """Test a channel with every key; see ``ChannelTester``. A held channel that passes gets requests from now."""
@@ -401,15 +403,15 @@ class ChannelService:
     def describe(self, channel: Channel) -> Fields:
         """A channel without its secrets, how it stands, and what is known of its models."""
         offer, synced = self._catalog.find_offer(channel), self._catalog.find_synced(channel)
-        state = self._load_balancer.lines.get(channel.name)
+        state = self._load_balancer.channels.get(channel.name)
         return {
             **build_channel(channel),
             "offers": None if offer is None else len(offer),
             "matches_globs": bool(channel.patterns) and not channel.sync,
             "synced_at": None if synced.at_s is None else build_time(synced.at_s),
             "sync_error": synced.error,
-            "came": list(synced.came),
-            "went": list(synced.went),
+            "came": list(synced.added),
+            "went": list(synced.removed),
             "changed_at": None if synced.changed_s is None else build_time(synced.changed_s),
             "held": channel.held,
             **({} if state is None else describe_state(state, self._load_balancer)),

@@ -8,13 +8,13 @@ from gateway.domain.api_format import WIRES
 from gateway.domain.channel import Channel, is_glob
 from gateway.errors import InvalidRequest, ProviderTimeout
 from gateway.formats.json_or_stream import check_parts
-from gateway.formats.openai.chat import parse_chat_call
-from gateway.formats.registry import make_exchange
+from gateway.formats.openai.chat import parse_chat_inference
+from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
-from gateway.formats.vendor_errors import parse_worded_fault
+from gateway.formats.vendor_errors import parse_worded_error
 from gateway.providers.base import EndpointRequest
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.target import Way, pack
+from gateway.routing.target import ProviderAccess, pack
 from gateway.upstream.interface import HttpClient
 
 SendChat = Callable[[Channel, str], Awaitable[int]]
@@ -35,25 +35,25 @@ async def send_chat(upstream: HttpClient, channel: Channel, model: str, *, now_s
     endpoint = provider.find_endpoint(WIRES["chat"], theirs)
     if endpoint is None:
         raise InvalidRequest(f"The provider {channel.provider!r} has no chat for the model {model!r}", param="model")
-    call = parse_chat_call({"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1})
-    exchange = make_exchange(call, endpoint.wire, ResponseIdentity("test", theirs, now_s))
-    body, media_type = pack(exchange.write_body, endpoint, theirs, "test")
-    way = Way(channel, endpoint, theirs, next(iter(channel.api_keys), ""), "test")
-    request = way.address(EndpointRequest(body, media_type, accept=exchange.mode.accept), now_s)
+    inference = parse_chat_inference({"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1})
+    translator = make_translator(inference, endpoint.wire, ResponseIdentity("test", theirs, now_s))
+    body, media_type = pack(translator.write_body, endpoint, theirs, "test")
+    access = ProviderAccess(channel, endpoint, theirs, next(iter(channel.api_keys), ""), "test")
+    request = access.address(EndpointRequest(body, media_type, accept=translator.mode.accept), now_s)
     began = time.perf_counter()
     try:
         async with asyncio.timeout(REQUEST_TIMEOUT_S):
-            reply = await upstream.send(request)
+            response = await upstream.send(request)
             try:
-                raw = await reply.read(MAX_BYTES)
+                raw = await response.read(MAX_BYTES)
                 check_parts(raw)
             finally:
-                reply.close()
+                response.close()
     except TimeoutError:
         raise ProviderTimeout("The provider took too long to answer") from None
-    if reply.status not in _OK:
-        raise parse_worded_fault(reply.status, raw, channel.secrets, path=endpoint.path.replace("{model}", theirs))
-    exchange.parse_answer(raw, channel.secrets)
+    if response.status not in _OK:
+        raise parse_worded_error(response.status, raw, channel.secrets, path=endpoint.path.replace("{model}", theirs))
+    translator.parse_answer(raw, channel.secrets)
     return round((time.perf_counter() - began) * 1000)
 
 

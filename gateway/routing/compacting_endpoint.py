@@ -8,14 +8,14 @@ from gateway.providers.registry import PROVIDERS
 from gateway.routing.target import Target
 
 
-def find_compacting(target: Target, call: InferenceRequest) -> Target | None:
+def find_compacting(target: Target, inference: InferenceRequest) -> Target | None:
     """Return the same channel and model with the endpoint that compacts; None if there is none.
 
     A provider without ``/responses/compact`` does not know the trigger either: its model is asked for a summary.
     """
-    provider, (responses, *others) = PROVIDERS[target.channel.provider], WIRES[call.operation]
+    provider, (responses, *others) = PROVIDERS[target.channel.provider], WIRES[inference.operation]
     if provider.find_endpoint(("openai_compact",), target.model) is not None:
-        others = ["openai_compact" if call.compaction == "response" else responses, *others]
+        others = ["openai_compact" if inference.compaction == "response" else responses, *others]
     wires = tuple(wire for wire in others if wire not in target.state.missing)
     endpoint = provider.find_endpoint(wires, target.model)
     return None if endpoint is None else attrs.evolve(target, endpoint=endpoint)

@@ -59,5 +59,5 @@ async def find_local(
         except ProviderError:
             return None
 
-    asked = [provider for provider in PROVIDERS.values() if provider.local_port not in {None, own_port}]
-    return [found for found in await asyncio.gather(*map(ask, asked)) if found is not None]
+    requested = [provider for provider in PROVIDERS.values() if provider.local_port not in {None, own_port}]
+    return [found for found in await asyncio.gather(*map(ask, requested)) if found is not None]

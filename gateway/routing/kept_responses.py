@@ -16,7 +16,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.kept_response import KeptResponse, KeptRules
 from gateway.domain.response_owner import LONGEST_ID
 from gateway.errors import GatewayError, InvalidRequest, NotFound, RequestTooLarge
-from gateway.formats.openai.responses import parse_responses_call
+from gateway.formats.openai.responses import parse_responses_inference
 from gateway.large_work import MAX_ON_LOOP, work_aside, work_by_size
 from gateway.memory_budget import Borrower, Loan, MemoryBudget, estimate_memory
 from gateway.routing.item_references import find_responses, measure_references, read_output, replace_references
@@ -84,25 +84,25 @@ class KeptResponses:
         """Bytes by account, at least; the database has fewer if responses were deleted since."""
         self._loading = asyncio.Lock()
 
-    def wants(self, call: InferenceRequest) -> bool:
-        """Return whether the response to ``call`` is kept if the provider does not keep it."""
-        return self._find_rules().keep_days > 0 and call.body.get("store") is not False
+    def wants(self, inference: InferenceRequest) -> bool:
+        """Return whether the response to ``inference`` is kept if the provider does not keep it."""
+        return self._find_rules().keep_days > 0 and inference.body.get("store") is not False
 
     def note(
-        self, response_id: str, account_id: int, call: InferenceRequest, body: bytes, turn: Turn | None = None
+        self, response_id: str, account_id: int, inference: InferenceRequest, body: bytes, turn: Turn | None = None
     ) -> None:
         """Keep a response, or what it has become. It is stored in the background.
 
-        ``turn``: what ``call`` has added to the conversation before; None if it begins one.
+        ``turn``: what ``inference`` has added to the conversation before; None if it begins one.
         """
-        size = len(body) + call.max_prompt_tokens
+        size = len(body) + inference.max_prompt_tokens
         if len(self._writing) >= MOST_PENDING or (self._writing and self._writing_bytes + size > MOST_PENDING_BYTES):
             log.warning("response_not_kept", response_id=response_id, reason="too many responses wait for the database")
             return
         now_ms = int(self._clock() * 1000)
         expires_ms = now_ms + int(self._find_rules().keep_days * _DAY_MS)
         response = KeptResponse(response_id, account_id, now_ms, expires_ms, body)
-        keeping = self._keep(response, call, turn, self._writing.get(response_id))
+        keeping = self._keep(response, inference, turn, self._writing.get(response_id))
         self._writing[response_id] = task = asyncio.get_running_loop().create_task(keeping)
         self._writing_bytes += size
         task.add_done_callback(lambda _: self._note_written(size))
@@ -134,7 +134,7 @@ class KeptResponses:
         await self._store.delete_response(response.id, int(self._clock() * 1000))
 
     async def extend(
-        self, call: InferenceRequest, before: KeptResponse, borrower: Borrower
+        self, inference: InferenceRequest, before: KeptResponse, borrower: Borrower
     ) -> tuple[InferenceRequest, Turn]:
         """Return the request with the conversation up to ``before`` in front of its own input, and what it adds.
 
@@ -142,20 +142,20 @@ class KeptResponses:
         """
         loan = self._budget.lend(borrower)
         items, number = await self._load_conversation(before, loan, "previous_response_id", whole=True)
-        turn = Turn(before.id, number, call.body.get("input"))
-        if loan.held > MAX_ON_LOOP or call.large:
-            return attrs.evolve(await work_aside(_extend, call, before.id, items), large=True), turn
-        return _extend(call, before.id, items), turn
+        turn = Turn(before.id, number, inference.body.get("input"))
+        if loan.held > MAX_ON_LOOP or inference.large:
+            return attrs.evolve(await work_aside(_extend, inference, before.id, items), large=True), turn
+        return _extend(inference, before.id, items), turn
 
-    async def inline(self, call: InferenceRequest, account_id: int, borrower: Borrower) -> InferenceRequest:
+    async def inline(self, inference: InferenceRequest, account_id: int, borrower: Borrower) -> InferenceRequest:
         """Return the request with kept items in place of references to them. Raises ``NotFound`` naming one.
 
         Raises ``RequestTooLarge``, ``Overloaded``, ``StoreUnavailable``.
         """
-        references = call.body.get("input")
+        references = inference.body.get("input")
         wanted = find_responses(references)
         if not wanted:
-            return call
+            return inference
         if len(wanted) > MOST_REFERRED:
             message = f"'input' must not refer to items of more than {MOST_REFERRED} responses"
             raise InvalidRequest(message, param="input")
@@ -170,9 +170,9 @@ class KeptResponses:
                     known |= await work_by_size(len(loaded.body), read_output, loaded.body)
             # An item that is named often is in memory once, and in the provider's request as often as it is named.
             loan.take(await work_aside(measure_references, references, known), _ITEMS, "input")
-        if loan.held > MAX_ON_LOOP or call.large:
-            return attrs.evolve(await work_aside(_inline, call, known), large=True)
-        return _inline(call, known)
+        if loan.held > MAX_ON_LOOP or inference.large:
+            return attrs.evolve(await work_aside(_inline, inference, known), large=True)
+        return _inline(inference, known)
 
     async def sweep(self, now_ms: int) -> int:
         """Delete the responses that have expired; how many. Raises ``StoreUnavailable``."""
@@ -237,28 +237,28 @@ class KeptResponses:
         return loaded
 
     async def _keep(
-        self, response: KeptResponse, call: InferenceRequest, turn: Turn | None, before: asyncio.Task[None] | None
+        self, response: KeptResponse, inference: InferenceRequest, turn: Turn | None, before: asyncio.Task[None] | None
     ) -> None:
         """Store a response with its items, after its state before."""
         if before is not None:
             await before
         try:
-            await self._put(response, call, turn)
+            await self._put(response, inference, turn)
         except GatewayError as error:
             log.warning("response_not_kept", response_id=response.id, reason=error.message)
         finally:
             if self._writing.get(response.id) is asyncio.current_task():  # no newer state is on its way
                 del self._writing[response.id]
 
-    async def _put(self, response: KeptResponse, call: InferenceRequest, turn: Turn | None) -> None:
+    async def _put(self, response: KeptResponse, inference: InferenceRequest, turn: Turn | None) -> None:
         if turn is not None:
             await self._await_written([turn.before_id])
             if turn.number >= MOST_TURNS:
                 turn = None
         stored = None
         while stored is None:
-            own = call.body.get("input") if turn is None else turn.input
-            large = call.large or len(response.body) > MAX_ON_LOOP
+            own = inference.body.get("input") if turn is None else turn.input
+            large = inference.large or len(response.body) > MAX_ON_LOOP
             sized = await work_aside(_add_items, response, own) if large else _add_items(response, own)
             needed = (sized.body_memory or 0) + (sized.items_memory or 0)
             if needed > self._budget.most_each:
@@ -325,15 +325,15 @@ def _read_turns(loaded: Sequence[KeptResponse], last_id: str | None) -> list[Bod
     return items
 
 
-def _extend(call: InferenceRequest, before_id: str, items: list[Body]) -> InferenceRequest:
-    longer = [*items, *_list_items(call.body.get("input"))]
-    body = {name: value for name, value in call.body.items() if name != "previous_response_id"} | {"input": longer}
-    return attrs.evolve(parse_responses_call(body), continues=before_id, compaction=call.compaction)
+def _extend(inference: InferenceRequest, before_id: str, items: list[Body]) -> InferenceRequest:
+    longer = [*items, *_list_items(inference.body.get("input"))]
+    body = {name: value for name, value in inference.body.items() if name != "previous_response_id"} | {"input": longer}
+    return attrs.evolve(parse_responses_inference(body), continues=before_id, compaction=inference.compaction)
 
 
-def _inline(call: InferenceRequest, known: dict[str, Body]) -> InferenceRequest:
-    body = call.body | {"input": replace_references(call.body["input"], known)}
-    return attrs.evolve(parse_responses_call(body), compaction=call.compaction)
+def _inline(inference: InferenceRequest, known: dict[str, Body]) -> InferenceRequest:
+    body = inference.body | {"input": replace_references(inference.body["input"], known)}
+    return attrs.evolve(parse_responses_inference(body), compaction=inference.compaction)
 
 
 def _add_items(response: KeptResponse, value: object) -> KeptResponse:

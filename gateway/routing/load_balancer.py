@@ -14,7 +14,7 @@ import structlog
 from gateway.domain.api_format import Wire
 from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import DEFAULT_RULES, BreakerSettings, CircuitBreaker
-from gateway.domain.circuits import Failure, Place, StartedAttempt
+from gateway.domain.circuits import EndpointKey, Failure, StartedAttempt
 from gateway.domain.rate_limit import take
 from gateway.errors import ProviderError
 from gateway.routing.channel_state import FAILED, ChannelState, Lease, list_keys
@@ -67,7 +67,7 @@ class LoadBalancer:
 
     Attributes:
         settings: limits for retries.
-        lines: every channel by its name; another object after each change of the channels.
+        channels: every channel by its name; another object after each change of the channels.
         running: attempts under way.
         retrying: those of them that are retries and not answered yet.
         shared: the limits of channels, if several gateways keep them together; None: this one is alone.
@@ -77,7 +77,7 @@ class LoadBalancer:
     def __init__(self, clock: Callable[[], float], rng: Callable[[], float] = random.random) -> None:
         self._clock = clock
         self._rng = rng
-        self.lines: Mapping[str, ChannelState] = {}
+        self.channels: Mapping[str, ChannelState] = {}
         self.settings = DEFAULT_SETTINGS
         self.shared: SharedChannelLimits | None = None
         self.running = 0
@@ -87,8 +87,8 @@ class LoadBalancer:
     def use(self, channels: Iterable[Channel]) -> None:
         """Replace the channels. One that stays keeps its state, unless its base URL or provider has changed."""
         self.changes += 1
-        lines: dict[str, ChannelState] = {}
-        before, self.lines = self.lines, lines
+        channel_states: dict[str, ChannelState] = {}
+        before, self.channels = self.channels, channel_states
         for former in before.values():
             former.offered = False
         for channel in channels:
@@ -103,13 +103,13 @@ class LoadBalancer:
                 # The same object, because attempts under way release their place in it.
                 state.replace(channel, self._clock())
             state.offered = channel.serving
-            lines[channel.name] = state
+            channel_states[channel.name] = state
 
     @property
     def any_open(self) -> bool:
         """Whether the circuit breakers allow a request on any active channel."""
         now = self._clock()
-        return any(state.offered and state.may_be_well(now) for state in self.lines.values())
+        return any(state.offered and state.may_be_well(now) for state in self.channels.values())
 
     @property
     def now(self) -> float:
@@ -128,12 +128,14 @@ class LoadBalancer:
     def note_missing(self, state: ChannelState, wire: Wire) -> None:
         """Note that the server of a channel lacks the endpoint of an API format."""
         state.missing |= {wire}
-        self.lines = dict(self.lines)  # another object: what was derived from the channels is derived again
+        self.channels = dict(self.channels)  # another object: what was derived from the channels is derived again
 
-    def lease(self, state: ChannelState, place: Place, account: int, *, retry: bool, insisting: bool = False) -> Lease:
+    def lease(
+        self, state: ChannelState, endpoint_key: EndpointKey, account: int, *, retry: bool, insisting: bool = False
+    ) -> Lease:
         """Take a place on an available channel; ``insisting``: despite its failures. ``retry``: it is a retry."""
         now, rpm = self._clock(), state.channel.rpm
-        key = state.keys[0] if len(state.keys) == 1 else state.pick_key(place, account, now)
+        key = state.keys[0] if len(state.keys) == 1 else state.pick_key(endpoint_key, account, now)
         if rpm is not None:
             state.tat = take(state.tat, rpm, 1, now)
         state.running += 1
@@ -146,11 +148,11 @@ class LoadBalancer:
         breaker, keys, tries = state.breaker, key.breaker, not insisting
         generation = breaker.begin(now) if tries and breaker.state != "closed" else breaker.generation
         key_generation = keys.begin(now) if tries and keys.state != "closed" else keys.generation
-        lease = Lease(state, key, place, account, retry, generation, key_generation, now, insisting)
+        lease = Lease(state, key, endpoint_key, account, retry, generation, key_generation, now, insisting)
         if state.circuits:
-            lease.begun = state.circuits.begin(place, account, now, tries=tries)
+            lease.begun = state.circuits.begin(endpoint_key, account, now, tries=tries)
         if key.circuits:
-            lease.key_begun = key.circuits.begin(place, account, now, tries=tries)
+            lease.key_begun = key.circuits.begin(endpoint_key, account, now, tries=tries)
         return lease
 
     def record_success(self, lease: Lease) -> None:
@@ -163,7 +165,9 @@ class LoadBalancer:
             lease.retry = False
             self.retrying -= 1
         lease.first_byte_ms = round((now - lease.began) * 1000)
-        lease.streak = lease.state.circuits.find_streak(lease.place, lease.account) if lease.state.circuits else (0, 0)
+        lease.streak = (
+            lease.state.circuits.find_streak(lease.endpoint_key, lease.account) if lease.state.circuits else (0, 0)
+        )
         self._note_well(lease, now)
         key = lease.key
         if key.breaker.trips or key.circuits or key.test_error:  # see ``KeyState``: otherwise nothing is to record
@@ -219,7 +223,7 @@ class LoadBalancer:
 
     def tidy(self) -> None:
         """Forget expired failures."""
-        for state in self.lines.values():
+        for state in self.channels.values():
             state.tidy(self._clock(), self.settings.rules.window_s)
 
     def _note_well(self, lease: Lease, now: float) -> None:
@@ -233,8 +237,8 @@ class LoadBalancer:
             log.info("channel_recovered", channel=state.channel.name)
         if state.circuits:
             begun = lease.begun or _NOTHING_BEGUN
-            if state.circuits.record_success(lease.place, lease.account, begun, now, rules):
-                log.info("circuit_recovered", channel=state.channel.name, model=lease.place[1])
+            if state.circuits.record_success(lease.endpoint_key, lease.account, begun, now, rules):
+                log.info("circuit_recovered", channel=state.channel.name, model=lease.endpoint_key[1])
 
     def _note_key_well(self, lease: Lease, now: float) -> None:
         key, rules = lease.key, self.settings.rules
@@ -244,7 +248,9 @@ class LoadBalancer:
                 key.breaker.recover(now)
             key.breaker.record_success(lease.key_generation, now, rules)
         if key.circuits:
-            key.circuits.record_success(lease.place, lease.account, lease.key_begun or _NOTHING_BEGUN, now, rules)
+            key.circuits.record_success(
+                lease.endpoint_key, lease.account, lease.key_begun or _NOTHING_BEGUN, now, rules
+            )
 
     def _note_out_of_reach(self, lease: Lease, error: ProviderError) -> None:
         now, breaker = self._clock(), lease.state.breaker
@@ -263,7 +269,7 @@ class LoadBalancer:
             prompt=prompt if error.may_be_prompt else None,
         )
         circuits = lease.state.circuits
-        tripped = circuits.record_failure(lease.place, lease.account, lease.begun or _NOTHING_BEGUN, failure)
+        tripped = circuits.record_failure(lease.endpoint_key, lease.account, lease.begun or _NOTHING_BEGUN, failure)
         if tripped is not None:
             self._tell_tripped(lease, tripped, failure.at)
 
@@ -272,18 +278,20 @@ class LoadBalancer:
         if breaker is state.breaker:
             log.warning("channel_tripped", channel=state.channel.name, error=breaker.reason, cooldown_s=cooldown_s)
             return
-        place, account = next((place, account) for place, account, known in state.list_tripped() if known is breaker)
+        endpoint_key, account = next(
+            (endpoint_key, account) for endpoint_key, account, known in state.list_tripped() if known is breaker
+        )
         log.warning(
             "circuit_tripped",
             channel=state.channel.name,
-            model=place[1] or "all",
+            model=endpoint_key[1] or "all",
             account=account,
             error=breaker.reason,
             cooldown_s=cooldown_s,
         )
 
     def _limit_key(self, lease: Lease, error: ProviderError) -> None:
-        now, rules, model = self._clock(), self.settings.rules, lease.place[1]
+        now, rules, model = self._clock(), self.settings.rules, lease.endpoint_key[1]
         wait = min(error.provider_retry_after_s or rules.cooldown_s, rules.max_cooldown_s)
         lease.key.limit(model, lease.account, now + wait, now)
         log.warning("key_limited", channel=lease.state.channel.name, model=model, cooldown_s=round(wait, 1))
@@ -300,14 +308,16 @@ class LoadBalancer:
         if key.breaker.state == "half_open" and key.breaker.generation == lease.key_generation:
             key.breaker.trip(now, rules, reason=error.message, rng=self._rng())
         failure = Failure(now, rules, error.message, self._rng())
-        tripped = key.circuits.record_failure(lease.place, lease.account, lease.key_begun or _NOTHING_BEGUN, failure)
+        tripped = key.circuits.record_failure(
+            lease.endpoint_key, lease.account, lease.key_begun or _NOTHING_BEGUN, failure
+        )
         if tripped is None:
             return
         number = next((number for number, known in enumerate(lease.state.keys, 1) if known is key), 0)
         log.warning(
             "key_tripped",
             channel=lease.state.channel.name,
-            model=None if tripped is key.breaker else lease.place[1],
+            model=None if tripped is key.breaker else lease.endpoint_key[1],
             error=error.message,
             reason=f"key {number} of {len(lease.state.keys)}",
             cooldown_s=round(tripped.until - now, 1),

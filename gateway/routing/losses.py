@@ -21,16 +21,16 @@ _MAY_ASK = _WISHES | {"tools"}
 _OF_CLIENT = frozenset({None, "function", "custom"})
 
 
-def grade(options: list[Target], call: InferenceRequest) -> tuple[list[Target], bool]:
+def grade(targets: list[Target], inference: InferenceRequest) -> tuple[list[Target], bool]:
     """Return the channels with their losses, and whether these differ. Only a translated request loses something."""
-    body = call.body
-    if _MAY_ASK.isdisjoint(body) or call.operation not in _CHATS:
-        return options, False
+    body = inference.body
+    if _MAY_ASK.isdisjoint(body) or inference.operation not in _CHATS:
+        return targets, False
     wished = not _WISHES.isdisjoint(body) or any(
         tool.get("type") not in _OF_CLIENT for tool in list_objects(body.get("tools"))
     )
-    if not wished or not any(is_translated(call.operation, target.endpoint.wire) for target in options):
-        return options, False
-    losses = count_losses(call, [(target.endpoint.wire, target.model) for target in options])
-    graded = [attrs.evolve(target, losses=lost) for target, lost in zip(options, losses, strict=True)]
+    if not wished or not any(is_translated(inference.operation, target.endpoint.wire) for target in targets):
+        return targets, False
+    losses = count_losses(inference, [(target.endpoint.wire, target.model) for target in targets])
+    graded = [attrs.evolve(target, losses=lost) for target, lost in zip(targets, losses, strict=True)]
     return graded, len(set(losses)) > 1

@@ -20,15 +20,15 @@ class SyncStatus:
     Attributes:
         at_s: the last listing that succeeded.
         error: why the last one failed; None where it did not.
-        came: models that came with the last listing that changed anything.
-        went: those that went with it.
+        added: models that came with the last listing that changed anything.
+        removed: those that went with it.
         changed_s: when that was.
     """
 
     at_s: int | None = None
     error: str | None = None
-    came: tuple[str, ...] = ()
-    went: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
     changed_s: int | None = None
 
 
@@ -97,12 +97,12 @@ class ModelCatalog:
         after = merge(before, [listed for listed in listing if channel.keeps(listed.id)])
         self._offered[channel.name] = after
         self.state = object()
-        came, went = after.keys() - before.keys(), before.keys() - after.keys()
+        added, removed = after.keys() - before.keys(), before.keys() - after.keys()
         synced = self._synced[channel.name]
         synced.at_s, synced.error = int(self._clock()), None
-        if came or went:
-            synced.came, synced.went, synced.changed_s = tuple(sorted(came)), tuple(sorted(went)), synced.at_s
-        return came, went
+        if added or removed:
+            synced.added, synced.removed, synced.changed_s = tuple(sorted(added)), tuple(sorted(removed)), synced.at_s
+        return added, removed
 
     def note_failure(self, channel: Channel, error: str) -> None:
         """A provider's listing failed: nothing changes but that it is known."""
@@ -144,8 +144,8 @@ class ModelCatalog:
         """
         if channel.find_alias(model) is not None:
             return True
-        asked = self._synced[channel.name].error is not None
-        return channel.keeps(model) and (bool(channel.models) or not asked)
+        requested = self._synced[channel.name].error is not None
+        return channel.keeps(model) and (bool(channel.models) or not requested)
 
     @property
     def serves_anything(self) -> bool:

@@ -9,7 +9,7 @@ from gateway.errors import ProviderAuthError, ProviderBadResponse, ProviderTimeo
 from gateway.formats.gemini import models as gemini_models
 from gateway.formats.json_or_stream import check_parts
 from gateway.formats.openai import models as openai_models
-from gateway.formats.vendor_errors import parse_worded_fault
+from gateway.formats.vendor_errors import parse_worded_error
 from gateway.providers.registry import PROVIDERS
 from gateway.upstream.interface import HttpClient
 
@@ -42,16 +42,16 @@ async def _ask(upstream: HttpClient, channel: Channel, key: str, *, now_s: int, 
     provider = PROVIDERS[channel.provider]
     try:
         async with asyncio.timeout(timeout_s):
-            reply = await upstream.send(provider.plan_models(channel, key))
+            response = await upstream.send(provider.build_models_request(channel, key))
             try:
-                raw = await reply.read(MAX_LISTING_BYTES)
+                raw = await response.read(MAX_LISTING_BYTES)
                 check_parts(raw)
             finally:
-                reply.close()
+                response.close()
     except TimeoutError:
         raise ProviderTimeout("The provider took too long to list its models") from None
-    if reply.status != 200:  # noqa: PLR2004
-        raise parse_worded_fault(reply.status, raw, channel.secrets, path=provider.models_path)
+    if response.status != 200:  # noqa: PLR2004
+        raise parse_worded_error(response.status, raw, channel.secrets, path=provider.models_path)
     read = gemini_models.parse_models if provider.list_format == "gemini" else openai_models.parse_models
     listing = read(raw, owned_by=channel.owner, now_s=now_s)
     return [ModelInfo(provider.parse_model_id(listed.id), listed.created_s, listed.owned_by) for listed in listing]

@@ -42,18 +42,18 @@ def allows(channel: Channel, name: str) -> bool:
     return any(fnmatchcase(name, glob) for glob in channel.allow_fields)
 
 
-def keep_trusting(options: list[Target], foreign: Iterable[tuple[str, str]]) -> list[Target]:
+def keep_trusting(targets: list[Target], foreign: Iterable[tuple[str, str]]) -> list[Target]:
     """Keep the channels that take ids of things that were not made through the gateway.
 
     ``foreign``: what a channel must allow for each id, and the place of the id. Raises ``NotFound`` naming a place.
     """
     for field, where in foreign:
         names = (field, *_IMPLIED_BY.get(field, ()))
-        kept = [target for target in options if any(allows(target.channel, name) for name in names)]
-        if options and not kept:
+        kept = [target for target in targets if any(allows(target.channel, name) for name in names)]
+        if targets and not kept:
             raise make_unknown(where, field)
-        options = kept
-    return options
+        targets = kept
+    return targets
 
 
 def find_refused_variant(channel: Channel, provider: Provider, theirs: str) -> str | None:
@@ -74,22 +74,22 @@ def refuse_variant(model: str, variant: str) -> InvalidRequest:
 
 
 def keep_allowed(
-    options: list[Target], caller: Caller, call: InferenceRequest, *, catalog: ModelCatalog, pricing: PricingPolicy
+    targets: list[Target], caller: Caller, inference: InferenceRequest, *, catalog: ModelCatalog, pricing: PricingPolicy
 ) -> list[Target]:
-    """Those of ``options`` that may be sent what ``call`` says, with the prices of the models that it names.
+    """Those of ``targets`` that may be sent what ``inference`` says, with the prices of the models that it names.
 
     If no channel allows a tool that the provider runs, and the model need not call it, it is left out.
 
     Raises ``InvalidRequest`` naming the field that none allows, or why the caller may not have a model it names.
     """
-    if call.operation in COUNTS:  # nothing is bought
-        return options
+    if inference.operation in COUNTS:  # nothing is bought
+        return targets
     kept: list[Target] = []
     without: list[Target] = []
     problem = None
-    for target in options:
+    for target in targets:
         try:
-            checked = _check(target, caller, call, catalog=catalog, pricing=pricing)
+            checked = _check(target, caller, inference, catalog=catalog, pricing=pricing)
             (without if checked.left_out else kept).append(checked)
         except GatewayError as error:
             problem = problem or error
@@ -99,29 +99,30 @@ def keep_allowed(
 
 
 def _check(
-    target: Target, caller: Caller, call: InferenceRequest, *, catalog: ModelCatalog, pricing: PricingPolicy
+    target: Target, caller: Caller, inference: InferenceRequest, *, catalog: ModelCatalog, pricing: PricingPolicy
 ) -> Target:
     wire, fields = target.endpoint.wire, PROVIDERS[target.channel.provider].priced_fields
-    passed = call.operation == "generate_content" and wire == "gemini_generate"
-    if is_translated(call.operation, wire) or (wire.partition("_")[0] in _BUILT and not passed):
+    passed = inference.operation == "generate_content" and wire == "gemini_generate"
+    if is_translated(inference.operation, wire) or (wire.partition("_")[0] in _BUILT and not passed):
         return target
-    if call.features and BETA in fields:
-        _check_betas(target.channel, call.features, call.model)
-    found = list_priced(call.body, fields)
+    if inference.features and BETA in fields:
+        _check_betas(target.channel, inference.features, inference.model)
+    found = list_priced(inference.body, fields)
     if not found:
         return target
     refused = [name for name in found if not allows(target.channel, name)]
     hosted = tuple([name for name in refused if name.startswith(f"{TOOLS}.")])
-    may_drop = not must_call(call.body, hosted)
+    may_drop = not must_call(inference.body, hosted)
     for name in refused:
         if name not in hosted or not may_drop:
             raise InvalidRequest(
-                f"'{name}' changes what is bought, and no channel of the model {call.model!r} allows it (allow_fields)",
+                f"'{name}' changes what is bought, and no channel of the model {inference.model!r} allows it "
+                "(allow_fields)",
                 param=name,
             )
     if hosted:
         target = attrs.evolve(target, left_out=hosted)
-    named = dict(_list_prices(target, caller, call, catalog=catalog, pricing=pricing))
+    named = dict(_list_prices(target, caller, inference, catalog=catalog, pricing=pricing))
     if not named:
         return target
     return attrs.evolve(target, named=named, find_price=partial(pricing.prices.find, provider=target.channel.provider))
@@ -143,14 +144,14 @@ def _check_betas(channel: Channel, features: str, model: str) -> None:
 
 
 def _list_prices(
-    target: Target, caller: Caller, call: InferenceRequest, *, catalog: ModelCatalog, pricing: PricingPolicy
+    target: Target, caller: Caller, inference: InferenceRequest, *, catalog: ModelCatalog, pricing: PricingPolicy
 ) -> Iterator[tuple[str, Price | None]]:
-    """The provider's names of the models that ``call`` names, each with its price.
+    """The provider's names of the models that ``inference`` names, each with its price.
 
     Raises the error of one that is refused: the key excludes it, the channel does not offer it, or it has no price.
     """
     fields = PROVIDERS[target.channel.provider].priced_fields
-    for model, place in list_named_models(call.body, fields):
+    for model, place in list_named_models(inference.body, fields):
         ours = [model, *(name for name, theirs in target.channel.model_map if theirs == model)]
         allowed = [name for name in ours if caller.may_use(name)]
         if not allowed:
@@ -165,7 +166,7 @@ def _list_prices(
             error.param = place
             raise error
         price = pricing.find_price(offered[0], model, target.channel.provider)
-        if not pays_for(price, call.operation):
+        if not pays_for(price, inference.operation):
             pricing.check_priced(caller, model, param=place)
         yield model, price
 

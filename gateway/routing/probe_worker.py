@@ -47,11 +47,11 @@ class ChannelProber:
     async def probe(self) -> None:
         """Probe every channel that has tripped, as a whole or for some calls, and forget old failures."""
         self._load_balancer.tidy()
-        now, lines = self._load_balancer.now, self._load_balancer.lines
+        now, channels = self._load_balancer.now, self._load_balancer.channels
         due = [
             (channel, state)
             for channel in self._catalog.channels
-            if (state := lines.get(channel.name)) is not None
+            if (state := channels.get(channel.name)) is not None
             and channel.status == "active"
             and state.is_probe_due(now, PROBE_EVERY_S)
             and PROVIDERS[channel.provider].models_path is not None

@@ -6,11 +6,11 @@ from urllib.parse import quote
 
 from gateway.domain.channel import Channel
 from gateway.errors import NotFound, ProviderTimeout
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.json_or_stream import check_parts
-from gateway.formats.vendor_errors import parse_worded_fault
+from gateway.formats.vendor_errors import parse_worded_error
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.target import Way
+from gateway.routing.target import ProviderAccess
 from gateway.upstream.interface import HttpClient
 
 REQUEST_TIMEOUT_S = 60.0
@@ -36,18 +36,20 @@ async def ask_provider(
     if endpoint is None:
         raise NotFound(f"The channel of the response {response_id!r} does not keep responses any more")
     path = f"{endpoint.path}/{quote(response_id, safe='')}{below}"
-    way = Way(channel, endpoint, "", next(iter(channel.api_keys), ""), "response")
-    plan = way.plan(ProviderCall({} if method == "POST" else None, method, path, passing=True), now_s)
+    access = ProviderAccess(channel, endpoint, "", next(iter(channel.api_keys), ""), "response")
+    http_request = access.build_request(
+        ProviderRequest({} if method == "POST" else None, method, path, passing=True), now_s
+    )
     try:
         async with asyncio.timeout(REQUEST_TIMEOUT_S):
-            reply = await upstream.send(plan)
+            response = await upstream.send(http_request)
             try:
-                raw = await reply.read(MAX_BYTES)
+                raw = await response.read(MAX_BYTES)
                 check_parts(raw)
             finally:
-                reply.close()
+                response.close()
     except TimeoutError:
         raise ProviderTimeout("The provider took too long to answer") from None
-    if reply.status not in _OK:
-        raise parse_worded_fault(reply.status, raw, channel.secrets, path=path.partition("?")[0])
+    if response.status not in _OK:
+        raise parse_worded_error(response.status, raw, channel.secrets, path=path.partition("?")[0])
     return raw

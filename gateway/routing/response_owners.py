@@ -82,32 +82,34 @@ class ResponseOwners:
         await self._store.delete_owner(response_id)
 
     async def prepare(
-        self, call: InferenceRequest, account_id: int, request_id: str, borrower: Borrower
+        self, inference: InferenceRequest, account_id: int, request_id: str, borrower: Borrower
     ) -> InferenceRequest:
         """Return the request with the conversation that it continues, and with what keeps the response.
 
         ``borrower`` is lent the memory for what is loaded. Raises ``NotFound`` if the response before it, or anything
         else that it names at a provider, is another account's, or unknown; ``RequestTooLarge``, ``Overloaded``.
         """
-        responds = call.operation == _RESPONSES
+        responds = inference.operation == _RESPONSES
         if responds:
-            call = await self._kept.inline(call, account_id, borrower)
-        if kept := list_kept_names(call.body, items=responds):
-            call = await self._check_names(call, kept, account_id)
+            inference = await self._kept.inline(inference, account_id, borrower)
+        if kept := list_kept_names(inference.body, items=responds):
+            inference = await self._check_names(inference, kept, account_id)
         if not responds:
-            return call
-        call, turn = await self._check(call, account_id, borrower)
-        if not self._kept.wants(call):
-            return call
+            return inference
+        inference, turn = await self._check(inference, account_id, borrower)
+        if not self._kept.wants(inference):
+            return inference
         response_id = f"resp_{request_id.removeprefix(ID_PREFIX)}"
-        kept_call = call  # without `keep`, which would refer to itself
+        kept_call = inference  # without `keep`, which would refer to itself
 
         def keep(body: bytes) -> None:
             self._kept.note(response_id, account_id, kept_call, body, turn)
 
-        return attrs.evolve(call, keep=keep)
+        return attrs.evolve(inference, keep=keep)
 
-    async def _check_names(self, call: InferenceRequest, names: list[KeptName], account_id: int) -> InferenceRequest:
+    async def _check_names(
+        self, inference: InferenceRequest, names: list[KeptName], account_id: int
+    ) -> InferenceRequest:
         """Return the request bound to the channel that has what it names, and with what no channel is known to have.
 
         Raises ``NotFound`` for what is of another account, or at another channel than the rest.
@@ -122,7 +124,7 @@ class ResponseOwners:
                 break
             await asyncio.sleep(pause_s)  # another node may be storing it
             owners = await self._find_all(ids)
-        channel, foreign = call.channel, []
+        channel, foreign = inference.channel, []
         for name in names:
             owner = owners.get(f"{_PART}{name.id}")
             if owner is None:
@@ -131,10 +133,10 @@ class ResponseOwners:
                 raise make_unknown(name.where)
             else:
                 channel = owner.channel
-        return attrs.evolve(call, channel=channel, foreign=tuple(foreign))
+        return attrs.evolve(inference, channel=channel, foreign=tuple(foreign))
 
     async def _check(
-        self, call: InferenceRequest, account_id: int, borrower: Borrower
+        self, inference: InferenceRequest, account_id: int, borrower: Borrower
     ) -> tuple[InferenceRequest, Turn | None]:
         """Return the request with the conversation that it continues, or bound to the channel that has that.
 
@@ -142,17 +144,17 @@ class ResponseOwners:
 
         Raises ``NotFound`` if the response is unknown or of another account.
         """
-        previous = call.body.get("previous_response_id")
+        previous = inference.body.get("previous_response_id")
         if previous is None:
-            return call, None
+            return inference, None
         found = await self.locate(previous, account_id)
         if found is None:
             raise make_missing(previous, "previous_response_id")
         if isinstance(found, KeptResponse):
-            return await self._kept.extend(call, found, borrower)
-        if call.channel and call.channel != found.channel:
+            return await self._kept.extend(inference, found, borrower)
+        if inference.channel and inference.channel != found.channel:
             raise make_missing(previous, "previous_response_id")
-        return attrs.evolve(call, channel=found.channel, earlier_tokens=found.tokens), None
+        return attrs.evolve(inference, channel=found.channel, earlier_tokens=found.tokens), None
 
     def note(
         self, response_id: str, account_id: int, channel: str, made: Iterable[str] = (), *, tokens: int = 0

@@ -21,7 +21,7 @@ from gateway.errors import (
     UnsupportedByProvider,
 )
 from gateway.formats.fan_out import make_single
-from gateway.formats.registry import make_exchange
+from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
 from gateway.providers.hosted_tools import leave_out
 from gateway.providers.registry import PROVIDERS
@@ -42,8 +42,8 @@ class Route:
     """The channels that may serve one request. Each attempt is chosen by their state at that time.
 
     Args:
-        options: every channel that may serve it.
-        call: the request.
+        targets: every channel that may serve it.
+        inference: the request.
         load_balancer: knows the state of the channels.
         account: the id of its account.
         affinity_key: see ``routing/selection.py``.
@@ -55,16 +55,16 @@ class Route:
 
     def __init__(
         self,
-        options: Sequence[Target],
-        call: InferenceRequest,
+        targets: Sequence[Target],
+        inference: InferenceRequest,
         load_balancer: LoadBalancer,
         *,
         account: int = 0,
         affinity_key: str | None = None,
         graded: bool = False,
     ) -> None:
-        self.options = options
-        self._call = call
+        self.targets = targets
+        self._inference = inference
         self._load_balancer = load_balancer
         self._account = account
         self._sticky = affinity_key
@@ -85,23 +85,23 @@ class Route:
 
     def rank(self) -> Sequence[Target]:
         """Return every target, first the one that ``start`` will probably take. Raises ``NoHealthyChannel``."""
-        options = self.options
-        if not options:
-            return options
+        targets = self.targets
+        if not targets:
+            return targets
         self._ranked_at = self._load_balancer.changes
-        if len(options) == 1 and options[0].state.is_free(options[0].place):  # the usual case needs no selection
-            self._first = options[0]
-            return options
+        if len(targets) == 1 and targets[0].state.is_free(targets[0].endpoint_key):  # the usual case needs no selection
+            self._first = targets[0]
+            return targets
         first, self._insisting = self._look()
         self._first = first
-        return [first, *(target for target in options if target is not first)]
+        return [first, *(target for target in targets if target is not first)]
 
     def _look(self) -> tuple[Target, bool]:
         """Return the target to take, and whether despite its failures. Raises ``NoHealthyChannel``."""
         target = self._choose()
         if target is not None:
             return target, False
-        insisting = [target for target in self.options if self._find_insisting_s(target) == 0.0]
+        insisting = [target for target in self.targets if self._find_insisting_s(target) == 0.0]
         if not insisting:
             raise self._find_reason()
         return self._pick(insisting), True
@@ -133,7 +133,7 @@ class Route:
         self._once = isinstance(error, StaleConnection)
         if self._once:
             self._again = failed.target
-            return not self._call.makes_media
+            return not self._inference.makes_media
         if isinstance(error, ContextExceeded):  # from two providers it is the answer
             if self._exceeded:
                 return False
@@ -157,7 +157,7 @@ class Route:
         The provider has done nothing, so the attempt does not count. Only an answer to the next one shows that the
         limit was the reason.
         """
-        sent = failed.output_limit or self._call.allowed_output
+        sent = failed.output_limit or self._inference.allowed_output
         if self._lowered is not None or 0 < sent <= limit:
             return False
         self._attempts -= 1
@@ -167,7 +167,7 @@ class Route:
 
     def _may_take_other_endpoint(self, failed: Attempt) -> bool:
         """Return whether the channel, or another one, can serve the request without an endpoint that is missing."""
-        self._again = _find_other_endpoint(failed.target, self._call)
+        self._again = _find_other_endpoint(failed.target, self._inference)
         if self._again is None:
             self._tried += (failed.channel.name,)
         return self.is_open
@@ -178,7 +178,7 @@ class Route:
             return False
         if isinstance(error, ProviderRateLimited):
             return error.provider_retry_after_s is not None
-        return error.passing and not self._call.makes_media
+        return error.passing and not self._inference.makes_media
 
     def leave_room(self) -> None:
         """Use no channel despite its failures, nor its last places. Raises ``NoHealthyChannel`` if none is left."""
@@ -186,56 +186,59 @@ class Route:
         shared = self._load_balancer.shared
         with_room = [
             target
-            for target in self.options
+            for target in self.targets
             if target.state.has_spare and (shared is None or shared.has_spare(target.state))
         ]
-        if self.options and not with_room:
-            message = f"Every channel that serves the model {self._call.model!r} is full, or nearly so"
+        if self.targets and not with_room:
+            message = f"Every channel that serves the model {self._inference.model!r} is full, or nearly so"
             raise NoHealthyChannel(message, retry_after_s=1)
-        self.options = with_room
+        self.targets = with_room
 
     def multiply_prices(self, multiplier_ppm: int) -> None:
         """Multiply the price of every channel, rounded up to a millionth."""
         if multiplier_ppm != ONE_PPM:
-            self.options = [
+            self.targets = [
                 attrs.evolve(target, multiplier_ppm=multiply_ppm(target.multiplier_ppm, multiplier_ppm))
-                for target in self.options
+                for target in self.targets
             ]
 
     @property
     def busy(self) -> bool:
         """Whether a channel refuses only for now: it is full, or a limit of requests is reached."""
         now = self._load_balancer.now
-        found = [target.state.find_obstacle(target.place, self._account, now) for target in self.options]
+        found = [target.state.find_obstacle(target.endpoint_key, self._account, now) for target in self.targets]
         return any(obstacle is None or obstacle[0] not in AFTER_FAILURES for obstacle in found)
 
     @property
     def digest(self) -> int:
         """A digest of the prompt."""
-        return self._call.digest
+        return self._inference.digest
 
     @property
     def is_open(self) -> bool:
         """Whether another attempt can be made, on a channel that was not tried or on the same again."""
-        return self._again is not None or any(map(self._is_open, self.options))
+        return self._again is not None or any(map(self._is_open, self.targets))
 
     def next(self, failed: Attempt) -> Attempt | None:
         """Start the attempt after ``failed``; None if no channel can take it any more."""
-        naming, again = failed.exchange.naming, self._again
+        identity, again = failed.translator.identity, self._again
         self._again, self.pause_s = None, 0.0
         if again is not None and (
             again.endpoint is not failed.target.endpoint or (again is self._lowered and self._is_open(again))
         ):
-            return self._take(again, naming.id, naming.now_s)
+            return self._take(again, identity.id, identity.now_s)
         target = self._choose()
         if target is not None:
-            return self._take(target, naming.id, naming.now_s)
-        if again is None or again.state.find_insisting_s(again.place, self._account, self._load_balancer.now) is None:
+            return self._take(target, identity.id, identity.now_s)
+        if (
+            again is None
+            or again.state.find_insisting_s(again.endpoint_key, self._account, self._load_balancer.now) is None
+        ):
             return None
-        return self._take(again, naming.id, naming.now_s, insisting=True)
+        return self._take(again, identity.id, identity.now_s, insisting=True)
 
     def _choose(self) -> Target | None:
-        ready = [target for target in self.options if self._is_open(target)]
+        ready = [target for target in self.targets if self._is_open(target)]
         if len(ready) <= 1:
             return ready[0] if ready else None
         if self._graded:
@@ -243,51 +246,57 @@ class Route:
             ready = [target for target in ready if target.losses == fewest]
         return self._pick(ready)
 
-    def _pick(self, options: Sequence[Target]) -> Target:
+    def _pick(self, targets: Sequence[Target]) -> Target:
         balancer = self._load_balancer
         now, rules, account = balancer.now, balancer.settings.rules, self._account
-        candidates = [_weigh(target, target.state.find_share(target.place, account, now, rules)) for target in options]
-        return choose(candidates, self._sticky, balancer.throw()) or options[0]
+        candidates = [
+            _weigh(target, target.state.find_share(target.endpoint_key, account, now, rules)) for target in targets
+        ]
+        return choose(candidates, self._sticky, balancer.throw()) or targets[0]
 
     def _is_open(self, target: Target) -> bool:
         """Return whether the channel was not tried and can be. It may have been disabled since routing."""
         state = target.state
         if self._tried and state.channel.name in self._tried:
             return False
-        if state.is_free(target.place):
+        if state.is_free(target.endpoint_key):
             return True
-        return state.offered and state.find_obstacle(target.place, self._account, self._load_balancer.now) is None
+        return (
+            state.offered and state.find_obstacle(target.endpoint_key, self._account, self._load_balancer.now) is None
+        )
 
     def _find_insisting_s(self, target: Target) -> float | None:
         """Return the seconds until the channel may be used despite its failures; None: not at all."""
         if self._patient:
             return None
         now, state = self._load_balancer.now, target.state
-        obstacle = state.find_obstacle(target.place, self._account, now)
+        obstacle = state.find_obstacle(target.endpoint_key, self._account, now)
         if obstacle is None or obstacle[0] not in AFTER_FAILURES:
             return None
-        return state.find_insisting_s(target.place, self._account, now)
+        return state.find_insisting_s(target.endpoint_key, self._account, now)
 
     def _take(self, target: Target, answer_id: str, now_s: int, *, insisting: bool = False) -> Attempt:
         retry = self._attempts > 0
-        lease = self._load_balancer.lease(target.state, target.place, self._account, retry=retry, insisting=insisting)
+        lease = self._load_balancer.lease(
+            target.state, target.endpoint_key, self._account, retry=retry, insisting=insisting
+        )
         self._attempts += 1
-        call, several = self._call, None
-        if call.choices > 1 and target.fans_out(call):
-            call, several = make_single(call), call
+        inference, several = self._inference, None
+        if inference.choices > 1 and target.fans_out(inference):
+            inference, several = make_single(inference), inference
         if target.left_out:
-            call = attrs.evolve(call, body=leave_out(call.body, target.left_out))
+            inference = attrs.evolve(inference, body=leave_out(inference.body, target.left_out))
         endpoint = target.endpoint
-        naming = ResponseIdentity(answer_id, target.model, now_s)
-        exchange = make_exchange(call, endpoint.wire, naming, custom_tools=endpoint.custom_tools)
+        identity = ResponseIdentity(answer_id, target.model, now_s)
+        translator = make_translator(inference, endpoint.wire, identity, custom_tools=endpoint.custom_tools)
         if target.left_out:
-            exchange.adapted = target.left_out
+            translator.adapted = target.left_out
         channel = target.state.channel
         timeouts = channel.timeouts
-        if len(self.options) > 1 and self._call.stream and self._has_other(target):
+        if len(self.targets) > 1 and self._inference.stream and self._has_other(target):
             timeouts = _shorten(timeouts, self._load_balancer.settings.failover_after_s)
         limit = self._find_limit(target) if self._limit or target.state.output_limits else 0
-        return Attempt(target, channel, lease, exchange, timeouts, self._once, several=several, output_limit=limit)
+        return Attempt(target, channel, lease, translator, timeouts, self._once, several=several, output_limit=limit)
 
     def _find_limit(self, target: Target) -> int:
         """Return the most output tokens that the channel gives, as its provider has named; 0: not known."""
@@ -300,7 +309,7 @@ class Route:
         """Return whether another channel could serve the request if this one fails."""
         if self._attempts >= self._load_balancer.settings.max_attempts:
             return False
-        return any(other.state is not target.state and self._is_open(other) for other in self.options)
+        return any(other.state is not target.state and self._is_open(other) for other in self.targets)
 
     def _find_reason(self) -> NoHealthyChannel:
         """Return the error for a request that no channel takes now: ``ChannelsRateLimited`` if each has a rate limit.
@@ -309,24 +318,24 @@ class Route:
         """
         now = self._load_balancer.now
         waits, obstacles = [], set()
-        for target in self.options:
-            found = target.state.find_obstacle(target.place, self._account, now)
+        for target in self.targets:
+            found = target.state.find_obstacle(target.endpoint_key, self._account, now)
             if found is not None:
                 obstacles.add(found[0])
                 insisting_s = self._find_insisting_s(target)
                 waits.append(found[1] if insisting_s is None else min(found[1], insisting_s))
         wait = min(max(math.ceil(min(waits, default=1.0)), 1), _LONGEST_WAIT_S)
-        channels = f"Every channel that serves the model {self._call.model!r}"
+        channels = f"Every channel that serves the model {self._inference.model!r}"
         if obstacles and obstacles <= RATE_LIMITS:
             return ChannelsRateLimited(f"{channels} is waiting for a rate limit; retry in {wait} s", retry_after_s=wait)
         return NoHealthyChannel(f"{channels} is cooling down or full", retry_after_s=wait)
 
 
-def _find_other_endpoint(target: Target, call: InferenceRequest) -> Target | None:
+def _find_other_endpoint(target: Target, inference: InferenceRequest) -> Target | None:
     """Return the same channel and model with the next API format that serves the request; None if there is none."""
-    if call.compaction:
-        return find_compacting(target, call)
-    wires = tuple(wire for wire in WIRES[call.operation] if wire not in target.state.missing)
+    if inference.compaction:
+        return find_compacting(target, inference)
+    wires = tuple(wire for wire in WIRES[inference.operation] if wire not in target.state.missing)
     endpoint = PROVIDERS[target.channel.provider].find_endpoint(wires, target.model)
     return None if endpoint is None else attrs.evolve(target, endpoint=endpoint)
 

@@ -60,7 +60,7 @@ class Router:
         self._known: dict[Hashable, list[Target]] = {}
         self._known_of = self._list_parts()
 
-    def route(self, caller: Caller, call: InferenceRequest) -> Route:
+    def route(self, caller: Caller, inference: InferenceRequest) -> Route:
         """Return the route of a request.
 
         Raises:
@@ -71,39 +71,43 @@ class Router:
             InvalidRequest: no channel can do what the request asks for.
             NotFound: it names what is kept at a provider, and no channel takes such names of everybody.
         """
-        options = self._find_options(caller, call.model, call.operation)
-        if not options:
-            self._check_served(caller, call)
-        if call.compaction:
-            options = [able for target in options if (able := find_compacting(target, call)) is not None]
-        if not call.body.keys() <= PLAIN_NAMES:
-            check_spelling(call.body, _FOLDED)
-        if call.features or call.operation == "responses" or not PRICED_FIELDS.isdisjoint(call.body):
-            options = keep_allowed(options, caller, call, catalog=self.catalog, pricing=self.pricing)
-        if call.video is not None and call.video.remix_of is not None:
-            options = _keep_original(options, call.video.remix_of)
-        if call.channel:
-            options = _keep_channel(options, call.channel)
-        if call.foreign:
-            options = keep_trusting(options, call.foreign)
-        if call.image is not None or call.video is not None:
-            options = _keep_able(options, call)
-        if call.operation in COUNTS:  # without an available channel the gateway estimates
+        targets = self._find_options(caller, inference.model, inference.operation)
+        if not targets:
+            self._check_served(caller, inference)
+        if inference.compaction:
+            targets = [able for target in targets if (able := find_compacting(target, inference)) is not None]
+        if not inference.body.keys() <= PLAIN_NAMES:
+            check_spelling(inference.body, _FOLDED)
+        if inference.features or inference.operation == "responses" or not PRICED_FIELDS.isdisjoint(inference.body):
+            targets = keep_allowed(targets, caller, inference, catalog=self.catalog, pricing=self.pricing)
+        if inference.video is not None and inference.video.remix_of is not None:
+            targets = _keep_original(targets, inference.video.remix_of)
+        if inference.channel:
+            targets = _keep_channel(targets, inference.channel)
+        if inference.foreign:
+            targets = keep_trusting(targets, inference.foreign)
+        if inference.image is not None or inference.video is not None:
+            targets = _keep_able(targets, inference)
+        if inference.operation in COUNTS:  # without an available channel the gateway estimates
             now = self.load_balancer.now
             account = caller.account.id
-            options = [target for target in options if target.state.find_obstacle(target.place, account, now) is None]
-        affinity_key = None if call.affinity_key is None else f"{caller.account.id}:{call.affinity_key}"
-        options, graded = grade(options, call) if len(options) > 1 else (options, False)
+            targets = [
+                target for target in targets if target.state.find_obstacle(target.endpoint_key, account, now) is None
+            ]
+        affinity_key = None if inference.affinity_key is None else f"{caller.account.id}:{inference.affinity_key}"
+        targets, graded = grade(targets, inference) if len(targets) > 1 else (targets, False)
         account = caller.account.id
-        return Route(options, call, self.load_balancer, account=account, affinity_key=affinity_key, graded=graded)
+        return Route(targets, inference, self.load_balancer, account=account, affinity_key=affinity_key, graded=graded)
 
-    def explain(self, fault: ProviderError, caller: Caller, call: InferenceRequest, target: Target) -> GatewayError:
-        """Return the error for a caller whose provider lacks the path, with ``fault``.
+    def explain(
+        self, error: ProviderError, caller: Caller, inference: InferenceRequest, target: Target
+    ) -> GatewayError:
+        """Return the error for a caller whose provider lacks the path, with ``error``.
 
-        If media were asked of a chat model, the error names models that make them. Otherwise it is ``fault``.
+        If media were asked of a chat model, the error names models that make them. Otherwise it is ``error``.
         """
-        models = (one.id for one in self.list_models(caller) if self.list_options(caller, one.id, call.operation))
-        return refuse_chat_model(call.model, call.operation, target.price, models) or fault
+        models = (one.id for one in self.list_models(caller) if self.list_options(caller, one.id, inference.operation))
+        return refuse_chat_model(inference.model, inference.operation, target.price, models) or error
 
     def _find_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
         """Return the cached targets of a caller that it may use, as a list that must not be changed.
@@ -113,22 +117,22 @@ class Router:
         state, lines, pricing, models = self._known_of
         if (
             state is not self.catalog.state
-            or lines is not self.load_balancer.lines
+            or lines is not self.load_balancer.channels
             or pricing is not self.pricing
             or models is not self.models
         ):
             self._known, self._known_of = {}, self._list_parts()
         key = caller.key
         place = (model, operation, key.group, key.models, caller.account.groups, caller.capped)
-        options = self._known.get(place)
-        if options is None:
+        targets = self._known.get(place)
+        if targets is None:
             caller.check_group()
             self._check_allowed(caller, model)
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
-            options = self.keep_priced(self.list_options(caller, model, operation), caller, model, operation)
-            self._known[place] = options
-        return options
+            targets = self.keep_priced(self.list_options(caller, model, operation), caller, model, operation)
+            self._known[place] = targets
+        return targets
 
     def _check_allowed(self, caller: Caller, model: str) -> None:
         """Raise ``ModelNotAllowed`` if the key excludes the model."""
@@ -138,31 +142,31 @@ class Router:
             error.message += did_you_mean(model, (listed.id for listed in self.list_models(caller)))
             raise
 
-    def keep_priced(self, options: list[Target], caller: Caller, model: str, operation: Operation) -> list[Target]:
+    def keep_priced(self, targets: list[Target], caller: Caller, model: str, operation: Operation) -> list[Target]:
         """Keep the channels at which ``caller`` may use the model: with a price, if its price matters.
 
         A count of tokens costs nothing. Raises ``ModelNotPriced`` if none is left.
         """
         counts = operation in COUNTS and self.pricing.unpriced != "refuse"
         if counts or not self.pricing.refuses_unpriced(caller):
-            return options
-        priced = [option for option in options if not option.unpriced]
-        if options and not priced:
+            return targets
+        priced = [target for target in targets if not target.unpriced]
+        if targets and not priced:
             self.pricing.check_priced(caller, model)
         return priced
 
     def _list_parts(self) -> tuple[object, object, object, object]:
         """Return what the targets depend on: other objects after every change."""
-        return self.catalog.state, self.load_balancer.lines, self.pricing, self.models
+        return self.catalog.state, self.load_balancer.channels, self.pricing, self.models
 
     def list_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
         """List every channel that serves ``model`` to ``caller`` in an API format that has ``operation``."""
-        lines, wires = self.load_balancer.lines, WIRES[operation]
+        channels, wires = self.load_balancer.channels, WIRES[operation]
         group_ppm = self.pricing.find_multiplier(caller.key.group)
         options = []
         for channel, sure in self.catalog.list_serving(model, caller):
             provider, theirs = PROVIDERS[channel.provider], channel.upstream_model(model)
-            endpoint = _find_endpoint(provider, wires, theirs, lines[channel.name].missing)
+            endpoint = _find_endpoint(provider, wires, theirs, channels[channel.name].missing)
             if endpoint is not None and find_refused_variant(channel, provider, theirs) is None:
                 price = self.pricing.find_price(model, theirs, channel.provider)
                 ppm = -(-channel.multiplier_ppm * group_ppm // ONE_PPM)
@@ -170,7 +174,7 @@ class Router:
                 other = partial(self.pricing.prices.find, provider=channel.provider) if provider.substitutes else None
                 unpriced = not pays_for(price, operation)
                 made = Target(
-                    *(lines[channel.name], endpoint, theirs, price, ppm, sure, able, unpriced),
+                    *(channels[channel.name], endpoint, theirs, price, ppm, sure, able, unpriced),
                     find_price=other,
                     reports_cost=provider.reports_cost,
                 )
@@ -207,13 +211,13 @@ class Router:
             for channel, _ in self.catalog.list_serving(model, caller)
         )
 
-    def _check_served(self, caller: Caller, call: InferenceRequest) -> None:
+    def _check_served(self, caller: Caller, inference: InferenceRequest) -> None:
         """Raise why no channel serves a request, unless the gateway can estimate its answer (a count of tokens)."""
-        model = call.model
+        model = inference.model
         if not self.catalog.list_serving(model):
             raise model_not_found(model, self.list_models(caller))
         if self.catalog.list_serving(model, caller):
-            if call.operation in COUNTS and self.list_options(caller, model, "messages"):
+            if inference.operation in COUNTS and self.list_options(caller, model, "messages"):
                 if self.pricing.unpriced == "refuse" and not self._has_price(model, caller):
                     self.pricing.check_priced(caller, model)
                 return
@@ -224,7 +228,7 @@ class Router:
                 variant = find_refused_variant(channel, PROVIDERS[channel.provider], theirs)
                 if variant is not None:
                     raise refuse_variant(model, variant)
-            raise refuse_operation(model, call.operation, providers)
+            raise refuse_operation(model, inference.operation, providers)
         group = caller.key.group
         whom = "API keys without a group" if group is None else f"the group {group!r} of this API key"
         raise GroupNotAllowed(f"The model {model!r} is not available to {whom}", param="model", should_retry=False)
@@ -238,33 +242,33 @@ def _find_endpoint(
     return provider.find_endpoint(wires, model)
 
 
-def _keep_able(options: list[Target], call: InferenceRequest) -> list[Target]:
+def _keep_able(targets: list[Target], inference: InferenceRequest) -> list[Target]:
     """Keep the channels that can do what the request asks for. Raises ``InvalidRequest`` if none can."""
     able, unable = [], []
-    for target in options:
-        problem = _find_problem(call, target.capability, fan_out=target.channel.fan_out)
+    for target in targets:
+        problem = _find_problem(inference, target.capability, fan_out=target.channel.fan_out)
         if problem is None:
             able.append(target)
         else:
             unable.append((target.capability, problem))
-    shared = None if able else find_shared_problem(unable, partial(_find_problem, call))
+    shared = None if able else find_shared_problem(unable, partial(_find_problem, inference))
     if shared is not None:
         param, reason = shared
-        raise InvalidRequest(f"The model {call.model!r} cannot do this: {reason}", param=param)
+        raise InvalidRequest(f"The model {inference.model!r} cannot do this: {reason}", param=param)
     return able
 
 
-def _find_problem(call: InferenceRequest, capability: Capability, *, fan_out: bool = False) -> Problem | None:
-    if call.video is not None:
-        return capability.find_video_problem(call.video)
-    if call.image is not None:
-        return capability.find_problem(call.image, edit=call.operation == "image_edits", fan_out=fan_out)
+def _find_problem(inference: InferenceRequest, capability: Capability, *, fan_out: bool = False) -> Problem | None:
+    if inference.video is not None:
+        return capability.find_video_problem(inference.video)
+    if inference.image is not None:
+        return capability.find_problem(inference.image, edit=inference.operation == "image_edits", fan_out=fan_out)
     return None
 
 
-def _keep_channel(options: list[Target], channel: str) -> list[Target]:
+def _keep_channel(targets: list[Target], channel: str) -> list[Target]:
     """Keep the channel of the response that the request continues. Raises ``NotFound`` if it is gone."""
-    kept = [target for target in options if target.channel.name == channel]
+    kept = [target for target in targets if target.channel.name == channel]
     if not kept:
         raise NotFound(
             "The channel that made the continued response no longer serves the model",
@@ -273,11 +277,11 @@ def _keep_channel(options: list[Target], channel: str) -> list[Target]:
     return kept
 
 
-def _keep_original(options: list[Target], original: VideoJob) -> list[Target]:
+def _keep_original(targets: list[Target], original: VideoJob) -> list[Target]:
     """Keep the channel of the original video. Raises ``InvalidRequest`` if it no longer serves the model."""
     kept = [
         target
-        for target in options
+        for target in targets
         if target.channel.name == original.channel
         and target.channel.provider == original.provider
         and target.endpoint.wire == original.wire

@@ -74,10 +74,10 @@ class SharedModelLists:
             return
         self._asked_ms[channel.name] = listed.fetched_ms
         if listed.models is not None and (unknown or listed.error is None):
-            came, went = self._catalog.apply_listing(channel, listed.models)
-            if came or went:
+            added, removed = self._catalog.apply_listing(channel, listed.models)
+            if added or removed:
                 log.info(
-                    "models_synced", channel=channel.name, models=len(listed.models), came=len(came), went=len(went)
+                    "models_synced", channel=channel.name, models=len(listed.models), came=len(added), went=len(removed)
                 )
         if listed.error is not None:
             self._catalog.note_failure(channel, listed.error)
@@ -118,12 +118,12 @@ class SharedModelLists:
                 log.warning("models_not_swept", error=error.message)
 
     def _list_due(self) -> list[Channel]:
-        asked = [channel for channel in self._catalog.channels if channel.sync and channel.status == "active"]
+        requested = [channel for channel in self._catalog.channels if channel.sync and channel.status == "active"]
         names = {channel.name for channel in self._catalog.channels}
         self._asked_ms = {name: asked_ms for name, asked_ms in self._asked_ms.items() if name in names}
         now_s = self._clock()
-        self._seen_s = {channel: self._seen_s.get(channel, now_s) for channel in asked}
-        return [channel for channel in asked if self._is_due(channel, now_s)]
+        self._seen_s = {channel: self._seen_s.get(channel, now_s) for channel in requested}
+        return [channel for channel in requested if self._is_due(channel, now_s)]
 
     def _is_due(self, channel: Channel, now_s: float) -> bool:
         is_own = channel.origin in _OWN or self._channels.leads()

@@ -12,7 +12,7 @@ import orjson
 from gateway.deadlines import DeadlineTimer, Timeout
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel, Timeouts
-from gateway.domain.circuits import Place
+from gateway.domain.circuits import EndpointKey
 from gateway.domain.http_request import HttpRequest, RequestTemplate
 from gateway.domain.inference_request import MAKES_MEDIA, OUTPUT_LIMITS, InferenceRequest
 from gateway.domain.price import ONE_PPM, Price, cost_nanos, multiply_ppm
@@ -20,7 +20,7 @@ from gateway.domain.request_log import FailedAttempt
 from gateway.domain.upload import Content
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderError, ProviderTimeout, RequestCancelled, UnsupportedByProvider
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.output_limit import lower_limits
 from gateway.formats.rare_bounds import bound_rare
 from gateway.formats.request_body import JSON, Form, Payload, RawFile, build_payload
@@ -72,53 +72,53 @@ class Target:
     left_out: tuple[str, ...] = ()
     reports_cost: bool = False
     losses: int = 0
-    place: Place = attrs.field(init=False, eq=False, repr=False)
+    endpoint_key: EndpointKey = attrs.field(init=False, eq=False, repr=False)
     """The key of its circuit breakers."""
 
-    @place.default
-    def _find_place(self) -> Place:
+    @endpoint_key.default
+    def _find_place(self) -> EndpointKey:
         return self.endpoint.wire, self.model
 
     @property
     def channel(self) -> Channel:
         return self.state.channel
 
-    def fans_out(self, call: InferenceRequest) -> bool:
+    def fans_out(self, inference: InferenceRequest) -> bool:
         """Return whether the choices of a request are made by several requests to the provider."""
-        return self.endpoint.one_choice and call.choices > 1 and call.operation == "chat"
+        return self.endpoint.one_choice and inference.choices > 1 and inference.operation == "chat"
 
-    def bound(self, call: InferenceRequest) -> Usage:
+    def bound(self, inference: InferenceRequest) -> Usage:
         """Return the maximum usage of a request on this channel.
 
         If several provider requests share the images or the choices, each reads the prompt. The model decides the
         length of a video if the request does not.
         """
-        need, most = call.need, self.capability.max_n
-        if self.fans_out(call):
+        need, most = inference.need, self.capability.max_n
+        if self.fans_out(inference):
             return attrs.evolve(
                 need,
-                prompt_tokens=need.prompt_tokens * call.choices,
-                written_tokens=need.written_tokens * call.choices,
-                written_long_tokens=need.written_long_tokens * call.choices,
+                prompt_tokens=need.prompt_tokens * inference.choices,
+                written_tokens=need.written_tokens * inference.choices,
+                written_long_tokens=need.written_long_tokens * inference.choices,
             )
-        if call.video is not None:
-            video = self.capability.fill(call.video)
+        if inference.video is not None:
+            video = self.capability.fill(inference.video)
             seconds = video.seconds or UNKNOWN_SECONDS
             return attrs.evolve(need, duration_ms=seconds * 1_000, size=video.size or "")
-        if call.image is None or most is None or call.image.count <= most:
+        if inference.image is None or most is None or inference.image.count <= most:
             return need
-        calls = -(-call.image.count // most)
+        calls = -(-inference.image.count // most)
         return attrs.evolve(need, prompt_tokens=need.prompt_tokens * calls)
 
     def cost(self, usage: Usage) -> int:
         """Return the cost of ``usage``, in nano-USD."""
         return cost_nanos(self.price, usage, self.multiplier_ppm)
 
-    def reserve(self, call: InferenceRequest) -> int:
-        """Return the highest cost of ``call`` on this channel, whatever its tokens are, in nano-USD."""
-        return self.find_most(bound_rare(self.bound(call), call, self.price))
+    def reserve(self, inference: InferenceRequest) -> int:
+        """Return the highest cost of ``inference`` on this channel, whatever its tokens are, in nano-USD."""
+        return self.find_most(bound_rare(self.bound(inference), inference, self.price))
 
-    def charge(self, answered: str, usage: Usage, call: InferenceRequest) -> int:
+    def charge(self, answered: str, usage: Usage, inference: InferenceRequest) -> int:
         """Return what is charged for ``usage``, in nano-USD: as ``cost_of``, or what the provider says.
 
         That is believed up to ``_MOST_TIMES`` what the request can cost at the listed price: other hosts of a model ask
@@ -128,7 +128,7 @@ class Target:
         if reported is None or not (self.price is None or self.price.built_in):
             return self.cost_of(answered, usage)
         cost = multiply_ppm(reported, self.multiplier_ppm)
-        return cost if self.price is None else min(cost, _MOST_TIMES * self.reserve(call))
+        return cost if self.price is None else min(cost, _MOST_TIMES * self.reserve(inference))
 
     def find_most(self, usage: Usage) -> int:
         """Return the highest cost of ``usage`` over the models that the request names, in nano-USD."""
@@ -194,7 +194,7 @@ class Attempt:
     target: Target
     channel: Channel
     lease: Lease
-    exchange: Translator
+    translator: Translator
     timeouts: Timeouts = attrs.field()
     once: bool = False
     pending: bool = False
@@ -221,9 +221,9 @@ class Attempt:
         return 1 if self.several is None else self.several.choices
 
     @property
-    def naming(self) -> ResponseIdentity:
+    def identity(self) -> ResponseIdentity:
         """The id, model and time of the answer."""
-        return self.exchange.naming
+        return self.translator.identity
 
     async def wait_for(self, work: Awaitable[T], timeout_s: float, timer: DeadlineTimer) -> T:
         """Await ``work`` until it finishes, ``timeout_s`` passes, or ``abort`` is called.
@@ -274,62 +274,70 @@ class Attempt:
     @property
     def build_body(self) -> Callable[[], Payload]:
         """Builds the body in the provider's format, with at most the output tokens that it gives."""
-        return self._build_limited if self.output_limit else self.exchange.write_body
+        return self._build_limited if self.output_limit else self.translator.write_body
 
     def _build_limited(self) -> Payload:
-        body, exchange = self.exchange.write_body(), self.exchange
+        body, translator = self.translator.write_body(), self.translator
         if isinstance(body, dict) and lower_limits(body, self.output_limit):
-            name = min(OUTPUT_LIMITS & exchange.call.settings.keys(), default="max_tokens")
-            exchange.adapted = tuple(dict.fromkeys((*exchange.adapted, name)))
+            name = min(OUTPUT_LIMITS & translator.inference.settings.keys(), default="max_tokens")
+            translator.adapted = tuple(dict.fromkeys((*translator.adapted, name)))
         else:
             self.output_limit = 0
         return body
 
-    def plan(self, call: InferenceRequest, packed: Packed | None = None) -> HttpRequest:
+    def build_request(self, inference: InferenceRequest, packed: Packed | None = None) -> HttpRequest:
         """Build the request to the provider; ``packed`` is the result of ``pack_aside``, if that was called.
 
         Raises ``UnsupportedByProvider``.
         """
-        endpoint, exchange = self.target.endpoint, self.exchange
-        build = self._build_limited if self.output_limit else exchange.write_body  # ``build_body``, without its call
-        body, media_type = packed or pack(build, endpoint, self.target.model, exchange.naming.id, exchange)
-        once = self.once or call.operation in MAKES_MEDIA
-        mode = exchange.mode
-        accept = mode.stream_type if call.stream and not mode.binary else mode.accept
-        headers = _build_extra(call) if endpoint.wire.startswith("anthropic") else ()
-        kind = (endpoint.wire, self.target.model, call.stream, accept, media_type, headers)
+        endpoint, translator = self.target.endpoint, self.translator
+        build = self._build_limited if self.output_limit else translator.write_body  # ``build_body``, without its call
+        body, media_type = packed or pack(build, endpoint, self.target.model, translator.identity.id, translator)
+        once = self.once or inference.operation in MAKES_MEDIA
+        mode = translator.mode
+        accept = mode.stream_type if inference.stream and not mode.binary else mode.accept
+        headers = _build_extra(inference) if endpoint.wire.startswith("anthropic") else ()
+        kind = (endpoint.wire, self.target.model, inference.stream, accept, media_type, headers)
         template = self.lease.key.templates.get(kind)
         if template is None or template.channel is not self.channel:
-            path = exchange.path
+            path = translator.path
             endpoint_request = EndpointRequest(
-                body, media_type, stream=call.stream, accept=accept, path=path, headers=headers
+                body, media_type, stream=inference.stream, accept=accept, path=path, headers=headers
             )
-            plan = self.way.address(endpoint_request, exchange.naming.now_s)
-            same = media_type == JSON and plan.grant is None and path is None
+            http_request = self.access.address(endpoint_request, translator.identity.now_s)
+            same = media_type == JSON and http_request.grant is None and path is None
             if same and PROVIDERS[self.channel.provider].signs_once:
-                self.lease.key.keep(kind, RequestTemplate(self.channel, plan.url, plan.headers))
-            return attrs.evolve(plan, once=once, on_written=self.note_written)
+                self.lease.key.keep(kind, RequestTemplate(self.channel, http_request.url, http_request.headers))
+            return attrs.evolve(http_request, once=once, on_written=self.note_written)
         url, headers_, channel, written = template.url, template.headers, self.channel, self.note_written
         return HttpRequest("POST", url, headers_, body, channel.timeouts, channel.proxy, once, written, template)
 
     async def pack_aside(self) -> Packed:
         """Build the body of a large request in a thread. Raises ``UnsupportedByProvider``."""
-        target, exchange = self.target, self.exchange
-        return await work_aside(pack, self.build_body, target.endpoint, target.model, exchange.naming.id, exchange)
+        target, translator = self.target, self.translator
+        return await work_aside(
+            pack, self.build_body, target.endpoint, target.model, translator.identity.id, translator
+        )
 
-    def plan_ask(self, ask: ProviderCall) -> HttpRequest:
+    def build_provider_request(self, provider_request: ProviderRequest) -> HttpRequest:
         """Build one of the requests for images or a video. Raises ``UnsupportedByProvider``."""
-        plan = self.way.plan(ask, self.naming.now_s, once=ask.method == "POST" and not ask.passing)
-        return attrs.evolve(plan, on_written=self.note_written)
+        http_request = self.access.build_request(
+            provider_request,
+            self.identity.now_s,
+            once=provider_request.method == "POST" and not provider_request.passing,
+        )
+        return attrs.evolve(http_request, on_written=self.note_written)
 
     @property
-    def way(self) -> "Way":
+    def access(self) -> "ProviderAccess":
         """The address and credentials of its requests."""
-        return Way(self.channel, self.target.endpoint, self.target.model, self.lease.key.key, self.naming.id)
+        return ProviderAccess(
+            self.channel, self.target.endpoint, self.target.model, self.lease.key.key, self.identity.id
+        )
 
 
 @attrs.frozen
-class Way:
+class ProviderAccess:
     """Address and credentials of requests to a channel: endpoint, model and API key.
 
     Attributes:
@@ -343,15 +351,20 @@ class Way:
     key: str = attrs.field(repr=False)
     mark: str
 
-    def plan(self, ask: ProviderCall, now_s: int, *, once: bool = False) -> HttpRequest:
+    def build_request(self, provider_request: ProviderRequest, now_s: int, *, once: bool = False) -> HttpRequest:
         """Build a request at ``now_s`` (Unix s); ``once``: never send it twice. Raises ``UnsupportedByProvider``."""
         endpoint_request = NO_BODY
-        if (body := ask.body) is not None:
+        if (body := provider_request.body) is not None:
             endpoint_request = EndpointRequest(*pack(lambda: body, self.endpoint, self.model, self.mark))
-        endpoint_request = attrs.evolve(endpoint_request, method=ask.method, path=ask.path, headers=ask.headers)
-        return attrs.evolve(self._toward(ask.host).address(endpoint_request, now_s), once=once)
+        endpoint_request = attrs.evolve(
+            endpoint_request,
+            method=provider_request.method,
+            path=provider_request.path,
+            headers=provider_request.headers,
+        )
+        return attrs.evolve(self._toward(provider_request.host).address(endpoint_request, now_s), once=once)
 
-    def _toward(self, host: str | None) -> "Way":
+    def _toward(self, host: str | None) -> "ProviderAccess":
         """Return the same way to another server of the vendor; itself if there is none in the channel's domain."""
         own = urlsplit(self.channel.base_url)
         if host is None or own.scheme != "https" or find_domain(own.hostname or "") != find_domain(host):
@@ -361,7 +374,9 @@ class Way:
     def address(self, endpoint_request: EndpointRequest, now_s: int) -> HttpRequest:
         """Build the HTTP request."""
         provider = PROVIDERS[self.channel.provider]
-        return provider.plan(self.channel, self.endpoint, endpoint_request, model=self.model, key=self.key, now_s=now_s)
+        return provider.build_request(
+            self.channel, self.endpoint, endpoint_request, model=self.model, key=self.key, now_s=now_s
+        )
 
 
 def find_domain(host: str) -> str:
@@ -382,31 +397,31 @@ def find_answered(received: bytes) -> str:
         return ""
 
 
-def _is_same(answered: str, asked: str) -> bool:
+def _is_same(answered: str, requested: str) -> bool:
     """Return whether two names are of one model: a provider may append a date."""
-    asked = asked.partition(":")[0]
-    return answered.startswith(asked) and _DATED.fullmatch(answered, len(asked)) is not None
+    requested = requested.partition(":")[0]
+    return answered.startswith(requested) and _DATED.fullmatch(answered, len(requested)) is not None
 
 
 def pack(
-    build: Callable[[], Payload], endpoint: Endpoint, model: str, mark: str, exchange: Translator | None = None
+    build: Callable[[], Payload], endpoint: Endpoint, model: str, mark: str, translator: Translator | None = None
 ) -> Packed:
     """Serialize the body that ``build`` returns; ``model`` is the provider's name. Raises ``UnsupportedByProvider``.
 
-    What the vendor's quirks change is added to what ``exchange`` has adapted.
+    What the vendor's quirks change is added to what ``translator`` has adapted.
     """
     try:
         body = build()
         if endpoint.quirks and not isinstance(body, RawFile):
             changed = endpoint.apply_quirks(body.fields if isinstance(body, Form) else body, model)
-            if changed and exchange is not None:
-                exchange.adapted = tuple(dict.fromkeys((*exchange.adapted, *changed)))
+            if changed and translator is not None:
+                translator.adapted = tuple(dict.fromkeys((*translator.adapted, *changed)))
         return build_payload(body, mark)
     except InvalidRequest as refused:
         raise UnsupportedByProvider(refused.message, param=refused.param) from None
 
 
-def _build_extra(call: InferenceRequest) -> tuple[tuple[str, str], ...]:
+def _build_extra(inference: InferenceRequest) -> tuple[tuple[str, str], ...]:
     """Return the client's headers of the Anthropic API, which belong to its unchanged body."""
-    headers = (("anthropic-version", call.version), ("anthropic-beta", call.features))
+    headers = (("anthropic-version", inference.version), ("anthropic-beta", inference.features))
     return tuple((name, value) for name, value in headers if value)

@@ -95,9 +95,9 @@ def _find_api(operation: Operation) -> str:
     return next((api for api, operations in _OTHER_APIS.items() if operation in operations), _OPENAI)
 
 
-def _find_working(serving: list[tuple[Provider, str]], asked: Operation) -> Operation | None:
-    """Guess the operation that the model is made for, in the API of ``asked`` if that has one; None if unknown."""
-    api, order = _find_api(asked), list(PATHS)
+def _find_working(serving: list[tuple[Provider, str]], requested: Operation) -> Operation | None:
+    """Guess the operation that the model is made for, in the API of ``requested`` if that has one; None if unknown."""
+    api, order = _find_api(requested), list(PATHS)
     sure = {found for provider, theirs in serving for found in _list_taken(provider, theirs, sure=True)}
     if sure:
         return min(sure, key=lambda found: (_find_api(found) != api, _find_api(found) != _OPENAI, order.index(found)))
@@ -106,7 +106,7 @@ def _find_working(serving: list[tuple[Provider, str]], asked: Operation) -> Oper
     hinted = (operation for pattern, operation in _NAMED if pattern.search(names))
     works = next((found for found in (*hinted, *_FIRST) if found in taken), None)
     same = _SAME.get((api, works)) if works is not None else None
-    return same if same in taken and same != asked else works
+    return same if same in taken and same != requested else works
 
 
 def _list_taken(provider: Provider, model: str, *, sure: bool) -> Iterator[Operation]:

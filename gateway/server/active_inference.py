@@ -74,9 +74,9 @@ class ActiveInference:
         ctx, services = self.context, self.services
         if ctx.reservation is None or ctx.record is not None or self.cancelled or not services.drain.open:
             return False
-        rule, call = services.billing.settlement.find_abandoned(), ctx.call
-        whole = goes_on(call)
-        if whole or rule == "drain" or (rule == "charge" and call is not None and reads_unknown(call)):
+        rule, inference = services.billing.settlement.find_abandoned(), ctx.inference
+        whole = goes_on(inference)
+        if whole or rule == "drain" or (rule == "charge" and inference is not None and reads_unknown(inference)):
             self._drain = services.proxy.drain(ctx, whole=whole)
         return self._drain is not None
 
@@ -91,11 +91,11 @@ class ActiveInference:
             context.caller = caller
             check_client_ip(self.request, caller)
 
-    def settle_stream(self, fault: GatewayError | None) -> None:
-        """Settle a request before the end of its stream is sent; ``fault`` is the error that ended it, if one did."""
-        self.settle("completed" if fault is None else find_outcome(fault), fault)
+    def settle_stream(self, error: GatewayError | None) -> None:
+        """Settle a request before the end of its stream is sent; ``error`` is the error that ended it, if one did."""
+        self.settle("completed" if error is None else find_outcome(error), error)
 
-    def settle(self, outcome: Outcome, fault: GatewayError | None = None) -> None:
+    def settle(self, outcome: Outcome, error: GatewayError | None = None) -> None:
         """Leave the record, once. Nothing here waits, so that no cancellation can interrupt it."""
         context, services, drain = self.context, self.services, self._drain
         services.active_requests.calls.pop(context.id, None)
@@ -103,9 +103,9 @@ class ActiveInference:
             drain.end()
             context.first_byte_at = drain.first_byte_at  # the client received nothing that came later
         now, now_ms, left = self.loop.time(), int(services.clock() * 1000), drain is not None
-        services.billing.settlement.settle(context, outcome, fault, now=now, now_ms=now_ms, left=left)
-        if context.attempts and context.call is not None:
-            attempt, made = context.attempts[-1], context.call.made
+        services.billing.settlement.settle(context, outcome, error, now=now, now_ms=now_ms, left=left)
+        if context.attempts and context.inference is not None:
+            attempt, made = context.attempts[-1], context.inference.made
             if made or attempt.response_id:
                 tokens = _count_tokens(context)
                 services.routing.response_owners.note(
@@ -115,8 +115,8 @@ class ActiveInference:
 
 def _count_tokens(ctx: RequestContext) -> int:
     """Return what a response adds to the prompt of the next one, at most; 0: it is not known."""
-    usage, call = ctx.usage, ctx.call
-    known = usage.source == "upstream" and usage.rare is None and call is not None and not call.makes_media
+    usage, inference = ctx.usage, ctx.inference
+    known = usage.source == "upstream" and usage.rare is None and inference is not None and not inference.makes_media
     return usage.prompt_tokens + usage.completion_tokens if known else 0
 
 

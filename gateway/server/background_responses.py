@@ -51,46 +51,46 @@ async def forward_response(request: web.Request) -> web.StreamResponse:
     A stream in the background is the provider's own. Its answer is read to its end if the client leaves.
     """
     active = request[INFERENCE]
-    ctx, call = active.context, active.context.call
-    assert call is not None  # noqa: S101 - it has been parsed
+    ctx, inference = active.context, active.context.inference
+    assert inference is not None  # noqa: S101 - it has been parsed
     assert ctx.route is not None  # noqa: S101 - it has been found
-    if call.body.get("background") is not True:
+    if inference.body.get("background") is not True:
         return await forward_inference(request)
-    if call.stream and any(one.endpoint.wire == _NATIVE for one in ctx.route.options):
+    if inference.stream and any(one.endpoint.wire == _NATIVE for one in ctx.route.targets):
         return await forward_inference(request)
-    if call.stream:
+    if inference.stream:
         raise InvalidRequest(
             "'background' with 'stream: true' only works with a channel that speaks the Responses API",
             param="background",
         )
-    if call.keep is None:
+    if inference.keep is None:
         raise InvalidRequest("'background' only works for a response that is kept ('store')", param="background")
-    return LargeResponse(request, _start(request.app[SERVICES], active, call), _JSON)
+    return LargeResponse(request, _start(request.app[SERVICES], active, inference), _JSON)
 
 
-def _start(services: Services, active: ActiveInference, call: InferenceRequest) -> bytes:
+def _start(services: Services, active: ActiveInference, inference: InferenceRequest) -> bytes:
     """Start the request as a task, and return the queued response."""
     ctx = active.context
-    naming = ResponseIdentity(ctx.id.removeprefix(ID_PREFIX), call.model, ctx.started_ms // 1000)
-    queued = orjson.loads(ResponseStreamSerializer(call, naming).build_response())
+    identity = ResponseIdentity(ctx.id.removeprefix(ID_PREFIX), inference.model, ctx.started_ms // 1000)
+    queued = orjson.loads(ResponseStreamSerializer(inference, identity).build_response())
     queued |= {"status": "queued", "output": [], "usage": None}
-    assert call.keep is not None  # noqa: S101 - it was checked
-    own = {name: value for name, value in call.body.items() if name != "background"}
-    ctx.call = attrs.evolve(call, body=own, keep=None)
-    ctx.route = services.routing.router.route(ctx.caller, ctx.call)
+    assert inference.keep is not None  # noqa: S101 - it was checked
+    own = {name: value for name, value in inference.body.items() if name != "background"}
+    ctx.inference = attrs.evolve(inference, body=own, keep=None)
+    ctx.route = services.routing.router.route(ctx.caller, ctx.inference)
     raw = orjson.dumps(queued)
     node = services.storage.node
-    call.keep(raw if node is None else orjson.dumps(queued | {_MAKER: node.owner}))
+    inference.keep(raw if node is None else orjson.dumps(queued | {_MAKER: node.owner}))
     loan, ctx.loan = ctx.loan, None  # the request of the client ends before this one
-    services.background.start(_run(services, active, call, queued, loan))
+    services.background.start(_run(services, active, inference, queued, loan))
     return raw
 
 
 async def _run(
-    services: Services, active: ActiveInference, call: InferenceRequest, queued: Body, loan: Loan | None
+    services: Services, active: ActiveInference, inference: InferenceRequest, queued: Body, loan: Loan | None
 ) -> None:
     """Make the response, settle the request, and keep what has become of it; ``loan`` is given back."""
-    ctx, keep = active.context, call.keep
+    ctx, keep = active.context, inference.keep
     assert keep is not None  # noqa: S101 - it was checked
     services.drain.inside += 1
     try:
@@ -174,7 +174,7 @@ def cancel_kept(services: Services, kept: KeptResponse) -> bytes:
         node = services.storage.node
         if node is None or maker is None or not node.may_live(maker):
             return read_kept(services, kept)
-        node.rings.ring(CANCELLED, kept.id)
+        node.notifications.publish(CANCELLED, kept.id)
     return orjson.dumps(body | {"status": "cancelled"})
 
 
@@ -194,5 +194,5 @@ def _find_active(services: Services, response_id: str) -> Any:
     return services.active_requests.calls.get(f"{ID_PREFIX}{response_id.removeprefix(_PREFIX)}")
 
 
-def _build_error(fault: GatewayError) -> Body:
-    return {"code": "server_error", "message": fault.message}
+def _build_error(error: GatewayError) -> Body:
+    return {"code": "server_error", "message": error.message}

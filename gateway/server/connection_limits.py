@@ -36,7 +36,7 @@ LOG_EVERY_S = 60.0
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Connection(Protocol):
+class LimitedConnection(Protocol):
     """A connection as ``ConnectionLimiter`` sees it."""
 
     @property
@@ -88,7 +88,7 @@ class ConnectionLimiter:
         self.limits = limits
         self._trusted = trusted
         self._clock = clock
-        self._open: dict[Connection, str | None] = {}
+        self._open: dict[LimitedConnection, str | None] = {}
         self._by_network: Counter[str] = Counter()
         self._futile_until: dict[str | None, float] = {}
         self._logged_at = float("-inf")
@@ -104,7 +104,7 @@ class ConnectionLimiter:
         """Whether there are so many connections that ``sweep`` must run every second."""
         return self._crowded
 
-    def admit(self, connection: Connection, address: str | None) -> Room:
+    def admit(self, connection: LimitedConnection, address: str | None) -> Room:
         """Count ``connection``, unless there is no room for it."""
         network = None if address is None or is_inside(address, self._trusted) else find_subnet(address)
         limits = self.limits
@@ -123,7 +123,7 @@ class ConnectionLimiter:
             self._crowded = True
         return "reserved" if scarce else "free"
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: LimitedConnection) -> None:
         """Note that ``connection`` is closed."""
         network = self._open.pop(connection, None)
         if network is not None:
@@ -158,7 +158,7 @@ class ConnectionLimiter:
             self._futile_until[network] = now + FUTILE_S
         return bool(chosen)
 
-    def _close(self, connections: Iterable[Connection]) -> None:
+    def _close(self, connections: Iterable[LimitedConnection]) -> None:
         for each in connections:
             self.closed += 1
             self.release(each)
@@ -180,7 +180,7 @@ class ConnectionLimiter:
             )
 
 
-def _rank(connection: Connection, now: float) -> tuple[int, float] | None:
+def _rank(connection: LimitedConnection, now: float) -> tuple[int, float] | None:
     """Rank a connection for closing, the lowest first; None: keep it. One that was served recently is kept longer."""
     since = connection.waits_since
     if since is None:

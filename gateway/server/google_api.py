@@ -14,9 +14,9 @@ from aiohttp.typedefs import Handler
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.model_info import ModelInfo
 from gateway.formats.gemini import models as gemini_models
-from gateway.formats.gemini.client_embeddings import parse_batch_embed_call, parse_embed_call
-from gateway.formats.gemini.request import parse_generate_call
-from gateway.formats.gemini.token_counts import parse_count_call
+from gateway.formats.gemini.client_embeddings import parse_batch_embed_inference, parse_embed_inference
+from gateway.formats.gemini.request import parse_generate_inference
+from gateway.formats.gemini.token_counts import parse_count_inference
 from gateway.server.array_response import ArrayStreamResponse
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.handlers.inference import forward_inference
@@ -52,11 +52,11 @@ class ParseNamed(Protocol):
 
 
 _METHODS: tuple[tuple[str, Operation, ParseNamed], ...] = (
-    ("generateContent", "generate_content", parse_generate_call),
-    ("streamGenerateContent", "generate_content", partial(parse_generate_call, stream=True)),
-    ("countTokens", "count_content_tokens", parse_count_call),
-    ("embedContent", "embed_contents", parse_embed_call),
-    ("batchEmbedContents", "embed_contents", parse_batch_embed_call),
+    ("generateContent", "generate_content", parse_generate_inference),
+    ("streamGenerateContent", "generate_content", partial(parse_generate_inference, stream=True)),
+    ("countTokens", "count_content_tokens", parse_count_inference),
+    ("embedContent", "embed_contents", parse_embed_inference),
+    ("batchEmbedContents", "embed_contents", parse_batch_embed_inference),
 )
 
 

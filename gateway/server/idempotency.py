@@ -81,7 +81,7 @@ class IdempotencyKey:
     def _sum_up(self, body: bytes) -> str:
         return sha256(b"%b\n%b\n%b" % (self._operation.encode(), self._request.path.encode(), body)).hexdigest()
 
-    async def find_answer(self, call: InferenceRequest) -> web.Response | None:
+    async def find_answer(self, inference: InferenceRequest) -> web.Response | None:
         """Return the response to the same request, if it ran before; None if it must run now.
 
         Raises ``InvalidRequest``, ``IdempotencyConflict``, ``StoreUnavailable``.
@@ -90,7 +90,7 @@ class IdempotencyKey:
             return None
         if not 0 < len(self._name) <= MAX_KEY_CHARS or not self._name.isascii() or not self._name.isprintable():
             raise InvalidRequest(f"'{HEADER}' must have 1 to {MAX_KEY_CHARS} printable characters", param=HEADER)
-        if call.stream:
+        if inference.stream:
             self._request[CONTEXT].warn(_NOT_STREAMED)
             return None
         services = self._request.app[SERVICES]

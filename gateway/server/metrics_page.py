@@ -67,7 +67,7 @@ def _list_channels(load_balancer: LoadBalancer) -> Iterator[Metric]:
     running = GaugeMetricFamily("gateway_channel_active_attempts", "Attempts under way", labels=["channel"])
     attempts = CounterMetricFamily("gateway_channel_attempts", "Attempts with a known outcome", labels=["channel"])
     failures = CounterMetricFamily("gateway_channel_failures", "Attempts that failed", labels=["channel"])
-    for one in load_balancer.lines.values():
+    for one in load_balancer.channels.values():
         name = one.channel.name
         health = find_health(one, load_balancer)
         for each in get_args(Health):

@@ -290,7 +290,7 @@ async def settle_request(
         return await handler(request)
     except GatewayError as fault:
         if isinstance(fault, RateLimited):
-            active.context.rate_limits = fault.standing
+            active.context.rate_limits = fault.limit_status
         active.settle(find_outcome(fault), fault)
         raise
     except (asyncio.CancelledError, ClientDisconnected):
@@ -339,9 +339,9 @@ async def parse_request(
     if "store" in body and body["store"] is True and ctx.operation == "chat":
         ctx.warn(_NOT_STORED)
     if size > MAX_ON_LOOP:
-        ctx.call = attrs.evolve(await work_aside(parse, body), large=True)
+        ctx.inference = attrs.evolve(await work_aside(parse, body), large=True)
     else:
-        ctx.call = parse(body)
+        ctx.inference = parse(body)
     return await handler(request)
 
 
@@ -365,8 +365,8 @@ async def parse_form(
         form = await reader.read()
         await active.note_body_read()
         await active.idempotency_key.note_form(form)
-        call = parse(form)
-        active.context.call = await measure_audio(call) if call.image is None else call
+        inference = parse(form)
+        active.context.inference = await measure_audio(inference) if inference.image is None else inference
         return await handler(request)
     finally:
         if active.form is not None:
@@ -384,8 +384,8 @@ def open_form(request: web.Request) -> MultipartReader:
 async def replay_response(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer a request whose ``Idempotency-Key`` has been answered before with the same response."""
     active = request[INFERENCE]
-    if active.idempotency_key.is_named and (call := active.context.call) is not None:
-        replayed = await active.idempotency_key.find_answer(call)
+    if active.idempotency_key.is_named and (inference := active.context.inference) is not None:
+        replayed = await active.idempotency_key.find_answer(inference)
         if replayed is not None:
             active.settle("completed")
             return replayed
@@ -399,19 +399,19 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
     """
     active = request[INFERENCE]
     ctx, services = active.context, active.services
-    call, caller = ctx.call, ctx.caller
-    assert call is not None  # noqa: S101 - parse_request comes before
-    if call.image is not None:
-        services.media.images.check(call)
-        ctx.call = call = attrs.evolve(call, origin=services.http.base_url or find_origin(request))
-    if ctx.operation == "responses" or (not call.plain and has_unusual_names(call.body)):
+    inference, caller = ctx.inference, ctx.caller
+    assert inference is not None  # noqa: S101 - parse_request comes before
+    if inference.image is not None:
+        services.media.images.check(inference)
+        ctx.inference = inference = attrs.evolve(inference, origin=services.http.base_url or find_origin(request))
+    if ctx.operation == "responses" or (not inference.plain and has_unusual_names(inference.body)):
         owners = services.routing.response_owners
-        ctx.call = call = await owners.prepare(call, caller.account.id, ctx.id, ctx)
-    ctx.route = route = services.routing.router.route(caller, call)
+        ctx.inference = inference = await owners.prepare(inference, caller.account.id, ctx.id, ctx)
+    ctx.route = route = services.routing.router.route(caller, inference)
     await services.billing.quota.admit(ctx, route.rank())
     try:
         return await handler(request)
     except ProviderError as fault:
         if not fault.lacks_path:
             raise
-        raise services.routing.router.explain(fault, caller, call, ctx.attempts[-1].target) from fault
+        raise services.routing.router.explain(fault, caller, inference, ctx.attempts[-1].target) from fault

@@ -181,7 +181,7 @@ class MultipartReader:
             name = segment.name[:_SHOWN_NAME]
             raise InvalidRequest(f"'{name}' has a Content-Transfer-Encoding, which a form may not have", param=name)
         filename = _find_filename(segment)
-        return _Text(self, segment.name) if filename is None else self._open_file(segment, filename)
+        return _TextPart(self, segment.name) if filename is None else self._open_file(segment, filename)
 
     def _open_file(self, segment: MultipartSegment, filename: str) -> "_File":
         self._files_begun += 1
@@ -214,7 +214,7 @@ class _Part(Protocol):
     async def finish(self) -> None: ...
 
 
-class _Text:
+class _TextPart:
     """A part without a filename."""
 
     __slots__ = ("_data", "_name", "_reader")

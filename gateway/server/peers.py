@@ -17,7 +17,7 @@ import structlog
 from yarl import URL
 
 from gateway.cluster.node_signature import EVERY_NODE, SIGNATURE_HEADER, NodeRequest, NodeSigner
-from gateway.cluster.rings import Rings
+from gateway.cluster.notifications import NodeNotifications
 from gateway.config.exposure import is_loopback
 from gateway.domain.audit_log import Actor
 from gateway.domain.node import Node
@@ -82,17 +82,23 @@ class Peers:
         own_id: the id of this node.
         database: has the nodes.
         signer: signs what is asked.
-        rings: reaches nodes whose URL is not known.
+        notifications: reaches nodes whose URL is not known.
         insecure: other machines are asked over plain HTTP, too.
     """
 
     def __init__(
-        self, own_id: str, database: Database, signer: NodeSigner, rings: Rings, *, insecure: bool = False
+        self,
+        own_id: str,
+        database: Database,
+        signer: NodeSigner,
+        notifications: NodeNotifications,
+        *,
+        insecure: bool = False,
     ) -> None:
         self.own_id = own_id
         self.signer = signer
         self._database = database
-        self._rings = rings
+        self._rings = notifications
         self._insecure = insecure
         self._skipped: dict[str, str] = {}
         # An answer that claims to be compressed is no JSON: it cannot grow here.
@@ -135,7 +141,7 @@ class Peers:
         """Have whichever node has it cancel an active request; which one that is, none of them says."""
         text = format_actor(actor)
         signature = self.signer.sign(NodeRequest(EVERY_NODE, CANCEL, request_id, text))
-        self._rings.ring(CANCEL, f"{request_id}:{b64encode(text.encode()).decode()}:{signature}")
+        self._rings.publish(CANCEL, f"{request_id}:{b64encode(text.encode()).decode()}:{signature}")
 
     def parse_cancel(self, name: str) -> tuple[str, Actor]:
         """Parse what ``notify_cancel`` of a node rings: a request's id, and the actor who cancels it.

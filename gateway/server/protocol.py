@@ -23,7 +23,7 @@ from gateway.errors import InternalError, InvalidRequest, Overloaded
 from gateway.request_context import make_request_id
 from gateway.server.active_inference import leave_request
 from gateway.server.client_ip import find_peer_address, find_set_url
-from gateway.server.connection_limits import Connection, ConnectionLimiter, ConnectionLimits
+from gateway.server.connection_limits import ConnectionLimiter, ConnectionLimits, LimitedConnection
 from gateway.server.context import ACTOR, CALLER, SERVICES
 from gateway.server.cors import CORS, CrossOrigin
 from gateway.server.error_responses import build_error_response, find_page
@@ -49,7 +49,7 @@ class GatewayProtocol(RequestHandler):
         self._limiter: ConnectionLimiter | None = None
         self._cut_off: asyncio.TimerHandle | None = None
         self._made_at = self._loop.time()
-        self.handshake: Connection | None = None
+        self.handshake: LimitedConnection | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection; one beyond the limit gets an error and is closed."""

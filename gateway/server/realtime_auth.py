@@ -57,18 +57,18 @@ def find_session(request: web.Request) -> tuple[str | None, dict[str, Any]]:
 
     Raises ``InvalidRequest`` if the client asks for another model than its secret is for.
     """
-    asked, secret = request.query.get("model"), request.get(CLIENT_SECRET)
+    requested, secret = request.query.get("model"), request.get(CLIENT_SECRET)
     if secret is None:
-        return asked, {}
-    if asked is not None and secret.model is not None and asked != secret.model:
+        return requested, {}
+    if requested is not None and secret.model is not None and requested != secret.model:
         raise InvalidRequest(f"The client secret is for the model {secret.model!r}", param="model", should_retry=False)
-    return asked or secret.model, secret.session
+    return requested or secret.model, secret.session
 
 
 def find_beta(request: web.Request) -> str | None:
     """Return the header for the beta version, if the client asks for it."""
-    asked = request.headers.get(BETA, "")
-    if asked == _BETA_VALUE or any(offered == f"{_BETA_PROTOCOL}realtime-v1" for offered in _list_offered(request)):
+    requested = request.headers.get(BETA, "")
+    if requested == _BETA_VALUE or any(offered == f"{_BETA_PROTOCOL}realtime-v1" for offered in _list_offered(request)):
         return _BETA_VALUE
     return None
 

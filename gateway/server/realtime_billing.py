@@ -56,16 +56,16 @@ class RealtimeBilling:
     Args:
         active: the session as a request; its caller and its channel pay and serve.
         attempt: the connection to the provider.
-        call: the session's request.
+        inference: the session's request.
     """
 
-    def __init__(self, active: ActiveInference, attempt: Attempt, call: InferenceRequest) -> None:
+    def __init__(self, active: ActiveInference, attempt: Attempt, inference: InferenceRequest) -> None:
         self.conversation = wire.Conversation()
         self._session = active.context
         self._services = active.services
         self._loop = active.loop
         self._attempt = attempt
-        self._call = call
+        self._inference = inference
         self._waiting: deque[RealtimeResponse] = deque()
         self._running: dict[str, RealtimeResponse] = {}
         self._ended: deque[str] = deque(maxlen=_ENDED)
@@ -108,15 +108,15 @@ class RealtimeBilling:
         self.conversation.note_provider(event)
         return refused
 
-    def settle_rest(self, outcome: Outcome, fault: GatewayError | None) -> None:
+    def settle_rest(self, outcome: Outcome, error: GatewayError | None) -> None:
         """Settle every response that has not ended, by what is known of it."""
         free = self._services.billing.settlement.find_abandoned() == "free"
         self.drop_refused(self._loop.time())
         for response in chain(self._running.values(), self._waiting):
-            call = response.context.call
-            prompt = 0 if call is None else call.prompt_chars // 4
+            inference = response.context.inference
+            prompt = 0 if inference is None else inference.prompt_chars // 4
             response.context.attempts[-1].pending = True
-            self._settle(response, outcome, fault, NO_USAGE if free else wire.estimate_output(response.output, prompt))
+            self._settle(response, outcome, error, NO_USAGE if free else wire.estimate_output(response.output, prompt))
         self._running.clear()
         self._waiting.clear()
 
@@ -129,10 +129,12 @@ class RealtimeBilling:
         context.started_at = self._loop.time()
         context.client_request_id = self._session.id
         prompt, output = self.conversation.estimate_prompt(event), self.conversation.find_output_limit(event)
-        context.call = wire.build_response_call(self._call.model, prompt, output)
+        context.inference = wire.build_response_inference(self._inference.model, prompt, output)
         most, window = self.conversation.bound_prompt(event), self._find_window()
         most = window if self.conversation.may_read_more(event) else max(prompt, min(most, window))
-        longest = wire.build_response_call(self._call.model, most, self.conversation.find_longest_output(event))
+        longest = wire.build_response_inference(
+            self._inference.model, most, self.conversation.find_longest_output(event)
+        )
         return RealtimeResponse(context, cause, self.conversation.mark(event), longest)
 
     def _find_window(self) -> int:
@@ -141,20 +143,20 @@ class RealtimeBilling:
     async def _admit(self, response: RealtimeResponse) -> None:
         """Make every check of a request, and reserve the money. Raises ``GatewayError``; then nothing is reserved."""
         context, services = response.context, self._services
-        call = context.call
-        assert call is not None  # noqa: S101 - it was made with one
+        inference = context.inference
+        assert inference is not None  # noqa: S101 - it was made with one
         context.caller = caller = services.auth.api_keys.refresh(context.caller)
-        options = services.routing.router.route(caller, call).options
+        targets = services.routing.router.route(caller, inference).targets
         own = self._attempt.channel.name
-        target = next((one for one in options if one.channel.name == own), self._attempt.target)
+        target = next((one for one in targets if one.channel.name == own), self._attempt.target)
         context.attempts.append(attrs.evolve(self._attempt, target=target))
-        await services.billing.quota.admit_part(context, target, response.longest or call)
-        self._widen(response, call)
+        await services.billing.quota.admit_part(context, target, response.longest or inference)
+        self._widen(response, inference)
 
-    def _widen(self, response: RealtimeResponse, call: InferenceRequest) -> None:
+    def _widen(self, response: RealtimeResponse, inference: InferenceRequest) -> None:
         """From now on bound the usage by what is possible: the estimate of the conversation is none."""
-        response.context.call = attrs.evolve(
-            call, max_prompt_tokens=self._find_window(), max_output_tokens=wire.MAX_ANSWER
+        response.context.inference = attrs.evolve(
+            inference, max_prompt_tokens=self._find_window(), max_output_tokens=wire.MAX_ANSWER
         )
 
     async def _begin(self, response_id: str) -> GatewayError | None:
@@ -183,8 +185,8 @@ class RealtimeBilling:
         if not context.attempts:
             context.attempts.append(attrs.evolve(self._attempt))
         self._services.billing.quota.admit_begun(context, self._attempt.channel.name)
-        if context.call is not None:
-            self._widen(response, context.call)
+        if context.inference is not None:
+            self._widen(response, context.inference)
 
     async def _end(self, end: wire.ResponseEnd) -> GatewayError | None:
         """Settle a response that has ended at the provider, also one whose begin it has not reported."""
@@ -198,8 +200,8 @@ class RealtimeBilling:
             self._ended.append(end.id)
         usage = end.usage
         if usage is None:
-            call = response.context.call
-            usage = wire.estimate_output(response.output, call.prompt_chars // 4 if call is not None else 0)
+            inference = response.context.inference
+            usage = wire.estimate_output(response.output, inference.prompt_chars // 4 if inference is not None else 0)
         self.conversation.note_end(response.mark, end, usage)
         response.context.attempts[-1].pending = False
         if end.status == "failed":
@@ -235,13 +237,13 @@ class RealtimeBilling:
         usage = wire.parse_realtime_usage(event.get("usage"))
         if model is None and usage is None:
             return None
-        model = model or self._call.model
+        model = model or self._inference.model
         target = self._attempt.target
         router = self._services.routing.router
         price = router.pricing.find_price(model, model, target.channel.provider)
         response = self._make(None, None)
         context = response.context
-        context.call = wire.build_response_call(model, 0, 0)
+        context.inference = wire.build_response_inference(model, 0, 0)
         target = attrs.evolve(target, price=price, unpriced=price is None, model=model)
         context.attempts.append(attrs.evolve(self._attempt, target=target))
         context.first_byte_at = self._loop.time()
@@ -255,8 +257,8 @@ class RealtimeBilling:
             pass
         return None
 
-    def _settle(self, response: RealtimeResponse, outcome: Outcome, fault: GatewayError | None, usage: Usage) -> None:
+    def _settle(self, response: RealtimeResponse, outcome: Outcome, error: GatewayError | None, usage: Usage) -> None:
         context = response.context
         context.usage = usage
         now, now_ms = self._loop.time(), int(self._services.clock() * 1000)
-        self._services.billing.settlement.settle(context, outcome, fault, now=now, now_ms=now_ms)
+        self._services.billing.settlement.settle(context, outcome, error, now=now, now_ms=now_ms)

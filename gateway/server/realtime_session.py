@@ -64,13 +64,13 @@ class SessionEnd:
     Attributes:
         code: of the close frame for the client.
         outcome: for the record.
-        fault: the error that the client gets as its last event; None without one.
+        error: the error that the client gets as its last event; None without one.
     """
 
     code: int
     reason: str = ""
     outcome: Outcome = "completed"
-    fault: GatewayError | None = None
+    error: GatewayError | None = None
 
 
 class ActiveRealtime(ActiveInference):
@@ -88,7 +88,7 @@ class RealtimeSession:
     Args:
         active: the session as a request.
         attempt: the connection to the provider.
-        call: the session's request.
+        inference: the session's request.
         client: the open socket of the client.
         provider: the open socket of the provider.
     """
@@ -97,7 +97,7 @@ class RealtimeSession:
         self,
         active: ActiveRealtime,
         attempt: Attempt,
-        call: InferenceRequest,
+        inference: InferenceRequest,
         *,
         client: web.WebSocketResponse,
         provider: ProviderSocket,
@@ -106,22 +106,22 @@ class RealtimeSession:
         self._attempt = attempt
         self._client = client
         self._provider = provider
-        self._billing = RealtimeBilling(active, attempt, call)
+        self._billing = RealtimeBilling(active, attempt, inference)
         self._loop = active.loop
         self._ended: asyncio.Future[SessionEnd] = self._loop.create_future()
         self._settled = asyncio.Event()
-        self._models = frozenset({call.model, attempt.target.model})
+        self._models = frozenset({inference.model, attempt.target.model})
         self._heard_at = self._answered_at = self._loop.time()
         self._client_open = True
         self._sending = False  # the client has to read before it can be sent more
 
     def wake(self) -> None:
         """End the session with the error that its attempt was aborted with."""
-        fault = self._attempt.cancelled or self._attempt.abort_error
-        if isinstance(fault, RequestCancelled):
-            self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "cancelled", "cancelled", fault))
-        elif fault is not None:
-            self._end(SessionEnd(WSCloseCode.SERVICE_RESTART, "the gateway shuts down", "interrupted", fault))
+        error = self._attempt.cancelled or self._attempt.abort_error
+        if isinstance(error, RequestCancelled):
+            self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "cancelled", "cancelled", error))
+        elif error is not None:
+            self._end(SessionEnd(WSCloseCode.SERVICE_RESTART, "the gateway shuts down", "interrupted", error))
 
     def leave(self, most_bytes: int, give_up: object) -> None:
         """Do nothing: a session is never read to its end for a client that has left."""
@@ -153,10 +153,10 @@ class RealtimeSession:
 
     async def _finish(self, end: SessionEnd) -> None:
         """Cancel the responses under way, settle, and close both sockets."""
-        if end.fault is not None:
+        if end.error is not None:
             with suppress(TimeoutError):  # of a client that does not read
                 async with asyncio.timeout(FINISH_S):
-                    await self._send_error(end.fault)
+                    await self._send_error(end.error)
         if self._billing.busy and not self._provider.closed:
             for response_id in self._billing.running:
                 await self._send_provider(wire.build_cancel_event(response_id))
@@ -171,8 +171,8 @@ class RealtimeSession:
                 await asyncio.gather(*closing, return_exceptions=True)
 
     def _settle(self, end: SessionEnd) -> None:
-        self._billing.settle_rest("client_closed" if end.outcome == "completed" else end.outcome, end.fault)
-        self._active.settle(end.outcome, end.fault)
+        self._billing.settle_rest("client_closed" if end.outcome == "completed" else end.outcome, end.error)
+        self._active.settle(end.outcome, end.error)
 
     async def _pass_client(self) -> None:
         """Pass the client's events, except those that are not strict JSON or ask for what is not allowed."""
@@ -249,8 +249,8 @@ class RealtimeSession:
             what = f"sent a frame of more than {MAX_FRAME_BYTES} bytes"
         else:
             what = f"closed the session with the code {code}" if code else "broke the connection"
-        fault = ProviderBadResponse(f"The provider {what}{f': {reason}' if reason else ''}", phase="stream")
-        return SessionEnd(code if code in _SENDABLE else WSCloseCode.INTERNAL_ERROR, reason, "failed", fault)
+        error = ProviderBadResponse(f"The provider {what}{f': {reason}' if reason else ''}", phase="stream")
+        return SessionEnd(code if code in _SENDABLE else WSCloseCode.INTERNAL_ERROR, reason, "failed", error)
 
     async def _watch(self) -> None:
         """End the session if its key is revoked, if it is silent, or if the gateway shuts down and it is idle."""
@@ -272,10 +272,10 @@ class RealtimeSession:
                 late = ProviderTimeout("The provider took too long to answer", phase="stream")
                 self._end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", late))
 
-    async def _send_error(self, fault: GatewayError, cause: object = None) -> None:
+    async def _send_error(self, error: GatewayError, cause: object = None) -> None:
         """Send the client an error event. ``cause``: the ``event_id`` of the client's event."""
-        note_page(fault, self._active.request)
-        await self._send_client(wire.build_error_event(fault, self._active.context.id, cause))
+        note_page(error, self._active.request)
+        await self._send_client(wire.build_error_event(error, self._active.context.id, cause))
 
     async def _send_client(self, data: bytes | str, kind: WSMsgType = WSMsgType.TEXT) -> None:
         """Send a frame, as soon as the client reads; one that has left gets nothing."""

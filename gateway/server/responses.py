@@ -138,7 +138,7 @@ def build_common_headers(request: web.Request) -> dict[str, str]:
         headers["x-gateway-attempts"] = str(len(ctx.attempts))
         if ctx.attempts[0].failure is not None:
             headers["x-gateway-tried"] = _list_failures(ctx)
-        if adapted := ctx.attempts[-1].exchange.adapted:
+        if adapted := ctx.attempts[-1].translator.adapted:
             headers["x-gateway-adapted"] = build_adapted(adapted)
     if ctx.rate_limits is not None:
         headers |= build_limits(ctx.rate_limits)

@@ -11,19 +11,19 @@ from aiohttp.typedefs import Handler, Middleware
 from gateway import __version__
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.formats.anthropic import models as anthropic_models
-from gateway.formats.anthropic.request import parse_count_call, parse_messages_call
+from gateway.formats.anthropic.request import parse_count_inference, parse_messages_inference
 from gateway.formats.form import ReceivedForm
 from gateway.formats.openai import models as openai_models
-from gateway.formats.openai.chat import parse_chat_call
-from gateway.formats.openai.compact_call import parse_compact_call
-from gateway.formats.openai.completions import parse_completions_call
-from gateway.formats.openai.embeddings import parse_embeddings_call
-from gateway.formats.openai.images import parse_edits_call, parse_images_call
-from gateway.formats.openai.moderations import parse_moderations_call
-from gateway.formats.openai.responses import parse_responses_call
-from gateway.formats.openai.speech import parse_speech_call
-from gateway.formats.openai.transcriptions import parse_transcription_call, parse_translation_call
-from gateway.formats.rerank import parse_rerank_call
+from gateway.formats.openai.chat import parse_chat_inference
+from gateway.formats.openai.compact_call import parse_compact_inference
+from gateway.formats.openai.completions import parse_completions_inference
+from gateway.formats.openai.embeddings import parse_embeddings_inference
+from gateway.formats.openai.images import parse_edits_inference, parse_images_inference
+from gateway.formats.openai.moderations import parse_moderations_inference
+from gateway.formats.openai.responses import parse_responses_inference
+from gateway.formats.openai.speech import parse_speech_inference
+from gateway.formats.openai.transcriptions import parse_transcription_inference, parse_translation_inference
+from gateway.formats.rerank import parse_rerank_inference
 from gateway.routing.model_catalog import build_etag
 from gateway.server.anthropic_headers import BETA_HEADER, parse_anthropic_headers
 from gateway.server.background_responses import forward_response
@@ -63,26 +63,26 @@ ParseJson = Callable[[dict[str, Any]], InferenceRequest]
 ParseForm = Callable[[ReceivedForm], InferenceRequest]
 
 _JSON: tuple[tuple[str, Operation, ParseJson], ...] = (
-    ("/embeddings", "embeddings", parse_embeddings_call),
-    ("/completions", "completions", parse_completions_call),
-    ("/moderations", "moderations", parse_moderations_call),
-    ("/rerank", "rerank", parse_rerank_call),
-    ("/responses", "responses", parse_responses_call),
-    ("/responses/compact", "responses", parse_compact_call),
-    ("/audio/speech", "speech", parse_speech_call),
+    ("/embeddings", "embeddings", parse_embeddings_inference),
+    ("/completions", "completions", parse_completions_inference),
+    ("/moderations", "moderations", parse_moderations_inference),
+    ("/rerank", "rerank", parse_rerank_inference),
+    ("/responses", "responses", parse_responses_inference),
+    ("/responses/compact", "responses", parse_compact_inference),
+    ("/audio/speech", "speech", parse_speech_inference),
 )
 _REPLAYED: tuple[tuple[str, Operation, ParseJson], ...] = (
-    ("/chat/completions", "chat", parse_chat_call),
-    ("/images/generations", "images", parse_images_call),
+    ("/chat/completions", "chat", parse_chat_inference),
+    ("/images/generations", "images", parse_images_inference),
 )
 _MESSAGES: tuple[tuple[str, Operation, ParseMessages], ...] = (
-    ("/messages", "messages", parse_messages_call),
-    ("/messages/count_tokens", "count_tokens", parse_count_call),
+    ("/messages", "messages", parse_messages_inference),
+    ("/messages/count_tokens", "count_tokens", parse_count_inference),
 )
 _FORMS: tuple[tuple[str, Operation, ParseForm], ...] = (
-    ("/images/edits", "image_edits", parse_edits_call),
-    ("/audio/transcriptions", "transcriptions", parse_transcription_call),
-    ("/audio/translations", "translations", parse_translation_call),
+    ("/images/edits", "image_edits", parse_edits_inference),
+    ("/audio/transcriptions", "transcriptions", parse_transcription_inference),
+    ("/audio/translations", "translations", parse_translation_inference),
 )
 """Inference routes: the path below ``/v1``, the operation, and what parses the body."""
 

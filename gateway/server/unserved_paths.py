@@ -71,13 +71,13 @@ def find_hint(request: web.Request, api: ErrorFormat) -> str | None:
     Clients write base URLs with a final slash, without the version, or with two versions. Otherwise the nearest path
     of ``api``, the client's, is meant, and if that has none the nearest of another API.
     """
-    asked = request.path
-    if len(asked) > _MOST_CHARS or asked.startswith("/admin"):
+    requested = request.path
+    if len(requested) > _MOST_CHARS or requested.startswith("/admin"):
         return None
-    path = _SLASHES.sub("/", asked).rstrip("/")
+    path = _SLASHES.sub("/", requested).rstrip("/")
     path = _VERSIONS.sub("", path)
     for meant in (path, _PREFIX + path, _GOOGLE_PREFIX + path):
-        if meant != asked and meant.startswith(_PREFIXES) and _is_served(request.app, meant):
+        if meant != requested and meant.startswith(_PREFIXES) and _is_served(request.app, meant):
             return meant
     paths = list(_list_paths(request.app))
     return find_nearest(path, [each for each in paths if _belongs(each, api)]) or find_nearest(path, paths)

@@ -8,7 +8,7 @@ import aiohttp
 from gateway.alerts.collector import AlertConditions
 from gateway.alerts.delivery import AlertTarget, Send
 from gateway.alerts.watcher import AlertWatcher
-from gateway.alerts.webhook import WebhookSender
+from gateway.alerts.webhook import AlertSender
 from gateway.background import JobRunner
 from gateway.config.alert_schema import AlertSpec
 from gateway.config.extras import describe_missing
@@ -49,7 +49,7 @@ def open_alerts(services: Services, stack: AsyncExitStack, jobs: JobRunner) -> A
 
 def _open_sender(index: int, spec: AlertSpec, session: aiohttp.ClientSession, services: Services) -> Send:
     if spec.is_webhook:
-        return WebhookSender(spec, session, services.clock)
+        return AlertSender(spec, session, services.clock)
     try:
         from gateway.alerts.apprise_sender import AppriseSender  # noqa: PLC0415 - only if a target needs it
     except ImportError as error:

@@ -15,7 +15,7 @@ from gateway.services.media import MIB
 from gateway.storage.batches import BatchRepository
 
 if TYPE_CHECKING:  # its driver is an extra
-    from gateway.cluster.rings import Rings
+    from gateway.cluster.notifications import NodeNotifications
 
 
 def _find_owner(services: Services) -> Callable[[], str]:
@@ -23,11 +23,11 @@ def _find_owner(services: Services) -> Callable[[], str]:
     return (lambda: "") if node is None else (lambda: node.owner)
 
 
-def _share(batches: Batches, rings: "Rings", stack: AsyncExitStack) -> None:
+def _share(batches: Batches, notifications: "NodeNotifications", stack: AsyncExitStack) -> None:
     """Run the batches that other nodes leave; stop that before the batches under way."""
-    batches.left = partial(rings.ring, "batch")
+    batches.left = partial(notifications.publish, "batch")
     for kind in ("batch", "members"):
-        rings.subscribe(kind, lambda _: batches.wake())
+        notifications.subscribe(kind, lambda _: batches.wake())
     jobs = JobRunner()
     stack.push_async_callback(jobs.stop)
     jobs.start("claim_batches", batches.run_shared)
@@ -64,7 +64,7 @@ async def open_batches(services: Services, stack: AsyncExitStack) -> Batches:
     stack.push_async_callback(batches.close)
     node = services.storage.node
     if node is not None:
-        _share(batches, node.rings, stack)
+        _share(batches, node.notifications, stack)
     elif services.options.declare:  # another command than serve must not send anything
         await batches.open()
     return batches

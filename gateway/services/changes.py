@@ -30,7 +30,7 @@ log = structlog.stdlib.get_logger(__name__)
 async def follow_changes(services: Services, node: "ClusterNode") -> None:
     """Apply the changes of all nodes from now on. Raises ``StoreUnavailable``."""
     follower = ChangeFollower(services, node)
-    node.rings.subscribe(CANCELLED, partial(cancel_active, services))
+    node.notifications.subscribe(CANCELLED, partial(cancel_active, services))
     await node.follow(follower.apply, follower.reload, follower.restore)
 
 

@@ -9,7 +9,7 @@ def open_metrics(services: Services) -> RequestMetrics:
     load_balancer = services.routing.load_balancer
 
     def find_provider(channel: str) -> str:
-        state = load_balancer.lines.get(channel)
+        state = load_balancer.channels.get(channel)
         return "" if state is None else state.channel.provider
 
     ended = services.billing.settlement.ended

@@ -18,7 +18,7 @@ def open_peers(services: Services, admin: AdminServices, node: ClusterNode, stac
     """Return ``admin`` with the other nodes of the cluster."""
     config = services.options.config
     signer = NodeSigner(bytes.fromhex(config.store.master_key), services.clock)
-    peers = Peers(node.id, services.storage.database, signer, node.rings, insecure=config.cluster.insecure)
+    peers = Peers(node.id, services.storage.database, signer, node.notifications, insecure=config.cluster.insecure)
     stack.push_async_callback(peers.close)
     services.active_requests.node = node.id
 
@@ -32,8 +32,8 @@ def open_peers(services: Services, admin: AdminServices, node: ClusterNode, stac
         with suppress(GatewayError):  # most nodes do not have the request
             await cancel_here(services, *peers.parse_cancel(name))
 
-    def hear(name: str) -> None:
+    def handler(name: str) -> None:
         services.background.start(cancel(name))
 
-    node.rings.subscribe(CANCEL, hear)
+    node.notifications.subscribe(CANCEL, handler)
     return attrs.evolve(admin, peers=peers)

@@ -32,7 +32,7 @@ from gateway.videos.webhook_worker import WebhookWorker
 
 if TYPE_CHECKING:  # its driver is an extra
     from gateway.cluster.node import ClusterNode
-    from gateway.cluster.rings import Rings
+    from gateway.cluster.notifications import NodeNotifications
 
 
 async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoServices, IdempotencyService]:
@@ -99,7 +99,7 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
     jobs.begun, jobs.ended, jobs.cancelled = poller.wake, deliverer.wake, poller.drop
     if storage.node is not None:
         jobs.shared = True
-        _share_signals(storage.node.rings, jobs, poller, deliverer)
+        _share_signals(storage.node.notifications, jobs, poller, deliverer)
     members = MemberRepository(storage.database)
     owners, kept = services.routing.response_owners, services.routing.kept_responses
     cleanup = RecordCleanup(
@@ -121,7 +121,9 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
     runner.start("sweep_records", run_once(services, cleanup.run))
 
 
-def _share_signals(rings: "Rings", jobs: Videos, poller: VideoPoller, deliverer: WebhookWorker) -> None:
+def _share_signals(
+    notifications: "NodeNotifications", jobs: Videos, poller: VideoPoller, deliverer: WebhookWorker
+) -> None:
     """Let what happens to a job at one node wake what waits for it at the others."""
 
     def wake_all(_: str = "") -> None:
@@ -130,25 +132,28 @@ def _share_signals(rings: "Rings", jobs: Videos, poller: VideoPoller, deliverer:
 
     def cancel(video_id: str) -> None:
         poller.drop(video_id)
-        rings.ring("video_cancelled", video_id)
+        notifications.publish("video_cancelled", video_id)
 
-    for kind, hear in (
+    for kind, handler in (
         ("video_begun", lambda _: poller.wake()),
         ("video_ended", lambda _: deliverer.wake()),
         ("video_cancelled", poller.drop),
         ("video_changed", jobs.notifier.wake),
         ("members", wake_all),
     ):
-        rings.subscribe(kind, hear)
-    jobs.begun, jobs.ended = _do_both(poller.wake, rings, "video_begun"), _do_both(deliverer.wake, rings, "video_ended")
+        notifications.subscribe(kind, handler)
+    jobs.begun, jobs.ended = (
+        _do_both(poller.wake, notifications, "video_begun"),
+        _do_both(deliverer.wake, notifications, "video_ended"),
+    )
     jobs.cancelled = cancel
-    jobs.notifier.passed_on = partial(rings.ring, "video_changed")
+    jobs.notifier.ignore_change = partial(notifications.publish, "video_changed")
 
 
-def _do_both(wake: Callable[[], None], rings: "Rings", kind: str) -> Callable[[], None]:
+def _do_both(wake: Callable[[], None], notifications: "NodeNotifications", kind: str) -> Callable[[], None]:
     def wake_everywhere() -> None:
         wake()
-        rings.ring(kind)
+        notifications.publish(kind)
 
     return wake_everywhere
 

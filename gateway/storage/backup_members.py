@@ -26,7 +26,7 @@ _CUT = "it is cut off"
 
 
 @attrs.define
-class Member:
+class BackupMember:
     """A file of a backup. Its content is read by ``read_parts``, or passed over with the next member.
 
     Attributes:
@@ -52,7 +52,7 @@ class Member:
             yield part
 
 
-def read_members(source: IO[bytes], most: int = MOST_MEMBERS) -> Iterator[Member]:
+def read_members(source: IO[bytes], most: int = MOST_MEMBERS) -> Iterator[BackupMember]:
     """Yield the members, then read the rest of ``source``. Raises ``BackupUnreadable`` for what no backup has."""
     count = 0
     while (header := _read_header(source)) is not None:
@@ -66,7 +66,7 @@ def read_members(source: IO[bytes], most: int = MOST_MEMBERS) -> Iterator[Member
         count += 1
         if header.type not in _REGULAR or count > most or not header.name:
             raise BackupUnreadable(f"it has {header.name[:200]!r}, which is no file of a backup")
-        member = Member(header.name, size, min(mtime_s, _LATEST_S), source)
+        member = BackupMember(header.name, size, min(mtime_s, _LATEST_S), source)
         yield member
         for _ in member.read_parts():
             pass

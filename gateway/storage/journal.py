@@ -58,28 +58,28 @@ class RequestJournal:
         self.failing = self._torn = False
         self._file = self._write_anew()
 
-    def start_at_once(self, call: RequestStart) -> bool:
+    def start_at_once(self, start: RequestStart) -> bool:
         """Record a request that is about to reach a provider; return False if ``start`` has to.
 
         Raises:
             StoreUnavailable: the request must not be sent.
         """
-        note = orjson.dumps((_STARTED, *call), option=orjson.OPT_APPEND_NEWLINE)
+        note = orjson.dumps((_STARTED, *start), option=orjson.OPT_APPEND_NEWLINE)
         try:
             self._append(note)
         except OSError as error:
             self._report(error)
             raise StoreUnavailable("The gateway cannot record requests at the moment", retry_after_s=5) from error
-        self._open[call.id] = note
+        self._open[start.id] = note
         return True
 
-    async def start(self, call: RequestStart) -> bool:
+    async def start(self, start: RequestStart) -> bool:
         """Return True once a request is recorded that ``start_at_once`` has not recorded. Raises as it does."""
-        return self.start_at_once(call)
+        return self.start_at_once(start)
 
-    def start_soon(self, call: RequestStart) -> None:
+    def start_soon(self, start: RequestStart) -> None:
         """Record a request that a provider has begun by itself. Raises ``StoreUnavailable``."""
-        self.start_at_once(call)
+        self.start_at_once(start)
 
     def withdraw(self, request_id: str) -> None:
         """Drop a request that ``start`` has recorded and that is not sent."""

@@ -114,8 +114,8 @@ async def find_wrong(connection: AsyncConnection, rows: Sequence[RequestRecord])
     known = {row.id: row for row in rows}
     ids, wrong = list(known), []
     for first in range(0, len(ids), MOST_LOOKED_UP):
-        asked = requests.c.id.in_(ids[first : first + MOST_LOOKED_UP])
-        for found in await connection.execute(select(requests).where(asked, requests.c.outcome == "interrupted")):
+        requested = requests.c.id.in_(ids[first : first + MOST_LOOKED_UP])
+        for found in await connection.execute(select(requests).where(requested, requests.c.outcome == "interrupted")):
             stored = parse_request(found).row
             if _tell_end(stored) != _tell_end(known[stored.id]):
                 wrong.append(stored)

@@ -91,7 +91,7 @@ class Snapshot:
 
 
 @attrs.frozen
-class _Cursor:
+class _PageCursor:
     """A parsed ``after``: rows after a sequence, or of transactions that a snapshot misses.
 
     Attributes:
@@ -127,7 +127,7 @@ async def open_window(database: Database, after: str | None) -> Window | None:
     return Window(ends.first or 0, (ends.newest or 0) + 1, str(shown), (visible,))
 
 
-def _open_by_sequence(ends: Row[Any], cursor: _Cursor | None) -> Window | None:
+def _open_by_sequence(ends: Row[Any], cursor: _PageCursor | None) -> Window | None:
     after = 0 if cursor is None else cursor.since
     if isinstance(after, Snapshot) or (cursor is not None and cursor.until is not None):
         raise _refuse()
@@ -136,7 +136,7 @@ def _open_by_sequence(ends: Row[Any], cursor: _Cursor | None) -> Window | None:
     return Window(max(ends.first, after + 1), max(ends.newest, after) + 1, str(ends.newest))
 
 
-async def _open_by_transaction(database: Database, cursor: _Cursor, ends: Row[Any], now: Snapshot) -> Window:
+async def _open_by_transaction(database: Database, cursor: _PageCursor, ends: Row[Any], now: Snapshot) -> Window:
     since = cursor.since
     if isinstance(since, Snapshot) and since.end > now.end:  # of a server that a standby without its last rows replaced
         since = attrs.evolve(since, end=now.end)
@@ -156,15 +156,15 @@ async def _open_by_transaction(database: Database, cursor: _Cursor, ends: Row[An
     return Window(low, max(low, high), newest, conditions, str(since), str(until), is_cut=until != now)
 
 
-def _parse_cursor(text: str) -> _Cursor:
+def _parse_cursor(text: str) -> _PageCursor:
     found = _CURSOR.fullmatch(text)
     if found is None:
         raise _refuse()
     since, until, last, high = found.groups()
     start = _parse_snapshot(since) if since.startswith("t") else _parse_number(since)
     if until is None:
-        return _Cursor(start)
-    return _Cursor(start, _parse_snapshot(until), _parse_number(last), _parse_number(high))
+        return _PageCursor(start)
+    return _PageCursor(start, _parse_snapshot(until), _parse_number(last), _parse_number(high))
 
 
 def _parse_snapshot(text: str) -> Snapshot:

@@ -81,32 +81,32 @@ class RequestLogRepository:
             whole = attrs.evolve(whole, high=min(whole.high, wanted.before))
         if wanted.request_id is None:
             whole = await self._narrow(wanted, whole)
-            look = await self._choose(wanted, whole)
+            query = await self._choose(wanted, whole)
         else:
-            look = attrs.evolve(whole, index="id")
-        statement = write_list(wanted, look).where(*window.conditions).limit(limit + 1)
+            query = attrs.evolve(whole, index="id")
+        statement = write_list(wanted, query).where(*window.conditions).limit(limit + 1)
         found = [parse_request(row) for row in await self._database.read(statement)]
         full = len(found) > limit
-        more = full or (look.low, look.high) != (whole.low, whole.high)
+        more = full or (query.low, query.high) != (whole.low, whole.high)
         if wanted.after is None:
-            return await self._write_page(look, window, found[:limit], full=full, more=more)
-        return await self._write_following_page(look, window, found[:limit], full=full, more=more)
+            return await self._write_page(query, window, found[:limit], full=full, more=more)
+        return await self._write_following_page(query, window, found[:limit], full=full, more=more)
 
     async def _write_page(
-        self, look: _PageQuery, window: Window, rows: list[StoredRequest], *, full: bool, more: bool
+        self, query: _PageQuery, window: Window, rows: list[StoredRequest], *, full: bool, more: bool
     ) -> RequestPage:
         last = rows[-1] if full and rows else None
-        end = look.low if last is None else last.sequence
-        searched_ms = await self._find_searched(last, look.low) if more else None
+        end = query.low if last is None else last.sequence
+        searched_ms = await self._find_searched(last, query.low) if more else None
         return RequestPage(tuple(reversed(rows)), more, str(end) if more else None, searched_ms, window.newest)
 
     async def _write_following_page(
-        self, look: _PageQuery, window: Window, rows: list[StoredRequest], *, full: bool, more: bool
+        self, query: _PageQuery, window: Window, rows: list[StoredRequest], *, full: bool, more: bool
     ) -> RequestPage:
         last = rows[-1] if full and rows else None
-        cursor = window.go_on(look.high - 1 if last is None else last.sequence, more=more)
+        cursor = window.go_on(query.high - 1 if last is None else last.sequence, more=more)
         more = more or window.is_cut
-        searched_ms = await self._find_searched(last, look.high - 1) if more else None
+        searched_ms = await self._find_searched(last, query.high - 1) if more else None
         return RequestPage(tuple(rows), more, cursor, searched_ms, window.newest)
 
     async def _find_searched(self, last: StoredRequest | None, sequence: int) -> int | None:
@@ -118,43 +118,43 @@ class RequestLogRepository:
         there = select(_C.settled_ms).where(_sequence >= sequence).order_by(_sequence).limit(1)
         return next((int(row[0]) for row in await self._database.read(there)), None)
 
-    async def _narrow(self, wanted: RequestFilter, look: _PageQuery) -> _PageQuery:
+    async def _narrow(self, wanted: RequestFilter, query: _PageQuery) -> _PageQuery:
         """Leave out what was settled too early or too late. Sequences grow with time, apart from a slack."""
         if wanted.since_ms is not None:
-            look = attrs.evolve(look, low=(await self._search(look, wanted.since_ms - SLACK_MS, _find_first)).low)
+            query = attrs.evolve(query, low=(await self._search(query, wanted.since_ms - SLACK_MS, _find_first)).low)
         if wanted.until_ms is not None:
-            look = attrs.evolve(look, high=(await self._search(look, wanted.until_ms + SLACK_MS, _find_last)).high)
-        return look
+            query = attrs.evolve(query, high=(await self._search(query, wanted.until_ms + SLACK_MS, _find_last)).high)
+        return query
 
-    async def _search(self, look: _PageQuery, at_ms: int, find: "_Find") -> _PageQuery:
+    async def _search(self, query: _PageQuery, at_ms: int, find: "_Find") -> _PageQuery:
         """Where the rows are that were settled about ``at_ms``."""
-        while look.high - look.low > PROBES:
-            step = (look.high - look.low) / (PROBES + 1)
-            places = [look.low + int(step * number) for number in range(1, PROBES + 1)]
+        while query.high - query.low > PROBES:
+            step = (query.high - query.low) / (PROBES + 1)
+            places = [query.low + int(step * number) for number in range(1, PROBES + 1)]
             there = select(_sequence, _C.settled_ms).where(_sequence.in_(places)).order_by(_sequence)
             rows = [(row.sequence, row.settled_ms >= at_ms) for row in await self._database.read(there)]
-            closer = find(look, rows)
-            if closer == look:  # nothing is there: what was retired
+            closer = find(query, rows)
+            if closer == query:  # nothing is there: what was retired
                 break
-            look = closer
-        return look
+            query = closer
+        return query
 
-    async def _choose(self, wanted: RequestFilter, look: _PageQuery) -> _PageQuery:
+    async def _choose(self, wanted: RequestFilter, query: _PageQuery) -> _PageQuery:
         """The index that reaches furthest, and how far that is."""
         if wanted.after is None:
-            best = attrs.evolve(look, low=max(look.low, look.high - self._in_order))
+            best = attrs.evolve(query, low=max(query.low, query.high - self._in_order))
         else:
-            best = attrs.evolve(look, high=min(look.high, look.low + self._in_order))
-        indexes = _list_indexes(wanted) if look.high - look.low > self._by_index else []
+            best = attrs.evolve(query, high=min(query.high, query.low + self._in_order))
+        indexes = _list_indexes(wanted) if query.high - query.low > self._by_index else []
         if not indexes:
             return best
-        ends = [write_reach(wanted, attrs.evolve(look, index=name), self._by_index) for name in indexes]
+        ends = [write_reach(wanted, attrs.evolve(query, index=name), self._by_index) for name in indexes]
         (reached,) = await self._database.read(select(*(end.scalar_subquery() for end in ends)))
         for name, end in zip(indexes, reached, strict=True):
             if wanted.after is None:
-                reach = _PageQuery(look.low if end is None else end, look.high, name)
+                reach = _PageQuery(query.low if end is None else end, query.high, name)
             else:
-                reach = _PageQuery(look.low, look.high if end is None else end + 1, name)
+                reach = _PageQuery(query.low, query.high if end is None else end + 1, name)
             gain = (reach.high - reach.low) - (best.high - best.low)
             if gain > 0 or (gain == 0 and best.index is None):
                 best = reach
@@ -164,24 +164,24 @@ class RequestLogRepository:
 _Find = Callable[[_PageQuery, Sequence[tuple[int, bool]]], _PageQuery]
 
 
-def _find_first(look: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuery:
+def _find_first(query: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuery:
     """From the last row before the first one that is late enough."""
-    low = look.low
+    low = query.low
     for sequence, late in rows:
         if late:
             return _PageQuery(low, sequence)
         low = sequence + 1
-    return _PageQuery(low, look.high)
+    return _PageQuery(low, query.high)
 
 
-def _find_last(look: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuery:
+def _find_last(query: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuery:
     """Until the first row after the last one that is early enough."""
-    high = look.high
+    high = query.high
     for sequence, late in reversed(rows):
         if not late:
             return _PageQuery(sequence + 1, high)
         high = sequence
-    return _PageQuery(look.low, high)
+    return _PageQuery(query.low, high)
 
 
 def _list_indexes(wanted: RequestFilter) -> list[str]:
@@ -195,19 +195,19 @@ def _list_indexes(wanted: RequestFilter) -> list[str]:
     return [name for name, there in useful.items() if there]
 
 
-def write_reach(wanted: RequestFilter, look: _PageQuery, most: int) -> Select[tuple[int]]:
+def write_reach(wanted: RequestFilter, query: _PageQuery, most: int) -> Select[tuple[int]]:
     """The sequence of the ``most``-th row that an index finds; none where there are fewer."""
-    found = select(_sequence).where(_write_index(wanted, look.index), _sequence >= look.low, _sequence < look.high)
+    found = select(_sequence).where(_write_index(wanted, query.index), _sequence >= query.low, _sequence < query.high)
     order = _sequence.desc() if wanted.after is None else _sequence
     return found.order_by(order).limit(1).offset(most - 1)
 
 
-def write_list(wanted: RequestFilter, look: _PageQuery) -> Select[Any]:
+def write_list(wanted: RequestFilter, query: _PageQuery) -> Select[Any]:
     """Select the rows that match within the range."""
-    found = select(requests).where(_sequence >= look.low, _sequence < look.high)
-    found = found.where(*_write_conditions(wanted, look.index))
-    if look.index is not None:
-        found = found.where(_write_index(wanted, look.index))
+    found = select(requests).where(_sequence >= query.low, _sequence < query.high)
+    found = found.where(*_write_conditions(wanted, query.index))
+    if query.index is not None:
+        found = found.where(_write_index(wanted, query.index))
     return found.order_by(_sequence.desc() if wanted.after is None else _sequence)
 
 

@@ -25,7 +25,7 @@ import orjson
 
 from gateway.storage.backup import CONFIG, FORMAT, MANIFEST, TOKEN
 from gateway.storage.backup_encryption import MAGIC, BackupUnreadable, DecryptingReader
-from gateway.storage.backup_members import Member, read_members
+from gateway.storage.backup_members import BackupMember, read_members
 from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, UNSTORABLE, is_used, sync_folder
 from gateway.storage.integrity_check import MOST_PROBLEMS, is_foreign, read_problems
 from gateway.storage.schema import REVISION
@@ -190,7 +190,7 @@ def _unpack(source: IO[bytes], draft: Path, members: Mapping[str, Any]) -> None:
                 raise BackupUnreadable(f"its file {member.name[:200]} is not what the manifest says")
 
 
-def _write_member(member: Member, path: Path) -> str:
+def _write_member(member: BackupMember, path: Path) -> str:
     """Write a file; return its SHA-256."""
     for folder in (path.parent.parent, path.parent):  # with ``parents=True`` the first would be open to others
         folder.mkdir(exist_ok=True, mode=_OWNER_ONLY_FOLDER)
@@ -230,7 +230,7 @@ class _Limits:
             raise BackupUnreadable(f"its files have {self.total} bytes or more, and the disk has room for {self.free}")
 
 
-def _read_manifest(member: Member) -> dict[str, Any]:
+def _read_manifest(member: BackupMember) -> dict[str, Any]:
     try:
         manifest = orjson.loads(b"".join(member.read_parts()))
     except orjson.JSONDecodeError:

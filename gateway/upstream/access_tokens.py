@@ -63,17 +63,21 @@ class AuthorizedHttpClient:
         self._entries: OrderedDict[tuple[TokenGrant, str | None], _Entry] = OrderedDict()
         self._fetches: set[asyncio.Task[ProviderError | None]] = set()
 
-    def send(self, plan: HttpRequest) -> Coroutine[Any, Any, HttpResponse]:
-        if plan.grant is None:
-            return self._client.send(plan)
-        return self._send_authorized(plan, plan.grant)
+    def send(self, http_request: HttpRequest) -> Coroutine[Any, Any, HttpResponse]:
+        if http_request.grant is None:
+            return self._client.send(http_request)
+        return self._send_authorized(http_request, http_request.grant)
 
-    async def authorize(self, plan: HttpRequest) -> HttpRequest:
-        """Return ``plan`` with the access token that it needs, if it needs one. Raises ``ProviderError``."""
-        if plan.grant is None:
-            return plan
-        token = await self._find_token(self._find_entry(plan.grant, plan.proxy), plan.grant, plan.proxy)
-        return attrs.evolve(plan, headers={**plan.headers, "Authorization": f"Bearer {token}"}, grant=None)
+    async def authorize(self, http_request: HttpRequest) -> HttpRequest:
+        """Return ``http_request`` with the access token that it needs, if it needs one. Raises ``ProviderError``."""
+        if http_request.grant is None:
+            return http_request
+        token = await self._find_token(
+            self._find_entry(http_request.grant, http_request.proxy), http_request.grant, http_request.proxy
+        )
+        return attrs.evolve(
+            http_request, headers={**http_request.headers, "Authorization": f"Bearer {token}"}, grant=None
+        )
 
     async def stop(self) -> None:
         """End the fetches under way."""
@@ -81,15 +85,15 @@ class AuthorizedHttpClient:
             fetch.cancel()
         await asyncio.gather(*self._fetches, return_exceptions=True)
 
-    async def _send_authorized(self, plan: HttpRequest, grant: TokenGrant) -> HttpResponse:
-        entry = self._find_entry(grant, plan.proxy)
-        token = await self._find_token(entry, grant, plan.proxy)
-        reply = await self._client.send(
-            attrs.evolve(plan, headers={**plan.headers, "Authorization": f"Bearer {token}"}, grant=None)
+    async def _send_authorized(self, http_request: HttpRequest, grant: TokenGrant) -> HttpResponse:
+        entry = self._find_entry(grant, http_request.proxy)
+        token = await self._find_token(entry, grant, http_request.proxy)
+        response = await self._client.send(
+            attrs.evolve(http_request, headers={**http_request.headers, "Authorization": f"Bearer {token}"}, grant=None)
         )
-        if reply.status == _UNAUTHORIZED and entry.token == token:  # revoked: the next request fetches another
+        if response.status == _UNAUTHORIZED and entry.token == token:  # revoked: the next request fetches another
             entry.expires_at = 0.0
-        return reply
+        return response
 
     def _find_entry(self, grant: TokenGrant, proxy: str | None) -> _Entry:
         key = grant, proxy
@@ -135,15 +139,15 @@ class AuthorizedHttpClient:
             "client_secret": grant.client_secret,
             "scope": grant.scope,
         }
-        reply = await self._client.send(
+        response = await self._client.send(
             HttpRequest("POST", grant.url, dict(_HEADERS), urlencode(form).encode(), _TIMEOUTS, proxy)
         )
         try:
-            raw = await reply.read(MAX_ANSWER_BYTES)
+            raw = await response.read(MAX_ANSWER_BYTES)
         finally:
-            reply.close()
-        if reply.status != _OK:
-            raise parse_refusal(reply.status, raw, grant)
+            response.close()
+        if response.status != _OK:
+            raise parse_refusal(response.status, raw, grant)
         return parse_token(raw)
 
 

@@ -153,7 +153,7 @@ class _Protocol(ResponseHandler):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self.asked = 0
+        self.requested = 0
         self.written_at: float | None = None
         self.busy = True  # a tunnel through a proxy is asked for by aiohttp itself
         self.heard = False
@@ -164,7 +164,7 @@ class _Protocol(ResponseHandler):
 
     def ask(self) -> None:
         """Reset the state: a request is about to be sent."""
-        self.asked += 1
+        self.requested += 1
         self.note_written()
         self.busy = True
         self.heard = False
@@ -250,7 +250,7 @@ class _Request(aiohttp.ClientRequest):
     @property
     def died_unheard(self) -> bool:
         """Whether it failed on a reused connection, without a byte of a response."""
-        return self.protocol is not None and self.protocol.asked > 1 and not self.protocol.heard
+        return self.protocol is not None and self.protocol.requested > 1 and not self.protocol.heard
 
     @property
     def died_unread(self) -> bool:
@@ -267,19 +267,19 @@ class AiohttpClient:
         self._pooled = _open_session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S))
         self._fresh = _open_session(aiohttp.TCPConnector(limit=0, force_close=True))
 
-    async def send(self, plan: HttpRequest) -> HttpResponse:
+    async def send(self, http_request: HttpRequest) -> HttpResponse:
         sent: list[_Request] = []
         try:
-            response = await _request(self._fresh if plan.once else self._pooled, plan, sent)
+            response = await _request(self._fresh if http_request.once else self._pooled, http_request, sent)
         except _FOREIGN as error:
-            if plan.once or not (_is_broken(error) and sent and sent[-1].died_unheard):
+            if http_request.once or not (_is_broken(error) and sent and sent[-1].died_unheard):
                 raise_translated(error, "headers")
-            if plan.method not in IDEMPOTENT:
+            if http_request.method not in IDEMPOTENT:
                 if sent[-1].died_unread:
                     raise StaleConnection("The provider broke the connection", phase="headers") from error
                 raise_translated(error, "headers")
             try:
-                response = await _request(self._fresh, plan, sent)
+                response = await _request(self._fresh, http_request, sent)
             except _FOREIGN as again:
                 raise_translated(again, "headers")
         try:
@@ -318,20 +318,22 @@ def _open_session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
     )
 
 
-async def _request(session: aiohttp.ClientSession, plan: HttpRequest, sent: list[_Request]) -> aiohttp.ClientResponse:
+async def _request(
+    session: aiohttp.ClientSession, http_request: HttpRequest, sent: list[_Request]
+) -> aiohttp.ClientResponse:
     async def remember(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         if isinstance(request, _Request):
             sent.append(request)
-            request.on_written = plan.on_written
+            request.on_written = http_request.on_written
         return await send(request)
 
-    timeouts = plan.timeouts
+    timeouts = http_request.timeouts
     return await session.request(
-        plan.method,
-        URL(plan.url, encoded=True) if plan.exact else plan.url,
-        data=_wrap_body(plan.body),
-        headers=plan.headers,
-        proxy=plan.proxy,
+        http_request.method,
+        URL(http_request.url, encoded=True) if http_request.exact else http_request.url,
+        data=_wrap_body(http_request.body),
+        headers=http_request.headers,
+        proxy=http_request.proxy,
         allow_redirects=False,
         middlewares=(remember,),
         timeout=aiohttp.ClientTimeout(total=timeouts.total_s, connect=timeouts.connect_s, ceil_threshold=60),

@@ -34,17 +34,17 @@ class FallbackHttpClient:
         self._wire = None if ordinary else _open_wire(self._send_otherwise, find_proxy)
         self.send: Send = self._send_otherwise if self._wire is None else self._wire.send
 
-    async def _send_otherwise(self, plan: HttpRequest) -> HttpResponse:
-        if plan.grant is not None:
-            return await self.access_tokens.send(plan)
-        plan = attrs.evolve(plan, proxy=self._find_proxy(plan.proxy, plan.url))
-        if plan.proxy is not None and plan.proxy.lower().startswith("socks"):
+    async def _send_otherwise(self, http_request: HttpRequest) -> HttpResponse:
+        if http_request.grant is not None:
+            return await self.access_tokens.send(http_request)
+        http_request = attrs.evolve(http_request, proxy=self._find_proxy(http_request.proxy, http_request.url))
+        if http_request.proxy is not None and http_request.proxy.lower().startswith("socks"):
             raise ProviderBadResponse(
                 "A SOCKS proxy needs the relay's own connections, which are not in use", phase="connect"
             )
         if self._ordinary is None:
             self._ordinary = AiohttpClient()
-        return await self._ordinary.send(plan)
+        return await self._ordinary.send(http_request)
 
     async def close(self) -> None:
         await self.access_tokens.stop()

@@ -25,15 +25,15 @@ _BLANK_LINE = b"\n\n"
 class ConnectionOwner(Protocol):
     """The pool, as its connections know it."""
 
-    def rest(self, line: "Connection") -> None:
+    def rest(self, connection: "Connection") -> None:
         """Take back a connection that can be reused."""
         ...
 
-    def forget(self, line: "Connection") -> None:
+    def forget(self, connection: "Connection") -> None:
         """Drop a closed connection."""
         ...
 
-    def watch(self, line: "Connection") -> None:
+    def watch(self, connection: "Connection") -> None:
         """Check a connection whose deadline has been moved."""
         ...
 

@@ -49,13 +49,13 @@ class Connector:
         self._trust = trust
         self._context: ssl.SSLContext | None = None
 
-    async def dial(self, origin: Origin, line: Connection) -> None:
-        """Connect ``line`` to ``origin``. Raises ``ProviderBadResponse`` or ``TimeoutError``."""
+    async def dial(self, origin: Origin, connection: Connection) -> None:
+        """Connect ``connection`` to ``origin``. Raises ``ProviderBadResponse`` or ``TimeoutError``."""
         try:
             if origin.scheme == "https" and self._context is None:
                 self._context = self._trust()
             sock = await self._reach(origin)
-            await self._join(sock, origin, line)
+            await self._join(sock, origin, connection)
         except ssl.SSLError as error:
             raise ProviderBadResponse(
                 "The provider's TLS certificate or handshake was not accepted", phase="connect"
@@ -116,17 +116,17 @@ class Connector:
         except Exception as error:  # the library raises various exceptions for a proxy's answer
             raise _refused_by_proxy() from error
 
-    async def _join(self, sock: socket.socket, origin: Origin, line: Connection) -> None:
+    async def _join(self, sock: socket.socket, origin: Origin, connection: Connection) -> None:
         loop = asyncio.get_running_loop()
         context = self._context if origin.scheme == "https" else None
         try:
             if context is not None:
                 name = origin.host.rstrip(".")
-                await loop.create_connection(lambda: line, sock=sock, ssl=context, server_hostname=name)
+                await loop.create_connection(lambda: connection, sock=sock, ssl=context, server_hostname=name)
             else:
-                await loop.create_connection(lambda: line, sock=sock)
+                await loop.create_connection(lambda: connection, sock=sock)
         except BaseException:
-            line.abort()
+            connection.abort()
             _let_go(sock, loop)
             raise
 
@@ -157,8 +157,8 @@ async def _tunnel(sock: socket.socket, origin: Origin) -> None:
     host = f"[{origin.host}]" if ":" in origin.host else origin.host
     place = f"{host}:{origin.port}"
     authorization = build_proxy_authorization(origin.proxy or "")
-    asked = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{authorization}\r\n"
-    await loop.sock_sendall(sock, asked.encode("latin-1"))
+    requested = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{authorization}\r\n"
+    await loop.sock_sendall(sock, requested.encode("latin-1"))
     received = b""
     while b"\r\n\r\n" not in received:
         piece = await loop.sock_recv(sock, 4096)

@@ -33,9 +33,9 @@ def find_exhaustion(error: BaseException) -> ResourcesExhausted | None:
         else:
             lacking = isinstance(cause, OSError) and cause.errno in _LACKING
         if lacking:
-            fault = ResourcesExhausted()
-            fault.__cause__ = error
-            return fault
+            failure = ResourcesExhausted()
+            failure.__cause__ = error
+            return failure
         cause = cause.__cause__ or cause.__context__
     return None
 

@@ -49,9 +49,9 @@ class FastHttpResponse:
 
     __slots__ = ("_error", "_head", "_inflation", "_line", "status")
 
-    def __init__(self, line: Connection) -> None:
-        framing = line.framing
-        self._line: Connection | None = line
+    def __init__(self, connection: Connection) -> None:
+        framing = connection.framing
+        self._line: Connection | None = connection
         self._error: ProviderError | None = None
         self._inflation = None if framing.encoding == "" else open_inflation(framing.encoding)
         self._head = framing.head
@@ -62,10 +62,10 @@ class FastHttpResponse:
         return Headers(self._head)
 
     async def read(self, limit: int) -> bytes:
-        line = self._line or self._refuse_line()
-        framing = line.framing
-        if framing.complete and self._inflation is None and line.error is None:
-            body = line.pop_all()
+        connection = self._line or self._refuse_line()
+        framing = connection.framing
+        if framing.complete and self._inflation is None and connection.error is None:
+            body = connection.pop_all()
             if len(body) <= limit:
                 return body
             raise self._refuse_size(limit)
@@ -75,12 +75,12 @@ class FastHttpResponse:
         return whole
 
     async def pump(self, sink: Sink) -> PumpResult:
-        line = self._line or self._refuse_line()
+        connection = self._line or self._refuse_line()
         take = Connection.pop if self._inflation is None else self._inflate
         turns = 0
         while True:
-            line.check()
-            if piece := take(line):
+            connection.check()
+            if piece := take(connection):
                 share = -(-len(piece) // _TURN_BYTES)
                 if turns and turns + share > _TURN:
                     turns = 0
@@ -89,17 +89,17 @@ class FastHttpResponse:
                 if sink(piece, None):
                     return PumpResult.PAUSED
                 turns += share
-            elif line.framing.complete:
+            elif connection.framing.complete:
                 return PumpResult.ENDED
-            elif line.gone:
-                raise line.broken or ProviderBadResponse("The provider broke the connection", phase="body")
+            elif connection.gone:
+                raise connection.broken or ProviderBadResponse("The provider broke the connection", phase="body")
             elif turns:  # else what is read in this turn would be passed on in it, too
                 turns = 0
                 await asyncio.sleep(0)
             else:
-                paused = await line.follow(sink if self._inflation is None else None)
+                paused = await connection.follow(sink if self._inflation is None else None)
                 # The sink's decision goes before whatever has happened since.
-                if line.met is None and paused:
+                if connection.met is None and paused:
                     return PumpResult.PAUSED
 
     def abort(self, error: ProviderError) -> None:
@@ -109,14 +109,14 @@ class FastHttpResponse:
 
     def finish(self) -> None:
         if self._line is not None:
-            line, self._line = self._line, None
-            line.finish()
+            connection, self._line = self._line, None
+            connection.finish()
 
     def close(self) -> None:
-        line = self._line
-        if line is not None:
+        connection = self._line
+        if connection is not None:
             self._line = None
-            line.release()
+            connection.release()
 
     def _refuse_line(self) -> NoReturn:
         raise self._error or ProviderBadResponse("The provider broke the connection", phase="body")
@@ -127,18 +127,18 @@ class FastHttpResponse:
             self._line.abort()
         return error
 
-    def _inflate(self, line: Connection) -> bytes:
+    def _inflate(self, connection: Connection) -> bytes:
         """Return the next decoded piece; empty if none has come."""
         inflation = self._inflation
         if inflation is None:
             return b""
         try:
-            while not (piece := inflation.take()) and line.backlog:
-                inflation.feed(line.pop())
-            if not piece and line.framing.complete:
+            while not (piece := inflation.take()) and connection.backlog:
+                inflation.feed(connection.pop())
+            if not piece and connection.framing.complete:
                 inflation.end()
         except zlib.error as error:
-            line.abort()
+            connection.abort()
             raise ProviderBadResponse("The provider's answer is not valid HTTP", phase="body") from error
         return piece
 
@@ -167,104 +167,104 @@ class FastHttpClient:
         self._other = other
         self._find_proxy = find_proxy
 
-    def takes(self, plan: HttpRequest) -> bool:
+    def takes(self, http_request: HttpRequest) -> bool:
         """Return whether it can send the request."""
-        proxy = self._find_proxy(plan.proxy, plan.url)
+        proxy = self._find_proxy(http_request.proxy, http_request.url)
         return (
-            plan.grant is None
-            and plan.url.startswith(_SCHEMES)
-            and plan.method != "HEAD"
+            http_request.grant is None
+            and http_request.url.startswith(_SCHEMES)
+            and http_request.method != "HEAD"
             and (proxy is None or proxy.lower().startswith(_PROXIES))
         )
 
-    async def send(self, plan: HttpRequest) -> HttpResponse:
-        head = plan.template.head if plan.template is not None else None
+    async def send(self, http_request: HttpRequest) -> HttpResponse:
+        head = http_request.template.head if http_request.template is not None else None
         if not isinstance(head, RequestHead):
-            if self._other is not None and not self.takes(plan):
-                return await self._other(plan)
-            head = self._build_head(plan)
-        body = plan.body
+            if self._other is not None and not self.takes(http_request):
+                return await self._other(http_request)
+            head = self._build_head(http_request)
+        body = http_request.body
         if isinstance(body, bytes) and len(body) <= ONE_WRITE_BYTES:
             data, rest = head.build(len(body)) + body, None
         else:
             rest = Content((body,)) if isinstance(body, bytes) else body
             data = head.build(None if rest is None else rest.length)
         written = self._loop.time()
-        deadline = written + plan.timeouts.total_s
-        line = None if plan.once else self._pool.take(head.origin, deadline)
-        kept = line is not None
+        deadline = written + http_request.timeouts.total_s
+        connection = None if http_request.once else self._pool.take(head.origin, deadline)
+        kept = connection is not None
         while True:
-            if line is None:
-                line = await self._open(head.origin, plan.timeouts.connect_s, deadline)
-            framing = line.framing
+            if connection is None:
+                connection = await self._open(head.origin, http_request.timeouts.connect_s, deadline)
+            framing = connection.framing
             try:
-                line.ask(data)
-                written = written if rest is None else await _pour(line, rest)
-                if plan.on_written is not None and line.sent and not line.gone:
-                    plan.on_written()
-                while not (framing.headed or line.gone):
-                    await line.wait()
-                if framing.headed and line.error is None:
-                    return FastHttpResponse(line)
+                connection.ask(data)
+                written = written if rest is None else await _pour(connection, rest)
+                if http_request.on_written is not None and connection.sent and not connection.gone:
+                    http_request.on_written()
+                while not (framing.headed or connection.gone):
+                    await connection.wait()
+                if framing.headed and connection.error is None:
+                    return FastHttpResponse(connection)
             except BaseException:
-                line.abort()
+                connection.abort()
                 raise
-            _check_unheard(line, plan.method, kept=kept, since_s=self._loop.time() - written)
-            line, kept = None, False
+            _check_unheard(connection, http_request.method, kept=kept, since_s=self._loop.time() - written)
+            connection, kept = None, False
 
     async def close(self) -> None:
         await self._dialer.close()
         await self._pool.close()
 
-    def _build_head(self, plan: HttpRequest) -> RequestHead:
-        head = self._heads.build(plan, self._find_proxy(plan.proxy, plan.url))
-        if plan.template is not None:
-            plan.template.head = head
+    def _build_head(self, http_request: HttpRequest) -> RequestHead:
+        head = self._heads.build(http_request, self._find_proxy(http_request.proxy, http_request.url))
+        if http_request.template is not None:
+            http_request.template.head = head
         return head
 
     async def _open(self, origin: Origin, connect_s: float, deadline: float) -> Connection:
-        line = self._pool.open(origin)
+        connection = self._pool.open(origin)
         try:
             async with asyncio.timeout_at(min(self._loop.time() + connect_s, deadline)):
-                await self._dialer.dial(origin, line)
+                await self._dialer.dial(origin, connection)
         except TimeoutError as error:
             raise ProviderTimeout("Connecting to the provider took too long", phase="connect") from error
         if self._pool.closed:
-            line.abort()
+            connection.abort()
             raise ProviderBadResponse("The gateway is being stopped", phase="connect")
-        self._pool.add(line, deadline)
-        return line
+        self._pool.add(connection, deadline)
+        return connection
 
 
-def _check_unheard(line: Connection, method: str, *, kept: bool, since_s: float) -> None:
+def _check_unheard(connection: Connection, method: str, *, kept: bool, since_s: float) -> None:
     """Return if the request, without a response ``since_s`` after it was written, may be sent again at once.
 
     Raises the error if not; ``StaleConnection`` if the caller may send it again.
     """
-    line.check()
-    broken = line.broken or ProviderBadResponse("The provider broke the connection", phase="headers")
-    if not kept or line.heard:
+    connection.check()
+    broken = connection.broken or ProviderBadResponse("The provider broke the connection", phase="headers")
+    if not kept or connection.heard:
         raise broken
     if method in IDEMPOTENT:
         return
-    if line.sent and since_s > RESEND_WITHIN_S:
+    if connection.sent and since_s > RESEND_WITHIN_S:
         raise broken
     raise StaleConnection(broken.message, phase="headers") from broken.__cause__
 
 
-async def _pour(line: Connection, content: Content) -> float:
+async def _pour(connection: Connection, content: Content) -> float:
     """Send a body in pieces, as fast as the provider reads, until it refuses. Raises what reading a file raises.
 
     Returns the time of its end (loop time).
     """
     loop = asyncio.get_running_loop()
-    line.sent = False
+    connection.sent = False
     async with aclosing(read_content(content)) as pieces:
         async for piece in pieces:
-            while line.choked and not (line.gone or line.refused or line.framing.complete):
-                await line.wait()
-            if await is_refused(line) or line.gone or line.framing.complete:
+            while connection.choked and not (connection.gone or connection.refused or connection.framing.complete):
+                await connection.wait()
+            if await is_refused(connection) or connection.gone or connection.framing.complete:
                 return loop.time()
-            line.write(piece)
-    line.sent = True
+            connection.write(piece)
+    connection.sent = True
     return loop.time()

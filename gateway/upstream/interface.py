@@ -91,7 +91,7 @@ class HttpResponse(Protocol):
 class HttpClient(Protocol):
     """Sends requests to providers."""
 
-    async def send(self, plan: HttpRequest) -> HttpResponse:
+    async def send(self, http_request: HttpRequest) -> HttpResponse:
         """Send a request and wait for the headers. Raises ``ProviderBadResponse``, ``ProviderTimeout``.
 
         Redirects are not followed. If a reused connection ends before any byte of a response, an idempotent request is
@@ -168,7 +168,7 @@ class FetchedFile(Protocol):
 class Fetcher(Protocol):
     """Fetches files whose URLs providers chose, and calls webhooks, whose URLs users chose."""
 
-    async def open(self, ask: FileRequest) -> FetchedFile:
+    async def open(self, file_request: FileRequest) -> FetchedFile:
         """Return a file at its headers.
 
         Raises ``ProviderContentGone`` for 404 and 410, ``FileRefused`` for every other status, or another
@@ -223,7 +223,7 @@ class Fetcher(Protocol):
         ...
 
 
-async def read_pushed(reply: HttpResponse, limit: int, announced: int | None) -> bytes | None:
+async def read_pushed(response: HttpResponse, limit: int, announced: int | None) -> bytes | None:
     """Return the whole body; None if it, or its ``announced`` length, is more than ``limit`` bytes.
 
     Raises as ``HttpResponse.pump`` does.
@@ -240,7 +240,7 @@ async def read_pushed(reply: HttpResponse, limit: int, announced: int | None) ->
     if (announced or 0) > limit:
         return None
     with READING.open_share() as share:
-        while await reply.pump(keep) is PumpResult.PAUSED:
+        while await response.pump(keep) is PumpResult.PAUSED:
             if size > limit:
                 return None
             await share.wait()

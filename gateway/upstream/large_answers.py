@@ -12,7 +12,7 @@ LARGE_BYTES = 1024 * 1024
 MOST_BYTES = 64 * 1024 * 1024
 
 
-class Share:
+class ReadingShare:
     """The bytes of one answer, or of one event, while it is held. A context manager: they count until its end."""
 
     __slots__ = ("_size", "_waiting", "_whole")
@@ -58,19 +58,19 @@ class LargeAnswers:
     def __init__(self, most: int) -> None:
         self._most = most
         self._held = 0
-        self._shares: dict[Share, None] = {}
+        self._shares: dict[ReadingShare, None] = {}
 
-    def open_share(self) -> Share:
+    def open_share(self) -> ReadingShare:
         """Return the share of an answer that begins."""
-        return Share(self)
+        return ReadingShare(self)
 
-    def add(self, share: Share, size: int) -> bool:
+    def add(self, share: ReadingShare, size: int) -> bool:
         """Count ``size`` more bytes for ``share``. Return whether more may be read for it."""
         self._held += size
         self._shares.setdefault(share)
         return self._held <= self._most or next(iter(self._shares)) is share
 
-    def remove(self, share: Share, size: int) -> None:
+    def remove(self, share: ReadingShare, size: int) -> None:
         """Forget ``share`` and its ``size`` bytes, and wake those that wait."""
         self._held -= size
         if self._shares.pop(share, share) is None:

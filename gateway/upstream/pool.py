@@ -42,11 +42,11 @@ class Pool:
         """Return a connection that the caller still has to connect."""
         return Connection(self, origin.idle)
 
-    def add(self, line: Connection, deadline: float) -> None:
+    def add(self, connection: Connection, deadline: float) -> None:
         """Take in a connected connection. Its first request must end by ``deadline``."""
-        self._all.add(line)
-        line.due_at = deadline
-        self._timer.enter(line)
+        self._all.add(connection)
+        connection.due_at = deadline
+        self._timer.enter(connection)
 
     def take(self, origin: Origin, deadline: float) -> Connection | None:
         """Return an idle connection for a request that must end by ``deadline``; None if there is none.
@@ -56,41 +56,41 @@ class Pool:
         """
         idle = origin.idle
         while idle:
-            line = idle.popitem()[0]
-            if not line.peek(0):
-                line.due_at = deadline
+            connection = idle.popitem()[0]
+            if not connection.peek(0):
+                connection.due_at = deadline
                 if deadline < self._timer.fires_at:
-                    self._timer.enter(line)
-                return line
-            line.abort()
+                    self._timer.enter(connection)
+                return connection
+            connection.abort()
         return None
 
-    def rest(self, line: Connection) -> None:
+    def rest(self, connection: Connection) -> None:
         """Keep a connection for the next request."""
         if self.closed:
-            line.abort()
+            connection.abort()
             return
-        line.idle[line] = None
-        line.due_at = self._loop.time() + KEEPALIVE_S
-        if line.due_at < self._timer.fires_at:
-            self._timer.enter(line)
+        connection.idle[connection] = None
+        connection.due_at = self._loop.time() + KEEPALIVE_S
+        if connection.due_at < self._timer.fires_at:
+            self._timer.enter(connection)
 
-    def watch(self, line: Connection) -> None:
+    def watch(self, connection: Connection) -> None:
         """Check a connection whose deadline has been moved."""
-        self._timer.enter(line)
+        self._timer.enter(connection)
 
-    def forget(self, line: Connection) -> None:
+    def forget(self, connection: Connection) -> None:
         """Drop a closed connection."""
-        self._all.discard(line)
-        self._timer.leave(line)
+        self._all.discard(connection)
+        self._timer.leave(connection)
         if not self._all:
             self._emptied.set()
 
     async def close(self) -> None:
         """Close every connection, and wait until they are closed."""
         self.closed = True
-        for line in list(self._all):
-            line.abort()
+        for connection in list(self._all):
+            connection.abort()
         self._emptied.clear()
         if self._all:
             try:

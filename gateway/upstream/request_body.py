@@ -86,13 +86,13 @@ class ContentPayload(Payload):
         raise TypeError("A body with files in it is sent, not looked at")
 
 
-async def is_refused(line: BodyConnection) -> bool:
+async def is_refused(connection: BodyConnection) -> bool:
     """Return whether an error response has come, after the event loop has read what is in the socket."""
     for _ in range(_TURNS):
-        if not is_readable(line.transport):
+        if not is_readable(connection.transport):
             break
         await asyncio.sleep(0)
-    return line.refused
+    return connection.refused
 
 
 def is_readable(transport: asyncio.Transport | None) -> bool:

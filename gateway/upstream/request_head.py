@@ -49,16 +49,16 @@ class RequestHeadBuilder:
     def __init__(self) -> None:
         self._origins: dict[tuple[str, str, int, str | None], Origin] = {}
 
-    def build(self, plan: HttpRequest, proxy: str | None) -> RequestHead:
+    def build(self, http_request: HttpRequest, proxy: str | None) -> RequestHead:
         """Build the head of a request through ``proxy``, whatever the request names.
 
         Raises ``ProviderBadResponse`` if its URL or headers cannot be sent.
         """
-        method, address = plan.method, plan.url
+        method, address = http_request.method, http_request.url
         if _CONTROL.search(address) or not _METHOD.match(method):
             raise refuse()
         try:
-            url = URL(address, encoded=plan.exact)
+            url = URL(address, encoded=http_request.exact)
             host, port = url.raw_host, url.port
         except ValueError as error:
             raise refuse() from error
@@ -66,7 +66,7 @@ class RequestHeadBuilder:
         if not host or not port or url.scheme not in {"http", "https"} or has_credentials:
             raise refuse()
         start = _build_start(method, url, proxy if url.scheme == "http" else None)
-        lines = _build_lines(start, url.host_port_subcomponent or host, plan.headers)
+        lines = _build_lines(start, url.host_port_subcomponent or host, http_request.headers)
         return RequestHead(self._find_origin(url.scheme, host, port, proxy), lines, method in _BODILESS)
 
     def _find_origin(self, scheme: str, host: str, port: int, proxy: str | None) -> Origin:

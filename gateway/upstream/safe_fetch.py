@@ -115,15 +115,15 @@ class SafeFetcher:
         except FOREIGN as error:
             raise_translated(error, FILE)
 
-    async def open(self, ask: FileRequest) -> SafeFetchResponse:
+    async def open(self, file_request: FileRequest) -> SafeFetchResponse:
         """A file at its headers; see ``port.Fetcher``, and ``fetch`` for redirects."""
         try:
-            async with asyncio.timeout(ask.connect_s):
-                response = await self._follow(ask)
+            async with asyncio.timeout(file_request.connect_s):
+                response = await self._follow(file_request)
         except FOREIGN as error:
             raise_translated(error, FILE, "headers")
         try:
-            return open_file(response, ask)
+            return open_file(response, file_request)
         except ProviderBadResponse:
             response.close()
             raise
@@ -177,17 +177,17 @@ class SafeFetcher:
         await self._judging.close()
         await self._trusting.close()
 
-    async def _follow(self, ask: FileRequest) -> aiohttp.ClientResponse:
+    async def _follow(self, file_request: FileRequest) -> aiohttp.ClientResponse:
         """The first answer that is no redirect."""
-        url, trusted = _read_url(ask.url), True
+        url, trusted = _read_url(file_request.url), True
         for _ in range(1 + MAX_REDIRECTS):
-            proxy = self._find_proxy(ask.proxy, str(url))
+            proxy = self._find_proxy(file_request.proxy, str(url))
             if proxy is not None and proxy.startswith("socks"):  # and not past it, either
                 raise ProviderBadResponse("The proxy is SOCKS, and no file is fetched through one", phase="connect")
-            trusted = trusted and _is_origin(url, ask.trusted_origin)
+            trusted = trusted and _is_origin(url, file_request.trusted_origin)
             if not trusted:
                 self._judge(url, FILE, proxied=proxy is not None)
-            response = await self._get(url, attrs.evolve(ask, proxy=proxy), trusted=trusted)
+            response = await self._get(url, attrs.evolve(file_request, proxy=proxy), trusted=trusted)
             if response.status not in _REDIRECTS:
                 return response
             try:
@@ -196,12 +196,12 @@ class SafeFetcher:
                 response.close()
         raise ProviderBadResponse("The provider's link is redirected too often", phase="headers")
 
-    async def _get(self, url: URL, ask: FileRequest, *, trusted: bool) -> aiohttp.ClientResponse:
-        session = self._trusting if trusted or ask.proxy is not None else self._judging
-        headers = dict(ask.signature) if trusted else {}
-        if ask.wanted is not None:
-            headers["Range"] = ask.wanted
-        return await session.get(url, headers=headers, proxy=ask.proxy, allow_redirects=False)
+    async def _get(self, url: URL, file_request: FileRequest, *, trusted: bool) -> aiohttp.ClientResponse:
+        session = self._trusting if trusted or file_request.proxy is not None else self._judging
+        headers = dict(file_request.signature) if trusted else {}
+        if file_request.wanted is not None:
+            headers["Range"] = file_request.wanted
+        return await session.get(url, headers=headers, proxy=file_request.proxy, allow_redirects=False)
 
     def _judge(self, url: URL, words: FetchErrorTexts, *, proxied: bool) -> None:
         """Raise ``EgressRefused`` where what is written in the URL is enough to refuse it."""

@@ -111,7 +111,7 @@ class SafeFetchResponse:
         self._response.close()
 
 
-def open_file(response: aiohttp.ClientResponse, ask: FileRequest) -> SafeFetchResponse:
+def open_file(response: aiohttp.ClientResponse, file_request: FileRequest) -> SafeFetchResponse:
     """A file to be read as it comes; ``response`` is left to the caller.
 
     Raises ``ProviderContentGone``, ``FileRefused``, ``ProviderBadResponse``. An encoding that was not asked for is
@@ -120,10 +120,10 @@ def open_file(response: aiohttp.ClientResponse, ask: FileRequest) -> SafeFetchRe
     status = response.status
     if status in _GONE:
         raise ProviderContentGone("The provider says that the file is not there, or no more", phase="headers")
-    if status != _OK and (ask.wanted is None or status not in {_PARTIAL, _UNSATISFIABLE}):
+    if status != _OK and (file_request.wanted is None or status not in {_PARTIAL, _UNSATISFIABLE}):
         raise FileRefused(status)
     _check_encoding(response, _PLAIN)
-    return SafeFetchResponse(response, ask.idle_s)
+    return SafeFetchResponse(response, file_request.idle_s)
 
 
 async def read_whole(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:

@@ -51,15 +51,15 @@ class WebSocketClient:
         self._find_proxy = find_proxy
         self._connector: aiohttp.TCPConnector | None = None
 
-    async def connect(self, plan: HttpRequest) -> ProviderSocket:
-        """Open a WebSocket at the address of ``plan``. Raises ``HandshakeRefused``, ``ProviderError``.
+    async def connect(self, http_request: HttpRequest) -> ProviderSocket:
+        """Open a WebSocket at the address of ``http_request``. Raises ``HandshakeRefused``, ``ProviderError``.
 
         Frames have any size up to ``MAX_FRAME_BYTES``; pings are answered, and sent while nothing comes.
         """
-        proxy = self._find_proxy(plan.proxy, plan.url)
+        proxy = self._find_proxy(http_request.proxy, http_request.url)
         if proxy is not None and proxy.lower().startswith("socks"):
             raise ProviderBadResponse("A WebSocket cannot go through a SOCKS proxy", phase="connect")
-        plan = await self._authorize(plan)
+        http_request = await self._authorize(http_request)
         if self._connector is None:
             self._connector = aiohttp.TCPConnector(limit=0, force_close=True)
         session = aiohttp.ClientSession(
@@ -69,12 +69,12 @@ class WebSocketClient:
             skip_auto_headers=("User-Agent",),
             trust_env=False,
             middlewares=(_check_handshake,),
-            timeout=aiohttp.ClientTimeout(total=None, connect=plan.timeouts.connect_s, ceil_threshold=60),
+            timeout=aiohttp.ClientTimeout(total=None, connect=http_request.timeouts.connect_s, ceil_threshold=60),
         )
         try:
             return await session.ws_connect(
-                URL(plan.url, encoded=True),
-                headers=plan.headers,
+                URL(http_request.url, encoded=True),
+                headers=http_request.headers,
                 proxy=proxy,
                 heartbeat=HEARTBEAT_S,
                 max_msg_size=MAX_FRAME_BYTES,

@@ -16,7 +16,7 @@ from gateway.errors import (
     StoreUnavailable,
 )
 from gateway.formats.video_backend import Variant
-from gateway.routing.target import Way
+from gateway.routing.target import ProviderAccess
 from gateway.storage.media_store import MediaStore
 from gateway.upstream.interface import FetchedFile, FileRefused
 from gateway.videos.provider_api import VideoProviderApi
@@ -49,13 +49,13 @@ class VideoContent:
         """Raise ``StoreUnavailable`` if the disk has no room for another video."""
         self._store.check_room()
 
-    async def fetch(self, way: Way, job: VideoJob) -> AnyMedia:
+    async def fetch(self, access: ProviderAccess, job: VideoJob) -> AnyMedia:
         """Download and keep the whole video of a job that its provider has completed.
 
         Raises:
             ProviderContentGone, ProviderError, StoreUnavailable: nothing is kept.
         """
-        file = await self._provider_api.open_anew(way, job, "video")
+        file = await self._provider_api.open_anew(access, job, "video")
         if file is None:
             raise ProviderBadResponse("The provider does not say where the video is")
         try:
@@ -103,12 +103,12 @@ class VideoContent:
             InvalidRequest: there is no such variant.
             ProviderError: the provider does not deliver.
         """
-        way = self._provider_api.find_way(job)
-        if way is None:
+        access = self._provider_api.find_access(job)
+        if access is None:
             raise make_gone()
         none = f"There is no {variant} of this video"
         try:
-            file = await self._provider_api.open_anew(way, job, variant, wanted)
+            file = await self._provider_api.open_anew(access, job, variant, wanted)
         except ProviderContentGone:
             raise (make_gone() if variant == "video" else NotFound(none, param="variant", should_retry=False)) from None
         except FileRefused as refused:

@@ -240,9 +240,9 @@ class Videos:
         if job.ended or not await self.fail(job, CANCELLED, audit):
             raise Conflict(f"The job {video_id} has ended")
         self.cancelled(video_id)
-        way = self.provider_api.find_way(job) if job.upstream_id else None
-        if way is not None:
-            self.run(self.provider_api.cancel(way, job))
+        access = self.provider_api.find_access(job) if job.upstream_id else None
+        if access is not None:
+            self.run(self.provider_api.cancel(access, job))
         return await self.get(video_id)
 
     async def get(self, video_id: str, account_id: int | None = None) -> VideoJob:
@@ -270,9 +270,9 @@ class Videos:
             raise TaskNotReady("The job has not ended: it can be deleted when it has", param="video_id")
         if not await self.store.remove(job):
             raise NotFound("Video not found", param="video_id", should_retry=False)
-        way = self.provider_api.find_way(job) if job.upstream_id else None
-        if way is not None:
-            self.run(self.provider_api.delete(way, job))
+        access = self.provider_api.find_access(job) if job.upstream_id else None
+        if access is not None:
+            self.run(self.provider_api.delete(access, job))
 
     @contextmanager
     def claim(self, video_id: str) -> Iterator[None]:

@@ -24,7 +24,7 @@ from gateway.errors import (
     ProviderTimeout,
     UnsupportedByProvider,
 )
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.json_or_stream import check_parts
 from gateway.formats.openai.errors import parse_retry_after
 from gateway.formats.video_backend import ContentLocation, ProviderTask, TaskStatus, Variant, VideoBackend, VideoSpec
@@ -33,7 +33,7 @@ from gateway.large_work import work_aside
 from gateway.providers.registry import PROVIDERS
 from gateway.proxy.forward import MAX_ERROR_BYTES, OK
 from gateway.routing.model_catalog import ModelCatalog
-from gateway.routing.target import Attempt, Way
+from gateway.routing.target import Attempt, ProviderAccess
 from gateway.upstream.interface import FetchedFile, Fetcher, FileRequest, HttpClient, HttpResponse
 from gateway.videos.inline_file import InlineFile
 
@@ -66,13 +66,13 @@ class SubmitOutcomeUnknown(ProviderError):
 
     retryable = False
 
-    def __init__(self, fault: ProviderError) -> None:
+    def __init__(self, error: ProviderError) -> None:
         super().__init__(
-            f"{fault.message}; whether the job was begun is not known", phase=fault.phase, should_retry=False
+            f"{error.message}; whether the job was begun is not known", phase=error.phase, should_retry=False
         )
-        if fault.status in _NOT_THE_PROVIDER:  # the client must not take this for a refusal, as a 503 is
-            self.status, self.public_code = fault.status, fault.public_code
-        self.failure_scope = fault.failure_scope
+        if error.status in _NOT_THE_PROVIDER:  # the client must not take this for a refusal, as a 503 is
+            self.status, self.public_code = error.status, error.public_code
+        self.failure_scope = error.failure_scope
 
 
 def _is_refusal(status: int) -> bool:
@@ -84,7 +84,7 @@ def _is_refusal(status: int) -> bool:
 class PollResult:
     """What a provider reported of a task; ``poll_after_s`` is None if the provider does not say when to poll again."""
 
-    take: TaskStatus
+    status: TaskStatus
     poll_after_s: float | None = None
 
 
@@ -126,26 +126,26 @@ class VideoProviderApi:
             SubmitOutcomeUnknown: anything else.
         """
         backend = VIDEO_BACKENDS[attempt.target.endpoint.wire]
-        way = attrs.evolve(attempt.way, mark=job.id)
+        access = attrs.evolve(attempt.access, mark=job.id)
         if original is not None:  # a provider finds a task only with the key that created it
-            way = attrs.evolve(way, key=find_key(attempt.channel, original.key_print, way.key))
-        plan = way.plan(self._prepare(backend, spec, original), self._now_s, once=True)
+            access = attrs.evolve(access, key=find_key(attempt.channel, original.key_print, access.key))
+        http_request = access.build_request(self._prepare(backend, spec, original), self._now_s, once=True)
         try:
-            reply = await self._upstream.send(plan)
+            response = await self._upstream.send(http_request)
         except ProviderError as fault:
             if fault.phase == "connect":
                 raise
             raise SubmitOutcomeUnknown(fault) from fault
         try:
-            if reply.status not in OK:
-                refusal = await self._parse_refusal(reply, backend, attempt.channel)
-                raise refusal if _is_refusal(reply.status) else SubmitOutcomeUnknown(refusal)
+            if response.status not in OK:
+                refusal = await self._parse_refusal(response, backend, attempt.channel)
+                raise refusal if _is_refusal(response.status) else SubmitOutcomeUnknown(refusal)
             try:
-                raw = await reply.read(MAX_ANSWER_BYTES)
+                raw = await response.read(MAX_ANSWER_BYTES)
             except ProviderError as fault:
                 raise SubmitOutcomeUnknown(fault) from fault
         finally:
-            reply.close()
+            response.close()
         try:
             return backend.parse_submitted(raw, attempt.channel.secrets)
         except ProviderError as fault:
@@ -154,19 +154,19 @@ class VideoProviderApi:
             raise SubmitOutcomeUnknown(fault) from fault
 
     @staticmethod
-    def _prepare(backend: VideoBackend, spec: VideoSpec, original: VideoJob | None) -> ProviderCall:
+    def _prepare(backend: VideoBackend, spec: VideoSpec, original: VideoJob | None) -> ProviderRequest:
         """Return the provider's submit or remix request. Raises ``UnsupportedByProvider``."""
         try:
             if original is None:
                 return backend.submit(spec)
-            ask = backend.remix(_name_task(original), spec)
+            provider_request = backend.remix(_name_task(original), spec)
         except InvalidRequest as refused:
             raise UnsupportedByProvider(refused.message, param=refused.param) from None
-        if ask is None:
+        if provider_request is None:
             raise UnsupportedByProvider("The provider cannot remix a video with another prompt", param="video_id")
-        return ask
+        return provider_request
 
-    def find_way(self, job: VideoJob) -> Way | None:
+    def find_access(self, job: VideoJob) -> ProviderAccess | None:
         """Return how to reach a job's task; None if its channel is gone or now belongs to another provider."""
         channel = next((one for one in self._catalog.channels if one.name == job.channel), None)
         if channel is None or channel.provider != job.provider:
@@ -178,9 +178,9 @@ class VideoProviderApi:
         if endpoint is None:
             return None
         key = find_key(channel, job.key_print, next(iter(channel.api_keys), ""))
-        return Way(channel, endpoint, job.upstream_model, key, job.id)
+        return ProviderAccess(channel, endpoint, job.upstream_model, key, job.id)
 
-    async def poll(self, way: Way, job: VideoJob) -> PollResult:
+    async def poll(self, access: ProviderAccess, job: VideoJob) -> PollResult:
         """Return the state of a task.
 
         Raises:
@@ -190,21 +190,23 @@ class VideoProviderApi:
         backend = VIDEO_BACKENDS[job.wire]
         place: AbstractAsyncContextManager[None] = self._polled if backend.inline_videos else nullcontext()
         async with place:
-            raw, poll_after_s = await self._ask(way, backend, backend.poll(_name_task(job)))
+            raw, poll_after_s = await self._ask(access, backend, backend.poll(_name_task(job)))
             with _reading_answer():
                 if len(raw) > MAX_ANSWER_BYTES:
-                    return PollResult(await work_aside(backend.parse_polled, raw, way.channel.secrets), poll_after_s)
-                return PollResult(backend.parse_polled(raw, way.channel.secrets), poll_after_s)
+                    return PollResult(await work_aside(backend.parse_polled, raw, access.channel.secrets), poll_after_s)
+                return PollResult(backend.parse_polled(raw, access.channel.secrets), poll_after_s)
 
-    async def cancel(self, way: Way, job: VideoJob) -> bool:
+    async def cancel(self, access: ProviderAccess, job: VideoJob) -> bool:
         """Ask the provider to stop a task; return whether it did. Never raises."""
-        return await self._try_ask(way, job, VIDEO_BACKENDS[job.wire].cancel(_name_task(job)))
+        return await self._try_ask(access, job, VIDEO_BACKENDS[job.wire].cancel(_name_task(job)))
 
-    async def delete(self, way: Way, job: VideoJob) -> bool:
+    async def delete(self, access: ProviderAccess, job: VideoJob) -> bool:
         """Ask the provider to delete a task; return whether it did. Never raises."""
-        return await self._try_ask(way, job, VIDEO_BACKENDS[job.wire].delete(_name_task(job)))
+        return await self._try_ask(access, job, VIDEO_BACKENDS[job.wire].delete(_name_task(job)))
 
-    async def open(self, way: Way, job: VideoJob, variant: Variant, wanted: str | None = None) -> FetchedFile | None:
+    async def open(
+        self, access: ProviderAccess, job: VideoJob, variant: Variant, wanted: str | None = None
+    ) -> FetchedFile | None:
         """Open the file of a completed task, up to its headers; None if the provider has no such variant.
 
         Raises:
@@ -214,20 +216,22 @@ class VideoProviderApi:
         """
         backend = VIDEO_BACKENDS[job.wire]
         found = backend.find_content(_name_task(job), variant)
-        if isinstance(found, ProviderCall):
+        if isinstance(found, ProviderRequest):
             if backend.inline_videos:
-                return await self._open_inline(way, backend, found)
-            raw = await self._ask_location(way, backend, found)
+                return await self._open_inline(access, backend, found)
+            raw = await self._ask_location(access, backend, found)
             with _reading_answer():
-                found = backend.read_content(raw, way.channel.secrets)
-        return None if found is None else await self._fetcher.open(self._locate(way, found, wanted))
+                found = backend.read_content(raw, access.channel.secrets)
+        return None if found is None else await self._fetcher.open(self._locate(access, found, wanted))
 
-    async def _open_inline(self, way: Way, backend: VideoBackend, ask: ProviderCall) -> InlineFile:
-        """Return the video that is in the answer to ``ask``; its place is taken until it is closed."""
+    async def _open_inline(
+        self, access: ProviderAccess, backend: VideoBackend, provider_request: ProviderRequest
+    ) -> InlineFile:
+        """Return the video that is in the answer to ``provider_request``; its place is taken until it is closed."""
         await self._opened.acquire()
         file: InlineFile | None = None
         try:
-            raw = await self._ask_location(way, backend, ask)
+            raw = await self._ask_location(access, backend, provider_request)
             with _reading_answer():
                 file = InlineFile(await work_aside(backend.read_video, raw), self._opened.release)
         finally:
@@ -235,91 +239,97 @@ class VideoProviderApi:
                 self._opened.release()
         return file
 
-    async def _ask_location(self, way: Way, backend: VideoBackend, ask: ProviderCall) -> bytes:
+    async def _ask_location(
+        self, access: ProviderAccess, backend: VideoBackend, provider_request: ProviderRequest
+    ) -> bytes:
         """Return the answer that names the file's address.
 
         A rejection becomes a provider error: the client that wants the file did not send that request.
         """
         try:
-            return (await self._ask(way, backend, ask))[0]
+            return (await self._ask(access, backend, provider_request))[0]
         except ProviderRejected as refused:
             kind = ProviderContentGone if refused.status in _GONE else ProviderBadResponse
             raise kind(f"The provider does not say where the video is: {refused.message}") from refused
 
     async def open_anew(
-        self, way: Way, job: VideoJob, variant: Variant, wanted: str | None = None
+        self, access: ProviderAccess, job: VideoJob, variant: Variant, wanted: str | None = None
     ) -> FetchedFile | None:
         """Do what ``open`` does, and retry once with a fresh address: providers' addresses expire."""
         try:
-            return await self.open(way, job, variant, wanted)
+            return await self.open(access, job, variant, wanted)
         except (ProviderContentGone, ProviderBadResponse):
-            clue = await self._find_content_ref(way, job)
+            clue = await self._find_content_ref(access, job)
             if clue is None or clue == job.clue:
                 raise
-            return await self.open(way, attrs.evolve(job, clue=clue), variant, wanted)
+            return await self.open(access, attrs.evolve(job, clue=clue), variant, wanted)
 
-    async def _find_content_ref(self, way: Way, job: VideoJob) -> str | None:
+    async def _find_content_ref(self, access: ProviderAccess, job: VideoJob) -> str | None:
         """Return the provider's current reference to the content; None if it gives none."""
         try:
-            return (await self.poll(way, job)).take.clue
+            return (await self.poll(access, job)).status.clue
         except ProviderError:
             return None
 
-    def _locate(self, way: Way, location: ContentLocation, wanted: str | None) -> FileRequest:
-        channel = way.channel
-        plan = way.plan(ProviderCall(method="GET", path=location.path), self._now_s)
-        signature = tuple((name, value) for name, value in plan.headers.items() if name not in _NOT_SIGNED)
+    def _locate(self, access: ProviderAccess, location: ContentLocation, wanted: str | None) -> FileRequest:
+        channel = access.channel
+        http_request = access.build_request(ProviderRequest(method="GET", path=location.path), self._now_s)
+        signature = tuple((name, value) for name, value in http_request.headers.items() if name not in _NOT_SIGNED)
         return FileRequest(
-            location.url or plan.url,
+            location.url or http_request.url,
             trusted_origin=channel.base_url,
             proxy=channel.proxy,
             signature=signature if location.signed else (),
             wanted=wanted,
         )
 
-    async def _try_ask(self, way: Way, job: VideoJob, ask: ProviderCall | None) -> bool:
-        if ask is None:
+    async def _try_ask(self, access: ProviderAccess, job: VideoJob, provider_request: ProviderRequest | None) -> bool:
+        if provider_request is None:
             return False
         try:
-            await self._ask(way, VIDEO_BACKENDS[job.wire], ask)
+            await self._ask(access, VIDEO_BACKENDS[job.wire], provider_request)
         except GatewayError as fault:
             log.warning("provider_task_not_cancelled", video_id=job.id, channel=job.channel, error=fault.message)
             return False
         return True
 
-    async def _ask(self, way: Way, backend: VideoBackend, ask: ProviderCall) -> tuple[bytes, float | None]:
+    async def _ask(
+        self, access: ProviderAccess, backend: VideoBackend, provider_request: ProviderRequest
+    ) -> tuple[bytes, float | None]:
         """Return the body of a 2xx answer and the provider's poll hint in seconds. Raises ``ProviderError``."""
         inline = backend.inline_videos
         try:
             async with asyncio.timeout(INLINE_TIMEOUT_S if inline else POLL_TIMEOUT_S):
-                reply = await self._upstream.send(way.plan(ask, self._now_s))
+                response = await self._upstream.send(access.build_request(provider_request, self._now_s))
                 try:
-                    if reply.status in OK:
+                    if response.status in OK:
                         limit = MAX_INLINE_BYTES if inline else MAX_ANSWER_BYTES
-                        raw = await reply.read(limit)
+                        raw = await response.read(limit)
                         check_parts(raw)
-                        return raw, self._parse_hint(reply)
-                    raise await self._parse_refusal(reply, backend, way.channel)
+                        return raw, self._parse_hint(response)
+                    raise await self._parse_refusal(response, backend, access.channel)
                 finally:
-                    reply.close()
+                    response.close()
         except TimeoutError:
             raise ProviderTimeout("The provider took too long to answer", phase="headers") from None
 
-    async def _parse_refusal(self, reply: HttpResponse, backend: VideoBackend, channel: Channel) -> ProviderError:
+    async def _parse_refusal(self, response: HttpResponse, backend: VideoBackend, channel: Channel) -> ProviderError:
         """Return the error of an answer outside 2xx, even if its body cannot be read."""
-        provider_retry_after_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
+        provider_retry_after_s = parse_retry_after(response.headers.get("Retry-After"), self._clock())
         try:
-            raw = await reply.read(MAX_ERROR_BYTES)
+            raw = await response.read(MAX_ERROR_BYTES)
         except ProviderError:
             raw = b""
-        return backend.parse_refused(reply.status, raw, channel.secrets, provider_retry_after_s=provider_retry_after_s)
+        return backend.parse_refused(
+            response.status, raw, channel.secrets, provider_retry_after_s=provider_retry_after_s
+        )
 
-    def _parse_hint(self, reply: HttpResponse) -> float | None:
-        later = reply.headers.get(_LATER, "")
+    def _parse_hint(self, response: HttpResponse) -> float | None:
+        later = response.headers.get(_LATER, "")
         if later.isascii() and later.isdigit() and len(later) < _PRINT_CHARS:
             poll_after_s: float | None = int(later) / 1000
         else:
-            poll_after_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
+            poll_after_s = parse_retry_after(response.headers.get("Retry-After"), self._clock())
         return None if poll_after_s is None else min(max(poll_after_s, SHORTEST_HINT_S), LONGEST_HINT_S)
 
     @property

@@ -68,10 +68,12 @@ class References:
             file.close()
 
     async def _fetch(self, reference: Reference, share: SpoolQuota, file: SpooledFile) -> bytes:
-        ask = FileRequest(reference.url or "", trusted_origin=None, connect_s=FETCH_TIMEOUT_S, idle_s=FETCH_TIMEOUT_S)
+        file_request = FileRequest(
+            reference.url or "", trusted_origin=None, connect_s=FETCH_TIMEOUT_S, idle_s=FETCH_TIMEOUT_S
+        )
         try:
             async with share.arrive(FETCH_TIMEOUT_S), asyncio.timeout(FETCH_TIMEOUT_S):
-                found = await self._fetcher.open(ask)
+                found = await self._fetcher.open(file_request)
                 try:
                     head = b""
                     while piece := await found.read():

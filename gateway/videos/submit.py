@@ -86,7 +86,7 @@ class VideoSubmitter:
         self._references = references
         self.find_words = find_words
 
-    def check(self, call: InferenceRequest) -> None:
+    def check(self, inference: InferenceRequest) -> None:
         """Check the prompt and the free disk space.
 
         Raises:
@@ -94,7 +94,7 @@ class VideoSubmitter:
             StoreUnavailable: there is no room for a video, and videos are kept.
         """
         try:
-            check_body(self.find_words(), call.body | {"prompt": _get_ask(call).prompt})
+            check_body(self.find_words(), inference.body | {"prompt": _get_ask(inference).prompt})
         except SensitiveWords as forbidden:
             raise ContentForbidden(forbidden.message, param=forbidden.param) from None
         if self._videos.rules.keep:
@@ -119,19 +119,21 @@ class VideoSubmitter:
 
     async def _bring_in(self, submission: Submission, stack: AsyncExitStack) -> None:
         """Load the reference image. Raises what ``References.bring_in`` raises."""
-        ctx, call = submission.ctx, _get(submission.ctx.call)
-        ask, account = _get_ask(call), ctx.caller.account
-        if ask.reference is None:
+        ctx, inference = submission.ctx, _get(submission.ctx.inference)
+        video_request, account = _get_ask(inference), ctx.caller.account
+        if video_request.reference is None:
             return
         await self._quota.peek(ctx.caller, lambda: True)
-        fetch = any(must_fetch(target.endpoint.wire) for target in _get(ctx.route).options)
-        reference = await stack.enter_async_context(self._references.bring_in(ask.reference, account.id, fetch=fetch))
-        ctx.call = attrs.evolve(call, video=attrs.evolve(ask, reference=reference))
+        fetch = any(must_fetch(target.endpoint.wire) for target in _get(ctx.route).targets)
+        reference = await stack.enter_async_context(
+            self._references.bring_in(video_request.reference, account.id, fetch=fetch)
+        )
+        ctx.inference = attrs.evolve(inference, video=attrs.evolve(video_request, reference=reference))
 
     async def _have_begun(self, submission: Submission, job: VideoJob) -> VideoJob:
         judged = False
         try:
-            take = await self._proxy.with_failover(submission.ctx, partial(self._send, submission))
+            status = await self._proxy.with_failover(submission.ctx, partial(self._send, submission))
             judged = True
         except SubmitOutcomeUnknown as fault:
             judged = True
@@ -150,9 +152,9 @@ class VideoSubmitter:
         finally:
             self._quota.leave(submission.ctx)
             if not judged:  # a bug of ours, or the process stops: the poll worker decides later
-                asked = _get(submission.job)
-                self._videos.run(self._advance_one(asked, asked.let_go(self._videos.now_ms)))
-        return await self._note_begun(submission, take)
+                requested_job = _get(submission.job)
+                self._videos.run(self._advance_one(requested_job, requested_job.let_go(self._videos.now_ms)))
+        return await self._note_begun(submission, status)
 
     async def _put_on_record(self, submission: Submission) -> VideoJob:
         """Store the job with its reservation. If this raises, neither is left."""
@@ -174,29 +176,29 @@ class VideoSubmitter:
         return job
 
     def _make_job(self, ctx: RequestContext, reserved: int) -> VideoJob:
-        now_ms, ask = self._videos.now_ms, _get_ask(ctx.call)
+        now_ms, video_request = self._videos.now_ms, _get_ask(ctx.inference)
         return VideoJob(
             id=f"video_{secrets.token_hex(_ID_BYTES)}",
             receipt=build_record(ctx, "interrupted", None, now=ctx.started_at, now_ms=now_ms),
-            prompt=ask.prompt,
-            seconds=str(ask.seconds or ""),
-            size=ask.size or "",
-            remixed_from=ask.remix_of.id if ask.remix_of else None,
+            prompt=video_request.prompt,
+            seconds=str(video_request.seconds or ""),
+            size=video_request.size or "",
+            remixed_from=video_request.remix_of.id if video_request.remix_of else None,
             updated_ms=now_ms,
             deadline_ms=now_ms + round(self._videos.rules.deadline_h * _HOUR_MS),
             held_nanos=reserved,
             owner=self._videos.owner,
             lease_until_ms=now_ms + LEASE_MS,
             due_ms=now_ms,
-            webhook_url=ask.webhook_url or ctx.caller.key.webhook_url,
-            status_words=ask.status_words,
+            webhook_url=video_request.webhook_url or ctx.caller.key.webhook_url,
+            status_words=video_request.status_words,
         )
 
     async def _send(self, submission: Submission, attempt: Attempt) -> TaskStatus:
         """Make one attempt to start the job."""
-        job, ask = _get(submission.job), attempt.target.capability.fill(_get_ask(submission.ctx.call))
-        original = ask.remix_of
-        asked = job.move(
+        job, video_request = _get(submission.job), attempt.target.capability.fill(_get_ask(submission.ctx.inference))
+        original = video_request.remix_of
+        requested_job = job.move(
             "submitting",
             self._videos.now_ms,
             channel=attempt.channel.name,
@@ -205,75 +207,75 @@ class VideoSubmitter:
             upstream_model=attempt.target.model,
             key_print=build_print(_find_key(attempt, original)),
             lease_until_ms=self._videos.now_ms + LEASE_MS,  # the lease has been renewed since the job was created
-            seconds=original.seconds if original else str(ask.seconds or ""),
-            size=original.size if original else ask.size or "",
+            seconds=original.seconds if original else str(video_request.seconds or ""),
+            size=original.size if original else video_request.size or "",
         )
-        if not all(await self._videos.store.advance([(job, asked)])):
+        if not all(await self._videos.store.advance([(job, requested_job)])):
             raise Conflict("The job was cancelled before it was begun")
-        submission.job = asked
-        shot = VideoSpec(
+        submission.job = requested_job
+        spec = VideoSpec(
             model=attempt.target.model,
-            prompt=ask.prompt,
+            prompt=video_request.prompt,
             mark=job.id,
-            seconds=ask.seconds,
-            size=ask.size,
-            reference=ask.reference,
-            extra=_get(submission.ctx.call).body,
+            seconds=video_request.seconds,
+            size=video_request.size,
+            reference=video_request.reference,
+            extra=_get(submission.ctx.inference).body,
         )
         try:
-            take = await attempt.wait_for(
-                self._videos.provider_api.submit(attempt, asked, shot, original),
+            status = await attempt.wait_for(
+                self._videos.provider_api.submit(attempt, requested_job, spec, original),
                 attempt.channel.timeouts.total_s,
                 self._proxy.timer,
             )
         except (ProviderTimeout, ShuttingDown) as fault:
             raise fault if fault.phase == "connect" else SubmitOutcomeUnknown(fault) from fault
         self._proxy.load_balancer.record_success(attempt.lease)
-        submission.job = self._price(asked, attempt, take)
-        return take
+        submission.job = self._price(requested_job, attempt, status)
+        return status
 
-    def _price(self, job: VideoJob, attempt: Attempt, take: TaskStatus) -> VideoJob:
+    def _price(self, job: VideoJob, attempt: Attempt, status: TaskStatus) -> VideoJob:
         """Set the charge of the completed job, by the provider's length if the request named none."""
-        seconds, size = job.seconds or _parse_seconds(take.seconds), job.size or take.size or ""
+        seconds, size = job.seconds or _parse_seconds(status.seconds), job.size or status.size or ""
         duration_ms = min(int(seconds or UNKNOWN_SECONDS) * 1000, MAX_DURATION_MS)
         cost = attempt.target.cost(Usage(source="upstream", duration_ms=duration_ms, size=size))
         return attrs.evolve(job, seconds=seconds, size=size, cost_nanos=cost)
 
-    async def _note_begun(self, submission: Submission, take: TaskStatus) -> VideoJob:
+    async def _note_begun(self, submission: Submission, status: TaskStatus) -> VideoJob:
         """Store the started job, however long that takes: only this process knows the id of the provider's task."""
-        asked, ctx = _get(submission.job), submission.ctx
+        job, ctx = _get(submission.job), submission.ctx
         ctx.first_byte_at = now = self._loop_s
         receipt = build_record(ctx, "completed", None, now=now, now_ms=self._videos.now_ms)
-        begun = asked.move(
-            "queued" if take.state == "queued" else "processing",
+        begun = job.move(
+            "queued" if status.state == "queued" else "processing",
             self._videos.now_ms,
-            upstream_id=take.id,
+            upstream_id=status.id,
             receipt=receipt,
         ).let_go(self._videos.now_ms + round(find_wait_s(0) * 1000 * self._videos.wait_scale))
         ctx.record = receipt
         submission.job = begun
-        recorded = await self._videos.retry_until_stored(begun.id, partial(self._store_begun, asked, begun))
+        recorded = await self._videos.retry_until_stored(begun.id, partial(self._store_begun, job, begun))
         if recorded is False:
             return await self._give_up(begun)
         self._videos.notifier.notify(begun.id)
         self._videos.begun()
         return begun
 
-    async def _store_begun(self, asked: VideoJob, begun: VideoJob) -> bool:
+    async def _store_begun(self, job: VideoJob, begun: VideoJob) -> bool:
         """Store a started job; return False if it has ended without the provider's task.
 
         The answer of an earlier try may have been lost: then the job has the task, and others may have gone on with it.
         """
-        if await self._advance_one(asked, begun):
+        if await self._advance_one(job, begun):
             return True
         found = await self._videos.store.find(begun.id)
         return found is not None and found.upstream_id == begun.upstream_id and found.state != "failed"
 
     async def _give_up(self, begun: VideoJob) -> VideoJob:
         """Cancel the provider's task of a job that was cancelled during its submit."""
-        way = self._videos.provider_api.find_way(begun)
-        if way is not None:
-            await self._videos.provider_api.cancel(way, begun)
+        access = self._videos.provider_api.find_access(begun)
+        if access is not None:
+            await self._videos.provider_api.cancel(access, begun)
         found = await self._videos.store.find(begun.id)
         if found is None:
             raise Conflict("The job was cancelled while it was being submitted")
@@ -282,20 +284,20 @@ class VideoSubmitter:
     async def _advance_one(self, before: VideoJob, after: VideoJob) -> bool:
         return all(await self._videos.store.advance([(before, after)]))
 
-    async def _drop(self, submission: Submission, fault: GatewayError) -> None:
+    async def _drop(self, submission: Submission, error: GatewayError) -> None:
         """Delete a job that no provider started; only the request's record stays."""
         job, ctx = _get(submission.job), submission.ctx
         now, now_ms = self._loop_s, self._videos.now_ms
-        row = build_record(ctx, find_outcome(fault), fault, now=now, now_ms=now_ms)
+        row = build_record(ctx, find_outcome(error), error, now=now, now_ms=now_ms)
         ctx.record = row
         await self._videos.store.drop(job, row)
         self._videos.note_record(row)
         self._videos.release(job)
         self._videos.notifier.notify(job.id)
 
-    async def _finish_unknown(self, submission: Submission, fault: SubmitOutcomeUnknown) -> None:
+    async def _finish_unknown(self, submission: Submission, error: SubmitOutcomeUnknown) -> None:
         job, now, now_ms = _get(submission.job), self._loop_s, self._videos.now_ms
-        receipt = build_record(submission.ctx, "failed", fault, now=now, now_ms=now_ms)
+        receipt = build_record(submission.ctx, "failed", error, now=now, now_ms=now_ms)
         submission.ctx.record = receipt
         job = attrs.evolve(job, receipt=receipt)
         await self._videos.finish(job.fail(SUBMIT_UNKNOWN, self._videos.now_ms))
@@ -320,8 +322,8 @@ def _parse_seconds(reported: str | None) -> str:
     return str(seconds) if 0 < seconds <= MAX_DURATION_MS // 1000 else ""
 
 
-def _get_ask(call: InferenceRequest | None) -> VideoRequest:
-    return (call.video if call is not None else None) or VideoRequest("")
+def _get_ask(inference: InferenceRequest | None) -> VideoRequest:
+    return (inference.video if inference is not None else None) or VideoRequest("")
 
 
 def _get(value: T | None) -> T:

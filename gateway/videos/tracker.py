@@ -34,7 +34,7 @@ from gateway.errors import (
     StoreUnavailable,
 )
 from gateway.formats.openai.errors import NO_REASON
-from gateway.routing.target import Way
+from gateway.routing.target import ProviderAccess
 from gateway.videos.content import VideoContent
 from gateway.videos.jobs import Videos
 from gateway.videos.provider_api import PollResult
@@ -81,11 +81,11 @@ class VideoTracker:
         if abandoned is not None:  # its process is dead: the job could not have been claimed otherwise
             await self._videos.fail(job, abandoned)
             return None
-        way = self._videos.provider_api.find_way(job)
-        if way is None:
+        access = self._videos.provider_api.find_access(job)
+        if access is None:
             return await self._miss(job)
         try:
-            checked = await (self._fetch(way, job) if job.state == "fetching" else self._poll(way, job))
+            checked = await (self._fetch(access, job) if job.state == "fetching" else self._poll(access, job))
         except ProviderAnswerUnusable as error:
             return await self._count_unusable(job, error)
         self._unusable.pop(job.id, None)
@@ -112,30 +112,30 @@ class VideoTracker:
             return None
         return await self._put_off(job, ProviderBadResponse(CHANNEL_GONE.message), CHANNEL_GONE)
 
-    async def _poll(self, way: Way, job: VideoJob) -> VideoJob | None:
+    async def _poll(self, access: ProviderAccess, job: VideoJob) -> VideoJob | None:
         videos = self._videos
         try:
-            polled = await videos.provider_api.poll(way, job)
+            polled = await videos.provider_api.poll(access, job)
         except ProviderAnswerUnusable:
             raise
         except ProviderError as error:
             return await self._put_off(job, error, TIMEOUT)
-        take = polled.take
-        if take.state == "failed":
-            await videos.fail(job, take.error or VideoError("upstream_error", NO_REASON))
+        status = polled.status
+        if status.state == "failed":
+            await videos.fail(job, status.error or VideoError("upstream_error", NO_REASON))
             return None
-        if take.state == "completed":
-            return await self._take_over(job, take.clue)
+        if status.state == "completed":
+            return await self._take_over(job, status.clue)
         if self._is_late(job):
             await videos.fail(job, TIMEOUT)
             return None
         return self._go_on(job, polled)
 
     def _go_on(self, job: VideoJob, polled: PollResult) -> VideoJob:
-        now_ms, take = self._videos.now_ms, polled.take
+        now_ms, status = self._videos.now_ms, polled.status
         wait_s = polled.poll_after_s if polled.poll_after_s is not None else find_wait_s(job.polls + 1)
-        after = job.go_on(take.progress, now_ms, polls=job.polls + 1, failures=0)
-        if take.state == "processing" and job.state == "queued":
+        after = job.go_on(status.progress, now_ms, polls=job.polls + 1, failures=0)
+        if status.state == "processing" and job.state == "queued":
             after = after.move("processing", now_ms)
         return after.let_go(now_ms + self._scale(wait_s))
 
@@ -149,10 +149,10 @@ class VideoTracker:
         now_ms = videos.now_ms
         return job.move("fetching", now_ms).go_on(None, now_ms).let_go(now_ms)
 
-    async def _fetch(self, way: Way, job: VideoJob) -> VideoJob | None:
+    async def _fetch(self, access: ProviderAccess, job: VideoJob) -> VideoJob | None:
         videos = self._videos
         try:
-            media = await self._video_content.fetch(way, job)
+            media = await self._video_content.fetch(access, job)
         except ProviderContentGone as error:
             if job.polls + 1 >= MOST_GONE:
                 await videos.fail(job, CONTENT_LOST)

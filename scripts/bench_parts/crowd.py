@@ -80,11 +80,11 @@ class Crowd:
         seen, pieces = load.tally.events - seen, load.tally.pieces - pieces
         state = await bench.read_state()
         due = rate * streams * took_s
-        told = write_delays([line.delays_ns for line in load.lines if isinstance(line, StreamLine)])
-        told |= {"sent": state[0] - sent, "missed": state[1] - missed, "pieces": pieces}
-        carried = seen >= CARRIED * due and told["delay_p50_ns"] < PROMPT_NS
+        reported = write_delays([line.delays_ns for line in load.lines if isinstance(line, StreamLine)])
+        reported |= {"sent": state[0] - sent, "missed": state[1] - missed, "pieces": pieces}
+        carried = seen >= CARRIED * due and reported["delay_p50_ns"] < PROMPT_NS
         events = {"events": seen, "due": due, "events_per_s": seen / took_s, "carried": float(carried)}
-        self._note(f"carry_{rate:g}", rate=rate, streams=streams, **events, **used, **told)
+        self._note(f"carry_{rate:g}", rate=rate, streams=streams, **events, **used, **reported)
         load.check()
         return carried
 

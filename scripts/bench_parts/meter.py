@@ -151,10 +151,10 @@ def _find_processor() -> str:
 def _find_commit() -> str:
     command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
     except FileNotFoundError:
         return "unknown"
-    return said.stdout.strip() or "unknown"
+    return answer.stdout.strip() or "unknown"
 
 
 def _find_version(package: str) -> str:

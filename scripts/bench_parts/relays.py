@@ -245,8 +245,8 @@ def find_nginx() -> str | None:
 def read_nginx_version() -> str:
     """What it says of itself, empty where it is not installed."""
     path = find_nginx()
-    said = subprocess.run([path, "-v"], capture_output=True, text=True, check=False).stderr if path else ""
-    return said.rpartition("/")[2].strip()
+    text = subprocess.run([path, "-v"], capture_output=True, text=True, check=False).stderr if path else ""
+    return text.rpartition("/")[2].strip()
 
 
 def start_nginx(place: Place) -> Relay:

@@ -66,12 +66,12 @@ def write_head(run: dict[str, Any]) -> Iterator[str]:
     where = f"{machine['cores']} cores, {machine['processor']}, {machine['system']}"
     yield f"{where}; load before: {machine['load']:.2f}, niceness {machine['nice']}"
     yield f"pinned: {run['pinned']}; CPU by {run['clock']}"
-    told = [f"{plan['rounds']} rounds of {plan['turns']} turns", f"flat out: {plan['callers']} callers at a time"]
-    told += [
+    reported = [f"{plan['rounds']} rounds of {plan['turns']} turns", f"flat out: {plan['callers']} callers at a time"]
+    reported += [
         f"{plan['streams']} streams of {1 / plan['pace_s']:g} events/s",
         f"steady: {plan['steady_rate']:g} calls/s",
     ]
-    yield "; ".join(told)
+    yield "; ".join(reported)
     yield "medians of rounds (lowest-highest); an event's CPU: a window in which no stream begins or ends"
 
 
@@ -100,8 +100,8 @@ def write_bars(figures: Figures, metrics: Iterable[Metric]) -> Iterator[str]:
         value = find_bar(figures, bar)
         if value is not None and not math.isnan(value):
             over = f", over {bar.over}'s" if bar.over else ""
-            told = f"{value:.2f} (at most {bar.most:g})"
-            yield f"{'kept  ' if value <= bar.most else 'MISSED'} {labels[bar.key]}{over}: {told}"
+            message = f"{value:.2f} (at most {bar.most:g})"
+            yield f"{'kept  ' if value <= bar.most else 'MISSED'} {labels[bar.key]}{over}: {message}"
 
 
 def find_bar(figures: Figures, bar: Bar) -> float | None:
@@ -120,8 +120,9 @@ def write_busy(samples: list[Sample], relays: list[str]) -> Iterator[str]:
             mine = [one for one in samples if one["relay"] == name and one["phase"].startswith(phase)]
             if mine:
                 busy = [Spread.of([one[f"{part}_busy"] for one in mine]) for part in ("relay", "upstream", "client")]
-                told = [f"{part.median:.0%} (most {part.high:.0%})" for part in busy]
-                yield f"{label}: {name} {told[0]} of its core; of the other one upstream {told[1]}, client {told[2]}"
+                reported = [f"{part.median:.0%} (most {part.high:.0%})" for part in busy]
+                own, upstream, client = reported
+                yield f"{label}: {name} {own} of its core; of the other one upstream {upstream}, client {client}"
     clocks = [f"{one['relay']} {one['clock']:.3f}" for one in samples if one["phase"] == "clock"]
     if clocks:
         yield f"CPU clock over the ticks of /proc: {', '.join(clocks)}"

@@ -24,7 +24,7 @@ EVENT_BYTES = len(_EVENT_HEAD) + STAMP_DIGITS + len(_EVENT_TAIL)
 _CHUNK_HEAD = b"%x\r\n" % EVENT_BYTES + _EVENT_HEAD
 _CHUNK_TAIL = _EVENT_TAIL + b"\r\n"
 
-_SAID = (
+_TEXT = (
     "A relay takes what a caller asks, hands it to a provider and hands back what the provider says, byte for byte. "
     "It must not keep the caller waiting, lose a piece, put pieces in another order, or say what was not said."
 )
@@ -33,7 +33,7 @@ _ANSWER = (
     b'{"id":"chatcmpl-bench0123456789abcdef","object":"chat.completion","created":1750000000,"model":"bench-model",'
     b'"choices":[{"index":0,"message":{"role":"assistant","content":"%b","refusal":null},"logprobs":null,'
     b'"finish_reason":"stop"}],%b,"service_tier":"default","system_fingerprint":"fp_bench"}'
-) % (_SAID.encode(), _USAGE)
+) % (_TEXT.encode(), _USAGE)
 _MODELS = b'{"object":"list","data":[{"id":"bench-model","object":"model","created":1750000000,"owned_by":"bench"}]}'
 _HEAD = (
     b"HTTP/1.1 200 OK\r\nDate: Sat, 01 Nov 2025 00:00:00 GMT\r\nServer: bench\r\nX-Request-Id: req_bench0123456789\r\n"

@@ -66,11 +66,11 @@ AGENTS = (
 
 @attrs.frozen
 class TaskResult:
-    """What became of a task; ``fault`` is empty if it was done."""
+    """What became of a task; ``error`` is empty if it was done."""
 
     agent: str
     provider: str
-    fault: str
+    error: str
     skipped: bool = False
 
 
@@ -113,13 +113,13 @@ async def _run_task(
     provider.refusals.clear()
     prompt = write_prompt(str(note))
     run = _run_codex if agent.environment == "codex" else _run_claude
-    said = await run(node, installed, home, work, url=url, model=model, prompt=prompt)
+    text = await run(node, installed, home, work, url=url, model=model, prompt=prompt)
     refusals = tuple(one for one in provider.refusals if one != NOT_FOUND and LEARNED not in one)
-    fault = Outcome(note.read_text(), said, refusals).find_fault()
-    if fault and verbose:
-        fault += f"\n{said}"
+    error = Outcome(note.read_text(), text, refusals).find_fault()
+    if error and verbose:
+        error += f"\n{text}"
     shutil.rmtree(place, ignore_errors=True)
-    return TaskResult(agent.name, provider.label, fault)
+    return TaskResult(agent.name, provider.label, error)
 
 
 async def _run_codex(node: str, installed: Path, home: Path, work: Path, *, url: str, model: str, prompt: str) -> str:
@@ -173,6 +173,6 @@ def write_task_table(results: list[TaskResult]) -> str:
     rows = [["Task of five turns over", *agents], ["---"] * (len(agents) + 1)]
     for provider in dict.fromkeys(one.provider for one in results):
         cells = [found[provider, agent] for agent in agents]
-        rows.append([provider, *("skipped" if one.skipped else "failed" if one.fault else "done" for one in cells)])
-    reasons = [f"- {one.agent}, {one.provider}: {one.fault}" for one in results if one.fault]
+        rows.append([provider, *("skipped" if one.skipped else "failed" if one.error else "done" for one in cells)])
+    reasons = [f"- {one.agent}, {one.provider}: {one.error}" for one in results if one.error]
     return "\n".join([*("| " + " | ".join(row) + " |" for row in rows), "", *reasons])

@@ -22,7 +22,7 @@ from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
 
 SECRET = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
-DEAR = {"model": "m", "input_usd_per_million": 1_000, "output_usd_per_million": 1_000}
+EXPENSIVE = {"model": "m", "input_usd_per_million": 1_000, "output_usd_per_million": 1_000}
 """The scripted completion costs some cents."""
 DOWN = answer({"error": {"message": "overloaded", "type": "server_error"}}, 500)
 DENIED = answer({"error": {"message": "Incorrect API key provided", "type": "invalid_request_error"}}, 401)
@@ -43,7 +43,7 @@ async def look(gateway: RunningGateway, receiver: Receiver, expected: Iterable[s
     assert sorted(receiver.list_kinds()[before:]) == wanted
 
 
-def told(receiver: Receiver, kind: str) -> dict[str, Any]:
+def reported(receiver: Receiver, kind: str) -> dict[str, Any]:
     return next(post.json for post in reversed(receiver.posts) if post.json["type"] == kind)
 
 
@@ -69,7 +69,7 @@ async def test_a_budget_is_told_at_80_and_at_100_percent_and_again_after_it_was_
         gateway = await gateway_with(
             declare(
                 receiver,
-                price=[DEAR],
+                price=[EXPENSIVE],
                 channel=[channel(up.base_url)],
                 key=[{"name": "test", "account": "acme", "secret": KEY, "quota_usd": 1000, "quota_period": "monthly"}],
             )
@@ -86,7 +86,7 @@ async def test_a_budget_is_told_at_80_and_at_100_percent_and_again_after_it_was_
             quota = type(key.quota)(limit, "monthly")
             balance.use(quota, balances.today)
             await look(gateway, receiver, expected)
-        body = told(receiver, "budget_100")
+        body = reported(receiver, "budget_100")
         assert body["subject"] == "key acme/test"
         assert "its monthly budget of $" in body["message"]
         balance.use(type(key.quota)(spent * 10, "monthly"), balances.today)
@@ -95,16 +95,16 @@ async def test_a_budget_is_told_at_80_and_at_100_percent_and_again_after_it_was_
 
 async def test_a_channel_that_fails_is_told_once_and_so_is_its_recovery(gateway_with: StartGateway) -> None:
     async with receiving() as receiver, ScriptedUpstream([DOWN]) as up:
-        config = declare(receiver, price=[DEAR], channel=[channel(up.base_url)])
+        config = declare(receiver, price=[EXPENSIVE], channel=[channel(up.base_url)])
         gateway = await gateway_with({**config, "routing": {"cooldown_s": 0.05, "warm_up_s": 0, "max_attempts": 1}})
         await look(gateway, receiver, [])
-        line = gateway.app[SERVICES].routing.load_balancer.lines["up"]
+        line = gateway.app[SERVICES].routing.load_balancer.channels["up"]
         while line.state == "closed":
             assert await ask(gateway) >= 500
         await look(gateway, receiver, ["channel_failing"])
         await look(gateway, receiver, [])
-        assert told(receiver, "channel_failing")["subject"] == "up"
-        assert "status 500" in told(receiver, "channel_failing")["message"]
+        assert reported(receiver, "channel_failing")["subject"] == "up"
+        assert "status 500" in reported(receiver, "channel_failing")["message"]
         up._scripts = [[answer(COMPLETION)]]
 
         async def is_answered() -> bool:
@@ -119,10 +119,10 @@ async def test_a_key_that_its_provider_refuses_is_told(gateway_with: StartGatewa
     async with receiving() as receiver, ScriptedUpstream([DENIED]) as up:
         two = {"api_key": None, "api_keys": ["provider-key-0000001", "provider-key-0000002"]}
         spec = {name: value for name, value in channel(up.base_url, **two).items() if value is not None}
-        gateway = await gateway_with(declare(receiver, price=[DEAR], channel=[spec]))
+        gateway = await gateway_with(declare(receiver, price=[EXPENSIVE], channel=[spec]))
         assert await ask(gateway) >= 500
         await look(gateway, receiver, ["channel_failing", "provider_key_refused", "provider_key_refused"])
-        message = told(receiver, "provider_key_refused")["message"]
+        message = reported(receiver, "provider_key_refused")["message"]
         assert "provider-key-" not in message
         assert "ends in 000" in message
 
@@ -136,7 +136,7 @@ async def test_a_model_without_a_price_is_told(gateway_with: StartGateway, quota
         await gateway.rows(1)
         await gateway.app[SERVICES].metrics.count_all()
         await look(gateway, receiver, ["model_unpriced"])
-        assert told(receiver, "model_unpriced")["subject"] == "m"
+        assert reported(receiver, "model_unpriced")["subject"] == "m"
         await look(gateway, receiver, [])
 
 
@@ -169,9 +169,9 @@ async def test_an_api_key_and_a_certificate_that_expire_are_told(gateway_with: S
             *write_certificate(tmp_path, days=20.5)
         )
         await look(gateway, receiver, ["key_expiring", "key_expired", "certificate_expiring"])
-        assert told(receiver, "key_expiring")["subject"] == "acme/soon"
-        assert told(receiver, "key_expired")["subject"] == "acme/gone"
-        assert "expires in 20 days" in told(receiver, "certificate_expiring")["message"]
+        assert reported(receiver, "key_expiring")["subject"] == "acme/soon"
+        assert reported(receiver, "key_expired")["subject"] == "acme/gone"
+        assert "expires in 20 days" in reported(receiver, "certificate_expiring")["message"]
         await look(gateway, receiver, [])
 
 

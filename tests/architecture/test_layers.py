@@ -176,7 +176,7 @@ def test_every_package_was_looked_into() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "text", "told"),
+    ("where", "text", "message"),
     [
         ("domain/x.py", "from gateway.formats.sse import BOM", "imports up"),
         ("domain/x.py", "import gateway.formats.sse", "imports up"),
@@ -205,9 +205,9 @@ def test_every_package_was_looked_into() -> None:
         ("attic/x.py", "", "no layer"),
     ],
 )
-def test_a_breach_is_found_and_named(where: str, text: str, told: str) -> None:
+def test_a_breach_is_found_and_named(where: str, text: str, message: str) -> None:
     found = find_all(parse(where, text))
-    assert any(told in breach for breach in found), found
+    assert any(message in breach for breach in found), found
     assert all(breach.startswith(where) for breach in found)
 
 

@@ -23,8 +23,8 @@ def find_lines(tree: ast.AST) -> Iterator[ast.Call]:
 
 def find_events(line: ast.Call) -> list[str]:
     """The names of the events it may be of; one that is made up at run time is its own source text."""
-    told = line.args[0] if line.args else ast.Constant("")
-    choices = [told.body, told.orelse] if isinstance(told, ast.IfExp) else [told]
+    reported = line.args[0] if line.args else ast.Constant("")
+    choices = [reported.body, reported.orelse] if isinstance(reported, ast.IfExp) else [reported]
     return [choice.value if isinstance(choice, ast.Constant) else ast.unparse(choice) for choice in choices]  # type: ignore[misc]
 
 
@@ -89,7 +89,7 @@ def test_every_line_was_looked_at() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("log.info('x_done', secret=1)", "'secret'"),
         ("def f():\n    log.warning('x_done', status=1, api_key=2)", "'api_key'"),
@@ -107,9 +107,9 @@ def test_every_line_was_looked_at() -> None:
         ("log.info()", "no event"),
     ],
 )
-def test_a_wrong_line_is_found_and_named(text: str, told: str) -> None:
+def test_a_wrong_line_is_found_and_named(text: str, message: str) -> None:
     found = find_wrong_lines(parse("flow/x.py", text))
-    assert any(told in line for line in found), found
+    assert any(message in line for line in found), found
     assert all(line.startswith("flow/x.py:") for line in found)
 
 

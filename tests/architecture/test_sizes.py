@@ -132,7 +132,7 @@ def test_most_functions_are_short() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "text", "told"),
+    ("where", "text", "message"),
     [
         ("flow/x.py", "x = 1\n" * 601, "601 lines"),
         ("flow/x.py", "def f():\n" + "    x = 1\n" * 40, "f has 41 lines"),
@@ -155,9 +155,9 @@ def test_most_functions_are_short() -> None:
         ("web/x.py", "with contextlib.suppress(Exception):\n    x = 1", "catches everything"),
     ],
 )
-def test_what_is_too_much_is_found_and_named(where: str, text: str, told: str) -> None:
+def test_what_is_too_much_is_found_and_named(where: str, text: str, message: str) -> None:
     (found,) = find_all(parse(where, text))
-    assert told in found
+    assert message in found
     assert found.startswith(where)
 
 

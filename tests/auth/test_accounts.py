@@ -101,12 +101,12 @@ async def test_what_is_another_accounts_is_not_there_in_the_same_words(scenario:
     ]
     for kind, theirs, ask in asked:
         nothing: Any = 99 if kind == "key" else "none"
-        said = []
+        answers = []
         for what in (theirs, nothing):
             with pytest.raises(NotFound) as caught:
                 await ask(what)
-            said.append((caught.value.message.replace(repr(what), "?").replace(str(what), "?"), caught.value.param))
-        assert said[0] == said[1]
+            answers.append((caught.value.message.replace(repr(what), "?").replace(str(what), "?"), caught.value.param))
+        assert answers[0] == answers[1]
     assert await scenario.store.list_keys() == before
     assert len(await scenario.list_rows()) == rows
 
@@ -212,10 +212,10 @@ async def test_every_change_is_on_record_once_with_who_made_it(scenario: Account
         ),
         ("account.deleted", "Acme", {"keys": [["laptop"], []]}),
     ]
-    told = (await scenario.list_rows())[rows:]
-    assert {(row.actor_kind, row.actor, row.address) for row in told[:3]} == {("member", "ada", "10.0.0.9")}
-    assert {(row.actor_kind, row.actor) for row in told[3:]} == {("token", "")}
-    assert {(row.account_id, row.at_ms) for row in told} == {(ada.account_id, NOW * 1000)}
+    reported = (await scenario.list_rows())[rows:]
+    assert {(row.actor_kind, row.actor, row.address) for row in reported[:3]} == {("member", "ada", "10.0.0.9")}
+    assert {(row.actor_kind, row.actor) for row in reported[3:]} == {("token", "")}
+    assert {(row.account_id, row.at_ms) for row in reported} == {(ada.account_id, NOW * 1000)}
     assert "canary" not in str(await scenario.list_rows())
     assert made["secret"] not in str(await scenario.list_rows())
 
@@ -230,9 +230,9 @@ async def test_a_rotated_key_keeps_everything_but_its_secret_and_the_old_one_end
     new = rotated.pop("secret")
     former_until = "2025-06-15T17:06:40Z"
     assert rotated == {**before, "key": f"sk-…{new[-4:]}", "former_until": former_until}
-    (told,) = await scenario.find_news(rows)
+    (reported,) = await scenario.find_news(rows)
     pair = [before["key"], rotated["key"]]
-    assert told == (
+    assert reported == (
         "key.rotated",
         "acme/laptop",
         {"key": pair, "secret": "changed", "former_until": [None, former_until]},

@@ -207,7 +207,7 @@ async def test_who_is_disabled_gets_in_by_no_link(services: SessionServices) -> 
 
 async def test_no_token_is_kept_or_told(services: SessionServices) -> None:
     token = await invite(services)
-    told = repr(
+    message = repr(
         [*await services.list_audit_trail(), *await services.store.list_links(), *await services.members.list_links()]
     )
-    assert token not in told
+    assert token not in message

@@ -44,8 +44,8 @@ async def test_who_does_not_gets_the_same_word_whatever_is_wrong(
         await services.sign_in(name, passphrase)
     assert refused.value.message == WrongPassphrase().message
     known = "ann" if name == "ann" else None
-    told = {"event": "sign_in_refused", "log_level": "warning", "member": known, "address": HOME.address}
-    assert lines == [told], "a name that nobody has may be a passphrase"
+    reported = {"event": "sign_in_refused", "log_level": "warning", "member": known, "address": HOME.address}
+    assert lines == [reported], "a name that nobody has may be a passphrase"
     assert await services.list_audit_trail() == []
 
 
@@ -376,10 +376,10 @@ async def test_no_passphrase_code_or_reference_is_told_to_log_or_trail(services:
         codes = await services.sessions.confirm(first.signed, services.code(secret=secret), HOME)
         last = await services.sign_in(passphrase=canary, code=codes[0])
         await services.sessions.change_passphrase(last.signed, canary, canary + "?", HOME)
-    said = repr([*lines, *await services.list_audit_trail(), await services.store.list_members(), first, last])
-    said += repr([await services.store.list_sessions(member.id) for member in await services.store.list_members()])
+    text = repr([*lines, *await services.list_audit_trail(), await services.store.list_members(), first, last])
+    text += repr([await services.store.list_sessions(member.id) for member in await services.store.list_members()])
     for word in ("c4nary", first.reference, last.reference, secret, *codes):
-        assert word not in said
+        assert word not in text
 
 
 async def test_a_browser_that_says_strange_things_is_no_trouble(services: SessionServices) -> None:

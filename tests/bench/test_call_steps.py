@@ -18,10 +18,10 @@ from gateway.domain.price import Price, cost_nanos, usd
 from gateway.domain.rate_limit import Limits, RateLimitStatus, RateLimitSubject, RateLimitWindow
 from gateway.domain.usage import Usage
 from gateway.formats.gemini.passthrough import GenerateContentPassthrough
-from gateway.formats.gemini.request import parse_generate_call
-from gateway.formats.openai.chat import ChatPassthrough, parse_chat_call
+from gateway.formats.gemini.request import parse_generate_inference
+from gateway.formats.openai.chat import ChatPassthrough, parse_chat_inference
 from gateway.formats.openai.rate_limit_headers import build_limits
-from gateway.formats.registry import make_exchange
+from gateway.formats.registry import make_translator
 from gateway.formats.stream import StreamTransform
 from gateway.formats.strict_json import parse_json_object
 from gateway.formats.translator import ResponseIdentity
@@ -64,14 +64,14 @@ EVENT = (
     b'"system_fingerprint":"fp_1","choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,'
     b'"finish_reason":null}]}\n\n'
 )
-GENERATE = parse_generate_call({"contents": [{"parts": [{"text": "Say hello."}]}]}, model="m", stream=True)
+GENERATE = parse_generate_inference({"contents": [{"parts": [{"text": "Say hello."}]}]}, model="m", stream=True)
 GEMINI_EVENT = gemini.stream(gemini.chunk({"text": " word"}, used=gemini.usage(11, 3, totalTokenCount=14), index=0))
 PRICE = Price("m", input_nanos_per_million=10**9, output_nanos_per_million=2 * 10**9)
 USED = Usage(19, 10, 0, "upstream")
-CALL = parse_chat_call(BODY)
+CALL = parse_chat_inference(BODY)
 LIMITS = Limits(rpm=10**9, tpm=10**12)
 STANDING = RateLimitStatus(RateLimitWindow(1_000, 100, 0.06), RateLimitWindow(1_000_000, 100_000, 0.006))
-NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
+IDENTITY = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
 OWNERS: tuple[Owner, ...] = ("key", "account")
 SUBJECTS = (RateLimitSubject("key", 1, LIMITS), RateLimitSubject("account", 1, LIMITS))
 
@@ -79,7 +79,7 @@ SUBJECTS = (RateLimitSubject("key", 1, LIMITS), RateLimitSubject("account", 1, L
 def read_call(body: dict[str, Any]) -> Callable[[], Any]:
     """A body in bytes, read and checked."""
     raw = orjson.dumps(body)
-    return lambda: parse_chat_call(parse_json_object(raw))
+    return lambda: parse_chat_inference(parse_json_object(raw))
 
 
 def price() -> None:
@@ -123,7 +123,7 @@ def lean_on() -> Callable[[], Any]:
 
 def exchange() -> None:
     """The body written, the answer read."""
-    made = make_exchange(CALL, "openai_chat", NAMING)
+    made = make_translator(CALL, "openai_chat", IDENTITY)
     made.write_body()
     assert made.mode.media_type == "application/json"
     made.parse_answer(ANSWER, ())

@@ -48,7 +48,7 @@ CAPPED = Quota(10**15, "monthly")
 class NoJournal:
     failing = False
 
-    def start_at_once(self, call: RequestStart) -> bool:  # noqa: ARG002 - nothing is kept
+    def start_at_once(self, start: RequestStart) -> bool:  # noqa: ARG002 - nothing is kept
         return True
 
     def settle(self, row: RequestRecord) -> None:

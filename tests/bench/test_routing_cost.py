@@ -13,7 +13,7 @@ from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.api_format import WIRES
 from gateway.domain.channel import Channel
 from gateway.domain.price import Price, PriceList
-from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.chat import parse_chat_inference
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
@@ -25,9 +25,9 @@ pytestmark = pytest.mark.cost
 CALLS = 2_000
 ROUNDS = 7
 CALLER = Caller(Account(1, "acme"), ApiKey(1, 1, "test", b"", "last"))
-CALL = parse_chat_call({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+CALL = parse_chat_inference({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
 PRICES = [Price(f"other-{number}", input_nanos_per_million=10**9) for number in range(500)]
-NAMING_ID = "0123456789abcdef01234567"
+ANSWER_ID = "0123456789abcdef01234567"
 
 
 class RoutingScenario:
@@ -48,8 +48,8 @@ class RoutingScenario:
         """A call that is answered: routed, ranked for its hold, begun, ended."""
         route = self.router.route(CALLER, CALL)
         route.rank()
-        attempt = route.start(NAMING_ID, 1_750_000_000)
-        attempt.plan(CALL)
+        attempt = route.start(ANSWER_ID, 1_750_000_000)
+        attempt.build_request(CALL)
         self.load_balancer.record_success(attempt.lease)
         self.load_balancer.end(attempt.lease)
         return attempt
@@ -70,4 +70,4 @@ def test_a_call_is_routed(channels: int) -> None:
     assert WIRES[CALL.operation][0] == attempts[0].target.endpoint.wire
     assert len(served) == channels
     assert min(served.values()) > CALLS * ROUNDS / channels / 2
-    assert {line.running for line in scenario.load_balancer.lines.values()} == {0}
+    assert {line.running for line in scenario.load_balancer.channels.values()} == {0}

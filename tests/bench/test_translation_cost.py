@@ -26,11 +26,11 @@ import pytest
 
 from gateway.domain.api_format import Wire
 from gateway.domain.inference_request import InferenceRequest
-from gateway.formats.anthropic.request import parse_messages_call
-from gateway.formats.gemini.request import parse_generate_call
-from gateway.formats.openai.chat import parse_chat_call
-from gateway.formats.openai.responses import parse_responses_call
-from gateway.formats.registry import is_translated, make_exchange
+from gateway.formats.anthropic.request import parse_messages_inference
+from gateway.formats.gemini.request import parse_generate_inference
+from gateway.formats.openai.chat import parse_chat_inference
+from gateway.formats.openai.responses import parse_responses_inference
+from gateway.formats.registry import is_translated, make_translator
 from gateway.formats.translator import ResponseIdentity
 from tests.support import anthropic_cassettes as messages
 from tests.support import gemini_cassettes as gemini
@@ -59,7 +59,7 @@ ALONE = b'" wordy"'
 """As the whole of a text: a response repeats at its end what it has said."""
 GOOGLE, STREAMED = "/v1beta/models/", "streamGenerateContent?alt=sse"
 RESPONSES = "/v1/responses"
-NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
+IDENTITY = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
 
 
 @attrs.frozen
@@ -144,10 +144,10 @@ class Kind:
     @property
     def call(self) -> InferenceRequest:
         if self.path.startswith(GOOGLE):
-            return parse_generate_call(self.body, model=self.name, stream=True)
+            return parse_generate_inference(self.body, model=self.name, stream=True)
         if self.path == RESPONSES:
-            return parse_responses_call(self.body)
-        return parse_chat_call(self.body) if self.path == CHAT else parse_messages_call(self.body)
+            return parse_responses_inference(self.body)
+        return parse_chat_inference(self.body) if self.path == CHAT else parse_messages_inference(self.body)
 
     @property
     def body(self) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def test_the_kinds_are_what_they_are_called() -> None:
 
 def feed(kind: Kind) -> tuple[float, bytes]:
     """CPU seconds for the words alone, an event a piece, and what left."""
-    transform = make_exchange(kind.call, kind.wire, NAMING).open_gate(())
+    transform = make_translator(kind.call, kind.wire, IDENTITY).open_transform(())
     recording = kind.recording
     left = [transform.feed(piece) for piece in recording.before]
     began = time.process_time()
@@ -237,7 +237,7 @@ def test_an_event_takes_few_steps(name: str, content: str) -> None:
     if (found := recording[content]) is None:
         assert not most
         return
-    transform = make_exchange(kind.call, kind.wire, NAMING).open_gate(())
+    transform = make_translator(kind.call, kind.wire, IDENTITY).open_transform(())
     for piece in (*found.before, found.word, found.word):
         transform.feed(piece)
     before = transform.events

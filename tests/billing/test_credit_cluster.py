@@ -17,7 +17,7 @@ from gateway.domain.balance import Balance, Quota, QuotaPeriod
 from gateway.domain.context_windows import find_context_window
 from gateway.domain.leased_balance import LeasedBalance
 from gateway.errors import QuotaExceeded, StoreUnavailable
-from gateway.formats.openai.responses import parse_responses_call
+from gateway.formats.openai.responses import parse_responses_inference
 from gateway.request_context import RequestContext
 from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.videos import VideoRepository
@@ -89,11 +89,13 @@ async def test_of_requests_of_unknown_size_one_at_a_time_exceeds_the_limit(
         name = f"{way} {account}"
         key = await repository.add_key(attrs.evolve(caller.key, id=0, name=name, digest=name.encode()))
         asked = attrs.evolve(caller, key=key)
-        call = parse_responses_call({"model": "gpt-5.1-codex", "input": "hi", "max_output_tokens": 10, **body})
+        inference = parse_responses_inference(
+            {"model": "gpt-5.1-codex", "input": "hi", "max_output_tokens": 10, **body}
+        )
         ordinary = [each.admit(asked, 100) for each in gateways]  # so that every node has idle credit
         for gateway, ctx in zip(gateways, await asyncio.gather(*ordinary), strict=True):
             gateway.settle(ctx, 100)
-        results = await try_all(gateways, asked, call, 20)
+        results = await try_all(gateways, asked, inference, 20)
         (ctx,) = [each for each in results if isinstance(each, RequestContext)]
         refused = [each for each in results if isinstance(each, QuotaExceeded)]
         assert len(refused) == 19, results

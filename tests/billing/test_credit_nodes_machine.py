@@ -211,7 +211,7 @@ class CreditMachine(RuleBasedStateMachine):
             for balance in LIMITS:
                 own, lease = node.find(balance), self.credit.balances[balance].leases.get(node.name)
                 outstanding = 0 if lease is None else lease.outstanding
-                if own.unsure:  # nothing is reserved before its lease is read back
+                if own.lease_unknown:  # nothing is reserved before its lease is read back
                     continue
                 if own.leased:
                     assert own.room_nanos + own.beyond_nanos >= 0
@@ -237,7 +237,7 @@ class CreditMachine(RuleBasedStateMachine):
                 own, lease = node.find(balance), self.credit.balances[balance].leases.get(node.name)
                 outstanding = 0 if lease is None else lease.outstanding
                 assert own.held_nanos == 0
-                if own.leased and not own.unsure:
+                if own.leased and not own.lease_unknown:
                     here = own.granted_nanos - own.used_nanos
                     # What is posted without a limit and a lease is in no lease.
                     assert here <= outstanding if balance in self.removed else here == outstanding

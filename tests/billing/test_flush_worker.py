@@ -77,9 +77,9 @@ async def test_what_is_put_is_stored_in_order_and_forgotten(path: Path, journal:
     write_queue, store = WriteQueue(), MoodyStore()
     expected = put(write_queue, journal, 0, 5)
     assert list(find(path)) == expected
-    with capture_logs() as told:
+    with capture_logs() as reported:
         assert await LedgerFlusher(write_queue, store, journal).flush()
-    assert told == []
+    assert reported == []
     assert await read_ids(store) == expected
     assert len(write_queue) == 0
     assert store.batches == [5]
@@ -157,7 +157,7 @@ async def test_while_the_store_refuses_there_is_no_room_and_once_it_takes_a_batc
     flush = LedgerFlusher(write_queue, store, journal)
     write_queue.check_room()
     put(write_queue, journal, 0, 2)
-    with capture_logs() as told:
+    with capture_logs() as reported:
         for _ in range(2):
             assert not await flush.flush()
             assert write_queue.failing
@@ -167,18 +167,18 @@ async def test_while_the_store_refuses_there_is_no_room_and_once_it_takes_a_batc
         assert await flush.flush()
     assert not write_queue.failing
     write_queue.check_room()
-    assert [(line["event"], line["rows"]) for line in told] == [("records_not_stored", 2), ("store_recovered", 5)]
+    assert [(line["event"], line["rows"]) for line in reported] == [("records_not_stored", 2), ("store_recovered", 5)]
 
 
 async def test_one_batch_that_is_stored_ends_the_refusal_though_the_next_fails_again(journal: RequestJournal) -> None:
     write_queue, store = WriteQueue(), MoodyStore(unavailable, None, unavailable)
     flush = LedgerFlusher(write_queue, store, journal)
     put(write_queue, journal, 0, BATCH + 1)
-    with capture_logs() as told:
+    with capture_logs() as reported:
         assert not await flush.flush()
         assert not await flush.flush()
     assert write_queue.failing
-    assert [(line["event"], line["rows"]) for line in told] == [
+    assert [(line["event"], line["rows"]) for line in reported] == [
         ("records_not_stored", BATCH + 1),
         ("store_recovered", BATCH),
         ("records_not_stored", 1),

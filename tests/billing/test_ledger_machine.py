@@ -240,18 +240,18 @@ class LedgerMachine(RuleBasedStateMachine):
         self.running.append(Running(ctx, nanos, places))
         self.granted.append(ctx.id)
 
-    def expect_refusal(self, caller: Caller, nanos: int, told: Place) -> None:
+    def expect_refusal(self, caller: Caller, nanos: int, reported: Place) -> None:
         with pytest.raises(QuotaExceeded) as caught:
             self.do(self.billing.admit(caller, call_for(nanos)))
-        fault, reset = caught.value, self.find_reset(told)
-        assert ("this API key" if told[0] == "key" else "the account") in fault.message
-        assert self.quotas[told][1] in fault.message
+        error, reset = caught.value, self.find_reset(reported)
+        assert ("this API key" if reported[0] == "key" else "the account") in error.message
+        assert self.quotas[reported][1] in error.message
         if reset == FOR_EVER:
-            assert (fault.status, fault.retry_after_s) == (403, None)
+            assert (error.status, error.retry_after_s) == (403, None)
         else:
-            assert fault.status == 429
-            assert fault.retry_after_s is not None
-            assert 0 <= fault.retry_after_s - (reset - self.billing.now) < 1
+            assert error.status == 429
+            assert error.retry_after_s is not None
+            assert 0 <= error.retry_after_s - (reset - self.billing.now) < 1
 
     @precondition(lambda self: self.running)
     @rule(index=ANY, cost=COSTS)
@@ -268,8 +268,8 @@ class LedgerMachine(RuleBasedStateMachine):
         """Whoever leaves pays for the prompt, and never more than was held, if a provider has been sent it."""
         call = self.running.pop(index % len(self.running))
         row = self.billing.abort(call.ctx, outcome, written=written)
-        assert call.ctx.call is not None
-        expected = estimate_prompt(call.ctx.call) if written else 0
+        assert call.ctx.inference is not None
+        expected = estimate_prompt(call.ctx.inference) if written else 0
         assert (row.outcome, row.cost_nanos, row.reserved_nanos) == (outcome, expected, call.nanos)
         assert 0 <= row.cost_nanos <= row.reserved_nanos
         self.move(call.places, "spent", row.cost_nanos)

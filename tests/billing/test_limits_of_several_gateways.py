@@ -10,7 +10,7 @@ import asyncpg
 import orjson
 import pytest
 
-from gateway.billing.alone_limiter import WhenDown
+from gateway.billing.local_limiter import WhenDown
 from gateway.billing.shared_rate_limiter import SharedRateLimiter
 from gateway.domain.rate_limit import Limits, RateLimitPermit, RateLimitSubject
 from gateway.errors import Overloaded, RateLimited

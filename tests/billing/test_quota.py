@@ -22,10 +22,10 @@ from gateway.domain.price import ONE_PPM, Price
 from gateway.domain.rate_limit import Limits
 from gateway.domain.request_log import RequestRecord, RequestStart
 from gateway.errors import GatewayError, KeyDisabled, QuotaExceeded, RateLimited, StoreUnavailable
-from gateway.formats.anthropic.request import parse_messages_call
-from gateway.formats.openai.chat import parse_chat_call
-from gateway.formats.openai.completions import parse_completions_call
-from gateway.formats.openai.responses import parse_responses_call
+from gateway.formats.anthropic.request import parse_messages_inference
+from gateway.formats.openai.chat import parse_chat_inference
+from gateway.formats.openai.completions import parse_completions_inference
+from gateway.formats.openai.responses import parse_responses_inference
 from gateway.storage.journal import RequestJournal
 from tests.support.billing_services import (
     NANO_A_TOKEN,
@@ -43,8 +43,8 @@ from tests.support.contexts import make_context
 class FullJournal(RequestJournal):
     """A journal on a disk without space."""
 
-    def start_at_once(self, call: RequestStart) -> bool:
-        raise StoreUnavailable(f"no space left on device for {call.id}")
+    def start_at_once(self, start: RequestStart) -> bool:
+        raise StoreUnavailable(f"no space left on device for {start.id}")
 
 
 class Remote(Balances):
@@ -80,11 +80,11 @@ class RemoteJournal(RequestJournal):
         super().__init__(path)
         self._balances = balances
 
-    def start_at_once(self, call: RequestStart) -> bool:
-        return self._balances.what != "note" and super().start_at_once(call)
+    def start_at_once(self, start: RequestStart) -> bool:
+        return self._balances.what != "note" and super().start_at_once(start)
 
-    async def start(self, call: RequestStart) -> bool:
-        return super().start_at_once(call) and self._balances.wait("note")
+    async def start(self, start: RequestStart) -> bool:
+        return super().start_at_once(start) and self._balances.wait("note")
 
 
 def balances(billing: BillingServices, caller: Caller) -> tuple[Balance, Balance]:
@@ -123,13 +123,13 @@ async def test_a_grant_holds_what_the_call_may_cost_in_both_balances(billing: Bi
     assert [balance.lifetime.spent_nanos for balance in balances(billing, caller)] == [12, 12]
 
 
-@pytest.mark.parametrize(("account", "key", "told"), [(49, 50, "the account"), (50, 49, "this API key")])
+@pytest.mark.parametrize(("account", "key", "message"), [(49, 50, "the account"), (50, 49, "this API key")])
 async def test_both_must_have_room_and_the_one_that_has_not_is_told(
-    billing: BillingServices, account: int, key: int, told: str
+    billing: BillingServices, account: int, key: int, message: str
 ) -> None:
-    fault = await refuse(billing, caller_of(capped(account), capped(key)), 50)
-    assert isinstance(fault, QuotaExceeded)
-    assert told in fault.message
+    error = await refuse(billing, caller_of(capped(account), capped(key)), 50)
+    assert isinstance(error, QuotaExceeded)
+    assert message in error.message
     await billing.admit(caller_of(capped(50), capped(50)), call_for(50))
 
 
@@ -146,9 +146,9 @@ async def test_both_must_have_room_and_the_one_that_has_not_is_told(
 async def test_the_longest_answer_of_a_model_is_held_where_a_request_names_no_limit(
     billing: BillingServices, model: str, body: dict[str, int], most: int
 ) -> None:
-    caller, call = caller_of(capped(200_000), capped(10**6)), attrs.evolve(call_for(20, output=4_096), body=body)
+    caller, inference = caller_of(capped(200_000), capped(10**6)), attrs.evolve(call_for(20, output=4_096), body=body)
     target = attrs.evolve(option_of(NANO_A_TOKEN, ONE_PPM), model=model)
-    ctx = billing.arrive(caller, call)
+    ctx = billing.arrive(caller, inference)
     await billing.quota.admit(ctx, [target])
     assert held(billing, caller) == (20 + max(most, 4_096),) * 2
 
@@ -156,13 +156,13 @@ async def test_the_longest_answer_of_a_model_is_held_where_a_request_names_no_li
 async def test_requests_at_the_same_time_hold_no_more_than_is_left(
     billing: BillingServices,
 ) -> None:
-    caller, call = caller_of(capped(200_000)), call_for(20, output=4_096)
+    caller, inference = caller_of(capped(200_000)), call_for(20, output=4_096)
     target = attrs.evolve(option_of(NANO_A_TOKEN, ONE_PPM), model="gpt-5-mini")
     for expected in (128_020, 200_000):
-        await billing.quota.admit(billing.arrive(caller, call), [target])
+        await billing.quota.admit(billing.arrive(caller, inference), [target])
         assert held(billing, caller)[1] == expected
-    fault = await refuse(billing, caller, 50)
-    assert fault.message.endswith("held for running requests"), "no limit of tokens would make it fit"
+    error = await refuse(billing, caller, 50)
+    assert error.message.endswith("held for running requests"), "no limit of tokens would make it fit"
 
 
 SHORT = [{"role": "user", "content": "hi"}]
@@ -171,23 +171,23 @@ SHORT = [{"role": "user", "content": "hi"}]
 @pytest.mark.parametrize(
     ("parse", "body", "field"),
     [
-        (parse_chat_call, {"messages": SHORT}, "max_tokens"),
-        (parse_chat_call, {"messages": SHORT, "max_tokens": 9_000, "n": 3}, "max_tokens"),
-        (parse_chat_call, {"messages": SHORT, "max_completion_tokens": 900}, "max_completion_tokens"),
-        (parse_messages_call, {"messages": SHORT, "max_tokens": 4_000}, "max_tokens"),
-        (parse_responses_call, {"input": "hi"}, "max_output_tokens"),
-        (parse_completions_call, {"prompt": "hi"}, "max_tokens"),
-        (parse_completions_call, {"prompt": ["hi", "ho"], "n": 2, "best_of": 3}, "max_tokens"),
+        (parse_chat_inference, {"messages": SHORT}, "max_tokens"),
+        (parse_chat_inference, {"messages": SHORT, "max_tokens": 9_000, "n": 3}, "max_tokens"),
+        (parse_chat_inference, {"messages": SHORT, "max_completion_tokens": 900}, "max_completion_tokens"),
+        (parse_messages_inference, {"messages": SHORT, "max_tokens": 4_000}, "max_tokens"),
+        (parse_responses_inference, {"input": "hi"}, "max_output_tokens"),
+        (parse_completions_inference, {"prompt": "hi"}, "max_tokens"),
+        (parse_completions_inference, {"prompt": ["hi", "ho"], "n": 2, "best_of": 3}, "max_tokens"),
     ],
 )
 async def test_a_refused_request_learns_the_highest_limit_of_tokens_with_which_it_fits(
     billing: BillingServices, parse: Callable[[dict[str, Any]], InferenceRequest], body: dict[str, Any], field: str
 ) -> None:
-    caller, options = caller_of(capped(700), capped(800)), [option_of(NANO_A_TOKEN, 0), option_of(NANO_A_TOKEN)]
+    caller, targets = caller_of(capped(700), capped(800)), [option_of(NANO_A_TOKEN, 0), option_of(NANO_A_TOKEN)]
 
     async def admit(**more: int) -> None:
         ctx = billing.arrive(caller, parse({"model": "m", **body, **more}))
-        await billing.quota.admit(ctx, options)
+        await billing.quota.admit(ctx, targets)
         billing.quota.give_back(ctx)
 
     with pytest.raises(QuotaExceeded) as refused:
@@ -201,8 +201,8 @@ async def test_a_refused_request_learns_the_highest_limit_of_tokens_with_which_i
 
 
 async def test_no_limit_is_named_to_a_request_whose_prompt_alone_does_not_fit(billing: BillingServices) -> None:
-    fault = await refuse(billing, caller_of(capped(30)), 31)
-    assert fault.message.endswith("is left")
+    error = await refuse(billing, caller_of(capped(30)), 31)
+    assert error.message.endswith("is left")
 
 
 async def test_keys_of_one_account_share_its_room_and_not_each_others(billing: BillingServices) -> None:
@@ -215,9 +215,9 @@ async def test_keys_of_one_account_share_its_room_and_not_each_others(billing: B
 
 async def test_the_most_expensive_of_the_options_is_held(billing: BillingServices) -> None:
     prices = [(None, ONE_PPM), (NANO_A_TOKEN, ONE_PPM), (NANO_A_TOKEN, 2_500_001), (NANO_A_TOKEN, 0)]
-    options = [option_of(price, multiplier) for price, multiplier in prices]
+    targets = [option_of(price, multiplier) for price, multiplier in prices]
     ctx = billing.arrive(caller_of(), call_for(4))
-    await billing.quota.admit(ctx, options)
+    await billing.quota.admit(ctx, targets)
     assert ctx.reservation is not None
     assert ctx.reservation.nanos == 11  # 10.000004, rounded up
 
@@ -290,9 +290,9 @@ async def test_the_end_of_a_call_counts_its_tokens_and_frees_its_place(billing: 
     caller = caller_of(limits=Limits(tpm=100, max_concurrency=1))
     running = await billing.admit(caller, call_for(30))
     billing.settle(running, 90)
-    fault = await refuse(billing, caller, 30)
-    assert isinstance(fault, RateLimited)
-    assert fault.retry_after_s == 12  # 90 tokens are 54 s; 70 of them, 42 s, may be owed beside 30 new ones
+    error = await refuse(billing, caller, 30)
+    assert isinstance(error, RateLimited)
+    assert error.retry_after_s == 12  # 90 tokens are 54 s; 70 of them, 42 s, may be owed beside 30 new ones
     billing.pulse += 12
     await billing.admit(caller, call_for(30))
 
@@ -322,23 +322,23 @@ def never() -> bool:
 async def peek(billing: BillingServices, caller: Caller, *, free: bool = False) -> GatewayError | None:
     """What a look before the call finds; checks that nothing is left of it."""
     before = held(billing, caller), billing.quota.open_holds, set(billing.journal._open)
-    fault: GatewayError | None = None
+    error: GatewayError | None = None
     try:
         await billing.quota.peek(caller, lambda: free)
     except GatewayError as raised:
-        fault = raised
+        error = raised
     assert (held(billing, caller), billing.quota.open_holds, set(billing.journal._open)) == before
-    return fault
+    return error
 
 
-@pytest.mark.parametrize(("account", "key", "told"), [(100, 0, "this API key"), (0, 100, "the account")])
+@pytest.mark.parametrize(("account", "key", "message"), [(100, 0, "this API key"), (0, 100, "the account")])
 async def test_an_empty_balance_is_seen_before_a_call_that_may_cost_something(
-    billing: BillingServices, account: int, key: int, told: str
+    billing: BillingServices, account: int, key: int, message: str
 ) -> None:
     caller = caller_of(capped(account), capped(key))
-    fault = await peek(billing, caller)
-    assert isinstance(fault, QuotaExceeded)
-    assert fault.message == f"The lifetime quota of {told} is used up"
+    error = await peek(billing, caller)
+    assert isinstance(error, QuotaExceeded)
+    assert error.message == f"The lifetime quota of {message} is used up"
     assert await peek(billing, caller, free=True) is None
 
 
@@ -355,9 +355,9 @@ async def test_a_look_sees_the_rate_and_takes_nothing_of_it(billing: BillingServ
     for _ in range(3):
         await billing.quota.peek(caller, never)
     running = await billing.admit(caller, call_for(1))
-    fault = await peek(billing, caller)
-    assert isinstance(fault, RateLimited)
-    assert (fault.retry_after_s, fault.standing.requests is not None) == (60, True)
+    error = await peek(billing, caller)
+    assert isinstance(error, RateLimited)
+    assert (error.retry_after_s, error.limit_status.requests is not None) == (60, True)
     billing.pulse += 60
     assert "1 concurrent request" in getattr(await peek(billing, caller), "message", "")
     billing.settle(running, 1)
@@ -421,14 +421,14 @@ async def test_what_cannot_be_noted_is_not_made_and_holds_nothing(billing: Billi
     counters = InMemoryRateLimiter(lambda: billing.pulse)
     full = FullJournal(tmp_path / "full.journal")
     quota = QuotaService(billing.balances, counters, full, billing.write_queue)
-    caller, options = caller_of(capped(50), limits=Limits(rpm=600, max_concurrency=1)), [option_of()]
+    caller, targets = caller_of(capped(50), limits=Limits(rpm=600, max_concurrency=1)), [option_of()]
     with pytest.raises(StoreUnavailable):
-        await quota.admit(billing.arrive(caller, call_for(20)), options)
+        await quota.admit(billing.arrive(caller, call_for(20)), targets)
     full.close()
     assert (held(billing, caller), quota.open_holds) == ((0, 0), 0)
     good = QuotaService(billing.balances, counters, billing.journal, billing.write_queue)
     ctx = billing.arrive(caller, call_for(20))
-    await good.admit(ctx, options)
+    await good.admit(ctx, targets)
     assert ctx.permit is not None
 
 
@@ -452,16 +452,16 @@ async def test_who_has_waited_for_the_database_is_refused_behind_the_fence_or_if
     quota = QuotaService(remote, InMemoryRateLimiter(lambda: 0.0), journal, queue)
     quota.refresh = refresh
     limits = Limits(rpm=600, max_concurrency=1)
-    caller, options = caller_of(capped(50), limits=limits), [option_of(NANO_A_TOKEN, model="gpt-4o")]
+    caller, targets = caller_of(capped(50), limits=limits), [option_of(NANO_A_TOKEN, model="gpt-4o")]
     why: type[GatewayError] | None
     for why in (StoreUnavailable, KeyDisabled):
         ctx = make_context(caller, call_for(20, output=5))
         with pytest.raises(why):
-            await quota.admit(ctx, options)
+            await quota.admit(ctx, targets)
         assert (ctx.reservation, quota.open_holds, journal._open) == (None, 0, {})
         queue.valid_until_s = read_boot_time() + 1_000
     why = None
-    await quota.admit(make_context(caller, call_for(20, output=5)), options)
+    await quota.admit(make_context(caller, call_for(20, output=5)), targets)
     assert quota.open_holds == 1
     journal.close()
 
@@ -471,9 +471,9 @@ async def test_while_the_store_is_behind_nothing_is_admitted_not_even_for_free(b
     await billing.spend(caller, 5)
     billing.disk.full = True
     await billing.flush.flush()
-    fault = await refuse(billing, caller, 0)
-    assert isinstance(fault, StoreUnavailable)
-    assert (fault.status, fault.retry_after_s) == (503, 5)
+    error = await refuse(billing, caller, 0)
+    assert isinstance(error, StoreUnavailable)
+    assert (error.status, error.retry_after_s) == (503, 5)
     billing.disk.full = False
     await billing.flush.flush()
     await billing.admit(caller, call_for(0))

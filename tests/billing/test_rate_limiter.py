@@ -64,45 +64,45 @@ def try_take(
 
 async def test_a_request_takes_one_of_every_rate_of_every_subject() -> None:
     counters = InMemoryRateLimiter(Clock())
-    turn = await counters.take([key(Limits(600, 6_000)), account(Limits(60, 60_000))], 60)
+    permit = await counters.take([key(Limits(600, 6_000)), account(Limits(60, 60_000))], 60)
     # The account has fewer requests remaining, the key fewer tokens.
-    assert turn.standing == RateLimitStatus(
+    assert permit.limit_status == RateLimitStatus(
         RateLimitWindow(60, 59, 1.0), RateLimitWindow(6_000, 5_940, pytest.approx(0.6))
     )
-    assert (turn.tokens, turn.given_back) == (60, False)
+    assert (permit.tokens, permit.given_back) == (60, False)
 
 
 async def test_of_two_with_as_few_remaining_the_one_that_takes_longer_is_told() -> None:
-    turn = await InMemoryRateLimiter(Clock()).take([key(Limits(19, burst=1)), account(Limits(10, burst=1))], 0)
-    assert turn.standing.requests == RateLimitWindow(10, 0, 6.0)
+    permit = await InMemoryRateLimiter(Clock()).take([key(Limits(19, burst=1)), account(Limits(10, burst=1))], 0)
+    assert permit.limit_status.requests == RateLimitWindow(10, 0, 6.0)
 
 
 async def test_a_subject_without_limits_stands_nowhere_and_is_never_refused() -> None:
     counters = InMemoryRateLimiter(Clock())
     for _ in range(1_000):
-        turn = await counters.take([key(NO_LIMITS), account(NO_LIMITS)], 10**9)
-        assert turn.standing == RateLimitStatus(None, None)
+        permit = await counters.take([key(NO_LIMITS), account(NO_LIMITS)], 10**9)
+        assert permit.limit_status == RateLimitStatus(None, None)
 
 
 @pytest.mark.parametrize("whose", ["key", "account"])
 @pytest.mark.parametrize(
-    ("limits", "told", "seconds"),
+    ("limits", "message", "seconds"),
     [
         (Limits(rpm=12, burst=1), r"12 requests per minute \(1 at once\)", 5),
         (Limits(tpm=105), "105 tokens per minute", 3),
         (Limits(max_concurrency=1), "1 concurrent request", 1),
     ],
 )
-async def test_every_limit_of_every_subject_refuses(whose: str, limits: Limits, told: str, seconds: int) -> None:
+async def test_every_limit_of_every_subject_refuses(whose: str, limits: Limits, message: str, seconds: int) -> None:
     counters = InMemoryRateLimiter(Clock())
     subjects = [key(limits if whose == "key" else NO_LIMITS), account(limits if whose == "account" else NO_LIMITS)]
-    turn = await counters.take(subjects, 50)
-    with pytest.raises(RateLimited, match=f"limit of {told} is reached") as refused:
+    permit = await counters.take(subjects, 50)
+    with pytest.raises(RateLimited, match=f"limit of {message} is reached") as refused:
         await counters.take(subjects, 60)
     assert refused.value.message.startswith("This key's" if whose == "key" else "The account's")
     assert refused.value.retry_after_s == seconds
     assert (refused.value.status, refused.value.public_code) == (429, "rate_limit_exceeded")
-    assert refused.value.standing == turn.standing
+    assert refused.value.limit_status == permit.limit_status
 
 
 async def test_the_limit_with_the_longest_wait_is_told() -> None:
@@ -158,8 +158,8 @@ def test_a_refused_request_takes_nothing_and_no_place_is_given_twice(
     for gap_ms, number, tokens, used, ends in attempts:
         clock.now += gap_ms / 1_000
         if ends and running:
-            turn, other, used_tokens, _ = running.pop(0)
-            counters.give_back(turn, used_tokens)
+            permit, other, used_tokens, _ = running.pop(0)
+            counters.give_back(permit, used_tokens)
             twin.give_back(other, used_tokens)
             continue
         subjects = [key(keys[number - 1], number), account(limits)]
@@ -167,7 +167,7 @@ def test_a_refused_request_takes_nothing_and_no_place_is_given_twice(
         if isinstance(outcome, RateLimited):
             continue
         again = finish(twin.take(subjects, tokens))
-        assert again.standing == outcome.standing
+        assert again.limit_status == outcome.limit_status
         running.append((outcome, again, used, number))
         assert limits.max_concurrency is None or len(running) <= limits.max_concurrency
         most = keys[number - 1].max_concurrency
@@ -202,11 +202,11 @@ async def test_places_are_free_again_when_requests_end() -> None:
 async def test_a_turn_is_given_back_once() -> None:
     counters = InMemoryRateLimiter(Clock())
     subjects = [key(Limits(tpm=60_000, max_concurrency=2))]
-    turn, _ = await counters.take(subjects, 3_000), await counters.take(subjects, 3_000)
-    counters.give_back(turn, 0)
-    counters.give_back(turn, 0)
+    permit, _ = await counters.take(subjects, 3_000), await counters.take(subjects, 3_000)
+    counters.give_back(permit, 0)
+    counters.give_back(permit, 0)
     last = await counters.take(subjects, 0)
-    assert last.standing.tokens == RateLimitWindow(60_000, 57_000, 3.0)
+    assert last.limit_status.tokens == RateLimitWindow(60_000, 57_000, 3.0)
     with pytest.raises(RateLimited, match="2 concurrent requests"):
         await counters.take(subjects, 0)
 
@@ -219,8 +219,8 @@ async def test_what_a_request_used_is_what_is_counted(used: int, remaining: int)
     subjects = [key(Limits(tpm=60_000)), account(Limits(tpm=600_000))]
     counters.give_back(await counters.take(subjects, 1_000), used)
     outcome = try_take(counters, subjects, 0)
-    assert outcome.standing.tokens is not None
-    assert outcome.standing.tokens.remaining == remaining
+    assert outcome.limit_status.tokens is not None
+    assert outcome.limit_status.tokens.remaining == remaining
     assert isinstance(outcome, RateLimitPermit) is (used <= 60_000)
 
 
@@ -248,7 +248,7 @@ async def test_changed_limits_hold_from_the_next_request_on() -> None:
         await counters.take([key(Limits(rpm=1))], 0)
     assert refused.value.retry_after_s == 60
     raised = await counters.take([key(Limits(rpm=600))], 0)  # the one request owed is a tenth of a second now
-    assert raised.standing.requests == RateLimitWindow(600, 598, pytest.approx(0.2))
+    assert raised.limit_status.requests == RateLimitWindow(600, 598, pytest.approx(0.2))
     for _ in range(58):
         await counters.take([key(Limits(rpm=600))], 0)
     with pytest.raises(RateLimited, match="limit of 12 ") as refused:
@@ -267,8 +267,8 @@ async def test_limits_that_were_changed_hold_for_a_caller_whose_own_are_still_th
         turns = [await counters.take(subjects, 0) for _ in range(most)]
         with pytest.raises(RateLimited, match=f"limit of {most} concurrent"):
             await counters.take(subjects, 0)
-        for turn in turns:
-            counters.give_back(turn, 0)
+        for permit in turns:
+            counters.give_back(permit, 0)
 
 
 async def test_callers_who_share_an_account_share_its_meters_however_often_limits_change() -> None:
@@ -293,16 +293,16 @@ async def test_a_raised_limit_frees_a_caller_who_owes_tokens() -> None:
         await counters.take([key(Limits(tpm=60))], 1)
     assert refused.value.retry_after_s == 2_941
     raised = await counters.take([key(Limits(tpm=60_000))], 0)
-    assert raised.standing.tokens == RateLimitWindow(60_000, 57_000, pytest.approx(3))
+    assert raised.limit_status.tokens == RateLimitWindow(60_000, 57_000, pytest.approx(3))
 
 
 async def test_lowered_places_count_what_began_before() -> None:
     counters = InMemoryRateLimiter(Clock())
     turns = [await counters.take([key(NO_LIMITS)], 0) for _ in range(3)]
-    for turn in turns[:2]:
+    for permit in turns[:2]:
         with pytest.raises(RateLimited):
             await counters.take([key(Limits(max_concurrency=1))], 0)
-        counters.give_back(turn, 0)
+        counters.give_back(permit, 0)
     counters.give_back(turns[2], 0)
     await counters.take([key(Limits(max_concurrency=1))], 0)
 
@@ -310,12 +310,12 @@ async def test_lowered_places_count_what_began_before() -> None:
 @pytest.mark.parametrize(("before", "after"), [(60_000, 600), (600, 60_000)])
 async def test_a_correction_across_a_change_counts_at_the_larger_limit(before: int, after: int) -> None:
     counters = InMemoryRateLimiter(Clock())
-    turn = await counters.take([key(Limits(tpm=before))], 0)
+    permit = await counters.take([key(Limits(tpm=before))], 0)
     kept = await counters.take([key(Limits(tpm=after))], 0)
-    counters.give_back(turn, 6_000)
+    counters.give_back(permit, 6_000)
     outcome = try_take(counters, [key(Limits(tpm=after))])
-    assert outcome.standing.tokens is not None
-    assert outcome.standing.tokens.reset_s == pytest.approx(6)
+    assert outcome.limit_status.tokens is not None
+    assert outcome.limit_status.tokens.reset_s == pytest.approx(6)
     counters.give_back(kept, 0)
 
 
@@ -325,7 +325,7 @@ async def test_a_limit_that_was_lifted_or_set_meanwhile_is_corrected_by_what_was
     counters.give_back(limited, 300)
     counters.give_back(free, 600_000)  # began unlimited
     last = await counters.take([key(Limits(tpm=6_000))], 0)
-    assert last.standing.tokens == RateLimitWindow(6_000, 5_700, pytest.approx(3))
+    assert last.limit_status.tokens == RateLimitWindow(6_000, 5_700, pytest.approx(3))
 
 
 async def test_subjects_at_rest_are_forgotten() -> None:
@@ -345,7 +345,7 @@ async def test_subjects_who_owe_or_run_something_are_remembered() -> None:
     spends = key(Limits(tpm=1), -3)
     counters.give_back(await counters.take([owes], 0), 0)
     counters.give_back(await counters.take([spends], 1), 1)
-    turn = await counters.take([runs], 0)
+    permit = await counters.take([runs], 0)
     for number in range(3_000):
         clock.now += 0.01
         counters.give_back(await counters.take([key(Limits(60_000), number)], 0), 0)
@@ -353,7 +353,7 @@ async def test_subjects_who_owe_or_run_something_are_remembered() -> None:
     for subject in (owes, spends, runs):
         with pytest.raises(RateLimited):
             await counters.take([subject], 1)
-    counters.give_back(turn, 0)
+    counters.give_back(permit, 0)
     await counters.take([runs], 0)
 
 
@@ -382,8 +382,8 @@ async def test_meters_that_are_new_are_not_forgotten_by_their_own_request() -> N
     counters = InMemoryRateLimiter(clock)
     for number in range(1_023):
         counters.give_back(await counters.take([RateLimitSubject("key", number, NO_LIMITS)], 0), 0)
-    turn = await counters.take(
+    permit = await counters.take(
         [RateLimitSubject("key", 5_000, NO_LIMITS), RateLimitSubject("account", 5_000, NO_LIMITS)], 0
     )
-    counters.give_back(turn, 0)
-    assert turn.given_back
+    counters.give_back(permit, 0)
+    assert permit.given_back

@@ -194,10 +194,10 @@ TAMPERINGS: dict[str, tuple[Callable[[BillingServices], object], str]] = {
 @pytest.mark.parametrize("name", TAMPERINGS)
 async def test_the_audit_finds_what_was_tampered_with(billing: BillingServices, name: str) -> None:
     await busy(billing)
-    tamper, told = TAMPERINGS[name]
+    tamper, message = TAMPERINGS[name]
     await run(tamper(billing))
     found = await problems(billing)
-    assert any(problem.startswith(told) for problem in found), found
+    assert any(problem.startswith(message) for problem in found), found
 
 
 async def test_calls_go_on_while_the_books_are_audited(tmp_path: Path) -> None:
@@ -361,10 +361,10 @@ async def test_the_audit_finds_what_was_tampered_with_of_a_job(
     await held_videos.begin(2, 40)
     await held_videos.videos.complete(await held_videos.begin(3, 50))
     assert await problems(billing) == []
-    tamper, told = JOB_TAMPERINGS[name]
+    tamper, message = JOB_TAMPERINGS[name]
     await run(tamper(held_videos))
     found = await problems(billing)
-    assert any(problem.startswith(told) for problem in found), found
+    assert any(problem.startswith(message) for problem in found), found
     assert len(found) == len(set(found))
 
 
@@ -436,7 +436,7 @@ async def database(tmp_path: Path, template_path: Path) -> AsyncIterator[Databas
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "reported"),
     [
         ("SELECT 1", []),
         ("UPDATE usage_days SET cost_nanos = cost_nanos + 1", ["key 7: spent is 5, its entries say 6"]),
@@ -450,7 +450,7 @@ async def database(tmp_path: Path, template_path: Path) -> AsyncIterator[Databas
     ],
 )
 async def test_the_audit_finds_what_was_changed_in_the_database(
-    billing: BillingServices, database: Database, statement: str, told: list[str]
+    billing: BillingServices, database: Database, statement: str, reported: list[str]
 ) -> None:
     ledger = LedgerRepository(database)
     accounting = AccountingService(billing.balances, ledger, billing.write_queue, clock=lambda: NOON)
@@ -459,6 +459,6 @@ async def test_the_audit_finds_what_was_changed_in_the_database(
     await LedgerFlusher(billing.write_queue, ledger, billing.journal).flush()
     await database.change(text(statement))
     found = (await accounting.reconcile())["problems"]
-    assert bool(found) is bool(told)
-    for problem in told:
+    assert bool(found) is bool(reported)
+    for problem in reported:
         assert any(line.startswith(problem) for line in found), found

@@ -122,16 +122,16 @@ async def test_a_row_that_was_retired_since_it_was_stored_is_charged_no_second_t
 
 
 async def test_nothing_left_asks_nothing_of_the_store(path: Path) -> None:
-    with capture_logs() as told:
+    with capture_logs() as reported:
         await start_again(path, Unwilling())
-    assert told == []
+    assert reported == []
 
 
 async def test_what_was_interrupted_is_told_call_by_call(path: Path) -> None:
     crash(path, ENDED, running=[RUNNING, attrs.evolve(RUNNING, id="req_2", model="n")])
-    with capture_logs() as told:
+    with capture_logs() as reported:
         await start_again(path, Repositories(), "charge")
-    interrupted = [line for line in told if line["event"] == "request_interrupted"]
+    interrupted = [line for line in reported if line["event"] == "request_interrupted"]
     assert [(line["request_id"], line["model"], line["cost_nanos"]) for line in interrupted] == [
         ("req_running", "m", 700),
         ("req_2", "n", 700),
@@ -139,7 +139,7 @@ async def test_what_was_interrupted_is_told_call_by_call(path: Path) -> None:
     assert {(line["account"], line["key"], line["log_level"]) for line in interrupted} == {
         ("acme", "laptop", "warning")
     }
-    assert told[-1] == {"event": "journal_recovered", "log_level": "info", "rows": 3, "interrupted": 2}
+    assert reported[-1] == {"event": "journal_recovered", "log_level": "info", "rows": 3, "interrupted": 2}
 
 
 class Unwilling(Repositories):

@@ -26,7 +26,7 @@ from gateway.errors import (
     ShuttingDown,
     UnsupportedByProvider,
 )
-from gateway.formats.openai.errors import parse_fault
+from gateway.formats.openai.errors import parse_provider_error
 from gateway.proxy.failover import mark_failed
 from gateway.request_context import RequestContext
 from gateway.routing.load_balancer import LoadBalancer
@@ -45,7 +45,7 @@ CALL = InferenceRequest("chat", "m", {"model": "m", "messages": [{"role": "user"
 
 
 @table_rows(
-    ("fault", "outcome"),
+    ("error", "outcome"),
     [
         (ProviderTimeout("slow"), "failed"),
         (ProviderBadResponse("odd"), "failed"),
@@ -61,8 +61,8 @@ CALL = InferenceRequest("chat", "m", {"model": "m", "messages": [{"role": "user"
     ],
     ids=repr,
 )
-def test_every_error_has_its_outcome(fault: GatewayError, outcome: Outcome) -> None:
-    assert find_outcome(fault) == outcome
+def test_every_error_has_its_outcome(error: GatewayError, outcome: Outcome) -> None:
+    assert find_outcome(error) == outcome
 
 
 def attempt_over(name: str) -> Attempt:
@@ -90,15 +90,15 @@ def begin(ctx: RequestContext, name: str, now: float) -> Attempt:
 def fail_all(*faults: GatewayError) -> RequestContext:
     """A request of which every attempt failed, each after 0.25 s."""
     ctx = begun()
-    for number, (name, fault) in enumerate(zip(("one", "two", "three"), faults, strict=False)):
-        mark_failed(begin(ctx, name, 10.0 + number), fault, 10.25 + number)
+    for number, (name, error) in enumerate(zip(("one", "two", "three"), faults, strict=False)):
+        mark_failed(begin(ctx, name, 10.0 + number), error, 10.25 + number)
     return ctx
 
 
 def record_of(
-    ctx: RequestContext, outcome: Outcome, fault: GatewayError | None = None, now: float = 13.0
+    ctx: RequestContext, outcome: Outcome, error: GatewayError | None = None, now: float = 13.0
 ) -> RequestRecord:
-    return build_record(ctx, outcome, fault, now=now, now_ms=4_000)
+    return build_record(ctx, outcome, error, now=now, now_ms=4_000)
 
 
 def build_headers(ctx: RequestContext) -> dict[str, str]:
@@ -133,8 +133,8 @@ def test_a_row_has_the_model_that_answered_and_the_units_that_were_charged() -> 
 
 
 def test_a_row_has_what_its_caller_was_told_was_wrong_and_nothing_where_nothing_was() -> None:
-    fault = UnsupportedByProvider(f"No{chr(10)}such \ud800 field {'x' * 400}", param="a.b")
-    row = record_of(fail_all(fault), "refused", fault)
+    error = UnsupportedByProvider(f"No{chr(10)}such \ud800 field {'x' * 400}", param="a.b")
+    row = record_of(fail_all(error), "refused", error)
     assert row.error == f"No such ? field {'x' * 284}"
     assert len(row.error) == MAX_ERROR
     assert [record_of(begun(), outcome).error for outcome in ("completed", "client_closed", "interrupted")] == [
@@ -145,8 +145,8 @@ def test_a_row_has_what_its_caller_was_told_was_wrong_and_nothing_where_nothing_
 
 
 def test_a_call_that_failed_at_once_has_no_trail_for_its_row_says_it() -> None:
-    fault = ProviderTimeout("slow")
-    row = record_of(fail_all(fault), "failed", fault)
+    error = ProviderTimeout("slow")
+    row = record_of(fail_all(error), "failed", error)
     assert (row.channel, row.attempts, row.error_code, row.tried) == ("one", 1, "upstream_timeout", "")
 
 
@@ -160,7 +160,7 @@ def test_the_trail_has_what_failed_and_then_what_answered() -> None:
 
 
 @table_rows(
-    ("outcome", "fault", "told"),
+    ("outcome", "error", "message"),
     [
         ("completed", None, "ok"),
         ("client_closed", None, "client_closed"),
@@ -169,10 +169,10 @@ def test_the_trail_has_what_failed_and_then_what_answered() -> None:
         ("refused", ProviderRejected("no", status=400, code="context_length_exceeded"), "context_length_exceeded"),
     ],
 )
-def test_the_last_attempt_ends_as_the_call_does(outcome: Outcome, fault: GatewayError | None, told: str) -> None:
+def test_the_last_attempt_ends_as_the_call_does(outcome: Outcome, error: GatewayError | None, message: str) -> None:
     ctx = fail_all(ProviderBadResponse("no"))
     begin(ctx, "four", 11.0)
-    assert record_of(ctx, outcome, fault).tried == f"one=upstream_error:250,four={told}:2000"
+    assert record_of(ctx, outcome, error).tried == f"one=upstream_error:250,four={message}:2000"
 
 
 def test_a_call_whose_every_attempt_failed_has_each_of_them_once() -> None:
@@ -190,15 +190,15 @@ def test_a_providers_own_code_cannot_forge_an_attempt() -> None:
 
 
 @table_rows(
-    ("fault", "code"),
+    ("error", "code"),
     [
         (ProviderAuthError("key"), "upstream_error"),
         (UnsupportedByProvider("audio", param="messages"), "invalid_request"),
         (ProviderRejected("no", status=400), "upstream_error"),
     ],
 )
-def test_an_attempt_is_told_by_the_public_code_of_its_fault(fault: GatewayError, code: str) -> None:
-    assert [attempt.failure for attempt in fail_all(fault).attempts] == [FailedAttempt("one", code, 250)]
+def test_an_attempt_is_told_by_the_public_code_of_its_fault(error: GatewayError, code: str) -> None:
+    assert [attempt.failure for attempt in fail_all(error).attempts] == [FailedAttempt("one", code, 250)]
 
 
 @table_rows(
@@ -213,7 +213,7 @@ def test_an_attempt_is_told_by_the_public_code_of_its_fault(fault: GatewayError,
 )
 def test_a_row_and_the_answer_say_what_the_last_attempt_adapted(names: Sequence[str], listed: str) -> None:
     first, last = attempt_over("one"), attempt_over("two")
-    first.exchange.adapted, last.exchange.adapted = ("not sent",), tuple(names)
+    first.translator.adapted, last.translator.adapted = ("not sent",), tuple(names)
     ctx = begun(first, last)
     row = record_of(ctx, "completed")
     assert (row.adapted, build_headers(ctx).get("x-gateway-adapted", "")) == (listed, listed)
@@ -246,8 +246,8 @@ def test_the_caller_is_told_what_failed_and_not_whose_it_was() -> None:
 )
 def test_a_providers_own_code_cannot_break_out_of_the_header(code: object) -> None:
     """A header holds one token an attempt, whatever a provider calls its error (RFC 9110, 5.5 and 5.6.2)."""
-    fault = parse_fault(429, orjson.dumps({"error": {"message": "no", "code": code}}), ())
-    value = build_headers(fail_all(fault))["x-gateway-tried"]
+    error = parse_provider_error(429, orjson.dumps({"error": {"message": "no", "code": code}}), ())
+    value = build_headers(fail_all(error))["x-gateway-tried"]
     assert re.fullmatch(r"[A-Za-z0-9._-]{1,64};ms=250", value)
 
 

@@ -13,14 +13,14 @@ from gateway.domain.price import ONE_PPM, Price, nanos
 from gateway.domain.request_log import FailedAttempt, Outcome, RequestRecord
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, InvalidRequest, ProviderBadResponse, ProviderTimeout, QuotaExceeded
-from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.chat import parse_chat_inference
 from gateway.request_context import RequestContext
 from gateway.routing.target import Attempt, Target
 from tests.support.billing_services import BillingServices, call_for, caller_of, capped, option_of
 from tests.support.contexts import make_attempt, make_context
 
 CALLER = Caller(Account(1, "acme"), ApiKey(7, 1, "laptop", b"", ""))
-CALL = parse_chat_call({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+CALL = parse_chat_inference({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
 PRICE = Price("m", input_nanos_per_million=nanos(Decimal(2)), output_nanos_per_million=nanos(Decimal(10)))
 OPTION = option_of(PRICE, model="theirs")
 TIMED_OUT = FailedAttempt("other", "upstream_timeout", 120)
@@ -28,8 +28,8 @@ RESERVED = (2 * 8 + 2) * 2_000 + 4_096 * 10_000
 """Two bytes and a template, and the most that is set aside for an answer."""
 
 
-def arrive(call: InferenceRequest | None = CALL) -> RequestContext:
-    return make_context(CALLER, call, started_ms=1_000, started_at=10.0, client_request_id="theirs")
+def arrive(inference: InferenceRequest | None = CALL) -> RequestContext:
+    return make_context(CALLER, inference, started_ms=1_000, started_at=10.0, client_request_id="theirs")
 
 
 def attempted(many: int = 1, target: Target = OPTION) -> list[Attempt]:
@@ -44,7 +44,7 @@ async def settle(
     outcome: Outcome,
     now: float = 11.0,
     *,
-    fault: GatewayError | None = None,
+    error: GatewayError | None = None,
     **more: Any,
 ) -> RequestRecord:
     """The row of a request for which money was reserved, after these attempts."""
@@ -53,7 +53,7 @@ async def settle(
     ctx.attempts = attempts
     for name, value in more.items():
         setattr(ctx, name, value)
-    row = billing.settlement.settle(ctx, outcome, fault, now=now, now_ms=3_000)
+    row = billing.settlement.settle(ctx, outcome, error, now=now, now_ms=3_000)
     assert ctx.record is row
     assert billing.write_queue.take(10) == [row]
     assert billing.quota.open_holds == 0
@@ -65,9 +65,9 @@ ANSWERED: dict[str, Any] = {"usage": Usage(1_000, 100, 10, "upstream"), "first_b
 
 
 def refuse(
-    billing: BillingServices, ctx: RequestContext, fault: GatewayError | None = None, now: float = 11.0
+    billing: BillingServices, ctx: RequestContext, error: GatewayError | None = None, now: float = 11.0
 ) -> RequestRecord:
-    return billing.settlement.settle(ctx, "refused", fault, now=now, now_ms=3_000)
+    return billing.settlement.settle(ctx, "refused", error, now=now, now_ms=3_000)
 
 
 async def test_the_row_of_a_success_has_every_field(billing: BillingServices) -> None:
@@ -103,7 +103,7 @@ async def test_the_row_of_a_success_has_every_field(billing: BillingServices) ->
 
 
 async def test_a_stream_that_failed_after_its_first_byte_was_a_200_and_is_charged(billing: BillingServices) -> None:
-    row = await settle(billing, attempted(2), "failed", fault=ProviderBadResponse("x"), **ANSWERED)
+    row = await settle(billing, attempted(2), "failed", error=ProviderBadResponse("x"), **ANSWERED)
     assert (row.status, row.outcome, row.error_code) == (200, "failed", "upstream_error")
     assert row.cost_nanos == 3_000_000
 
@@ -111,7 +111,7 @@ async def test_a_stream_that_failed_after_its_first_byte_was_a_200_and_is_charge
 async def test_a_failure_before_the_first_byte_has_the_faults_status_and_costs_nothing(
     billing: BillingServices,
 ) -> None:
-    row = await settle(billing, attempted(3), "failed", fault=ProviderTimeout("x"))
+    row = await settle(billing, attempted(3), "failed", error=ProviderTimeout("x"))
     assert (row.status, row.error_code, row.first_byte_ms, row.cost_nanos) == (504, "upstream_timeout", None, 0)
     assert (row.attempts, row.usage_source, row.reserved_nanos) == (3, "none", RESERVED)
 
@@ -128,13 +128,13 @@ async def test_a_grant_that_came_to_no_attempt_costs_nothing(billing: BillingSer
     assert (row.channel, row.attempts, row.cost_nanos) == (None, 0, 0)
 
 
-@pytest.mark.parametrize("call", [None, CALL])
+@pytest.mark.parametrize("inference", [None, CALL])
 async def test_a_call_refused_before_it_was_granted_costs_nothing(
-    billing: BillingServices, call: InferenceRequest | None
+    billing: BillingServices, inference: InferenceRequest | None
 ) -> None:
-    row = refuse(billing, arrive(call), InvalidRequest("x", param="n"), now=10.001)
+    row = refuse(billing, arrive(inference), InvalidRequest("x", param="n"), now=10.001)
     assert billing.write_queue.take(10) == [row]
-    assert (row.model, row.channel, row.attempts) == ("m" if call else "", None, 0)
+    assert (row.model, row.channel, row.attempts) == ("m" if inference else "", None, 0)
     assert (row.status, row.error_code, row.cost_nanos, row.total_ms) == (400, "invalid_request", 0, 1)
     assert (row.settled_ms, row.account_id, row.reserved_nanos, row.overrun_nanos) == (3_000, 1, 0, 0)
 
@@ -156,9 +156,9 @@ async def test_the_multiplier_of_the_option_counts(billing: BillingServices) -> 
 async def test_what_is_charged_is_the_channel_that_answered_and_not_the_most_expensive_that_was_asked(
     billing: BillingServices,
 ) -> None:
-    dear = attrs.evolve(OPTION, price=attrs.evolve(PRICE, output_nanos_per_million=nanos(Decimal(1_000))))
+    expensive = attrs.evolve(OPTION, price=attrs.evolve(PRICE, output_nanos_per_million=nanos(Decimal(1_000))))
     ctx = arrive()
-    await billing.quota.admit(ctx, [dear, OPTION])
+    await billing.quota.admit(ctx, [expensive, OPTION])
     ctx.attempts, ctx.usage = attempted(2), ANSWERED["usage"]
     assert billing.settlement.settle(ctx, "completed", now=11.0, now_ms=3_000).cost_nanos == 3_000_000
 

@@ -65,7 +65,7 @@ def describe(outcome: RateLimitPermit | RateLimited | None) -> object:
         return None
     windows = [
         window and (window.limit, window.remaining, round(window.reset_s, 4))
-        for window in ((outcome.standing.requests, outcome.standing.tokens) if outcome.standing else ())
+        for window in ((outcome.limit_status.requests, outcome.limit_status.tokens) if outcome.limit_status else ())
     ]
     if isinstance(outcome, RateLimited):
         return outcome.message, outcome.retry_after_s, windows

@@ -44,9 +44,9 @@ class OperatedGateway:
         json = {} if body is None and method != "GET" else body
         url = URL(f"{self.url}{PREFIX}{path}", encoded=True)
         async with self.gateway.client.request(method, url, json=json, headers=headers) as response:
-            said = await response.json()
-            assert response.ok, (method, path, said)
-            return said
+            answer = await response.json()
+            assert response.ok, (method, path, answer)
+            return answer
 
     async def call(self, path: str, body: Json, key: str | None = None, **headers: str) -> aiohttp.ClientResponse:
         """A call of the public API, its answer read."""

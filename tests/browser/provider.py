@@ -54,8 +54,8 @@ class Provider:
 
     def channel(self, name: str, **more: Any) -> Json:
         """As the admin API takes one, that leads here."""
-        said = {"name": name, "provider": "custom", "base_url": self.base_url, "api_keys": [KEY], "sync": True}
-        return {**said, "models": [], **more}
+        body = {"name": name, "provider": "custom", "base_url": self.base_url, "api_keys": [KEY], "sync": True}
+        return {**body, "models": [], **more}
 
     async def _list(self, _request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in self.models]})

@@ -131,23 +131,23 @@ async def look(visitor: Visitor, path: str) -> tuple[str, list[str]]:
     if await page.evaluate(_FOREIGN):
         wrong.append(f"{path}: something of what is shown has become a part of the page")
     await page.set_viewport_size(DESK)
-    said = await page.evaluate(
+    body = await page.evaluate(
         "document.body.textContent + [...document.querySelectorAll('input')].map((o) => o.value)"
     )
-    return str(said), wrong
+    return str(body), wrong
 
 
 async def test_what_is_stored_is_text_on_every_page(site: VisitedGateway, enter: Enter) -> None:
     ada = await enter("ada")
-    told, wrong = "", []
+    reported, wrong = "", []
     for path in list_paths(site.known):
-        said, found = await look(ada, path)
-        told, wrong = told + said, wrong + found
+        text, found = await look(ada, path)
+        reported, wrong = reported + text, wrong + found
     for name in ("requests", "channels", "audit"):
         await ada.go(f"/{name}")
         await ada.shoot(f"hostile-{name}")
     assert not wrong, "\n".join(wrong)
-    unseen = [one for one in SEEN if one not in told]
+    unseen = [one for one in SEEN if one not in reported]
     assert not unseen, f"stands nowhere, so that nothing is shown by this: {unseen}"
 
 
@@ -202,11 +202,11 @@ async def test_what_is_live_is_text(site: VisitedGateway, enter: Enter) -> None:
 
 async def test_addresses_lead_nowhere_else(site: VisitedGateway, enter: Enter) -> None:
     """What is not there says so without saying it back as more than text; and who signs in stays with us."""
-    nobody = await enter()
-    nobody.watch.refusals = {404, 400, 405}
+    visitor = await enter()
+    visitor.watch.refusals = {404, 400, 405}
     for path in (quote(TAGS[0]), f"static/{quote(TAGS[1], safe='')}", f"keys/{quote(TAGS[2], safe='')}"):
-        await nobody.page.goto(f"{site.url}/console/{path}")
-        assert await nobody.page.evaluate(_FOREIGN) == 0
+        await visitor.page.goto(f"{site.url}/console/{path}")
+        assert await visitor.page.evaluate(_FOREIGN) == 0
     for wanted in (
         "//evil.test/",
         "https://evil.test/",
@@ -214,11 +214,11 @@ async def test_addresses_lead_nowhere_else(site: VisitedGateway, enter: Enter) -
         "/\\evil.test",
         "/console/../evil",
     ):
-        await nobody.go(f"/sign-in?next={quote(wanted, safe='')}")
-        then = await nobody.page.locator("#sign-in").get_attribute("data-then")
+        await visitor.go(f"/sign-in?next={quote(wanted, safe='')}")
+        then = await visitor.page.locator("#sign-in").get_attribute("data-then")
         assert then == "/console/" or (then or "").startswith("/console/"), wanted
     for token in (quote(TAGS[0]), TAGS[1]):
-        await nobody.go("/sign-in")
-        await nobody.go(f"/join#{token}")
-        await expect(nobody.find("heading", "This link is no longer valid")).to_be_visible()
-        assert await nobody.page.evaluate(_FOREIGN) == 0
+        await visitor.go("/sign-in")
+        await visitor.go(f"/join#{token}")
+        await expect(visitor.find("heading", "This link is no longer valid")).to_be_visible()
+        assert await visitor.page.evaluate(_FOREIGN) == 0

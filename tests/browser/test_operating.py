@@ -306,9 +306,9 @@ async def test_running_requests_are_seen_and_one_is_cancelled(site: VisitedGatew
     await expect(row).to_contain_text("streaming")
     await ada.shoot("live-running", whole=False)
     await ada.press("Cancel", within=row)
-    said = await (await call).text()
-    assert "request_cancelled" in said
-    assert "[DONE]" not in said
+    text = await (await call).text()
+    assert "request_cancelled" in text
+    assert "[DONE]" not in text
     await expect(page.get_by_text("No running requests")).to_be_visible()
 
 
@@ -321,7 +321,7 @@ async def test_the_trail_has_everything_that_was_changed_and_is_filtered(site: V
     await site.operate("DELETE", "/settings/routing/max_attempts")
     await ada.go("/audit")
     seen = await page.inner_text("main")
-    for said in (
+    for answer in (
         "account created",
         "account edited",
         "key created",
@@ -330,7 +330,7 @@ async def test_the_trail_has_everything_that_was_changed_and_is_filtered(site: V
         "trailer/one",
         "ada",
     ):
-        assert said in seen, said
+        assert answer in seen, answer
     await ada.choose("Action", "Accounts")
     await page.wait_for_url(re.compile("action=account"))
     await expect(page.get_by_role("cell", name="key created")).to_have_count(0)

@@ -132,43 +132,43 @@ async def test_what_pages_look_like_in_another_state(site: VisitedGateway, enter
 
 
 async def test_pages_before_anybody_is_signed_in(site: VisitedGateway, enter: Enter) -> None:
-    nobody = await enter()
-    nobody.watch.refusals = {404}
+    visitor = await enter()
+    visitor.watch.refusals = {404}
     link = await site.operate("POST", "/links", {"account": "acme", "role": "member"})
     wrong: list[str] = []
     for name, path in {**ALONE, "join": f"/join#{link['token']}"}.items():
         if path.startswith("/nothing"):
-            await nobody.page.set_viewport_size(DESK)
-            await nobody.page.goto(f"{site.url}{ROOT}{path}")
-            await expect(nobody.find("heading", "Page not found")).to_be_visible()
-            await nobody.shoot(f"{name}-light")
+            await visitor.page.set_viewport_size(DESK)
+            await visitor.page.goto(f"{site.url}{ROOT}{path}")
+            await expect(visitor.find("heading", "Page not found")).to_be_visible()
+            await visitor.shoot(f"{name}-light")
         else:
-            await nobody.go("/sign-in")  # an address that differs by its fragment alone is no other page
-            wrong += await look(site, nobody, name, path, "html")
+            await visitor.go("/sign-in")  # an address that differs by its fragment alone is no other page
+            wrong += await look(site, visitor, name, path, "html")
     assert not wrong, "\n".join(wrong)
 
 
 async def test_the_reference_can_be_read_and_searched_by_anybody(site: VisitedGateway, enter: Enter) -> None:
-    nobody = await enter()
-    page = nobody.page
+    visitor = await enter()
+    page = visitor.page
     nothing = page.get_by_text("Nothing here matches that.")
-    await nobody.go(f"{site.url}/docs")
-    await nobody.shoot("docs-light", whole=False)
-    await nobody.write("Filter", "zzzzzz")
+    await visitor.go(f"{site.url}/docs")
+    await visitor.shoot("docs-light", whole=False)
+    await visitor.write("Filter", "zzzzzz")
     await expect(nothing).to_be_visible()
     await page.keyboard.press("Escape")
     await expect(nothing).to_be_hidden()
-    await nobody.write("Filter", "running/{id}")
+    await visitor.write("Filter", "running/{id}")
     await expect(page.locator("article.operation:visible")).to_have_count(1)
     await expect(page.get_by_text("1 of ")).to_be_visible()
     await page.evaluate("for (const one of document.querySelectorAll('.operation[hidden]')) one.remove()")  # it is long
     await page.evaluate(_OPEN_ALL)
-    wrong = await site.guests.scan(nobody)
+    wrong = await site.guests.scan(visitor)
     await page.emulate_media(color_scheme="dark")
-    await nobody.shoot("docs-dark")
+    await visitor.shoot("docs-dark")
     await page.set_viewport_size(PHONE)
-    wrong += await nobody.find_slips()
-    await nobody.shoot("docs-phone")
+    wrong += await visitor.find_slips()
+    await visitor.shoot("docs-phone")
     assert not wrong, "\n".join(wrong)
 
 

@@ -97,11 +97,11 @@ async def test_a_new_conversation_knows_nothing_of_the_one_before(site: VisitedG
     """It is begun while the last answer is still coming."""
     kim = await enter("kim", "member")
     page = kim.page
-    said: list[Any] = []
+    answers: list[Any] = []
 
     def note(request: Request) -> None:
         if request.url.endswith("/v1/chat/completions"):
-            said.append((request.post_data_json or {})["messages"])
+            answers.append((request.post_data_json or {})["messages"])
 
     page.on("request", note)
     await kim.go("/playground")
@@ -116,7 +116,7 @@ async def test_a_new_conversation_knows_nothing_of_the_one_before(site: VisitedG
     await message.fill("Hello")
     await message.press("Enter")
     await expect(page.locator("#turns")).to_contain_text("The sea is calm.")
-    assert [[one["content"] for one in each] for each in said] == [["The secret is 42"], ["Hello"]]
+    assert [[one["content"] for one in each] for each in answers] == [["The secret is 42"], ["Hello"]]
 
 
 async def test_a_channel_is_moved_past_one_that_the_file_declares(site: VisitedGateway, enter: Enter) -> None:

@@ -77,11 +77,11 @@ async def read_secret(visitor: Visitor) -> str:
     """What the dialog shows, this once; then it is closed."""
     secret = visitor.page.locator("#secret-text")
     await expect(secret).to_contain_text("sk-")
-    said = await secret.inner_text()
+    text = await secret.inner_text()
     async with visitor.page.expect_navigation():
         await visitor.press("Done")
-    assert said not in await visitor.page.content()
-    return said
+    assert text not in await visitor.page.content()
+    return text
 
 
 async def test_a_key_is_made_changed_turned_off_and_on_renewed_and_deleted(site: VisitedGateway, enter: Enter) -> None:

@@ -15,7 +15,7 @@ STEERING = "acme/\x1b[31mred"
 
 def row(**more: Any) -> dict[str, Any]:
     """A change as the admin API shows it."""
-    told = {
+    reported = {
         "sequence": 7,
         "at": "2026-01-31T12:00:00Z",
         "actor_kind": "member",
@@ -26,7 +26,7 @@ def row(**more: Any) -> dict[str, Any]:
         "subject": "acme/ci",
         "detail": {"rpm": [60, 120]},
     }
-    return {**told, **more}
+    return {**reported, **more}
 
 
 def show(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *rows: Any, width: int = 160) -> str:
@@ -36,7 +36,7 @@ def show(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *r
 
 
 @pytest.mark.parametrize(
-    ("detail", "told"),
+    ("detail", "message"),
     [
         ({"rpm": [60, 120]}, "rpm 60 → 120"),
         ({"rpm": [None, 60]}, "rpm 60"),
@@ -49,9 +49,9 @@ def show(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *r
     ],
 )
 def test_a_change_is_told_in_words(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, detail: dict[str, Any], told: str
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, detail: dict[str, Any], message: str
 ) -> None:
-    assert show(capsys, monkeypatch, row(detail=detail)).splitlines()[1].endswith(f"acme/ci  {told}")
+    assert show(capsys, monkeypatch, row(detail=detail)).splitlines()[1].endswith(f"acme/ci  {message}")
 
 
 def test_the_newest_change_is_at_the_end_and_says_who_made_it_where(

@@ -363,9 +363,11 @@ def test_books_that_do_not_agree_are_told_and_exit_with_1(used: Path, tmp_path: 
         database.execute("UPDATE entries SET amount_nanos = amount_nanos + 5 WHERE request_id = '10-big-0'")
     database.close()
     words = ["audit", "--data", str(data)]
-    ((code, told, _), (json_code, report, _)) = run_many(tmp_path, words, [*words, "--json"])
+    ((code, reported, _), (json_code, report, _)) = run_many(tmp_path, words, [*words, "--json"])
     assert (code, json_code) == (1, 1)
-    assert told.startswith("The ledger does not match:\n\n  key 1: 6500000006 charged in entries, 6500000001 in the")
+    assert reported.startswith(
+        "The ledger does not match:\n\n  key 1: 6500000006 charged in entries, 6500000001 in the"
+    )
     assert json.loads(report)["ok"] is False
     assert len(json.loads(report)["problems"]) == 1
 

@@ -71,14 +71,14 @@ async def test_the_demo_is_had_back_beside_a_channel(gateway_with: StartGateway)
         assert "demo-chat" not in await operator.see("models")
         assert re.fullmatch(r"The demo is on: \d+ models\n", await operator.see("channels", "add", "demo"))
         assert "demo-chat" in await operator.see("models")
-    for words, said in (
+    for words, text in (
         (["demo", "--rpm", "5"], "leave out --rpm"),
         (["demo", "--no-sync"], "leave out --sync"),
         (["demo", "--force"], "leave out --force"),
         (["mine", "--provider", "demo"], "gateway channels add demo"),
     ):
         refused = await operator.type("channels", "add", *words)
-        assert (refused.exit_code, said in refused.stderr) == (2, True), refused.stderr
+        assert (refused.exit_code, text in refused.stderr) == (2, True), refused.stderr
 
 
 async def test_a_channel_called_like_a_provider_is_its_and_offers_what_it_lists(gateway_with: StartGateway) -> None:
@@ -90,13 +90,13 @@ async def test_a_channel_called_like_a_provider_is_its_and_offers_what_it_lists(
         assert (filtered["sync"], filtered["models"], filtered["offers"]) == (True, ["b*", "c"], 0)
         fixed = await operator.ask("channels", "edit", "ollama", "--no-sync")
         assert (fixed["sync"], fixed["models"]) == (False, ["b*", "c"])
-    for words, said in (
+    for words, text in (
         (["thing"], "Unknown provider 'thing'. Pass --provider: openai, anthropic"),
         (["opnai"], "Unknown provider 'opnai'; did you mean 'openai'?\n"),
         (["thing", "--provider", "opnai"], "provider: unknown name; did you mean 'openai'?\n"),
     ):
         refused = await operator.type("channels", "add", *words)
-        assert (refused.exit_code > 0, said in refused.stderr) == (True, True), refused.stderr
+        assert (refused.exit_code > 0, text in refused.stderr) == (True, True), refused.stderr
 
 
 async def test_models_that_are_named_stay_and_the_provider_is_asked_only_for_a_test(gateway_with: StartGateway) -> None:
@@ -290,9 +290,9 @@ async def test_a_channel_that_is_down_is_seen_to_be(gateway_with: StartGateway) 
     assert await operator.gateway.rows(1)
     table = await operator.see("channels")
     assert table.count("cooling down") == 2
-    told = await operator.see("explain", "m")
-    assert "cooling down after failures" in " ".join(told.split())
-    assert "a few requests are sent" in " ".join(told.split())
+    message = await operator.see("explain", "m")
+    assert "cooling down after failures" in " ".join(message.split())
+    assert "a few requests are sent" in " ".join(message.split())
     shown = await operator.see("channels", "show", "dead", width=120)
     assert "cooling down " in shown
     assert "(The provider could not be reached: connection refused)" in shown
@@ -524,8 +524,8 @@ def test_who_adds_the_first_channel_is_told_which_found_ones_gave_way(capsys: py
     before = [{"name": name, "origin": origin} for name, origin in origins.items()]
     print_replaced(before, {"name": "openai"})
     print_replaced(before[2:], {"name": "lab"})
-    told, rest = capsys.readouterr().err.split(": ", 1)
-    assert told == "Discovered channels are no longer used"
+    message, rest = capsys.readouterr().err.split(": ", 1)
+    assert message == "Discovered channels are no longer used"
     assert rest == "ollama. Add those that you want to keep.\n"
 
 

@@ -29,8 +29,8 @@ async def test_a_member_is_invited_listed_changed_and_deleted(gateway_with: Star
     assert address == f"{gateway.url}/console/join"
     opened = await gateway.app[SERVICES].auth.invitations.open_link(token)
     assert (opened.account.name, opened.link.role) == ("acme", "viewer")
-    told = (await operator.type("members", "invite", "acme", "--hours", "1")).stderr
-    assert told.startswith("Invitation for account 'acme' as member, valid once until 2")
+    message = (await operator.type("members", "invite", "acme", "--hours", "1")).stderr
+    assert message.startswith("Invitation for account 'acme' as member, valid once until 2")
     ann = await add_member(gateway, "ann@example.org")
     reference = await open_session(gateway, ann)
     table = await operator.see("members")

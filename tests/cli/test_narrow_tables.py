@@ -38,7 +38,7 @@ COMMANDS = (
     ("explain", MODEL),
     ("accounts", "credits", LONG),
 )
-TOLD_OF_FAILURES = {"channels", "requests", "usage", "explain"}
+REPORTED_FAILURES = {"channels", "requests", "usage", "explain"}
 """The commands that show requests, or what became of them."""
 
 
@@ -68,7 +68,7 @@ async def test_no_table_breaks_a_word_at_80_columns(gateway_with: StartGateway, 
             assert (response.status == 200) is not refused
         await operator.gateway.rows(1)
         for words in COMMANDS:
-            if refused and words[0] not in TOLD_OF_FAILURES:
+            if refused and words[0] not in REPORTED_FAILURES:
                 continue
             wide = (await operator.type(*words, width=2_000)).stdout
             narrow = await operator.type(*words, width=80)

@@ -29,8 +29,8 @@ async def test_settings_are_seen_set_and_taken_back(operator: Operator) -> None:
     seen = await operator.see("settings", "list", "routing", width=100)
     assert seen.splitlines()[0].split() == ["SETTING", "VALUE", "FROM", "ABOUT"]
     assert "routing.max_attempts 3 default channels tried" in " ".join(seen.split())
-    told = await operator.ask("settings", "set", "routing.retry_ratio", "0.5")
-    assert (told["value"], told["source"]) == (0.5, "console")
+    reported = await operator.ask("settings", "set", "routing.retry_ratio", "0.5")
+    assert (reported["value"], reported["source"]) == (0.5, "console")
     assert await operator.see("settings", "set", "videos.webhook_hosts", "a.example.com, *.example.org") == (
         "videos.webhook_hosts: value none → a.example.com, *.example.org\n"
     )
@@ -58,10 +58,10 @@ REFUSED = (
 
 
 async def test_what_cannot_be_done_is_told(operator: Operator) -> None:
-    for words, code, told in REFUSED:
+    for words, code, message in REFUSED:
         result = await operator.type(*words)
         assert result.exit_code == code, words
-        assert told in result.stderr
+        assert message in result.stderr
 
 
 async def test_groups_are_seen_set_and_taken_back(operator: Operator) -> None:

@@ -49,8 +49,8 @@ async def test_calls_under_way_are_listed_and_one_is_ended(gateway_with: StartGa
         assert title.split() == ["ID", "ACCOUNT", "KEY", "MODEL", "CHANNEL", "PHASE", "FOR", "FROM"]
         request_id, *rest = line.split()
         assert (rest[:5], rest[-1]) == (["acme", "test", "m", "up", "waiting"], "127.0.0.1")
-        told = await operator.see("running", "cancel", request_id)
-        assert told == f"The request {request_id} was cancelled.\n"
+        message = await operator.see("running", "cancel", request_id)
+        assert message == f"The request {request_id} was cancelled.\n"
         assert (await calling).status == 409
         gone = await operator.type("running", "cancel", request_id)
         assert (gone.exit_code, "No request under way has the id" in gone.stderr) == (1, True)

@@ -34,7 +34,7 @@ from tests.support.video_scene import await_job, site, submit
 __all__ = ["log"]
 """A fixture of every test here, too."""
 
-NOBODY = "video_" + "0" * 32
+STRANGER = "video_" + "0" * 32
 STEERING = "evil\x1b[31m\r\n[red]model"
 
 
@@ -50,8 +50,8 @@ async def test_videos_are_listed_shown_and_cancelled(gateway_with: StartGateway)
     slow = Play(polls=("in_progress", end, "completed"))
     async with OpenAiVideos(slow=slow, bad=Play(polls=("failed",))) as up:
         operator = await sit_down(gateway_with, site(up.channel()))
-        told = await operator.type("videos")
-        assert (told.exit_code, told.stdout, told.stderr) == (0, "", "No videos recorded.\n")
+        reported = await operator.type("videos")
+        assert (reported.exit_code, reported.stdout, reported.stderr) == (0, "", "No videos recorded.\n")
         ids = [await begin(operator, "bad"), await begin(operator, "good"), await begin(operator, "slow", "processing")]
         bad, good, live = ids
         table = (await operator.see("videos")).splitlines()
@@ -90,8 +90,8 @@ async def test_videos_are_listed_shown_and_cancelled(gateway_with: StartGateway)
         assert (again.exit_code, again.stdout) == (1, "")
         assert again.stderr.startswith(f"The job {live} has ended")
         for verb in ("show", "cancel", "follow"):
-            nobody = await operator.type("videos", verb, NOBODY)
-            assert (nobody.exit_code, "not found" in nobody.stderr) == (1, True), nobody.output
+            anonymous = await operator.type("videos", verb, STRANGER)
+            assert (anonymous.exit_code, "not found" in anonymous.stderr) == (1, True), anonymous.output
         assert (await operator.type("videos", "follow")).stderr == f"{NO_VIDEOS}\n"
         end.set()
 
@@ -125,8 +125,8 @@ async def test_on_a_pipe_a_video_is_followed_a_line_a_change_until_it_has_ended(
             [first, "m", "processing"],
             [first, "m", "completed"],
         ]
-        told = await operator.see("videos", "follow", first, "--json", width=5_000)
-        assert [json.loads(line)["status"] for line in told.splitlines()] == ["completed"]
+        message = await operator.see("videos", "follow", first, "--json", width=5_000)
+        assert [json.loads(line)["status"] for line in message.splitlines()] == ["completed"]
         await await_job(operator.gateway, "two")
 
 
@@ -163,17 +163,17 @@ async def test_at_a_terminal_bars_are_drawn_until_ctrl_c_which_ends_them_quietly
 
 
 def test_without_a_gateway_there_is_nothing_to_follow(tmp_path: Path) -> None:
-    for words in (["videos", "follow", NOBODY], ["videos", "--follow"]):
-        told = CliRunner().invoke(main, [*words, "--data", str(tmp_path / "data")])
-        assert (told.exit_code, told.stdout) == (1, "")
-        assert "Nothing to follow: no gateway runs" in told.stderr
+    for words in (["videos", "follow", STRANGER], ["videos", "--follow"]):
+        reported = CliRunner().invoke(main, [*words, "--data", str(tmp_path / "data")])
+        assert (reported.exit_code, reported.stdout) == (1, "")
+        assert "Nothing to follow: no gateway runs" in reported.stderr
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize("words", [["follow", NOBODY, "--account", "a"], ["--follow", "--status", "failed"]])
+@pytest.mark.parametrize("words", [["follow", STRANGER, "--account", "a"], ["--follow", "--status", "failed"]])
 def test_what_says_twice_what_to_follow_is_refused(words: list[str], tmp_path: Path) -> None:
-    told = CliRunner().invoke(main, ["videos", *words, "--data", str(tmp_path)])
-    assert (told.exit_code, "either" in told.stderr) == (2, True)
+    reported = CliRunner().invoke(main, ["videos", *words, "--data", str(tmp_path)])
+    assert (reported.exit_code, "either" in reported.stderr) == (2, True)
 
 
 # what is followed

@@ -21,7 +21,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database, DatabaseStartupError, open_database
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import READERS, open_address
-from gateway.storage.postgres.incarnation import begin_incarnation
+from gateway.storage.postgres.incarnation import begin_generation
 from gateway.storage.postgres.node_backends import LEADER, SPACE
 from gateway.storage.postgres.node_session import LATE_MS, NodeSession
 from gateway.storage.schema import OLDEST, REVISION
@@ -323,7 +323,7 @@ async def test_behind_a_store_that_has_been_replaced_no_fence_moves_until_what_i
     assert (len(node.applied), steps) == (2, [])
     async with observer.transaction():  # the store loses the log, and counts anew
         await observer.execute("DELETE FROM changes; ALTER TABLE changes ALTER sequence RESTART WITH 1")
-        await begin_incarnation(observer)
+        await begin_generation(observer)
     before_s = node.queue.valid_until_s
     await observer.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'gateway node %' "
@@ -466,9 +466,9 @@ async def test_a_node_whose_beats_are_late_has_no_share_of_the_work(nodes: Nodes
     shares = [{name for name in names if each.node.owns(name)} for each in (first, second)]
     assert shares[0] | shares[1] == set(names)
     assert not shares[0] & shares[1]
-    second.session.beat = asyncio.Event().wait  # type: ignore[method-assign,assignment]  # it stands still
+    second.session.heartbeat = asyncio.Event().wait  # type: ignore[method-assign,assignment]  # it stands still
     heard: list[str] = []
-    first.node.rings.subscribe("members", heard.append)
+    first.node.notifications.subscribe("members", heard.append)
     await observer.execute(f"UPDATE beats SET at_ms = at_ms - {LATE_MS} - 5000 WHERE node = '{B}'")  # noqa: S608
     await until(lambda: all(first.node.owns(name) for name in names))
     assert (heard, first.node.live) == ([""], 2)

@@ -28,7 +28,7 @@ from tests.support.s3_server import start_s3_server
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 
 IMAGE = draw(16, 16)
-PICTURE = {"created": 1, "data": [{"b64_json": base64.b64encode(IMAGE).decode()}]}
+IMAGE_BODY = {"created": 1, "data": [{"b64_json": base64.b64encode(IMAGE).decode()}]}
 WITHIN_S = 60
 
 
@@ -59,7 +59,7 @@ async def start_pair(kind: str, path: Path, url: str) -> AsyncIterator[tuple[Nod
     async with (
         open_media_url(kind, path) as media_url,
         ScriptedUpstream([answer(COMPLETION)]) as chats,
-        ScriptedUpstream([answer(PICTURE)]) as images,
+        ScriptedUpstream([answer(IMAGE_BODY)]) as images,
         OpenAiVideos(Play(polls=["completed"])) as videos,
     ):
         tables = {

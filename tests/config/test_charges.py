@@ -15,7 +15,7 @@ from gateway.formats.gemini.usage_metadata import parse_usage_metadata
 from gateway.formats.openai.images import parse_images_usage
 from gateway.formats.openai.realtime import parse_realtime_usage
 from gateway.formats.rare_bounds import OF_KNOWN_UNITS, fill_rare
-from gateway.formats.registry import make_exchange
+from gateway.formats.registry import make_translator
 from gateway.formats.stream import StreamTransform
 from gateway.formats.translator import ResponseIdentity
 from tests.support import converse_cassettes as converse_stream
@@ -126,19 +126,19 @@ def text(prompt: int, completion: int, **more: Any) -> dict[str, Any]:
 
 
 def response(prompt: int, completion: int, *items: dict[str, Any], **more: Any) -> dict[str, Any]:
-    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "ok"}]}
+    body = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "ok"}]}
     usage = {"input_tokens": prompt, "output_tokens": completion, **more.pop("usage", {})}
-    return {"id": "r", "object": "response", "status": "completed", "output": [*items, said], "usage": usage} | more
+    return {"id": "r", "object": "response", "status": "completed", "output": [*items, body], "usage": usage} | more
 
 
 def message(prompt: int, completion: int, **more: Any) -> dict[str, Any]:
     usage = {"input_tokens": prompt, "output_tokens": completion, **more}
-    said = [{"type": "text", "text": "ok"}]
+    answers = [{"type": "text", "text": "ok"}]
     return {
         "id": "m",
         "type": "message",
         "role": "assistant",
-        "content": said,
+        "content": answers,
         "stop_reason": "end_turn",
         "usage": usage,
     }
@@ -154,8 +154,8 @@ def generated(prompt: int, completion: int, *, queries: int = 0, version: str = 
 
 def converse(prompt: int, completion: int, **more: Any) -> dict[str, Any]:
     usage = {"inputTokens": prompt, "outputTokens": completion, "totalTokens": prompt + completion, **more}
-    said = {"message": {"role": "assistant", "content": [{"text": "ok"}]}}
-    return {"output": said, "stopReason": "end_turn", "usage": usage}
+    body = {"message": {"role": "assistant", "content": [{"text": "ok"}]}}
+    return {"output": body, "stopReason": "end_turn", "usage": usage}
 
 
 def ranked(**more: Any) -> dict[str, Any]:
@@ -535,19 +535,19 @@ ANSWERS: list[tuple[str, str, Operation, Wire, dict[str, Any], int]] = [
 ]
 
 
-def find_charge(model: str, provider: str, usage: Usage, call: InferenceRequest) -> int:
+def find_charge(model: str, provider: str, usage: Usage, inference: InferenceRequest) -> int:
     price = read_shipped().find(model, provider)
     assert price is not None
-    return cost_nanos(price, fill_rare(usage, call) if call.operation in OF_KNOWN_UNITS else usage)
+    return cost_nanos(price, fill_rare(usage, inference) if inference.operation in OF_KNOWN_UNITS else usage)
 
 
 @table_rows(("model", "provider", "operation", "wire", "answer", "nanos"), ANSWERS)
 def test_an_answer_costs_what_the_vendor_publishes(
     model: str, provider: str, operation: Operation, *, wire: Wire, answer: dict[str, Any], nanos: int
 ) -> None:
-    call = InferenceRequest(operation, model, {"model": model, "messages": []})
-    _, usage = make_exchange(call, wire, ResponseIdentity("i", model, 1)).parse_answer(orjson.dumps(answer), ())
-    assert find_charge(model, provider, usage, call) == nanos
+    inference = InferenceRequest(operation, model, {"model": model, "messages": []})
+    _, usage = make_translator(inference, wire, ResponseIdentity("i", model, 1)).parse_answer(orjson.dumps(answer), ())
+    assert find_charge(model, provider, usage, inference) == nanos
 
 
 def begun(answer: dict[str, Any]) -> list[dict[str, Any]]:
@@ -587,24 +587,24 @@ STREAMS: dict[str, Callable[[dict[str, Any]], list[dict[str, Any]]]] = {
 STREAMED = [row for row in ANSWERS if row[3] in STREAMS]
 
 
-def feed(gate: StreamTransform, wire: Wire, answer: dict[str, Any]) -> None:
+def feed(transform: StreamTransform, wire: Wire, answer: dict[str, Any]) -> None:
     """Feed the events of an answer."""
     for event in STREAMS[wire](answer):
         named = f"event: {event['type']}\n" if "type" in event else ""
-        gate.feed(f"{named}data: ".encode() + orjson.dumps(event) + b"\n\n")
+        transform.feed(f"{named}data: ".encode() + orjson.dumps(event) + b"\n\n")
     if wire == "openai_chat":
-        gate.feed(b"data: [DONE]\n\n")
+        transform.feed(b"data: [DONE]\n\n")
 
 
 @table_rows(("model", "provider", "operation", "wire", "answer", "nanos"), STREAMED)
 def test_a_stream_costs_the_same(
     model: str, provider: str, operation: Operation, *, wire: Wire, answer: dict[str, Any], nanos: int
 ) -> None:
-    call = InferenceRequest(operation, model, {"model": model, "messages": []}, stream=True)
-    gate = make_exchange(call, wire, ResponseIdentity("i", model, 1)).open_gate(())
-    feed(gate, wire, answer)
-    gate.finish()
-    assert find_charge(model, provider, gate.parse_usage(), call) == nanos
+    inference = InferenceRequest(operation, model, {"model": model, "messages": []}, stream=True)
+    transform = make_translator(inference, wire, ResponseIdentity("i", model, 1)).open_transform(())
+    feed(transform, wire, answer)
+    transform.finish()
+    assert find_charge(model, provider, transform.parse_usage(), inference) == nanos
 
 
 @table_rows(
@@ -628,10 +628,10 @@ def test_a_stream_costs_the_same(
 def test_images_cost_what_the_vendor_publishes(
     model: str, operation: Operation, raw: dict[str, Any], nanos: int
 ) -> None:
-    call = InferenceRequest(operation, model, {"model": model})
+    inference = InferenceRequest(operation, model, {"model": model})
     usage = parse_images_usage(raw)
     assert usage is not None
-    assert find_charge(model, "openai", usage, call) == nanos
+    assert find_charge(model, "openai", usage, inference) == nanos
 
 
 MAKERS: dict[Wire, Callable[[int, int], dict[str, Any]]] = {
@@ -677,8 +677,8 @@ def check_counts(usage: Usage, operation: Operation, wire: Wire, counts: tuple[i
 @table_rows("counts", HALVES)
 @table_rows(("operation", "wire"), PATHS)
 def test_a_text_whose_counts_are_zero_is_estimated(operation: Operation, wire: Wire, counts: tuple[int, int]) -> None:
-    call, answer = say(operation, stream=False), MAKERS[wire](*counts)
-    _, usage = make_exchange(call, wire, ResponseIdentity("i", "m", 1)).parse_answer(orjson.dumps(answer), ())
+    inference, answer = say(operation, stream=False), MAKERS[wire](*counts)
+    _, usage = make_translator(inference, wire, ResponseIdentity("i", "m", 1)).parse_answer(orjson.dumps(answer), ())
     check_counts(usage, operation, wire, counts)
 
 
@@ -687,17 +687,17 @@ def test_a_text_whose_counts_are_zero_is_estimated(operation: Operation, wire: W
 def test_a_streamed_text_whose_counts_are_zero_is_estimated(
     operation: Operation, wire: Wire, counts: tuple[int, int]
 ) -> None:
-    call, answer = say(operation, stream=True), MAKERS[wire](*counts)
-    gate = make_exchange(call, wire, ResponseIdentity("i", "m", 1)).open_gate(())
+    inference, answer = say(operation, stream=True), MAKERS[wire](*counts)
+    transform = make_translator(inference, wire, ResponseIdentity("i", "m", 1)).open_transform(())
     if wire == "bedrock_converse":
-        gate.feed(b"".join((converse_stream.BEGIN, converse_stream.words("ok"), converse_stream.stop())))
-        gate.feed(
+        transform.feed(b"".join((converse_stream.BEGIN, converse_stream.words("ok"), converse_stream.stop())))
+        transform.feed(
             converse_stream.finish() + converse_stream.event("metadata", {"usage": converse_stream.usage(*counts)})
         )
     else:
-        feed(gate, wire, answer)
-    gate.finish()
-    check_counts(gate.parse_usage(), operation, wire, counts)
+        feed(transform, wire, answer)
+    transform.finish()
+    check_counts(transform.parse_usage(), operation, wire, counts)
 
 
 @table_rows(
@@ -717,6 +717,6 @@ def test_a_streamed_text_whose_counts_are_zero_is_estimated(
 def test_the_tier_that_has_served_is_read(
     operation: Operation, wire: Wire, answer: dict[str, Any], tier: str | None
 ) -> None:
-    call = say(operation, stream=False)
-    _, usage = make_exchange(call, wire, ResponseIdentity("i", "m", 1)).parse_answer(orjson.dumps(answer), ())
+    inference = say(operation, stream=False)
+    _, usage = make_translator(inference, wire, ResponseIdentity("i", "m", 1)).parse_answer(orjson.dumps(answer), ())
     assert (None if usage.rare is None else usage.rare.tier) == tier

@@ -50,8 +50,8 @@ def test_a_channel_that_is_renamed_is_one_that_went_and_one_that_came() -> None:
 
 def test_another_order_is_told_where_nothing_else_changed() -> None:
     assert describe_channels([UP, OTHER], [OTHER, UP]) == ["channel order changed"]
-    told = describe_channels([UP, OTHER], [attrs.evolve(OTHER, weight=2), UP])
-    assert told == ["channel 'other' changed: weight"]
+    reported = describe_channels([UP, OTHER], [attrs.evolve(OTHER, weight=2), UP])
+    assert reported == ["channel 'other' changed: weight"]
 
 
 CHANGES: dict[str, Any] = {
@@ -95,11 +95,11 @@ def test_a_change_names_its_field_and_not_what_is_in_it(field: str) -> None:
 
 @given(st.lists(st.sampled_from("abc"), unique=True), st.lists(st.sampled_from("abc"), unique=True))
 def test_every_difference_of_names_is_told_once(before: list[str], after: list[str]) -> None:
-    told = describe_channels(
+    reported = describe_channels(
         [attrs.evolve(UP, name=name) for name in before], [attrs.evolve(UP, name=name) for name in after]
     )
-    assert len(told) == len(set(before) ^ set(after)) or told == ["channel order changed"]
-    assert bool(told) is (before != after)
+    assert len(reported) == len(set(before) ^ set(after)) or reported == ["channel order changed"]
+    assert bool(reported) is (before != after)
 
 
 # other things that are declared
@@ -143,12 +143,12 @@ def test_a_section_is_told_by_its_keys_and_not_by_their_values() -> None:
     ]
     assert describe_section("billing", BillingSection(), BillingSection(unpriced="refuse")) == ["billing.unpriced"]
     assert describe_section("metrics", MetricsSection(), MetricsSection("t" * 16)) == ["metrics.token"]
-    (told,) = describe_section("store", StoreSection(), StoreSection(master_key="ab" * 32))
-    assert told == "store.master_key"
+    (message,) = describe_section("store", StoreSection(), StoreSection(master_key="ab" * 32))
+    assert message == "store.master_key"
 
 
 @table_rows(
-    ("name", "before", "after", "told"),
+    ("name", "before", "after", "reported"),
     [
         ("media", MediaSection(), MediaSection(link_hours=1.0, max_gb=2.0), ["media.link_hours", "media.max_gb"]),
         ("media", MediaSection(), MediaSection(keep_hours=96.0), ["media.keep_hours"]),
@@ -161,9 +161,9 @@ def test_a_section_is_told_by_its_keys_and_not_by_their_values() -> None:
     ],
 )  # fmt: skip
 def test_what_is_said_of_images_and_uploads_is_told_by_its_keys(
-    name: str, before: object, after: object, told: list[str]
+    name: str, before: object, after: object, reported: list[str]
 ) -> None:
-    assert describe_section(name, before, after) == told
+    assert describe_section(name, before, after) == reported
     assert describe_section(name, after, after) == []
 
 

@@ -78,12 +78,12 @@ def test_every_problem_is_reported_at_once_with_the_file_and_the_path(path: Path
         "sevrer", "server.prot", "server.port", "channel[0].provider", "channel[0].models[1]", "channel[0].api_key",
         "key[0].account", "key[0].secret", "server.max_body_mb",
     }  # fmt: skip
-    told = "\n".join(problems)
-    assert "did you mean 'server'?" in told
-    assert "did you mean 'port'?" in told
-    assert "did you mean 'openai'?" in told
-    assert "NOT_SET" in told
-    assert "environment variable GATEWAY_SERVER__MAX_BODY_MB: server.max_body_mb" in told
+    message = "\n".join(problems)
+    assert "did you mean 'server'?" in message
+    assert "did you mean 'port'?" in message
+    assert "did you mean 'openai'?" in message
+    assert "NOT_SET" in message
+    assert "environment variable GATEWAY_SERVER__MAX_BODY_MB: server.max_body_mb" in message
 
 
 @pytest.mark.parametrize("text", ["[server", "x", "a = 1\na = 2", "[server]\nport = 80 80", "a = \x00"])
@@ -246,7 +246,7 @@ def test_a_variable_wins_over_the_file(path: Path, name: str) -> None:
 
 
 @table_rows(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("GATEWAY_SERVER__PORT", "http", "server.port"),
         ("GATEWAY_SERVER__PORT", "99999", "server.port"),
@@ -265,10 +265,10 @@ def test_a_variable_wins_over_the_file(path: Path, name: str) -> None:
         ("GATEWAY_STORE__MASTER_KEY", "hunter2", "store.master_key"),
     ],
 )
-def test_a_bad_variable_is_a_problem_under_its_own_name(name: str, text: str, told: str) -> None:
+def test_a_bad_variable_is_a_problem_under_its_own_name(name: str, text: str, message: str) -> None:
     (problem,) = fail(None, **{name: text})
     assert problem.startswith(f"environment variable {name}: ")
-    assert told in problem
+    assert message in problem
 
 
 def test_variables_of_others_are_left_alone() -> None:
@@ -306,7 +306,7 @@ MORE = re.compile(r"#\s{20,}# (.+)")
 
 def read_comments(text: str) -> dict[str, str]:
     """What the file says of every key of a section in single brackets, by its path."""
-    said: dict[str, str] = {}
+    body: dict[str, str] = {}
     section = path = ""
     for line in text.splitlines():
         if line.startswith(("[", "# [")):
@@ -315,20 +315,20 @@ def read_comments(text: str) -> dict[str, str]:
         if key:
             path = f"{section}.{key[1]}" if section else ""
         if path and (key or more):
-            said[path] = f"{said.get(path, '')} {key[2] if key else more[1]}".strip()  # type: ignore[index]
+            body[path] = f"{body.get(path, '')} {key[2] if key else more[1]}".strip()  # type: ignore[index]
         elif not more:
             path = ""
-    return said
+    return body
 
 
 def test_the_file_that_ships_says_of_every_setting_what_the_console_says() -> None:
-    said = {
+    body = {
         name_setting(section, field.name): find_about(field)
         for section, part in list_sections(Config())
         for field in attrs.fields(type(part))
     }
-    assert all(said.values())
-    assert read_comments(find_data("gateway.toml").read_text()) == said
+    assert all(body.values())
+    assert read_comments(find_data("gateway.toml").read_text()) == body
 
 
 def test_who_says_what_is_known(path: Path) -> None:
@@ -410,6 +410,6 @@ def test_tables_that_disagree_are_told_together_with_keys_that_are_wrong(tmp_pat
     )
     with pytest.raises(ConfigError) as caught:
         read_config(path, {})
-    told = "\n".join(caught.value.problems)
+    message = "\n".join(caught.value.problems)
     for where in ("server.port", "channel[0].provider", "channel[1].name", "key[0].account"):
-        assert f"{path}: {where}: expected" in told
+        assert f"{path}: {where}: expected" in message

@@ -22,8 +22,10 @@ NOTHING = FileConfig(Config())
 def declare(**tables: Any) -> FileConfig:
     """What a file with these tables says; its other keys nobody says."""
     config = parse_table(tables, Config)
-    said = {name_setting(section, key) for section, table in tables.items() if isinstance(table, dict) for key in table}
-    return FileConfig(config, dict.fromkeys(said, "file"))
+    answer = {
+        name_setting(section, key) for section, table in tables.items() if isinstance(table, dict) for key in table
+    }
+    return FileConfig(config, dict.fromkeys(answer, "file"))
 
 
 def test_nothing_stored_changes_nothing() -> None:

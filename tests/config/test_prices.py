@@ -370,11 +370,11 @@ def tell_size(provider: str, entry: Capability, size: str) -> str:
 
 
 def test_every_size_of_every_video_costs_what_its_vendor_asks(shipped: PriceList) -> None:
-    told: dict[str, dict[str, set[tuple[str, str]]]] = {}
+    reported: dict[str, dict[str, set[tuple[str, str]]]] = {}
     for provider, models in A_SECOND.items():
         for model in models:
             price, entry = shipped.find(model, provider), find_entry(provider, model)
-            told.setdefault(provider, {})[model] = {
+            reported.setdefault(provider, {})[model] = {
                 (tell_size(provider, entry, size), usd(cost_nanos(price, Usage(duration_ms=1_000, size=size))))
                 for size in entry.sizes or ()
             }
@@ -382,7 +382,7 @@ def test_every_size_of_every_video_costs_what_its_vendor_asks(shipped: PriceList
         provider: {model: set(dollars.items()) for model, dollars in models.items()}
         for provider, models in A_SECOND.items()
     }
-    assert told == asked
+    assert reported == asked
 
 
 def test_every_model_that_is_known_to_film_is_among_them_but_those_that_nobody_prices() -> None:
@@ -458,10 +458,10 @@ def test_a_list_that_disagrees_with_the_package_is_refused() -> None:
     prices = {table["model"]: parse_table(table, PriceSpec).price() for table in listed if "provider" not in table}
     wrong = [price for model, price in prices.items() if model != "gpt-5.1-codex-max"]
     wrong += [attrs.evolve(prices["gpt-6.1-sol"], tiers=()), Price("claude-*")]
-    told = "\n".join(update_prices.find_disagreements(PriceList(wrong), DAY))
+    message = "\n".join(update_prices.find_disagreements(PriceList(wrong), DAY))
     for problem in ("openai: gpt-5.1-codex-max has no price", "openai: gpt-6.1-sol is ", "anthropic: claude-2 is "):
-        assert problem in told
-    assert "openai: gpt-4o-mini" not in told
+        assert problem in message
+    assert "openai: gpt-4o-mini" not in message
 
 
 @table_rows(
@@ -616,11 +616,11 @@ def test_no_key_of_the_source_is_dropped() -> None:
     for vendor in update_prices.providers:
         for model in vendor.models:
             prices = update_prices.find_prices(model, DAY)
-            told = {key: value for key, value in vars(prices).items() if value is not None}
-            assert told.keys() <= read.keys() | update_prices.NOT_SERVED.keys(), (vendor.id, model.id)
+            reported = {key: value for key, value in vars(prices).items() if value is not None}
+            assert reported.keys() <= read.keys() | update_prices.NOT_SERVED.keys(), (vendor.id, model.id)
             section = update_prices.read_section(model.id, prices)
-            for key in told.keys() & read.keys():
-                base = told[key].base if isinstance(told[key], types.TieredPrices) else told[key]
+            for key in reported.keys() & read.keys():
+                base = reported[key].base if isinstance(reported[key], types.TieredPrices) else reported[key]
                 assert bool(getattr(section, read[key])) == bool(base), (vendor.id, model.id, key)
             entries += 1
     assert entries > 2_000

@@ -102,7 +102,7 @@ class Reloadable:
             self.in_force.config,
             services.routing.catalog.channels,
             [listed.id for listed in services.routing.catalog.list_models()],
-            {name: line.channel for name, line in services.routing.load_balancer.lines.items()},
+            {name: line.channel for name, line in services.routing.load_balancer.channels.items()},
             services.routing.load_balancer.settings,
             services.routing.router.pricing,
             services.routing.router.models,
@@ -148,7 +148,7 @@ def named(name: str) -> dict[str, Any]:
     return {**COMPLETION, "choices": [{**COMPLETION["choices"][0], "message": {"role": "assistant", "content": name}}]}
 
 
-def said(body: Any) -> Any:
+def read_content(body: Any) -> Any:
     return body["choices"][0]["message"]["content"]
 
 
@@ -159,20 +159,20 @@ def listing(*ids: str) -> bytes:
 async def test_channels_come_go_and_change_and_the_list_is_right_at_once(reloadable: Reload) -> None:
     async with ScriptedUpstream([answer(named("one"))]) as one, ScriptedUpstream([answer(named("two"))]) as two:
         site = await reloadable({"channel": [channel(one.base_url, "one")]})
-        assert said((await site.ask())[1]) == "one"
+        assert read_content((await site.ask())[1]) == "one"
         both = [channel(one.base_url, "one"), channel(two.base_url, "two", models=["m", "n"], priority=1)]
         assert await site.reload({"channel": both}) == {"changes": ["channel 'two' added"], "needs_restart": []}
         assert await site.models() == ["m", "n"]
-        assert said((await site.ask())[1]) == "two"
+        assert read_content((await site.ask())[1]) == "two"
         changed = [both[0] | {"models": ["m", "x"]}, both[1] | {"priority": -1, "weight": 3}]
         report = await site.reload({"channel": changed})
         assert report["changes"] == ["channel 'one' changed: models", "channel 'two' changed: priority, weight"]
         assert await site.models() == ["m", "n", "x"]
-        assert said((await site.ask())[1]) == "one"
+        assert read_content((await site.ask())[1]) == "one"
         report = await site.reload({"channel": changed[1:]})
         assert report["changes"] == ["channel 'one' removed"]
         assert await site.models() == ["m", "n"]
-        assert said((await site.ask())[1]) == "two"
+        assert read_content((await site.ask())[1]) == "two"
         assert (await site.ask("x"))[0] == 404
         await site.gateway.rows(5)
 
@@ -210,10 +210,10 @@ async def test_a_reload_is_on_record_with_what_it_has_changed_where_it_has(reloa
 async def test_a_channel_of_the_same_name_that_leads_elsewhere_is_called_there(reloadable: Reload) -> None:
     async with ScriptedUpstream([answer(named("old"))]) as old, ScriptedUpstream([answer(named("new"))]) as new:
         site = await reloadable({"channel": [channel(old.base_url)]})
-        assert said((await site.ask())[1]) == "old"
+        assert read_content((await site.ask())[1]) == "old"
         report = await site.reload({"channel": [channel(new.base_url, api_key="another-key")]})
         assert report["changes"] == ["channel 'up' changed: base_url, api_keys"]
-        assert said((await site.ask())[1]) == "new"
+        assert read_content((await site.ask())[1]) == "new"
         assert [call.headers["authorization"] for call in new.received] == ["Bearer another-key"]
         await site.gateway.rows(2)
 
@@ -432,15 +432,15 @@ async def test_a_stream_over_a_removed_channel_is_whole_and_costs_what_it_did_wh
         site = await reloadable({"channel": [channel(old.base_url, "old", api_key="old-key")], "price": [PRICE]})
         async with site.gateway.post({**HELLO, "stream": True}) as response:
             assert await response.content.readany() == first
-            dear = PRICE | {"input_usd_per_million": 100, "output_usd_per_million": 100}
-            await site.reload({"channel": [channel(new.base_url, "new")], "price": [dear]})
-            assert said((await site.ask())[1]) == "new"
+            expensive = PRICE | {"input_usd_per_million": 100, "output_usd_per_million": 100}
+            await site.reload({"channel": [channel(new.base_url, "new")], "price": [expensive]})
+            assert read_content((await site.ask())[1]) == "new"
             go_on.set()
             assert await response.read() == b"".join(piece for piece in rest if b"usage" not in piece)
         rows = {row.channel: row for row in await site.gateway.rows(2)}
         assert (rows["old"].outcome, rows["old"].status, rows["old"].cost_nanos) == ("completed", 200, COST)
         assert rows["new"].cost_nanos == (5 + 7) * 100_000
-        assert [line.running for line in site.gateway.app[SERVICES].routing.load_balancer.lines.values()] == [0]
+        assert [line.running for line in site.gateway.app[SERVICES].routing.load_balancer.channels.values()] == [0]
 
 
 async def test_a_stream_of_a_key_that_is_taken_away_is_finished_and_charged(reloadable: Reload) -> None:
@@ -635,14 +635,14 @@ async def test_stored_channels_stay_and_a_files_channel_of_the_same_name_hides_o
         await channels.add(channel(stored.base_url, "mine"))
         await site.reload({"channel": [channel(NOWHERE, "fixed", models=["g"])]})
         assert await site.models() == ["g", "m"]
-        assert said((await site.ask())[1]) == "stored"
+        assert read_content((await site.ask())[1]) == "stored"
         with structlog.testing.capture_logs() as log:
             await site.reload({"channel": [channel(file.base_url, "mine")]})
         assert [line["channel"] for line in log if line["event"] == "channel_hidden"] == ["mine"]
-        assert said((await site.ask())[1]) == "file"
+        assert read_content((await site.ask())[1]) == "file"
         await site.reload({})
         assert await site.models() == ["m"]
-        assert said((await site.ask())[1]) == "stored"
+        assert read_content((await site.ask())[1]) == "stored"
         assert channels.describe(channels.get("mine"))["declared"] is False
         await site.gateway.rows(3)
 
@@ -665,7 +665,7 @@ async def test_calls_that_go_on_while_the_file_is_read_again_and_again_are_all_a
         for tables in (*files, *files):
             await site.reload(tables | {"price": [PRICE]})
         enough.set()
-        statuses = [status for told in await callers for status in told]
+        statuses = [status for reported in await callers for status in reported]
         assert len(statuses) > len(files)
         assert set(statuses) == {200}
         assert {row.cost_nanos for row in await site.gateway.rows(len(statuses))} == {COST}
@@ -834,7 +834,7 @@ async def test_words_that_nobody_may_ask_a_image_of_follow_the_file_and_the_list
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "message"),
     [
         (None, "No such file"),
         (b"fine\n\xff\n", "line 2 is not UTF-8"),
@@ -843,7 +843,7 @@ async def test_words_that_nobody_may_ask_a_image_of_follow_the_file_and_the_list
     ids=["gone", "no text", "too large"],
 )
 async def test_a_broken_list_of_words_leaves_the_one_before_in_force_and_says_so(
-    reloadable: Reload, tmp_path: Path, raw: bytes | None, told: str
+    reloadable: Reload, tmp_path: Path, raw: bytes | None, message: str
 ) -> None:
     words = tmp_path / "words.txt"
     words.write_text("kraken\n")
@@ -857,7 +857,7 @@ async def test_a_broken_list_of_words_leaves_the_one_before_in_force_and_says_so
     with pytest.raises(InvalidRequest) as refused:
         await site.reload({**tables, "channel": [channel(NOWHERE, "new")]})
     assert refused.value.message.startswith(f"safety.words_file: {words}: ")
-    assert told in refused.value.message
+    assert message in refused.value.message
     assert await site.state() == before
     assert site.in_force.words is listed
     assert site.in_force.words.find("a kraken") == "kraken"

@@ -639,24 +639,24 @@ def test_every_problem_of_a_file_names_the_file_and_its_key_and_shows_what_stood
     """)
     with pytest.raises(ConfigError) as caught:
         read_config(path, {"GATEWAY_MEDIA__MAX_GB": "-1"})
-    told = {}
+    reported = {}
     for problem in caught.value.problems:
         source, where, what = problem.split(": ", 2)
         assert source == ("environment variable GATEWAY_MEDIA__MAX_GB" if where == "media.max_gb" else str(path))
-        told[where] = what
-    assert told == {
+        reported[where] = what
+    assert reported == {
         "server.max_upload_mb": "expected a number from 1 to 4096, not '0'",
         "server.max_file_mb": "expected a number from 1 to 4096, not '9999'",
         "media.link_hours": "expected a number of hours above 0 and up to 876000, not '-3'",
         "media.keep_hours": "expected a number of hours above 0 and up to 876000, not '0'",
         "media.max_gb": "expected a number above 0 and up to 1000000, not '-1'",
         "safety.words_file": "expected a string, not '7'",
-        "egress.allow": told["egress.allow"],
+        "egress.allow": reported["egress.allow"],
         "model[1].max_n": "expected a number from 1 to 10, not '12'",
         "model[1].sizes": "expected sizes such as 1024x1024, not 'huge'",
         "model[1].edits": "expected true or false, not 'no'",
     }
-    assert told["egress.allow"].endswith("not 'everywhere'")
+    assert reported["egress.allow"].endswith("not 'everywhere'")
 
 
 def test_what_is_said_in_the_environment_counts_for_the_new_sections_too(tmp_path: Path) -> None:
@@ -677,7 +677,7 @@ def test_what_is_said_in_the_environment_counts_for_the_new_sections_too(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "message"),
     [
         (None, "No such file"),
         (b"fine\n\xff\n", "line 2 is not UTF-8"),
@@ -686,7 +686,7 @@ def test_what_is_said_in_the_environment_counts_for_the_new_sections_too(tmp_pat
     ids=["gone", "no text", "too large"],
 )
 def test_a_file_of_words_that_cannot_be_read_is_a_problem_of_its_key(
-    tmp_path: Path, raw: bytes | None, told: str
+    tmp_path: Path, raw: bytes | None, message: str
 ) -> None:
     words = tmp_path / "words.txt"
     if raw is not None:
@@ -695,7 +695,7 @@ def test_a_file_of_words_that_cannot_be_read_is_a_problem_of_its_key(
         read_config(None, {"GATEWAY_SAFETY__WORDS_FILE": str(words)})
     (problem,) = caught.value.problems
     assert problem.startswith(f"safety.words_file: {words}: ")
-    assert told in problem
+    assert message in problem
 
 
 # prices

@@ -175,8 +175,8 @@ async def test_every_sentence_and_word_has_its_time(sdk: openai.AsyncOpenAI, rec
     assert (heard.text, heard.language, heard.duration) == (TEXT, "en", seconds_of(recording[1]))
     assert [segment.text for segment in heard.segments or []] == ["Good morning.", "How are you today?"]
     assert [word.word for word in heard.words or []] == TEXT.split()
-    for said in (heard.segments or [], heard.words or []):
-        times = [time for one in said for time in (one.start, one.end)]
+    for answer in (heard.segments or [], heard.words or []):
+        times = [time for one in answer for time in (one.start, one.end)]
         assert times == sorted(times)
         assert times[0] == 0
         assert times[-1] == pytest.approx(heard.duration, abs=0.01)

@@ -84,16 +84,16 @@ def function(name: str, parameters: dict[str, Any] | None = None) -> dict[str, A
     return {"type": "function", "function": {"name": name, "parameters": parameters or {}}}
 
 
-def answered(ask: dict[str, Any], index: int = 0) -> talk.DemoAnswer:
-    return talk.answer(asks.parse_chat(ask), index)
+def answered(body: dict[str, Any], index: int = 0) -> talk.DemoAnswer:
+    return talk.answer(asks.parse_chat(body), index)
 
 
-def text(ask: dict[str, Any], index: int = 0) -> str:
-    return "".join(answered(ask, index).pieces)
+def text(body: dict[str, Any], index: int = 0) -> str:
+    return "".join(answered(body, index).pieces)
 
 
-def called(ask: dict[str, Any]) -> list[str]:
-    return [call.name for call in answered(ask).calls]
+def called(body: dict[str, Any]) -> list[str]:
+    return [call.name for call in answered(body).calls]
 
 
 def cosine(one: str, other: str) -> float:
@@ -121,9 +121,9 @@ def test_the_newer_limit_wins_over_the_older() -> None:
 
 
 def test_a_reply_echoes_the_question_and_says_how_to_add_a_provider() -> None:
-    said = text(body("Why is the sky blue?"))
+    answer = text(body("Why is the sky blue?"))
     for part in ("Why is the sky blue?", "built-in demo model", "gateway channels add openai", "console"):
-        assert part in said
+        assert part in answer
 
 
 def test_the_last_user_message_is_the_one_answered() -> None:
@@ -133,9 +133,9 @@ def test_the_last_user_message_is_the_one_answered() -> None:
         {"role": "user", "content": "Second question"},
         {"role": "assistant", "content": "Hm."},
     ]
-    said = text(body(messages=messages))
-    assert "Second question" in said
-    assert "First question" not in said
+    answer = text(body(messages=messages))
+    assert "Second question" in answer
+    assert "First question" not in answer
 
 
 @table_rows(("count", "phrase"), [(1, "1 image,"), (2, "2 images,")])
@@ -250,13 +250,13 @@ def test_a_json_schema_reply_is_an_object_that_fits_it() -> None:
         "$defs": {"Event": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}},
     }
     form = {"type": "json_schema", "json_schema": {"name": "event", "schema": schema}}
-    said = orjson.loads(text(body("Invite Alice to Berlin", response_format=form)))
-    assert said == {"event": {"name": "Alice"}, "note": "Berlin", "maybe": 1, "kind": "party"}
+    answer = orjson.loads(text(body("Invite Alice to Berlin", response_format=form)))
+    assert answer == {"event": {"name": "Alice"}, "note": "Berlin", "maybe": 1, "kind": "party"}
 
 
 def test_a_json_object_reply_is_an_object_around_the_usual_words() -> None:
-    said = orjson.loads(text(body("Tell me", response_format={"type": "json_object"})))
-    assert "Tell me" in said["answer"]
+    answer = orjson.loads(text(body("Tell me", response_format={"type": "json_object"})))
+    assert "Tell me" in answer["answer"]
 
 
 def test_a_schema_that_contains_itself_still_gets_an_answer() -> None:
@@ -302,8 +302,8 @@ INSTRUCTIONS = [
 @table_rows("instruction", INSTRUCTIONS)
 def test_who_asks_for_json_in_words_gets_an_object(instruction: str) -> None:
     assert wants_json(instruction)
-    told = text(body(messages=[{"role": "system", "content": instruction}, {"role": "user", "content": "Paris"}]))
-    assert isinstance(orjson.loads(told), dict)
+    message = text(body(messages=[{"role": "system", "content": instruction}, {"role": "user", "content": "Paris"}]))
+    assert isinstance(orjson.loads(message), dict)
     assert isinstance(orjson.loads(text(body(instruction))), dict)
 
 
@@ -421,8 +421,13 @@ def test_case_and_punctuation_make_no_difference() -> None:
     [("two words", 1, 2), (["one", "two words"], 2, 3), ([5, 6, 7], 1, 3), ([[5, 6], [7]], 2, 3)],
 )
 def test_input_comes_in_four_shapes(given_input: Any, count: int, tokens: int) -> None:
-    ask = asks.parse_embedding({"model": "demo-embedding", "input": given_input})
-    assert (len(ask.inputs), ask.tokens, ask.dimensions, ask.base64) == (count, tokens, 256, False)
+    embedding_request = asks.parse_embedding({"model": "demo-embedding", "input": given_input})
+    assert (
+        len(embedding_request.inputs),
+        embedding_request.tokens,
+        embedding_request.dimensions,
+        embedding_request.base64,
+    ) == (count, tokens, 256, False)
 
 
 @table_rows(

@@ -51,7 +51,7 @@ async def test_a_prompt_is_drawn_at_an_address_that_needs_no_key(sdk: openai.Asy
     (item,) = reply.data or []
     assert item.url is not None
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/files/[0-9a-f]{32}\.png", item.url)
-    async with aiohttp.ClientSession() as nobody, nobody.get(item.url) as response:
+    async with aiohttp.ClientSession() as anonymous, anonymous.get(item.url) as response:
         assert (response.status, response.content_type) == (200, "image/png")
         image = pixels.read(await response.read())
     assert (image.width, image.height) == (256, 256)
@@ -64,8 +64,8 @@ async def test_every_size_is_drawn_as_asked(sdk: openai.AsyncOpenAI, size: str |
     asked = {**ASK, "size": size or openai.omit, "response_format": "b64_json"}
     reply = await sdk.images.generate(**asked)
     (image,) = unpacked(reply)
-    told = "1024x1024" if size in {"auto", None} else size
-    assert f"{image.width}x{image.height}" == reply.size == told
+    reported = "1024x1024" if size in {"auto", None} else size
+    assert f"{image.width}x{image.height}" == reply.size == reported
     assert (reply.output_format, reply.background, reply.quality) == ("png", "opaque", "high")
 
 
@@ -172,7 +172,7 @@ async def test_another_models_images_are_not_drawn(sdk: openai.AsyncOpenAI) -> N
 
 async def test_an_address_that_was_not_given_out_leads_nowhere(demo: DemoUpstream) -> None:
     url = demo.base_url.removesuffix("/v1") + "/files/" + "0" * 32 + ".png"
-    async with aiohttp.ClientSession() as nobody, nobody.get(url) as response:
+    async with aiohttp.ClientSession() as anonymous, anonymous.get(url) as response:
         assert (response.status, (await response.json())["error"]["code"]) == (404, "unknown_url")
 
 
@@ -354,7 +354,7 @@ async def test_a_stopped_demo_forgets_its_images() -> None:
         assert reply.data
         path = (reply.data[0].url or "").rpartition("/")[2]
         url = upstream.base_url.removesuffix("v1") + f"files/{path}"
-        async with aiohttp.ClientSession() as nobody, nobody.get(url) as response:
+        async with aiohttp.ClientSession() as anonymous, anonymous.get(url) as response:
             assert response.status == 404
     finally:
         await upstream.stop()

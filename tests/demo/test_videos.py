@@ -82,13 +82,13 @@ async def test_a_deleted_video_is_gone(sdk: openai.AsyncOpenAI) -> None:
 async def test_a_demo_that_was_started_anew_knows_the_tasks_of_the_old_one(
     plain: aiohttp.ClientSession, demo: DemoUpstream
 ) -> None:
-    _, told = await ask(plain, "POST", f"{demo.base_url}/videos", json=ASK)
-    _, remix = await ask(plain, "POST", f"{demo.base_url}/videos/{told['id']}/remix", json={"prompt": "by night"})
+    _, reported = await ask(plain, "POST", f"{demo.base_url}/videos", json=ASK)
+    _, remix = await ask(plain, "POST", f"{demo.base_url}/videos/{reported['id']}/remix", json={"prompt": "by night"})
     other = DemoUpstream(pace_s=0)
     await other.start()
     try:
         headers = {"Authorization": f"Bearer {other.api_key}"}
-        for task in (told, remix):
+        for task in (reported, remix):
             task |= {"prompt": None, "remixed_from_video_id": None}
             assert await ask(plain, "GET", f"{other.base_url}/videos/{task['id']}", headers=headers) == (200, task)
     finally:
@@ -103,8 +103,8 @@ async def test_a_demo_that_was_started_anew_knows_the_tasks_of_the_old_one(
     ],
 )
 async def test_a_reference_may_come_in_json(plain: aiohttp.ClientSession, demo: DemoUpstream, body: Any) -> None:
-    status, told = await ask(plain, "POST", f"{demo.base_url}/videos", json={**ASK, **body, "seconds": 8})
-    assert (status, told["seconds"], tuple(told)) == (200, "8", KEYS)
+    status, reported = await ask(plain, "POST", f"{demo.base_url}/videos", json={**ASK, **body, "seconds": 8})
+    assert (status, reported["seconds"], tuple(reported)) == (200, "8", KEYS)
 
 
 async def test_a_reference_may_be_a_file_or_an_address(
@@ -177,10 +177,10 @@ async def test_a_video_that_is_not_yet_there_is_not_shown_and_not_remixed() -> N
     try:
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {demo.api_key}"}) as session:
             async with session.post(f"{demo.base_url}/videos", json=ASK) as response:
-                told = await response.json()
+                reported = await response.json()
                 assert response.headers[POLL_AFTER] == "2000"
-            assert (told["status"], told["progress"]) == ("queued", 0)
-            url = f"{demo.base_url}/videos/{told['id']}"
+            assert (reported["status"], reported["progress"]) == ("queued", 0)
+            url = f"{demo.base_url}/videos/{reported['id']}"
             for method, path in (("GET", "/content"), ("POST", "/remix")):
                 status, body = await ask(session, method, url + path, json={"prompt": "a"})
                 assert (status, body["error"]["code"]) == (409, "invalid_state")
@@ -189,8 +189,8 @@ async def test_a_video_that_is_not_yet_there_is_not_shown_and_not_remixed() -> N
 
 
 async def test_a_part_of_a_video_can_be_had(plain: aiohttp.ClientSession, demo: DemoUpstream) -> None:
-    _, told = await ask(plain, "POST", f"{demo.base_url}/videos", json=ASK)
-    url = f"{demo.base_url}/videos/{told['id']}/content"
+    _, reported = await ask(plain, "POST", f"{demo.base_url}/videos", json=ASK)
+    url = f"{demo.base_url}/videos/{reported['id']}/content"
     async with plain.get(url) as response:
         whole = await response.read()
         assert (response.status, response.content_type, response.headers["Accept-Ranges"]) == (

@@ -118,7 +118,7 @@ def test_every_command_in_running_text_exists() -> None:
 
 
 @table_rows(
-    ("arguments", "said"),
+    ("arguments", "text"),
     [
         (["keys", "forge"], "No such command"),
         (["keys", "create", "--quota", "5"], "No such option"),
@@ -126,8 +126,8 @@ def test_every_command_in_running_text_exists() -> None:
         (["keys", "show"], "Missing"),
     ],
 )
-def test_an_invalid_command_is_found(arguments: list[str], said: str) -> None:
-    assert said in find_command_problem(arguments)
+def test_an_invalid_command_is_found(arguments: list[str], text: str) -> None:
+    assert text in find_command_problem(arguments)
 
 
 @table_rows(

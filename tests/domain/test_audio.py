@@ -39,7 +39,7 @@ ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text() |
 
 
 @table_rows(
-    ("told", "ms"),
+    ("reported", "ms"),
     [
         (0, 0),
         (4, 4_000),
@@ -60,13 +60,13 @@ ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text() |
         ([3], None),
     ],
 )
-def test_seconds_are_read_as_milliseconds_rounded_up_or_not_believed(told: object, ms: int | None) -> None:
-    assert parse_length_ms(told) == ms
+def test_seconds_are_read_as_milliseconds_rounded_up_or_not_believed(reported: object, ms: int | None) -> None:
+    assert parse_length_ms(reported) == ms
 
 
 @given(ANYTHING)
-def test_whatever_is_said_a_length_is_within_what_is_possible(told: object) -> None:
-    found = parse_length_ms(told)
+def test_whatever_is_said_a_length_is_within_what_is_possible(reported: object) -> None:
+    found = parse_length_ms(reported)
     assert found is None or 0 <= found <= MAX_DURATION_MS
 
 
@@ -104,7 +104,7 @@ COMPRESSED = Ceiling(LOSSY_BITRATE, USUAL_BITRATE)
 
 
 @table_rows(
-    ("told", "seen", "believed_ms", "bound_ms"),
+    ("reported", "seen", "believed_ms", "bound_ms"),
     [
         (100.0004, 90.0, 100_001, 100_001),
         (100.0, None, 100_000, 100_000),
@@ -118,14 +118,14 @@ COMPRESSED = Ceiling(LOSSY_BITRATE, USUAL_BITRATE)
     ],
 )
 def test_a_header_is_believed_within_what_bytes_can_hold_and_frames_say(
-    told: float, seen: float | None, believed_ms: int, bound_ms: int
+    reported: float, seen: float | None, believed_ms: int, bound_ms: int
 ) -> None:
-    assert weigh_length(told, seen, MEGABYTE, COMPRESSED) == Length(believed_ms, bound_ms)
+    assert weigh_length(reported, seen, MEGABYTE, COMPRESSED) == Length(believed_ms, bound_ms)
 
 
-@table_rows("told", [None, 0.0, -1.0, float("nan"), float("inf")])
-def test_of_what_tells_nothing_the_size_is_a_bound(told: float | None) -> None:
-    assert weigh_length(told, 90.0, MEGABYTE, COMPRESSED) == Length(None, bound_length_ms(MEGABYTE))
+@table_rows("reported", [None, 0.0, -1.0, float("nan"), float("inf")])
+def test_of_what_tells_nothing_the_size_is_a_bound(reported: float | None) -> None:
+    assert weigh_length(reported, 90.0, MEGABYTE, COMPRESSED) == Length(None, bound_length_ms(MEGABYTE))
 
 
 def test_a_header_is_not_believed_where_somebody_looked_and_saw_nothing() -> None:
@@ -136,8 +136,8 @@ NUMBERS = st.none() | st.floats()
 
 
 @given(NUMBERS, NUMBERS.filter(lambda seen: seen is None or seen >= 0), st.integers(0, 2**40))
-def test_no_length_is_above_its_bound_nor_below_what_bytes_take(told: float, seen: float, size: int) -> None:
-    length = weigh_length(told, seen, size, COMPRESSED)
+def test_no_length_is_above_its_bound_nor_below_what_bytes_take(reported: float, seen: float, size: int) -> None:
+    length = weigh_length(reported, seen, size, COMPRESSED)
     assert 0 <= length.bound_ms <= MAX_DURATION_MS
     if length.believed_ms is not None:
         assert floor_length_ms(size) <= length.believed_ms <= length.bound_ms <= limit_length_ms(size)

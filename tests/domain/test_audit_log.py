@@ -15,8 +15,8 @@ FIELDS = st.dictionaries(st.sampled_from(["rpm", "name", "models", "api_keys", "
 
 
 def read(detail: str) -> dict[str, Any]:
-    told: dict[str, Any] = orjson.loads(detail)
-    return told
+    reported: dict[str, Any] = orjson.loads(detail)
+    return reported
 
 
 def test_a_member_sees_its_own_account_and_who_has_no_scope_sees_all() -> None:
@@ -37,7 +37,7 @@ def test_every_kind_of_actor_is_known() -> None:
 
 
 @table_rows(
-    ("before", "after", "told"),
+    ("before", "after", "reported"),
     [
         ({}, {}, {}),
         ({"rpm": 60, "tpm": 5}, {"rpm": 120, "tpm": 5}, {"rpm": [60, 120]}),
@@ -51,16 +51,16 @@ def test_every_kind_of_actor_is_known() -> None:
     ],
 )
 def test_a_change_is_its_fields_before_and_after(
-    before: dict[str, Any], after: dict[str, Any], told: dict[str, Any]
+    before: dict[str, Any], after: dict[str, Any], reported: dict[str, Any]
 ) -> None:
-    assert read(build_change(before, after)) == told
+    assert read(build_change(before, after)) == reported
 
 
 @given(FIELDS, FIELDS)
 def test_what_differs_is_on_record_and_nothing_else_and_no_secret(
     before: dict[str, Any], after: dict[str, Any]
 ) -> None:
-    told = read(build_change(before, after))
-    assert told.keys() == {name for name in before | after if before.get(name) != after.get(name)}
-    for name, value in told.items():
+    reported = read(build_change(before, after))
+    assert reported.keys() == {name for name in before | after if before.get(name) != after.get(name)}
+    for name, value in reported.items():
         assert value == (CHANGED if name in SECRET else [before.get(name), after.get(name)])

@@ -423,8 +423,8 @@ def test_a_balance_with_room_is_not_told_however_final_it_is() -> None:
 
 def test_on_the_last_day_of_a_month_both_end_together_and_the_key_is_told() -> None:
     last = parse_day(TODAY.month_end_s - 1)
-    fault = refuse([balance_of(0, "daily"), balance_of(0, "monthly", "account")], 1, last, last.end_s - 10)
-    assert ("this API key" in fault.message, fault.retry_after_s) == (True, 10)
+    error = refuse([balance_of(0, "daily"), balance_of(0, "monthly", "account")], 1, last, last.end_s - 10)
+    assert ("this API key" in error.message, error.retry_after_s) == (True, 10)
 
 
 @table_rows(
@@ -437,9 +437,9 @@ def test_on_the_last_day_of_a_month_both_end_together_and_the_key_is_told() -> N
 def test_a_lifetime_is_forbidden_a_period_too_many_and_the_status_may_be_set(
     period: QuotaPeriod, status: Any, expected: int
 ) -> None:
-    fault = refuse([balance_of(0, period, status=status)], 1)
-    assert (fault.status, fault.public_code, fault.should_retry) == (expected, "insufficient_quota", False)
-    assert (fault.retry_after_s is None) == (period == "lifetime")
+    error = refuse([balance_of(0, period, status=status)], 1)
+    assert (error.status, error.public_code, error.should_retry) == (expected, "insufficient_quota", False)
+    assert (error.retry_after_s is None) == (period == "lifetime")
 
 
 @table_rows(
@@ -464,8 +464,8 @@ def test_the_wait_that_is_told_is_to_the_second_of_the_reset(period: QuotaPeriod
     now_s = datetime.fromisoformat(f"{now}Z").timestamp()
     day = parse_day(now_s)
     balance = balance_of(0, period)
-    fault = refuse([balance], 1, day, now_s)
-    assert fault.retry_after_s == seconds
+    error = refuse([balance], 1, day, now_s)
+    assert error.retry_after_s == seconds
     reset = balance.find_reset(day)
     assert reset is not None
     assert seconds - 1 < reset - now_s <= seconds

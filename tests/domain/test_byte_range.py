@@ -9,8 +9,8 @@ from tests.support.table_rows import table_rows
 
 
 @given(st.text(alphabet="bytes=0123456789-, \tx", max_size=40), st.integers(0, 10**12))
-def test_whatever_is_asked_for_is_a_part_of_the_file_or_none(told: str, size: int) -> None:
-    wanted = read_range([f"bytes={told}"])
+def test_whatever_is_asked_for_is_a_part_of_the_file_or_none(message: str, size: int) -> None:
+    wanted = read_range([f"bytes={message}"])
     if wanted is None:
         return
     assert read_range([wanted.write()]) == wanted, "a provider is asked for the same"
@@ -34,8 +34,8 @@ def test_a_range_is_what_a_list_would_give(size: int, first: int, length: int) -
 
 @table_rows("size", [0, 1, 100])
 def test_no_file_has_none_of_its_last_bytes_or_any_beyond_its_end(size: int) -> None:
-    for told in ("bytes=-0", f"bytes={size}-", f"bytes={'9' * 8000}-", f"bytes={'9' * 50}-{'9' * 51}"):
-        wanted = read_range([told])
+    for reported in ("bytes=-0", f"bytes={size}-", f"bytes={'9' * 8000}-", f"bytes={'9' * 50}-{'9' * 51}"):
+        wanted = read_range([reported])
         assert wanted is not None
         with pytest.raises(RangeNotSatisfiable) as refused:
             wanted.find(size)

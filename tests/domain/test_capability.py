@@ -96,26 +96,26 @@ def test_what_it_can_do_is_no_problem(able: dict[str, Any], asked: dict[str, Any
 
 def test_of_several_problems_the_first_is_told_in_the_order_of_what_is_asked() -> None:
     able = Capability("m", edits=False, masks=False, max_sources=1, sizes=SIZES, max_n=1)
-    told = []
+    reported = []
     for more in ({}, {"edits": True}, {"masks": True}, {"max_sources": None}, {"sizes": None}, {"max_n": 2}):
         able = attrs.evolve(able, **more)
-        told.append(find_problem(able, edit=True, masked=True, sources=2, size="64x64", count=2))
-    assert [problem and problem[0] for problem in told] == ["model", "mask", "image", "size", "n", None]
+        reported.append(find_problem(able, edit=True, masked=True, sources=2, size="64x64", count=2))
+    assert [problem and problem[0] for problem in reported] == ["model", "mask", "image", "size", "n", None]
 
 
 @given(ASKS, st.booleans())
-def test_of_whom_nobody_knows_anything_everything_can_be_asked(ask: ImageRequest, edit: bool) -> None:
-    assert UNKNOWN.find_problem(ask, edit=edit, fan_out=False) is None
+def test_of_whom_nobody_knows_anything_everything_can_be_asked(image_request: ImageRequest, edit: bool) -> None:
+    assert UNKNOWN.find_problem(image_request, edit=edit, fan_out=False) is None
 
 
 @given(CAPABILITIES, ASKS, st.booleans())
 def test_where_a_channel_fans_out_n_is_no_limit_and_every_other_one_is(
     able: Capability,
-    ask: ImageRequest,
+    image_request: ImageRequest,
     edit: bool,
 ) -> None:
-    alone = able.find_problem(ask, edit=edit, fan_out=False)
-    assert able.find_problem(ask, edit=edit, fan_out=True) == (None if alone and alone[0] == "n" else alone)
+    alone = able.find_problem(image_request, edit=edit, fan_out=False)
+    assert able.find_problem(image_request, edit=edit, fan_out=True) == (None if alone and alone[0] == "n" else alone)
 
 
 # One entry over another
@@ -123,11 +123,11 @@ def test_where_a_channel_fans_out_n_is_no_limit_and_every_other_one_is(
 
 def test_an_entry_is_laid_over_another_field_by_field() -> None:
     known = Capability("gpt-*", sizes=SIZES, max_n=1, edits=True, max_sources=16, streams=True)
-    said = Capability("*", max_n=4, edits=False, masks=False)
-    assert said.over(known) == Capability(
+    answer = Capability("*", max_n=4, edits=False, masks=False)
+    assert answer.over(known) == Capability(
         "*", sizes=SIZES, max_n=4, edits=False, masks=False, max_sources=16, streams=True
     )
-    assert said.over(None) is said
+    assert answer.over(None) is answer
 
 
 @given(CAPABILITIES, CAPABILITIES)
@@ -186,11 +186,11 @@ def test_among_equals_the_first_entry_counts() -> None:
 
 
 def share(*able: Capability, edit: bool = False, **asked: Any) -> Problem | None:
-    ask = ImageRequest("a cat", **asked)
-    found = [(one, one.find_problem(ask, edit=edit, fan_out=False)) for one in able]
+    image_request = ImageRequest("a cat", **asked)
+    found = [(one, one.find_problem(image_request, edit=edit, fan_out=False)) for one in able]
     return find_shared_problem(
         [(one, problem) for one, problem in found if problem],
-        lambda one: one.find_problem(ask, edit=edit, fan_out=False),
+        lambda one: one.find_problem(image_request, edit=edit, fan_out=False),
     )
 
 
@@ -222,12 +222,12 @@ def test_where_nobody_has_a_problem_none_is_shared() -> None:
 @given(st.lists(CAPABILITIES, min_size=1, max_size=4), ASKS, st.booleans())
 def test_a_shared_problem_is_one_of_them_and_is_gone_for_one_of_them_where_it_is_heeded(
     able: list[Capability],
-    ask: ImageRequest,
+    image_request: ImageRequest,
     edit: bool,
 ) -> None:
-    found = [(one, one.find_problem(ask, edit=edit, fan_out=False)) for one in able]
+    found = [(one, one.find_problem(image_request, edit=edit, fan_out=False)) for one in able]
     unable = [(one, problem) for one, problem in found if problem]
-    shared = find_shared_problem(unable, lambda one: one.find_problem(ask, edit=edit, fan_out=False))
+    shared = find_shared_problem(unable, lambda one: one.find_problem(image_request, edit=edit, fan_out=False))
     assert (shared is None) == (not unable)
     if shared is None:
         return
@@ -240,7 +240,9 @@ def test_a_shared_problem_is_one_of_them_and_is_gone_for_one_of_them_where_it_is
         "n": {"count": 1},
     }
     heeded = [
-        one.find_problem(attrs.evolve(ask, **changes.get(field, {})), edit=edit and field != "model", fan_out=False)
+        one.find_problem(
+            attrs.evolve(image_request, **changes.get(field, {})), edit=edit and field != "model", fan_out=False
+        )
         for one, _ in unable
     ]
     assert any(problem is None or problem[0] != field for problem in heeded)
@@ -249,12 +251,12 @@ def test_a_shared_problem_is_one_of_them_and_is_gone_for_one_of_them_where_it_is
 @given(st.lists(CAPABILITIES, min_size=1, max_size=4), ASKS, st.booleans())
 def test_all_together_can_do_what_any_of_them_can(
     able: list[Capability],
-    ask: ImageRequest,
+    image_request: ImageRequest,
     edit: bool,
 ) -> None:
     together = unite(able)
-    if any(one.find_problem(ask, edit=edit, fan_out=False) is None for one in able):
-        assert together.find_problem(ask, edit=edit, fan_out=False) is None
+    if any(one.find_problem(image_request, edit=edit, fan_out=False) is None for one in able):
+        assert together.find_problem(image_request, edit=edit, fan_out=False) is None
 
 
 @given(CAPABILITIES)

@@ -13,15 +13,15 @@ from gateway.domain.circuits import (
     SAME_PROMPTS,
     WHOLE,
     Circuits,
+    EndpointKey,
     Failure,
-    Place,
     StartedAttempt,
 )
 from tests.support.table_rows import table_rows
 
 NOW = 1_000.0
 RULES = BreakerSettings(failures=3, cooldown_s=8, max_cooldown_s=100, ramp_s=10)
-M: Place = ("chat", "m")
+M: EndpointKey = ("chat", "m")
 A, B, C = 1, 2, 3
 
 
@@ -33,13 +33,13 @@ class CircuitScenario:
         self.whole = CircuitBreaker()
         self.circuits = Circuits(self.whole, several=several, part=part)
 
-    def begin(self, place: Place = M, account: int = A, *, tries: bool = True) -> StartedAttempt:
-        return self.circuits.begin(place, account, self.now, tries=tries)
+    def begin(self, endpoint_key: EndpointKey = M, account: int = A, *, tries: bool = True) -> StartedAttempt:
+        return self.circuits.begin(endpoint_key, account, self.now, tries=tries)
 
     def hear(
         self,
         begun: StartedAttempt,
-        place: Place = M,
+        endpoint_key: EndpointKey = M,
         account: int = A,
         *,
         provider_retry_after_s: float = 0.0,
@@ -48,23 +48,23 @@ class CircuitScenario:
         failure = Failure(
             self.now, RULES, "it broke", 0.5, provider_retry_after_s=provider_retry_after_s, prompt=prompt
         )
-        return self.circuits.record_failure(place, account, begun, failure)
+        return self.circuits.record_failure(endpoint_key, account, begun, failure)
 
-    def fail(self, times: int = 1, place: Place = M, account: int = A, **more: int) -> None:
+    def fail(self, times: int = 1, endpoint_key: EndpointKey = M, account: int = A, **more: int) -> None:
         """Calls one after the other, each of which fails."""
         for _ in range(times):
-            self.hear(self.begin(place, account), place, account, **more)
+            self.hear(self.begin(endpoint_key, account), endpoint_key, account, **more)
 
-    def answer(self, place: Place = M, account: int = A, begun: StartedAttempt | None = None) -> None:
-        begun = begun or self.begin(place, account)
-        self.circuits.record_success(place, account, begun, self.now, RULES)
+    def answer(self, endpoint_key: EndpointKey = M, account: int = A, begun: StartedAttempt | None = None) -> None:
+        begun = begun or self.begin(endpoint_key, account)
+        self.circuits.record_success(endpoint_key, account, begun, self.now, RULES)
 
-    def wait_s(self, place: Place = M, account: int = A) -> float | None:
-        return self.circuits.wait_s(place, account, self.now)
+    def wait_s(self, endpoint_key: EndpointKey = M, account: int = A) -> float | None:
+        return self.circuits.wait_s(endpoint_key, account, self.now)
 
-    def open_to(self, place: Place = M) -> list[int]:
+    def open_to(self, endpoint_key: EndpointKey = M) -> list[int]:
         """The accounts whose calls pass."""
-        return [account for account in (A, B, C) if self.wait_s(place, account) == 0.0]
+        return [account for account in (A, B, C) if self.wait_s(endpoint_key, account) == 0.0]
 
 
 def test_one_account_that_fails_at_a_model_is_kept_away_from_that_model_alone() -> None:
@@ -352,4 +352,4 @@ def test_every_wait_ends_and_nobody_is_kept_away_for_ever(deeds: Sequence[tuple[
     for account in (A, B, C):
         for model in MODELS:
             assert scene.wait_s(("chat", model), account) == 0.0
-    assert all(place == WHOLE or place[0] == "chat" for place in scene.circuits)
+    assert all(endpoint_key == WHOLE or endpoint_key[0] == "chat" for endpoint_key in scene.circuits)

@@ -9,8 +9,14 @@ from tests.support.table_rows import table_rows
 
 
 def test_a_prompt_alone_asks_for_one_image_at_an_address_in_any_size() -> None:
-    ask = ImageRequest("a cat")
-    assert (ask.count, ask.size, ask.form, ask.sources, ask.masked) == (1, None, "url", 0, False)
+    image_request = ImageRequest("a cat")
+    assert (
+        image_request.count,
+        image_request.size,
+        image_request.form,
+        image_request.sources,
+        image_request.masked,
+    ) == (1, None, "url", 0, False)
 
 
 @table_rows(

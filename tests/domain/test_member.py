@@ -56,7 +56,7 @@ def test_what_is_long_enough_and_not_worn_will_do(passphrase: str) -> None:
 
 
 @table_rows(
-    ("passphrase", "told"),
+    ("passphrase", "message"),
     [
         ("elevenchars", "12 to 256"),
         ("a b c d e f " * 30, "12 to 256"),
@@ -73,8 +73,8 @@ def test_what_is_long_enough_and_not_worn_will_do(passphrase: str) -> None:
         ("Ann@Example.Org123", "guess"),
     ],
 )
-def test_what_is_short_or_worn_will_not(passphrase: str, told: str) -> None:
-    assert told in (find_passphrase_problem(passphrase, "ann@example.org") or "")
+def test_what_is_short_or_worn_will_not(passphrase: str, message: str) -> None:
+    assert message in (find_passphrase_problem(passphrase, "ann@example.org") or "")
 
 
 @given(passphrase=st.text(max_size=300), name=st.text(max_size=70))

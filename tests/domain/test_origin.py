@@ -29,8 +29,15 @@ def test_what_no_browser_writes_is_none(text: str) -> None:
 
 
 def test_origins_are_compared_as_browsers_write_them() -> None:
-    told = ["HTTPS://App.Example.com:443", "http://a:80", "http://a:443", "https://[::1]:443", "https://b:8443", "*"]
-    assert parse_origins(told) == {
+    reported = [
+        "HTTPS://App.Example.com:443",
+        "http://a:80",
+        "http://a:443",
+        "https://[::1]:443",
+        "https://b:8443",
+        "*",
+    ]
+    assert parse_origins(reported) == {
         "https://app.example.com", "http://a", "http://a:443", "https://[::1]", "https://b:8443", "*",
     }  # fmt: skip
 

@@ -287,8 +287,8 @@ def test_every_token_of_a_prompt_is_paid_once_whatever_its_parts_add_up_to(
         price.cache_write_nanos_per_million,
         price.cache_write_long_nanos_per_million,
     ]
-    told = [rate for rate in rates if rate is not None]
-    assert prompt * min(told) <= cost * 10**6 < prompt * max(told) + 10**6
+    reported = [rate for rate in rates if rate is not None]
+    assert prompt * min(reported) <= cost * 10**6 < prompt * max(reported) + 10**6
 
 
 @given(PRICES)
@@ -411,10 +411,10 @@ def test_of_several_releases_a_name_without_a_date_means_the_latest() -> None:
 
 @table_rows("order", [1, -1])
 def test_of_spellings_of_one_name_with_different_prices_the_dearer_answers_for_a_third(order: int) -> None:
-    cheap, dear = Price("m-4.5", 10**9), Price("m-4-5", 2 * 10**9)
-    prices = PriceList([cheap, dear][::order])
-    assert (prices.find("m-4.5"), prices.find("m-4-5")) == (cheap, dear)
-    assert prices.find("M-4.5") == prices.find("m-4.5-20260101") == dear
+    cheap, expensive = Price("m-4.5", 10**9), Price("m-4-5", 2 * 10**9)
+    prices = PriceList([cheap, expensive][::order])
+    assert (prices.find("m-4.5"), prices.find("m-4-5")) == (cheap, expensive)
+    assert prices.find("M-4.5") == prices.find("m-4.5-20260101") == expensive
 
 
 def test_a_model_without_a_price_has_none() -> None:

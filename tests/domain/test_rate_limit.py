@@ -257,9 +257,9 @@ TATS = (DEBTS_S | st.floats(0, 0.01)).map(lambda debt_s: START - 100 + debt_s) |
 @given(st.lists(st.tuples(TATS, LIMITS), min_size=1, max_size=3), st.integers(0, 10**6) | st.integers(0, 3))
 def test_to_take_of_all_is_what_its_three_parts_say_of_each(meters: list[tuple[float, int]], cost: int) -> None:
     rates = [rate_of(tat, limit) for tat, limit in meters]
-    told = take_all(rates, cost, START)
+    reported = take_all(rates, cost, START)
     if any(find_wait(tat, limit, cost, START) for tat, limit in meters):
-        assert told is None
+        assert reported is None
         assert [meter.tat for meter, _, _ in rates] == [tat for tat, _ in meters]
         return
     after = [(take(tat, limit, cost, START), limit) for tat, limit in meters]
@@ -267,7 +267,7 @@ def test_to_take_of_all_is_what_its_three_parts_say_of_each(meters: list[tuple[f
     left, minus_tat, limit = min(
         (remaining(tat, limit, find_smooth_burst(limit), START), -tat, limit) for tat, limit in after
     )
-    assert told == RateLimitWindow(limit, left, reset_s(-minus_tat, START))
+    assert reported == RateLimitWindow(limit, left, reset_s(-minus_tat, START))
     put_back(rates)
     assert [meter.tat for meter, _, _ in rates] == [tat for tat, _ in meters]
 

@@ -54,7 +54,7 @@ def test_a_name_that_no_channel_knows_is_no_model_and_that_of_a_refusal_is() -> 
     ]
     limited = refuse(row_at(1, 3, model="m", error_code="rate_limit_exceeded"))
     denied = row_at(1, 4, model="theirs", error_code="model_not_found", channel="up", attempts=1)
-    models = {place[4:6] for place in sum_up([*invented, limited, denied])}
+    models = {traffic_key[4:6] for traffic_key in sum_up([*invented, limited, denied])}
     assert models == {("", ""), ("m", ""), ("theirs", "up")}
 
 
@@ -67,7 +67,7 @@ def test_the_sums_of_a_day_are_those_of_its_hours(rows: list[RequestRecord]) -> 
         if span == 1:
             place = (24, hour // 24 * 24, *rest)
             days[place] = add(days.get(place, (0,) * len(SUMS)), sums)
-    assert days == {place: sums for place, sums in found.items() if place[0] == 24}
+    assert days == {traffic_key: sums for traffic_key, sums in found.items() if traffic_key[0] == 24}
     assert sum(sums[0] for sums in days.values()) == len(rows)
 
 

@@ -121,9 +121,9 @@ def test_what_nobody_knows_beside_it_changes_nothing(prompt: int, completion: in
 
 
 def test_three_fields_of_which_one_is_of_a_cache_are_not_the_plain_three() -> None:
-    told = {"prompt_tokens": 5, "total_tokens": 5, "cached_tokens": 2}
-    assert parse_usage(told) == Usage(5, 0, 2, "upstream")
-    assert parse_usage(told, completes=True) is None
+    reported = {"prompt_tokens": 5, "total_tokens": 5, "cached_tokens": 2}
+    assert parse_usage(reported) == Usage(5, 0, 2, "upstream")
+    assert parse_usage(reported, completes=True) is None
 
 
 @given(st.integers(-(10**6), 10**12))
@@ -151,8 +151,8 @@ def test_reasoning_that_is_counted_beside_the_completion_is_charged_with_it(
     completion: int,
 ) -> None:
     details = {"reasoning_tokens": reasoning}
-    told = {"prompt_tokens": 10_120, "completion_tokens": 1_499, "total_tokens": total}
-    usage = parse_usage({**told, "completion_tokens_details": details})
+    reported = {"prompt_tokens": 10_120, "completion_tokens": 1_499, "total_tokens": total}
+    usage = parse_usage({**reported, "completion_tokens_details": details})
     assert usage is not None
     assert (usage.prompt_tokens, usage.completion_tokens) == (10_120, completion)
 

@@ -115,10 +115,10 @@ def test_a_drawing_has_every_way_of_its_table() -> None:
 
 
 @given(st.integers(0, 99), st.none() | st.integers(-(2**63), 2**63))
-def test_progress_never_goes_back_and_is_not_full_before_the_end(known: int, told: int | None) -> None:
-    after = job(progress=known).go_on(told, NOW, polls=4)
+def test_progress_never_goes_back_and_is_not_full_before_the_end(known: int, reported: int | None) -> None:
+    after = job(progress=known).go_on(reported, NOW, polls=4)
     assert known <= after.progress < 100
-    assert told is None or after.progress in {known, told, 99}
+    assert reported is None or after.progress in {known, reported, 99}
     assert (after.state, after.updated_ms, after.polls) == ("processing", NOW, 4)
 
 
@@ -158,9 +158,9 @@ def test_whose_a_job_is_and_when_it_came_its_receipt_says() -> None:
 
 
 def test_what_a_caller_says_and_where_its_files_are_is_not_shown() -> None:
-    told = attrs.evolve(JOB, prompt="hush-1", clue="hush-2", webhook_url="hush-3")
-    ask = VideoRequest("hush-4", reference=Reference(url="hush-5"))
-    assert "hush" not in f"{told}{told!r}{ask}{ask!r}"
+    reported = attrs.evolve(JOB, prompt="hush-1", clue="hush-2", webhook_url="hush-3")
+    video_request = VideoRequest("hush-4", reference=Reference(url="hush-5"))
+    assert "hush" not in f"{reported}{reported!r}{video_request}{video_request!r}"
 
 
 @table_rows(
@@ -202,8 +202,8 @@ def test_a_job_that_is_not_heard_of_is_left_alone_longer_still() -> None:
     ("age_s", "told_s"),
     [(-5, 2), (0, 2), (1.999, 2), (2, 4), (5.999, 4), (6, 8), (13.999, 8), (14, 15), (15, 15), (86_400, 15)],
 )
-def test_a_caller_is_told_to_wait_as_long_as_the_gateway_does(age_s: float, told_s: int) -> None:
-    assert find_poll_after_ms(round(age_s * 1000)) == told_s * 1000
+def test_a_caller_is_told_to_wait_as_long_as_the_gateway_does(age_s: float, reported_s: int) -> None:
+    assert find_poll_after_ms(round(age_s * 1000)) == reported_s * 1000
 
 
 def test_a_caller_who_waits_as_it_is_told_waits_2_4_8_and_then_15_seconds() -> None:

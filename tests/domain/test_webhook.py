@@ -41,9 +41,9 @@ def headers(body: bytes, age_s: int = 0) -> dict[str, str]:
 
 
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=9) | st.integers(-(2**53), 2**53), max_size=4))
-def test_what_is_signed_their_library_verifies(said: dict[str, object]) -> None:
-    body = orjson.dumps(said)
-    assert THEIRS.verify(body, headers(body)) == said
+def test_what_is_signed_their_library_verifies(answer: dict[str, object]) -> None:
+    body = orjson.dumps(answer)
+    assert THEIRS.verify(body, headers(body)) == answer
 
 
 def test_a_signature_is_what_the_specification_says() -> None:
@@ -65,9 +65,9 @@ def test_what_was_changed_on_the_way_is_not_verified() -> None:
             good | {"webhook-signature": sign(derive_secret(MASTER, 8), "evt_1", at_s, body)},
         ),
     ]
-    for told, theirs in spoilt:
+    for reported, theirs in spoilt:
         with pytest.raises(WebhookVerificationError):
-            THEIRS.verify(told, theirs)
+            THEIRS.verify(reported, theirs)
 
 
 def test_every_key_has_a_secret_of_its_own_that_stays_the_same() -> None:
@@ -153,5 +153,5 @@ def test_an_attempt_after_a_long_stop_is_the_last() -> None:
 
 
 def test_where_it_goes_and_what_it_says_is_not_shown() -> None:
-    told = attrs.evolve(DELIVERY, url="https://host/hush-1", body=b"hush-2")
-    assert "hush" not in f"{told}{told!r}"
+    reported = attrs.evolve(DELIVERY, url="https://host/hush-1", body=b"hush-2")
+    assert "hush" not in f"{reported}{reported!r}"

@@ -237,8 +237,8 @@ async def test_images_and_documents_arrive_whole(
         assert (image, far.url) == (ReceivedImage("image/png", PNG), "https://example.com/cat.jpg")
         assert file == ReceivedImage("application/pdf", PDF)
         words = [*up.heard[0].messages, *((item.data or b"").decode() for item in rest)]
-        assert any("Once upon a time" in said for said in words)
-        assert any("What is in these?" in said for said in words)
+        assert any("Once upon a time" in text for text in words)
+        assert any("What is in these?" in text for text in words)
 
 
 @pytest.mark.parametrize("kind", [AnthropicProvider, GeminiProvider])
@@ -294,16 +294,16 @@ async def test_a_failure_in_mid_stream_is_an_error_after_what_was_said(
     script = [SSE_HEAD, chunk(event(delta("one"))), chunk(event(delta(" two"))), FIN]
     async with ScriptedUpstream(script) as up:
         gateway = await standing_with(channels([up]))
-        said: list[str] = []
+        answers: list[str] = []
 
         async def listen() -> None:
             async with claude(gateway).messages.stream(**ASK) as stream:
                 async for text in stream.text_stream:
-                    said.append(text)  # noqa: PERF401 - it ends in an exception
+                    answers.append(text)  # noqa: PERF401 - it ends in an exception
 
         with pytest.raises(APIStatusError) as caught:
             await listen()
-        assert "".join(said) == "one two"
+        assert "".join(answers) == "one two"
         assert caught.value.type == "api_error"
         (row,) = await gateway.rows(1)
         assert f"(request id: {row.id})" in caught.value.message
@@ -362,8 +362,8 @@ async def test_the_sync_client_does_a_whole_tool_loop(provider_type: ProviderTyp
                 first = client.messages.create(**ASK, tools=[TIME])
                 use: Any = first.content[0]
                 result = {"type": "tool_result", "tool_use_id": use.id, "content": "12:00"}
-                said = {"role": "assistant", "content": first.content}
-                messages = [*ASK["messages"], said, {"role": "user", "content": [result]}]
+                body = {"role": "assistant", "content": first.content}
+                messages = [*ASK["messages"], body, {"role": "user", "content": [result]}]
                 with client.messages.stream(**{**ASK, "messages": messages}, tools=[TIME]) as stream:
                     return "".join(stream.text_stream)
 

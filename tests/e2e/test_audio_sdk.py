@@ -38,11 +38,11 @@ async def test_a_transcript_comes_in_every_format(kind: str, standing_with: Star
             file=("speech.wav", make_wav()),
             response_format=kind,  # type: ignore[arg-type]
         )
-        told = {"text": TEXT + "\n", "srt": SRT, "vtt": VTT}.get(kind)
-        if told is None:
+        reported = {"text": TEXT + "\n", "srt": SRT, "vtt": VTT}.get(kind)
+        if reported is None:
             assert answer.text == TEXT
         else:
-            assert read_text(answer).strip() == told.strip()
+            assert read_text(answer).strip() == reported.strip()
         assert provider.sounds[0].file == make_wav()
         (row,) = await gateway.rows(1)
         assert (row.operation, row.status, row.outcome) == ("transcriptions", 200, "completed")
@@ -171,8 +171,8 @@ async def test_another_channel_speaks_where_one_fails(standing_with: StartGatewa
         client = sdk(gateway)
         answer = await client.audio.speech.create(model="m", voice="alloy", input="Hello", response_format="wav")
         assert answer.content == speak("wav")
-        told = await client.audio.transcriptions.create(model="m", file=make_wav())
-        assert told.text == TEXT
+        reported = await client.audio.transcriptions.create(model="m", file=make_wav())
+        assert reported.text == TEXT
         assert [(row.channel, row.attempts) for row in await gateway.rows(2)] == [("well", 2), ("well", 2)]
         assert well.sounds[1].file == make_wav()
 

@@ -97,9 +97,9 @@ STREAMED = [name for name, case in CASES.items() if case.path == "/v1/chat/compl
 async def admin(gateway: RunningGateway, method: str, path: str, body: Json | None = None) -> Json:
     headers = {"Authorization": f"Bearer {gateway.admin_token}"}
     async with gateway.client.request(method, f"{gateway.url}/admin/v1{path}", json=body, headers=headers) as response:
-        told: Json = await response.json()
-        assert response.ok, told
-        return told
+        reported: Json = await response.json()
+        assert response.ok, reported
+        return reported
 
 
 @pytest.mark.parametrize(

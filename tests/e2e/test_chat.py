@@ -189,16 +189,16 @@ async def test_words_before_a_mid_stream_failure_arrive(gateway_with: StartGatew
     script = [SSE_HEAD, chunk(event(delta("one"))), 0.02, chunk(event(error)), LAST_CHUNK]
     async with ScriptedUpstream(script) as up:
         gateway = await gateway_with(channels([up]))
-        said: list[str] = []
+        answers: list[str] = []
         stream = await sdk(gateway).chat.completions.create(model="m", messages=ASK, stream=True)
 
         async def listen() -> None:
             async for item in stream:
-                said.append(item.choices[0].delta.content or "")  # noqa: PERF401 - it ends in an exception
+                answers.append(item.choices[0].delta.content or "")  # noqa: PERF401 - it ends in an exception
 
         with pytest.raises(APIError, match="the model crashed"):
             await listen()
-        assert said == ["one"]
+        assert answers == ["one"]
 
 
 async def test_a_stream_from_a_real_provider_is_read_to_its_end(gateway_with: StartGateway, sdk: MakeClient) -> None:

@@ -32,10 +32,10 @@ def vertex(up: ScriptedUpstream, key: str = KEY) -> dict[str, Any]:
 
 
 async def test_vertex_is_asked_for_each_model_in_its_format(gateway_with: StartGateway) -> None:
-    said = orjson.loads(
+    body = orjson.loads(
         gemini_cassettes.stream(gemini_cassettes.chunk({"text": "hi"}, reason="STOP")).split(b"data: ")[1]
     )
-    async with ScriptedUpstream([answer(MESSAGE)], [answer(said)], [answer(COMPLETION)]) as up:
+    async with ScriptedUpstream([answer(MESSAGE)], [answer(body)], [answer(COMPLETION)]) as up:
         gateway = await gateway_with({"channel": [vertex(up)]})
         async with gateway.post(ASK, path=MESSAGES) as response:
             assert await response.json() == MESSAGE

@@ -161,9 +161,9 @@ async def test_the_conversation_arrives_and_goes_on(
         assert heard.results[2][1] == "Kept."
         assert heard.images == (ReceivedImage("image/png", PNG),)
         assert "assistant: I'll look at the page first." in heard.messages
-        told = "\n".join(heard.messages)
+        reported = "\n".join(heard.messages)
         for words in ("<reminder>Be careful.</reminder>", "Why does the page look odd?", "The list is empty."):
-            assert words in told
+            assert words in reported
 
 
 async def test_its_own_provider_gets_the_body_and_the_features_as_they_were(

@@ -59,7 +59,7 @@ async def test_token_ids_are_refused_or_go_to_who_takes_them(gateway_with: Start
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "status"),
+    ("answer", "kind", "status"),
     [
         (Fails(429, "Resource has been exhausted"), RateLimitError, 429),
         (Fails(503, "The model is overloaded"), InternalServerError, 502),
@@ -67,16 +67,16 @@ async def test_token_ids_are_refused_or_go_to_who_takes_them(gateway_with: Start
     ],
 )
 async def test_an_error_is_the_sdks_own(
-    said: Fails,
+    answer: Fails,
     kind: type[OpenAIError],
     status: int,
     gateway_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     provider = GeminiProvider()
-    async with ScriptedUpstream([provider.fail(said)]) as up:
+    async with ScriptedUpstream([provider.fail(answer)]) as up:
         gateway = await gateway_with({"channel": [channel(f"{up.base_url}beta", provider="gemini")]})
-        with pytest.raises(kind, match=said.message) as caught:
+        with pytest.raises(kind, match=answer.message) as caught:
             await sdk(gateway).embeddings.create(model="m", input="a")
         assert getattr(caught.value, "status_code", None) == status
 

@@ -60,8 +60,8 @@ async def test_a_status_is_the_sdks_own_exception(  # noqa: PLR0917 - fixtures a
     claude: MakeClaude,
 ) -> None:
     ours = kind == "InternalServerError"
-    said = Fails(status, f"That will not do, {KEY}", headers={"retry-after": "7"} if status == 429 else {})
-    async with provider_type(said) as up:
+    answer = Fails(status, f"That will not do, {KEY}", headers={"retry-after": "7"} if status == 429 else {})
+    async with provider_type(answer) as up:
         gateway = await standing_with(channels_of(up))
         theirs, others = await call_each(gateway, sdk, claude, kind)
         for error in (*theirs, *others):

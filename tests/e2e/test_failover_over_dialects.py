@@ -122,15 +122,15 @@ async def test_after_the_first_words_nobody_else_is_asked(
         anthropic = second.channel("one", provider="anthropic", base_url=first.base_url, priority=1)
         gateway = await standing_with({"channel": [anthropic, second.channel("two")]})
         stream = await sdk(gateway).chat.completions.create(model="m", messages=ASK, stream=True)
-        said: list[str] = []
+        answers: list[str] = []
 
         async def listen() -> None:
             async for item in stream:
-                said.append(item.choices[0].delta.content or "")  # noqa: PERF401 - it ends in an exception
+                answers.append(item.choices[0].delta.content or "")  # noqa: PERF401 - it ends in an exception
 
         with pytest.raises(Exception, match="Overloaded"):
             await listen()
-        assert "".join(said) == "All"
+        assert "".join(answers) == "All"
         assert not second.received
 
 
@@ -217,8 +217,8 @@ async def test_a_tool_loop_of_anthropics_moves_from_one_language_to_another(
             for block in turn.content
             if block.type == "tool_use"
         ]
-        said = [{"role": "assistant", "content": turn.content}, {"role": "user", "content": results}]
-        last = await ask([*ASK, *said])
+        answers = [{"role": "assistant", "content": turn.content}, {"role": "user", "content": results}]
+        last = await ask([*ASK, *answers])
         assert [block.text for block in last.content if block.type == "text"] == ["It rains."]
         assert not [*first.refusals, *second.refusals]
         assert second.heard[0].results == (("get_weather", "rain"),) * 2

@@ -40,7 +40,7 @@ async def ask(client: genai.Client, streamed: bool, contents: Any = ASK, **more:
     return parts, chunks[-1]
 
 
-def said(parts: list[Any]) -> str:
+def read_text(parts: list[Any]) -> str:
     return "".join(part.text for part in parts if part.text and not part.thought)
 
 
@@ -51,7 +51,7 @@ async def test_content_is_generated(
     async with provider_type(Says("A door, füllig ✓")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         parts, last = await ask(google(gateway), streamed)
-        assert said(parts) == "A door, füllig ✓"
+        assert read_text(parts) == "A door, füllig ✓"
         assert last.candidates[0].finish_reason == types.FinishReason.STOP
         assert last.response_id
         assert last.model_version
@@ -139,7 +139,7 @@ async def test_a_call_comes_with_an_id(
             ),
         ]
         parts, _ = await ask(client, streamed, contents=contents, tools=more["tools"])
-        assert said(parts) == "Noon."
+        assert read_text(parts) == "Noon."
         assert up.heard[1].results == (("get_time", "12:00"),)
         assert not up.refusals
 
@@ -155,7 +155,7 @@ async def test_images_and_files_arrive_whole(
     async with provider_type(Says("A cat.")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         parts, _ = await ask(google(gateway), streamed=False, contents=contents)
-        assert said(parts) == "A cat."
+        assert read_text(parts) == "A cat."
         image, far = up.heard[0].images
         assert (image, far.url) == (ReceivedImage("image/png", PNG), "https://example.com/cat.jpg")
 
@@ -206,7 +206,7 @@ async def test_thoughts_come_signed_and_go_back(
             types.Content(role="user", parts=[response]),
         ]
         parts, _ = await ask(client, streamed, contents=contents, **thoughtful)
-        assert said(parts) == "Noon."
+        assert read_text(parts) == "Noon."
         assert not up.refusals
         if thinking is not GeminiProvider:
             assert up.heard[1].thoughts == ("I should look",)
@@ -237,7 +237,7 @@ async def test_a_search_at_gemini_is_the_channels_to_allow_and_else_left_out(
         more = {"allow_fields": ["tools.googleSearch"]} if allowed else {}
         gateway = await standing_with({"channel": [up.channel(**more)]})
         tools = [types.Tool(google_search=types.GoogleSearch())]
-        assert said((await ask(google(gateway), streamed=False, tools=tools))[0]) == "Hello"
+        assert read_text((await ask(google(gateway), streamed=False, tools=tools))[0]) == "Hello"
         (sent,) = up.received
         assert ("googleSearch" in str(sent.json.get("tools"))) == allowed
         (row,) = await gateway.rows(1)
@@ -332,8 +332,8 @@ async def test_texts_are_embedded_by_gemini(standing_with: StartGateway, google:
     async with GeminiProvider() as up:
         gateway = await standing_with({"channel": [up.channel()]})
         config = types.EmbedContentConfig(output_dimensionality=2, task_type="RETRIEVAL_QUERY")
-        told = await google(gateway).aio.models.embed_content(model="m", contents=["one", "three"], config=config)
-        assert [embedding.values for embedding in told.embeddings or ()] == [[0.25, -0.5]] * 2
+        reported = await google(gateway).aio.models.embed_content(model="m", contents=["one", "three"], config=config)
+        assert [embedding.values for embedding in reported.embeddings or ()] == [[0.25, -0.5]] * 2
         assert {asked["taskType"] for asked in up.received[0].json["requests"]} == {"RETRIEVAL_QUERY"}
         single = {"content": {"parts": [{"text": "one"}]}}
         async with gateway.client.post(f"{gateway.url}/v1beta/models/m:embedContent", json=single) as response:
@@ -346,8 +346,8 @@ async def test_texts_are_embedded_by_others(standing_with: StartGateway, google:
     async with ScriptedUpstream(script) as up:
         gateway = await standing_with(channels([up]))
         config = types.EmbedContentConfig(output_dimensionality=2, task_type="RETRIEVAL_QUERY")
-        told = await google(gateway).aio.models.embed_content(model="m", contents=["one", "three"], config=config)
-        assert [embedding.values for embedding in told.embeddings or ()] == [[0.5, 0], [0.5, 1]]
+        reported = await google(gateway).aio.models.embed_content(model="m", contents=["one", "three"], config=config)
+        assert [embedding.values for embedding in reported.embeddings or ()] == [[0.5, 0], [0.5, 1]]
         sent = up.received[0].json
         assert (sent["input"], sent["dimensions"]) == (["one", "three"], 2)
         (row,) = await gateway.rows(1)
@@ -375,10 +375,10 @@ async def test_a_chat_goes_on_at_another_provider(
             ),
         ]
         config = types.GenerateContentConfig(**more)
-        there_said = await client.aio.models.generate_content(model="n", contents=contents, config=config)
-        assert there_said.text == "Noon."
+        there_text = await client.aio.models.generate_content(model="n", contents=contents, config=config)
+        assert there_text.text == "Noon."
         parts, _ = await ask(client, streamed, contents=contents, **more)
-        assert said(parts) == "It is noon."
+        assert read_text(parts) == "It is noon."
         assert claude.heard[1].thoughts == ("Let me look",)
         assert [*claude.refusals, *gemini.refusals] == []
 

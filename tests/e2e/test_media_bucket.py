@@ -20,7 +20,7 @@ from tests.support.video_gateway import VIDEOS, open_video_gateway
 
 IMAGE = draw(16, 16)
 IMAGES = "/v1/images/generations"
-PICTURE = {"created": 1, "data": [{"b64_json": base64.b64encode(IMAGE).decode()}]}
+IMAGE_BODY = {"created": 1, "data": [{"b64_json": base64.b64encode(IMAGE).decode()}]}
 BODY = {"model": "m", "prompt": "x", "response_format": "url"}
 
 
@@ -32,7 +32,7 @@ async def ask_image(gateway: RunningGateway) -> tuple[int, Any]:
 async def test_an_image_that_cannot_be_stored_is_refused_and_the_next_before_it_is_made(
     gateway_with: StartGateway,
 ) -> None:
-    async with start_s3_server() as server, ScriptedUpstream([answer(PICTURE)]) as up:
+    async with start_s3_server() as server, ScriptedUpstream([answer(IMAGE_BODY)]) as up:
         store = {"store": {"media_url": server.media_url}}
         gateway = await gateway_with({"channel": [channel(up.base_url)], **store, "billing": {"unpriced": "free"}})
         server.fails = 403  # is not tried again, so that the test need not wait

@@ -132,8 +132,8 @@ async def test_the_headers_of_a_batch_are_those_of_its_requests(gateway_with: St
         )
         assert (await await_end(client, plain)).request_counts.succeeded == 1
         assert "anthropic-beta" not in up.received[-1].headers
-        dear: Any = await beta.create(requests=[ask(1, "m")], betas=["skills-2025-10-02"])
-        ended = await await_end(client, dear)
+        expensive: Any = await beta.create(requests=[ask(1, "m")], betas=["skills-2025-10-02"])
+        ended = await await_end(client, expensive)
         result = (await read_results(client, ended))["c1"]
         assert "anthropic-beta" in result.error.error.message
         assert len(up.received) == 3

@@ -83,14 +83,14 @@ async def test_a_stream_is_the_same_words_with_usage_only_where_it_was_asked_for
         options: Any = {"stream_options": {"include_usage": True}} if asked else {}
         stream = await sdk(gateway).chat.completions.create(model="m", messages=ASK, stream=True, **options)
         chunks = [chunk async for chunk in stream]
-        said = [chunk for chunk in chunks if chunk.choices]
-        assert "".join(chunk.choices[0].delta.content or "" for chunk in said) == "One two three füllig ✓"
-        assert said[0].choices[0].delta.role == "assistant"
-        assert [chunk.choices[0].finish_reason for chunk in said][-1] == "stop"
+        answers = [chunk for chunk in chunks if chunk.choices]
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in answers) == "One two three füllig ✓"
+        assert answers[0].choices[0].delta.role == "assistant"
+        assert [chunk.choices[0].finish_reason for chunk in answers][-1] == "stop"
         assert len({(chunk.id, chunk.created, chunk.model, chunk.object) for chunk in chunks}) == 1
         counted = [chunk.usage for chunk in chunks if chunk.usage is not None]
         assert [(usage.prompt_tokens, usage.completion_tokens) for usage in counted] == [(21, 13)] * asked
-        assert len(chunks) - len(said) == asked
+        assert len(chunks) - len(answers) == asked
         (row,) = await gateway.rows(1)
         assert (row.prompt_tokens, row.completion_tokens, row.usage_source) == (21, 13, "upstream")
 
@@ -147,13 +147,13 @@ async def test_a_tool_is_called_and_its_result_becomes_an_answer(
         for _ in range(2):
             asked = {"model": "m", "messages": messages, "tools": [WEATHER], "tool_choice": "auto"}
             if streamed:
-                said, finish = await put_together(await talk.create(**asked, stream=True))
+                body, finish = await put_together(await talk.create(**asked, stream=True))
             else:
                 answer = await talk.create(**asked)
-                said, finish = answer.choices[0].message.model_dump(exclude_none=True), answer.choices[0].finish_reason
-            messages.append(said)
+                body, finish = answer.choices[0].message.model_dump(exclude_none=True), answer.choices[0].finish_reason
+            messages.append(body)
             if finish == "tool_calls":
-                (call,) = said["tool_calls"]
+                (call,) = body["tool_calls"]
                 assert call["function"]["name"] == "get_weather"
                 assert orjson.loads(call["function"]["arguments"]) == {"city": 'Os"lo', "unit": "C"}
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": "rain, 4°"})
@@ -178,19 +178,19 @@ async def test_parallel_calls_may_be_answered_in_any_order(
         talk: Any = sdk(gateway).chat.completions
         asked = {"model": "m", "messages": ASK, "tools": [WEATHER, TIME], "tool_choice": "required"}
         if streamed:
-            said, finish = await put_together(await talk.create(**asked, stream=True))
+            body, finish = await put_together(await talk.create(**asked, stream=True))
         else:
             answer = await talk.create(**asked)
-            said, finish = answer.choices[0].message.model_dump(), answer.choices[0].finish_reason
+            body, finish = answer.choices[0].message.model_dump(), answer.choices[0].finish_reason
         assert finish == "tool_calls"
-        made = said["tool_calls"]
+        made = body["tool_calls"]
         assert [orjson.loads(call["function"]["arguments"]) for call in made] == [{"city": city} for city in cities] + [
             {}
         ]
         assert len({call["id"] for call in made}) == 4
         results = [{"role": "tool", "tool_call_id": call["id"], "content": f"re {n}"} for n, call in enumerate(made)]
         rest = [*reversed(results), {"role": "user", "content": "Hurry!"}]
-        last = await talk.create(model="m", messages=[*ASK, said, *rest], tools=[WEATHER, TIME])
+        last = await talk.create(model="m", messages=[*ASK, body, *rest], tools=[WEATHER, TIME])
         assert last.choices[0].message.content == "All known."
         weather = [("get_weather", f"re {n}") for n in (2, 1, 0)]
         assert list(up.heard[1].results) == [("get_time", "re 3"), *weather]
@@ -290,9 +290,9 @@ async def test_a_thinking_model_goes_on_after_a_tool_from_what_the_convention_ke
         talk: Any = sdk(gateway).chat.completions
         asked = {"model": "m", "tools": [WEATHER], "reasoning_effort": "medium"}
         first = await talk.create(messages=ASK, **asked)
-        said = first.choices[0].message.model_dump(exclude_none=True)
-        result = {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "rain"}
-        second = await talk.create(messages=[*ASK, said, result], **asked)
+        body = first.choices[0].message.model_dump(exclude_none=True)
+        result = {"role": "tool", "tool_call_id": body["tool_calls"][0]["id"], "content": "rain"}
+        second = await talk.create(messages=[*ASK, body, result], **asked)
         assert second.choices[0].message.content == "Rain."
         assert not up.refusals
         assert up.heard[1].results == (("get_weather", "rain"),)
@@ -381,9 +381,9 @@ async def test_the_sync_client_does_a_whole_tool_loop(provider_type: ProviderTyp
         def talk() -> str:
             with OpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, max_retries=0) as client:
                 first = client.chat.completions.create(model="m", messages=ASK, tools=[TIME])
-                said: Any = first.choices[0].message
-                result: Any = {"role": "tool", "tool_call_id": said.tool_calls[0].id, "content": "12:00"}
-                messages = [*ASK, said, result]
+                body: Any = first.choices[0].message
+                result: Any = {"role": "tool", "tool_call_id": body.tool_calls[0].id, "content": "12:00"}
+                messages = [*ASK, body, result]
                 with client.chat.completions.create(model="m", messages=messages, tools=[TIME], stream=True) as stream:
                     return "".join(chunk.choices[0].delta.content or "" for chunk in stream)
 

@@ -198,15 +198,15 @@ async def test_a_response_that_breaks_off_is_an_error_after_what_was_said(
     async with ScriptedUpstream(response_script(whole=False)) as up:
         gateway = await standing_with(channels([up]))
         stream = await sdk(gateway).responses.create(model="m", input="Hi", stream=True)
-        said: list[str] = []
+        answers: list[str] = []
 
         async def listen() -> None:
             async for item in stream:
-                said.append(item.delta if item.type == "response.output_text.delta" else "")  # noqa: PERF401
+                answers.append(item.delta if item.type == "response.output_text.delta" else "")  # noqa: PERF401
 
         with pytest.raises(APIError):
             await listen()
-        assert "".join(said) == "Hello there"
+        assert "".join(answers) == "Hello there"
         (row,) = await gateway.rows(1)
         assert (row.outcome, row.usage_source) == ("failed", "estimate")
 

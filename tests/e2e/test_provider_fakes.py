@@ -116,16 +116,16 @@ async def post(kind: type[Provider], body: Any, headers: dict[str, str]) -> tupl
 @pytest.mark.parametrize("kind", list(GOOD), ids=lambda kind: kind.slug)
 async def test_what_is_right_is_answered_and_a_wrong_key_is_not(kind: type[Provider]) -> None:
     assert (await post(kind, GOOD[kind], HEADERS[kind]))[0] == 200
-    status, said = await post(kind, GOOD[kind], {})
+    status, body = await post(kind, GOOD[kind], {})
     assert status in {401, 403}
-    assert said["error"]["message"]
+    assert body["error"]["message"]
 
 
 @pytest.mark.parametrize(("kind", "spoil"), SPOILED)
 async def test_what_is_wrong_is_refused_in_the_vendors_shape(kind: type[Provider], spoil: Spoil) -> None:
     body = copy.deepcopy(GOOD[kind])
     spoil(body)
-    status, said = await post(kind, body, HEADERS[kind])
+    status, answer = await post(kind, body, HEADERS[kind])
     assert status == 400
-    error = said["error"]
+    error = answer["error"]
     assert error.get("status", error.get("type")) in {"INVALID_ARGUMENT", "invalid_request_error"}

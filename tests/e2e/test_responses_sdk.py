@@ -13,7 +13,7 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-from gateway.formats.openai.responses import parse_responses_call
+from gateway.formats.openai.responses import parse_responses_inference
 from gateway.memory_budget import Loan
 from gateway.server.context import SERVICES
 from tests.support.anthropic_provider import AnthropicProvider
@@ -508,7 +508,7 @@ async def test_what_was_in_the_background_when_the_process_ended_has_failed(
     loaded = kept and await routing.kept_responses.load(kept, Loan(gateway.app[SERVICES].memory))
     assert loaded is not None
     body = orjson.loads(loaded.body) | {"status": "queued", "background": True, "output": []}
-    routing.kept_responses.note(made.id, 1, parse_responses_call({"model": "m", "input": "x"}), orjson.dumps(body))
+    routing.kept_responses.note(made.id, 1, parse_responses_inference({"model": "m", "input": "x"}), orjson.dumps(body))
     for now in (await sdk(gateway).responses.retrieve(made.id), await sdk(gateway).responses.cancel(made.id)):
         assert (now.status, now.error and now.error.code) == ("failed", "server_error")
 
@@ -564,9 +564,9 @@ async def test_a_conversation_is_compacted_and_goes_on(
             await ask(client, streamed, [*(one.model_dump(exclude_none=True, warnings=False) for one in output), go_on])
         await ask(client, streamed, [go_on], previous_response_id=made.id)
         for heard in up.heard[2:]:
-            said = "\n".join(heard.messages)
-            assert "It is a door." in said
-            assert "Looking." not in said
+            text = "\n".join(heard.messages)
+            assert "It is a door." in text
+            assert "Looking." not in text
         assert not find_mistakes(up)
         rows = await gateway.rows(5)
         assert {(row.operation, row.prompt_tokens, row.completion_tokens) for row in rows} == {("responses", 21, 13)}

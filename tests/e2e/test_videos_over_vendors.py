@@ -217,15 +217,15 @@ class Site:
 
     def read(self, status: int, raw: bytes, headers: Any) -> Heard:
         """What the caller hears. None of it is a key, or where a vendor is."""
-        told = raw.decode() + "\n".join(f"{name}: {value}" for name, value in headers.items())
+        message = raw.decode() + "\n".join(f"{name}: {value}" for name, value in headers.items())
         origins = [server.origin for server in (self.files, *self.vendors.values())]
         for secret in ("hush-", FAR_KEY, *origins, *self.elsewhere):
-            assert secret.removeprefix("http://") not in told
+            assert secret.removeprefix("http://") not in message
         return Heard(status, orjson.loads(raw), headers)
 
-    async def ask(self, path: str, said: Any = None, *, method: str = "POST") -> Heard:
+    async def ask(self, path: str, body: Any = None, *, method: str = "POST") -> Heard:
         """A call, with a JSON object or a form."""
-        more = {"data": said} if isinstance(said, aiohttp.FormData) else {"json": said} if said is not None else {}
+        more = {"data": body} if isinstance(body, aiohttp.FormData) else {"json": body} if body is not None else {}
         async with self.gateway.client.request(method, self.gateway.url + path, **more) as response:
             return self.read(response.status, await response.read(), response.headers)
 
@@ -446,9 +446,9 @@ async def test_what_a_filter_or_a_failure_ends_is_told_and_not_paid_for(gateway_
         )
         assert (moderated["status"], moderated["error"]["code"]) == ("failed", "content_policy_violation")
         assert (failed["status"], failed["error"]["code"]) == ("failed", "upstream_error")
-        for told in (moderated, failed):
-            assert "The machine at [address] ran out of film for [masked]" in told["error"]["message"]
-            heard = await site.ask(f"{VIDEOS}/{told['id']}/content", method="GET")
+        for reported in (moderated, failed):
+            assert "The machine at [address] ran out of film for [masked]" in reported["error"]["message"]
+            heard = await site.ask(f"{VIDEOS}/{reported['id']}/content", method="GET")
             heard.check_error(404, "not_found", "video_id")
         if kind.blocks:
             heard = await site.ask(VIDEOS, {"model": kind.model, "prompt": "refused"})

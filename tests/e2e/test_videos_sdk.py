@@ -211,8 +211,8 @@ async def test_the_other_path_is_the_same(gateway_with: StartGateway, sdk: MakeC
     for video_id in ids:
         video = await client.videos.poll(video_id, **QUICK)
         async with gateway.client.get(f"{path}/{video_id}") as response:
-            told = await response.json()
-        assert told == {name: value for name, value in video.to_dict().items() if name != "error"}
+            reported = await response.json()
+        assert reported == {name: value for name, value in video.to_dict().items() if name != "error"}
 
 
 # ---- webhooks
@@ -255,16 +255,18 @@ async def test_the_end_is_told_to_a_webhook_that_the_library_unwraps(
         mine = await client.videos.create(prompt=PROMPT, extra_body={"webhook_url": f"{address}/mine"}, **SMALL)
         keys = await client.videos.create(prompt=PROMPT, **SMALL | {"model": f"{MODEL}-fail"})
         async with asyncio.timeout(10):
-            told = [await came.get(), await came.get()]
+            reported = [await came.get(), await came.get()]
         key_id = (await gateway.rows(2))[0].key_id
-        events = [client.webhooks.unwrap(body, headers, secret=read_secret(gateway, key_id)) for headers, body in told]
+        events = [
+            client.webhooks.unwrap(body, headers, secret=read_secret(gateway, key_id)) for headers, body in reported
+        ]
         ends = {"video.completed": mine.id, "video.failed": keys.id}
         assert {event.type: event.data.id for event in events} == ends  # type: ignore[union-attr]
         assert all(event.object == "event" and event.created_at > 1_700_000_000 for event in events)
-        assert [headers["webhook-id"] for headers, _ in told] == [event.id for event in events]
+        assert [headers["webhook-id"] for headers, _ in reported] == [event.id for event in events]
         with pytest.raises(openai.InvalidWebhookSignatureError):
-            client.webhooks.unwrap(told[0][1], told[0][0], secret=read_secret(gateway, key_id + 1))
-        assert orjson.loads(told[0][1]).keys() == {"id", "object", "created_at", "type", "data"}
+            client.webhooks.unwrap(reported[0][1], reported[0][0], secret=read_secret(gateway, key_id + 1))
+        assert orjson.loads(reported[0][1]).keys() == {"id", "object", "created_at", "type", "data"}
 
 
 # ---- another gateway is a provider
@@ -283,8 +285,8 @@ async def test_a_gateway_is_a_provider_for_another(gateway_with: StartGateway, s
     assert await download(client, video.id) == await download(theirs_client, theirs.id)
     remix = await client.videos.remix(video.id, prompt="at night")
     assert (await client.videos.poll(remix.id, **QUICK)).status == "completed"
-    told = [one async for one in theirs_client.videos.list()]
-    assert [one.remixed_from_video_id for one in told] == [theirs.id, None]
+    reported = [one async for one in theirs_client.videos.list()]
+    assert [one.remixed_from_video_id for one in reported] == [theirs.id, None]
     await client.videos.delete(video.id)
     async with asyncio.timeout(5):
         while len((await theirs_client.videos.list()).data) > 1:  # noqa: ASYNC110 - it is told behind the answer

@@ -56,11 +56,11 @@ async def test_a_message(standing_with: StartGateway, claude: MakeClaude) -> Non
         more: Any = {**HELLO, "max_tokens": 99}
         async with claude(gateway).messages.stream(**more) as stream:
             done = (await stream.get_final_message()).to_dict()
-    said: Any = cassettes.MESSAGE
-    kept = [{name: value for name, value in block.items() if value is not None} for block in said["content"]]
+    body: Any = cassettes.MESSAGE
+    kept = [{name: value for name, value in block.items() if value is not None} for block in body["content"]]
     assert done["content"] == kept
     assert {name: done[name] for name in ("id", "model", "stop_reason", "usage")} == {
-        name: said[name] for name in ("id", "model", "stop_reason", "usage")
+        name: body[name] for name in ("id", "model", "stop_reason", "usage")
     }
 
 

@@ -136,8 +136,8 @@ async def test_who_is_answered_by_another_channel_pays_for_that_answer_alone(sta
 async def test_what_one_channel_bought_is_paid_for_where_no_other_answers(standing_with: StartGateway) -> None:
     """Once, whatever came of the others: the second refuses a connection, and has bought nothing."""
     async with ScriptedUpstream([STALL]) as slow:
-        nobody = channel("http://127.0.0.1:9/v1", "nobody", priority=-1)
-        gateway = await standing_with(serve(channel(slow.base_url, "slow", total_timeout_s=0.15), nobody))
+        anonymous = channel("http://127.0.0.1:9/v1", "nobody", priority=-1)
+        gateway = await standing_with(serve(channel(slow.base_url, "slow", total_timeout_s=0.15), anonymous))
         async with gateway.post(HELLO) as response:
             assert response.status in {502, 504}
         await audit(gateway, outcome="failed", attempts=2, cost_nanos=1_000, usage_source="estimate")
@@ -178,13 +178,13 @@ async def _post(gateway: RunningGateway) -> None:
 
 
 async def test_what_was_thought_and_what_a_tool_is_told_is_counted_as_text_is(standing_with: StartGateway) -> None:
-    thought, told = (
+    thought, reported = (
         {"reasoning_content": CHINESE[:200]},
         {"tool_calls": [{"index": 0, "function": {"arguments": LONG[:900]}}]},
     )
     frames = [
-        event({**delta(""), "choices": [{"index": 0, "delta": said, "finish_reason": None}]})
-        for said in (thought, told)
+        event({**delta(""), "choices": [{"index": 0, "delta": body, "finish_reason": None}]})
+        for body in (thought, reported)
     ]
     async with ScriptedUpstream([SSE_HEAD, *map(chunk, frames), LAST_CHUNK]) as up:
         gateway = await standing_with(serve(channel(up.base_url)))
@@ -422,7 +422,7 @@ async def test_a_provider_that_stalls_is_left_at_the_bound_and_paid_as_under_cha
             await asyncio.wait_for(up.hung_up.wait(), WAIT_LIMIT_S)
             row = await check_left(gateway)
             costs.append((row.cost_nanos, row.prompt_tokens, row.completion_tokens, row.images, row.status))
-            assert gateway.app[SERVICES].routing.load_balancer.lines["up"].list_tripped() == []
+            assert gateway.app[SERVICES].routing.load_balancer.channels["up"].list_tripped() == []
     assert costs[0] == costs[1]
     assert costs[0][0] > 0
 
@@ -493,8 +493,8 @@ async def test_a_stream_in_the_background_costs_its_end_or_what_was_reserved(
         for state, status, usage in (("created", "queued", None), ("completed", "completed", used))
     )  # fmt: skip
     body = {"model": "m", "input": "hi", "stream": True, "background": True, "max_output_tokens": 500}
-    said = piece({"type": "response.output_text.delta", "item_id": "msg_1", "delta": "hi"})
-    provider = Provider([SSE_HEAD, created, said], [completed, LAST_CHUNK] if ends else [FIN])
+    raw = piece({"type": "response.output_text.delta", "item_id": "msg_1", "delta": "hi"})
+    provider = Provider([SSE_HEAD, created, raw], [completed, LAST_CHUNK] if ends else [FIN])
     async with provider.up as up:
         gateway = await gateway_with(serve(channel(up.base_url, **UNHURRIED)))
         find_drains(gateway).longest_s = 0.0
@@ -550,7 +550,7 @@ async def test_a_breaker_is_told_of_what_a_provider_does_after_the_client_left(g
         await check_left(gateway, cost_nanos=0)
         async with gateway.post(HELLO) as response:
             assert response.status in {500, 502, 503}
-        assert gateway.app[SERVICES].routing.load_balancer.lines["up"].list_tripped()
+        assert gateway.app[SERVICES].routing.load_balancer.channels["up"].list_tripped()
 
 
 async def test_a_stream_without_an_end_is_left_at_so_many_bytes(

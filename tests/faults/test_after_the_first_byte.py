@@ -27,8 +27,8 @@ async def test_an_end_mark_in_lower_case_is_none(standing_with: StartGateway) ->
 
 async def test_the_key_of_a_channel_is_masked_wherever_a_provider_repeats_it(standing_with: StartGateway) -> None:
     # It does not look like a key, so only the channel's own knowledge of it can mask it.
-    told = b'data: {"error": {"message": "refused: provider-key"}}\n\n'
-    async with ScriptedUpstream([*STARTED, chunk(told), STALL]) as bad:
+    reported = b'data: {"error": {"message": "refused: provider-key"}}\n\n'
+    async with ScriptedUpstream([*STARTED, chunk(reported), STALL]) as bad:
         gateway = await standing_with(site(channel(bad.base_url)))
         check_broken_stream(await call(gateway, stream=True), "upstream_error")
         await audit(gateway, bad, outcome="failed")

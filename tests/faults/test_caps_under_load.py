@@ -183,11 +183,11 @@ async def test_calls_that_allow_long_answers_cannot_each_spend_what_is_left(
         await go.wait()
 
     usage = {"prompt_tokens": 5, "completion_tokens": LONG, "total_tokens": 5 + LONG}
-    told = {"object": "x", "choices": [{"index": 0, "text": "a", "message": {"role": "assistant", "content": "a"}}]}
+    reported = {"object": "x", "choices": [{"index": 0, "text": "a", "message": {"role": "assistant", "content": "a"}}]}
     if name == "responses":
         usage = {"input_tokens": 5, "output_tokens": LONG, "total_tokens": 5 + LONG}
-        told = {"object": "response", "status": "completed", "output": []}
-    async with ScriptedUpstream([wait, answer({**told, "usage": usage})]) as up:
+        reported = {"object": "response", "status": "completed", "output": []}
+    async with ScriptedUpstream([wait, answer({**reported, "usage": usage})]) as up:
         account = {"name": "acme", **(cap if capped == "account" else {})}
         key = {"name": "k", "account": "acme", "secret": KEYS[0], **(cap if capped == "key" else {})}
         gateway = await gateway_with(site(channel(up.base_url, **PATIENT), account=[account], key=[key]))

@@ -74,8 +74,8 @@ async def test_a_start_far_ahead_keeps_everything_and_says_so(tmp_path: Path, da
 
         with capture_logs() as lines:
             ahead = await start(home, config=config, clock=Clock(days))
-        (told,) = [line for line in lines if line["event"] == "clock_ahead"]
-        assert f"{float(days)} days after the newest record" in told["reason"]
+        (reported,) = [line for line in lines if line["event"] == "clock_ahead"]
+        assert f"{float(days)} days after the newest record" in reported["reason"]
         await sweep()
         task = videos.tasks[next(iter(videos.tasks))]
         await until(lambda: task.polls > polls + 1)

@@ -167,10 +167,10 @@ DATABASE_DAMAGE: dict[str, tuple[Damage, str]] = {
 
 @pytest.mark.parametrize("name", DATABASE_DAMAGE)
 async def test_a_database_that_is_damaged_or_missing_is_refused_and_left_as_it_is(folder: Path, name: str) -> None:
-    damage, told = DATABASE_DAMAGE[name]
+    damage, message = DATABASE_DAMAGE[name]
     damage(folder)
     before = read_files(folder)
-    with pytest.raises((DatabaseStartupError, DataFolderDamaged), match=f"(?s){told}"):
+    with pytest.raises((DatabaseStartupError, DataFolderDamaged), match=f"(?s){message}"):
         await start(folder)
     assert read_files(folder) == before
 
@@ -259,8 +259,8 @@ async def test_what_a_killed_gateway_left_and_is_gone_is_told(folder: Path, lost
     with capture_logs() as lines:
         async with starting(folder):
             pass
-    told = [line["path"] for line in lines if line["event"] == "store_file_missing"]
-    assert told == [str(folder / lost)]
+    reported = [line["path"] for line in lines if line["event"] == "store_file_missing"]
+    assert reported == [str(folder / lost)]
 
 
 async def test_a_start_after_a_kill_reads_what_the_log_alone_has(folder: Path, tmp_path: Path) -> None:

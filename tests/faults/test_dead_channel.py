@@ -91,7 +91,7 @@ class Traffic:
 
 
 def lines_of(gateway: RunningGateway) -> dict[str, ChannelState]:
-    return gateway.app[SERVICES].routing.load_balancer.lines  # type: ignore[no-any-return]
+    return gateway.app[SERVICES].routing.load_balancer.channels  # type: ignore[no-any-return]
 
 
 def own_of(line: ChannelState) -> CircuitBreaker:

@@ -68,19 +68,19 @@ def _make_cuts() -> list[Cut]:
         Cut("before event 0", [SSE_HEAD]),
         Cut("in event 0", [SSE_HEAD, chunk(SPOKEN[0][:-1])]),
     ]
-    told: list[Step] = [SSE_HEAD]
+    reported: list[Step] = [SSE_HEAD]
     for index, spoken in enumerate(SPOKEN):
         if index:
-            cuts.append(Cut(f"in event {index}", [*told, chunk(MARK + spoken[:-1])], MARK, index))
-        told.append(chunk(spoken))
-        cuts.append(Cut(f"after event {index}", list(told), spoken, index + 1))
-    told.append(chunk(FINISH))
-    counted = [*told, chunk(USAGE + MARK)]
+            cuts.append(Cut(f"in event {index}", [*reported, chunk(MARK + spoken[:-1])], MARK, index))
+        reported.append(chunk(spoken))
+        cuts.append(Cut(f"after event {index}", list(reported), spoken, index + 1))
+    reported.append(chunk(FINISH))
+    counted = [*reported, chunk(USAGE + MARK)]
     every = len(WORDS)
     return [
         *cuts,
-        Cut("after the finish", told, FINISH, every),
-        Cut("in the usage", [*told, chunk(MARK + USAGE[:-1])], MARK, every),
+        Cut("after the finish", reported, FINISH, every),
+        Cut("in the usage", [*reported, chunk(MARK + USAGE[:-1])], MARK, every),
         Cut("before the end mark", counted, MARK, every, "upstream"),
         Cut("in the end mark", [*counted, chunk(DONE[:-3])], MARK, every, "upstream"),
     ]

@@ -132,9 +132,9 @@ async def test_a_start_on_a_full_disk_says_so_and_loses_nothing(tmp_path: Path) 
             filler = fill(disk)
             s.gateway.launch()
             assert await s.gateway.wait() != 0
-            said = s.gateway.err.read_text()
-            assert str(disk) in said
-            assert "Traceback" not in said
+            text = s.gateway.err.read_text()
+            assert str(disk) in text
+            assert "Traceback" not in text
             filler.unlink()
             await s.gateway.start()
             assert await s.is_stored()

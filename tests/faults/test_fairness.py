@@ -91,7 +91,7 @@ async def test_a_model_that_is_broken_leaves_the_others_of_its_channel_alone(sta
         for number in range(10):
             assert (await ask(gateway, model="broken", messages=says(str(number))))[0] == 200
             assert (await ask(gateway))[:2] == (200, 1)
-        line = gateway.app[SERVICES].routing.load_balancer.lines["up"]
+        line = gateway.app[SERVICES].routing.load_balancer.channels["up"]
         assert line.state == "closed"
         assert [(place, breaker.state) for place, _, breaker in line.list_tripped()] == [
             (("openai_chat", "broken"), "open")
@@ -107,7 +107,7 @@ async def test_an_endpoint_that_does_not_work_leaves_the_others_alone(standing_w
         gateway = await standing_with(site(channel(up.base_url), **USUAL))
         for _ in range(8):
             assert (await ask(gateway, path="/v1/embeddings", input="x"))[0] != 200
-        assert gateway.app[SERVICES].routing.load_balancer.lines["up"].list_tripped()
+        assert gateway.app[SERVICES].routing.load_balancer.channels["up"].list_tripped()
         assert (await ask(gateway))[:2] == (200, 1)
 
 

@@ -50,7 +50,7 @@ def find_file(up: ScriptedUpstream) -> str:
     return f"http://127.0.0.1:{up.port}/files/1.png?{SIGNATURE}"
 
 
-class NamingUpstream(ScriptedUpstream):
+class NamedUpstream(ScriptedUpstream):
     """A provider whose pictures lie at its own origin: it names one, and plays the scripts in its place, in turn.
 
     The connection on which it was asked is closed, so that none is left but those to the file.
@@ -113,7 +113,7 @@ async def test_a_image_that_cannot_be_had_is_the_next_channel_s_to_paint(
     standing_with: StartGateway, files: dict[str, Sequence[Script]]
 ) -> None:
     """One is charged. The log says what went wrong, and not how the address was signed."""
-    async with NamingUpstream(*files.values()) as up, ScriptedUpstream([PAINTED]) as good:
+    async with NamedUpstream(*files.values()) as up, ScriptedUpstream([PAINTED]) as good:
         gateway = await standing_with(site(channel(up.base_url, "naming"), healthy(good)))
         with capture_logs() as lines:
             for name in files:
@@ -134,7 +134,7 @@ async def test_a_image_that_cannot_be_had_is_the_next_channel_s_to_paint(
 async def test_whoever_cannot_have_a_image_is_told_so_and_pays_nothing(
     standing_with: StartGateway, files: dict[str, Sequence[Script]]
 ) -> None:
-    async with NamingUpstream(*files.values()) as up:
+    async with NamedUpstream(*files.values()) as up:
         gateway = await standing_with(site(channel(up.base_url, "naming")))
         for name in files:
             heard = await ask(gateway, response_format="url")
@@ -149,7 +149,7 @@ async def test_whoever_cannot_have_a_image_is_told_so_and_pays_nothing(
 async def test_a_file_that_never_comes_is_waited_for_no_longer_than_the_channel_may(
     standing_with: StartGateway,
 ) -> None:
-    async with NamingUpstream([[PNG[:-9], STALL]]) as up, ScriptedUpstream([PAINTED]) as good:
+    async with NamedUpstream([[PNG[:-9], STALL]]) as up, ScriptedUpstream([PAINTED]) as good:
         gateway = await standing_with(site(channel(up.base_url, "naming", total_timeout_s=0.2), healthy(good)))
         heard = await ask(gateway)
         assert heard.status == 200
@@ -207,12 +207,12 @@ async def download(gateway: RunningGateway, heard: Heard) -> tuple[Heard, str]:
     (item,) = orjson.loads(heard.body)["data"]
     assert item.keys() <= {"url", "revised_prompt"}
     assert item["url"].startswith(f"{gateway.url}/media/"), item["url"]
-    async with aiohttp.ClientSession() as anybody, anybody.get(item["url"]) as response:
+    async with aiohttp.ClientSession() as anonymous, anonymous.get(item["url"]) as response:
         return await hear(response), item["url"]
 
 
 async def test_the_channel_s_own_server_may_be_anywhere(standing_with: StartGateway) -> None:
-    async with NamingUpstream([[PNG]]) as up:
+    async with NamedUpstream([[PNG]]) as up:
         gateway = await standing_with(site(channel(up.base_url)))
         file, _ = await download(gateway, await ask(gateway, response_format="url"))
         assert measure(file.body) == (8, 8)
@@ -257,8 +257,8 @@ async def test_an_address_that_passes_is_passed_as_it_is_but_not_to_those_who_wa
 async def test_a_data_url_is_a_image(standing_with: StartGateway, item: dict[str, str]) -> None:
     async with ScriptedUpstream([answer({"data": [item]})]) as up:
         gateway = await standing_with(site(channel(up.base_url)))
-        (told,) = orjson.loads((await ask(gateway)).body)["data"]
-        assert told == {"b64_json": DATA}
+        (reported,) = orjson.loads((await ask(gateway)).body)["data"]
+        assert reported == {"b64_json": DATA}
         file, _ = await download(gateway, await ask(gateway, response_format="url"))
         assert file.body == draw()
         assert [row.images for row in await gateway.rows(2)] == [1, 1]
@@ -300,9 +300,9 @@ async def test_what_is_no_image_is_the_next_channel_s_to_paint(standing_with: St
 async def test_a_image_that_can_hold_a_script_is_saved_and_never_run(
     standing_with: StartGateway, *, fetched: bool
 ) -> None:
-    told = answer({"data": [{"b64_json": base64.b64encode(SCRIPTED).decode()}]})
+    reported = answer({"data": [{"b64_json": base64.b64encode(SCRIPTED).decode()}]})
     file = answer(SCRIPTED, content_type="text/html")
-    async with NamingUpstream([[file]]) if fetched else ScriptedUpstream([told]) as up:
+    async with NamedUpstream([[file]]) if fetched else ScriptedUpstream([reported]) as up:
         gateway = await standing_with({"channel": [channel(up.base_url)], "price": [PRICE]})
         served, url = await download(gateway, await ask(gateway, response_format="url"))
         assert served.body == SCRIPTED

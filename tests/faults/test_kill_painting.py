@@ -68,8 +68,8 @@ async def paint(caller: aiohttp.ClientSession, url: str, mark: str, **body: Any)
 async def repaint(caller: aiohttp.ClientSession, url: str, mark: str, data: bytes, model: str = "m") -> Any:
     """A picture from another."""
     pieces = write_form(1, data, part("user", f"<{mark}>".encode()), model=model)
-    told = {"X-Request-Id": mark, "Content-Type": TYPE}
-    return await ask(caller.post(url + EDITS, data=io.BytesIO(b"".join(pieces)), headers=told))
+    reported = {"X-Request-Id": mark, "Content-Type": TYPE}
+    return await ask(caller.post(url + EDITS, data=io.BytesIO(b"".join(pieces)), headers=reported))
 
 
 async def ask(asking: Any) -> Any:
@@ -194,9 +194,9 @@ async def keep_painting(url: str, name: str, memory: Memory, rng: random.Random)
             memory.whole[mark] = got
 
 
-async def check_link(caller: aiohttp.ClientSession, url: str, told: str) -> None:
+async def check_link(caller: aiohttp.ClientSession, url: str, message: str) -> None:
     """What was given as an address is there, wherever the gateway listens by now."""
-    async with caller.get(f"{url}/media/{told.partition('/media/')[2]}") as response:
+    async with caller.get(f"{url}/media/{message.partition('/media/')[2]}") as response:
         assert (response.status, await response.read()) == (200, IMAGE)
 
 

@@ -140,9 +140,9 @@ async def submit_video(client: aiohttp.ClientSession, url: str, known: Known, ma
     body = {"model": "v", "prompt": mark, "seconds": str(film_set.SECONDS)}
     headers = {"X-Request-Id": mark, "Idempotency-Key": mark}
     async with client.post(url + film_set.VIDEOS, json=body, headers=headers) as response:
-        said = await response.json()
+        answer = await response.json()
         if response.status == 200:
-            known.videos[mark] = said["id"]
+            known.videos[mark] = answer["id"]
     await asyncio.sleep(0.1)
 
 

@@ -109,15 +109,15 @@ class Theatre:
     """A provider, a caller, and the receiver of webhooks; gateways come and go.
 
     Attributes:
-        told: how often each end was told, by the hook's name.
+        reported: how often each end was told, by the hook's name.
         answered: the ids of the jobs whose callers were answered, by their prompts.
     """
 
-    def __init__(self, up: OpenAiVideos, caller: aiohttp.ClientSession, hooks: str, told: Counter[str]) -> None:
+    def __init__(self, up: OpenAiVideos, caller: aiohttp.ClientSession, hooks: str, reported: Counter[str]) -> None:
         self.up = up
         self.caller = caller
         self.hooks = hooks
-        self.told = told
+        self.reported = reported
         self.answered: dict[str, str] = {}
 
     async def submit(self, gateway: GatewayProcess, case: Case, *, again: bool = False) -> Any:
@@ -131,27 +131,27 @@ class Theatre:
         headers = {"X-Request-Id": write_mark(prompt) + ".again" * again, "Idempotency-Key": prompt}
         try:
             async with self.caller.post(gateway.url + path, json=body, headers=headers) as response:
-                said = await response.json()
+                answer = await response.json()
         except aiohttp.ClientError:
             return None
         if response.status == 200 and not again:
-            self.answered[prompt] = said["id"]
-        return said
+            self.answered[prompt] = answer["id"]
+        return answer
 
     async def list_jobs(self, gateway: GatewayProcess) -> dict[str, dict[str, Any]]:
         """Every job as its caller sees it, by its prompt; fails where one has two."""
         async with self.caller.get(f"{gateway.url}{VIDEOS}?limit=100") as response:
-            said = await response.json()
-        assert response.status == 200, said
-        found = {job["prompt"]: job for job in said["data"]}
-        assert len(found) == len(said["data"])
+            body = await response.json()
+        assert response.status == 200, body
+        found = {job["prompt"]: job for job in body["data"]}
+        assert len(found) == len(body["data"])
         return found
 
     async def have_ended(self, gateway: GatewayProcess) -> bool:
         """Whether all have, with their webhooks delivered."""
         jobs = await self.list_jobs(gateway)
         ended = all(job["status"] in {"completed", "failed"} for job in jobs.values())
-        return ended and all(self.told[write_hook(prompt)] for prompt in jobs)
+        return ended and all(self.reported[write_hook(prompt)] for prompt in jobs)
 
 
 def write_hook(prompt: str) -> str:
@@ -160,12 +160,12 @@ def write_hook(prompt: str) -> str:
 
 @asynccontextmanager
 async def open_theatre() -> AsyncIterator[Theatre]:
-    told = Counter[str]()
+    reported = Counter[str]()
 
     async def hear(request: web.Request) -> web.Response:
         event = orjson.loads(await request.read())
         assert event["type"] in {"video.completed", "video.failed"}
-        told[request.match_info["name"]] += 1
+        reported[request.match_info["name"]] += 1
         return web.Response()
 
     app = web.Application()
@@ -176,7 +176,7 @@ async def open_theatre() -> AsyncIterator[Theatre]:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         hooks = f"http://127.0.0.1:{runner.addresses[0][1]}/hooks/"
         async with OpenAiVideos() as up, open_caller() as caller:
-            yield Theatre(up, caller, hooks, told)
+            yield Theatre(up, caller, hooks, reported)
     finally:
         await runner.cleanup()
 

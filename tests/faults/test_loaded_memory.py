@@ -112,16 +112,16 @@ async def test_requests_that_name_large_responses_are_refused_and_cost_little_me
             with watch_memory(process) as risen:
                 for kind, body in HUGE.items():
                     assert len(orjson.dumps(body)) < 12_000
-                    for status, told, _ in await asyncio.gather(*[ask(caller, gateway, body) for _ in range(MANY)]):
-                        assert status == 413, (kind, told)
-                        assert "one request may need 32 MB" in told["error"]["message"], kind
-                        assert told["error"]["param"] in body
+                    for status, reported, _ in await asyncio.gather(*[ask(caller, gateway, body) for _ in range(MANY)]):
+                        assert status == 413, (kind, reported)
+                        assert "one request may need 32 MB" in reported["error"]["message"], kind
+                        assert reported["error"]["param"] in body
                 assert not up.received
                 asked = asyncio.as_completed([ask(caller, gateway, ALLOWED) for _ in range(MANY)])
                 for refused in [next(asked) for _ in range(MANY - FIT)]:
-                    status, told, retry_after = await refused
-                    assert (status, retry_after) == (503, "2"), told
-                    assert "of other requests use the memory" in told["error"]["message"]
+                    status, reported, retry_after = await refused
+                    assert (status, retry_after) == (503, "2"), reported
+                    assert "of other requests use the memory" in reported["error"]["message"]
                 may_answer.set()
                 assert [(await served)[0] for served in asked] == [200] * FIT
             assert began_mb + risen[0] < MOST_MB

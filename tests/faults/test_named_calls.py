@@ -319,9 +319,9 @@ async def test_names_are_known_after_a_restart(tmp_path: Path, template_path: Pa
     async with OpenAiVideos(Play(polls=("queued",))) as up, ScriptedUpstream([answer(COMPLETION)]) as chat:
         config = site(up.channel(models=["v"]), channel(chat.base_url, "chat"))
         gateway = await start_gateway(tmp_path / "data", template_path, config)
-        told, cut = [await say(gateway, "chat", key) for key in ("told", "cut")]
+        reported, cut = [await say(gateway, "chat", key) for key in ("told", "cut")]
         video, lost = [await submit(gateway, key, key=key, model="v") for key in ("video", "lost")]
-        assert [heard.status for heard in (told, cut, video, lost)] == [200] * 4
+        assert [heard.status for heard in (reported, cut, video, lost)] == [200] * 4
         await gateway.client.close()
         await gateway.stop()
         gateway.folder.close()
@@ -331,7 +331,7 @@ async def test_names_are_known_after_a_restart(tmp_path: Path, template_path: Pa
         up.usual.polls = ("completed",)
 
         again = await start_gateway(tmp_path / "data", template_path, config)
-        check_replay(await say(again, "chat", "told"), told)
+        check_replay(await say(again, "chat", "told"), reported)
         check_replay(await submit(again, "video", key="video", model="v"), video)
         found = await asyncio.gather(*(submit(again, "lost", key="lost", model="v") for _ in range(3)))
         assert {orjson.loads(heard.body)["id"] for heard in found} == {orjson.loads(lost.body)["id"]}

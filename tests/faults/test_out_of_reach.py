@@ -53,7 +53,7 @@ def deaf_listener() -> Iterator[str]:
 
 
 @contextmanager
-def nobody() -> Iterator[str]:
+def anonymous() -> Iterator[str]:
     """An address on which nothing listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -65,7 +65,7 @@ def no_such_name() -> Iterator[str]:
     yield "http://provider.invalid/v1"
 
 
-PLACES = [(nobody, {"upstream_error"}), (deaf_listener, {"upstream_timeout"}), (no_such_name, {"upstream_error"})]
+PLACES = [(anonymous, {"upstream_error"}), (deaf_listener, {"upstream_timeout"}), (no_such_name, {"upstream_error"})]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -113,7 +113,7 @@ async def test_a_provider_out_of_reach_is_passed_over(
 
 async def test_three_channels_are_tried_and_the_first_fault_is_the_answer(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([STALL]) as silent, ScriptedUpstream(good_script(stream=False)) as fourth:
-        with nobody() as one, nobody() as two:
+        with anonymous() as one, anonymous() as two:
             ups = [
                 channel(one, "one", priority=2),
                 channel(two, "two", priority=1),

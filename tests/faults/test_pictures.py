@@ -101,9 +101,9 @@ class Kind:
         """Where a script is played in this vendor's place."""
         return channel(up.base_url, self.slug, provider=self.slug, **{"model_map": {"m": self.model}, **more})
 
-    def play(self, said: Any) -> list[Script]:
+    def play(self, body: Any) -> list[Script]:
         """The scripts of one answer to one call."""
-        return [[BEGUN], [answer(said)]] if self.task else [[answer(said)]]
+        return [[BEGUN], [answer(body)]] if self.task else [[answer(body)]]
 
 
 SORRY = "I am sorry, I cannot draw that."
@@ -131,7 +131,7 @@ def count_asked(up: ScriptedUpstream) -> int:
 
 
 def find_line(gateway: RunningGateway, name: str) -> Any:
-    return gateway.app[SERVICES].routing.load_balancer.lines[name]
+    return gateway.app[SERVICES].routing.load_balancer.channels[name]
 
 
 async def start_chain(
@@ -225,12 +225,12 @@ async def test_a_part_that_is_blocked_ends_the_others_and_nobody_else_is_asked(s
 def limited(kind: Kind) -> Script:
     """Too many requests, as the vendor says it."""
     message = "Rate limit reached, please slow down"
-    said: dict[str, Any] = {"error": {"message": message, "type": "rate_limit", "code": "rate_limit_exceeded"}}
+    body: dict[str, Any] = {"error": {"message": message, "type": "rate_limit", "code": "rate_limit_exceeded"}}
     if kind.slug == "dashscope":
-        said = {"code": "Throttling.RateQuota", "message": message, "request_id": "r-1"}
+        body = {"code": "Throttling.RateQuota", "message": message, "request_id": "r-1"}
     if kind.slug == "replicate":
-        said = {"title": "Too Many Requests", "detail": message, "status": 429}
-    return [answer(said, 429, retry_after="7")]
+        body = {"title": "Too Many Requests", "detail": message, "status": 429}
+    return [answer(body, 429, retry_after="7")]
 
 
 async def test_a_limit_of_every_kind_of_provider_is_another_channel_s_chance(standing_with: StartGateway) -> None:
@@ -317,7 +317,7 @@ def list_telltales(kind: Kind) -> list[list[Script]]:
         partial = {"type": "image_generation.partial_image", "b64_json": DATA, "partial_image_index": 0}
         for begun in (b"", chunk(event(partial))):
             scripts += [[[SSE_HEAD, begun, chunk(event({"type": "error", "error": error, **flat})), LAST_CHUNK]]]
-    said: dict[str, list[Any]] = {
+    body: dict[str, list[Any]] = {
         "openai": [{"data": [{"url": ECHO}]}],
         "custom": [{"data": [{"url": f"http://127.0.0.1:9/{quote(SECRET, safe='')}"}]}],
         "gemini": [generate({"text": ECHO}), {"promptFeedback": {"blockReason": ECHO}},
@@ -327,7 +327,7 @@ def list_telltales(kind: Kind) -> list[list[Script]]:
                       {"output": {"task_status": ECHO}}, made({"image": ECHO})],
         "replicate": [],
     }  # fmt: skip
-    scripts += [[[answer(one)]] for one in said[kind.slug]]
+    scripts += [[[answer(one)]] for one in body[kind.slug]]
     if kind.task:
         tales = ({"status": "failed", "error": ECHO}, {"status": "failed", "error": f"NSFW content, {ECHO}"},
                  {"status": ECHO}, {"status": "succeeded", "output": [ECHO]})  # fmt: skip

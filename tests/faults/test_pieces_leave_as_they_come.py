@@ -58,8 +58,8 @@ async def test_each_event_reaches_the_caller_before_the_provider_says_more(
     async with ScriptedUpstream([*script, LAST_CHUNK]) as up:
         gateway = await standing_with(site(channel(up.base_url, **UNHURRIED)))
         async with gateway.post({**HELLO, "stream": True}) as response:
-            said = b"".join(PIECES[:FIRST_EVENT])
-            assert await response.content.readexactly(len(said)) == said
+            raw = b"".join(PIECES[:FIRST_EVENT])
+            assert await response.content.readexactly(len(raw)) == raw
             for piece in PIECES[FIRST_EVENT:]:
                 assert await asyncio.wait_for(response.content.readexactly(len(piece)), WAIT_LIMIT_S) == piece
                 arrived.append(loop.time())

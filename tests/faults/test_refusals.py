@@ -40,7 +40,7 @@ TODAY = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
 def line_of(gateway: RunningGateway, name: str = "bad") -> ChannelState:
-    return gateway.app[SERVICES].routing.load_balancer.lines[name]  # type: ignore[no-any-return]
+    return gateway.app[SERVICES].routing.load_balancer.channels[name]  # type: ignore[no-any-return]
 
 
 def find_rest(gateway: RunningGateway) -> float:
@@ -117,15 +117,15 @@ RESTS: list[tuple[str | Callable[[], str] | None, float | None]] = [
 
 
 @pytest.mark.parametrize("status", [429, 503, 529])
-@pytest.mark.parametrize(("said", "provider_retry_after_s"), RESTS)
+@pytest.mark.parametrize(("text", "provider_retry_after_s"), RESTS)
 async def test_a_provider_is_left_alone_as_long_as_it_asks_within_reason(
     standing_with: StartGateway,
     status: int,
-    said: str | Callable[[], str] | None,
+    text: str | Callable[[], str] | None,
     provider_retry_after_s: float | None,
 ) -> None:
     """One that is overloaded and does not say for how long may have had a bad moment: three of them trip it."""
-    headers = {} if said is None else {"Retry_After": said() if callable(said) else said}
+    headers = {} if text is None else {"Retry_After": text() if callable(text) else text}
     async with SwiftUpstream(failing(status, TELLTALE, **headers)) as bad:
         gateway = await standing_with(
             site(channel(bad.base_url, "bad"), routing=ROUTING),

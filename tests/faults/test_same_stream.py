@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.openai.chat import ChatPassthrough, parse_chat_call
+from gateway.formats.openai.chat import ChatPassthrough, parse_chat_inference
 from gateway.formats.sse import BOM
 from tests.support.fault_scene import audit, call, site, until
 from tests.support.gateway import HELLO, channel
@@ -42,7 +42,9 @@ def with_ends(raw: bytes, end: str) -> bytes:
 
 def gated(*pieces: bytes) -> tuple[bytes, bool]:
     """What leaves, and whether the stream was complete."""
-    transform = ChatPassthrough(parse_chat_call({**HELLO, "stream": True}))  # which does not ask for the usage frame
+    transform = ChatPassthrough(
+        parse_chat_inference({**HELLO, "stream": True})
+    )  # which does not ask for the usage frame
     out = b"".join([transform.feed(piece) for piece in pieces])
     assert transform.error is None
     return out, transform.ended

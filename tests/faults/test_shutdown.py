@@ -199,15 +199,15 @@ async def test_a_gateway_that_will_stop_closes_each_connection_after_its_answer(
 
 
 async def test_every_one_of_many_is_told_and_settled(gateway_with: StartGateway) -> None:
-    told: list[Received] = []
+    reported: list[Received] = []
 
     async def note(received: Received) -> None:
-        told.append(received)
+        reported.append(received)
 
     async with ScriptedUpstream([*STARTED, note, STALL]) as up:
         gateway = await gateway_with(site(channel(up.base_url), **SHORT))
         calls = [asyncio.create_task(call(gateway, stream=True)) for _ in range(20)]
-        await until(lambda: len(told) == 20)
+        await until(lambda: len(reported) == 20)
         await gateway.stop()
         for heard in await asyncio.gather(*calls):
             check_broken_stream(heard, "overloaded")

@@ -23,7 +23,7 @@ class Watched:
         self.pulse = StreamTimeouts(
             timeouts,
             DeadlineTimer(),
-            give_up=lambda fault: self.expired.append((self.now, fault.message)),
+            give_up=lambda error: self.expired.append((self.now, error.message)),
             keep_alive=lambda: self.comments.append(self.now),
         )
 

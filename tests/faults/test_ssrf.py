@@ -16,7 +16,7 @@ from gateway.errors import ProviderBadResponse
 from gateway.upstream.interface import FileRequest
 from gateway.upstream.safe_fetch import MAX_REDIRECTS, SafeFetcher
 
-NOBODY: Networks = ()
+STRANGER: Networks = ()
 ENTRY = "127.0.0.2"
 """Stands for a public server: the one address that is allowed."""
 ENTRY_ONLY = parse_networks([ENTRY])
@@ -234,7 +234,7 @@ def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
 
 
 async def attack(
-    url: str, allow: Networks = NOBODY, names: Mapping[str, Sequence[str]] = NAMES, *, proxy: str | None = None
+    url: str, allow: Networks = STRANGER, names: Mapping[str, Sequence[str]] = NAMES, *, proxy: str | None = None
 ) -> bytes:
     fetcher = SafeFetcher(allow=lambda: allow, resolver=Resolver(names))
     try:
@@ -244,7 +244,7 @@ async def attack(
 
 
 async def must_not_connect(
-    template: str, allow: Networks = NOBODY, *, redirected: bool = False, proxied: bool = False
+    template: str, allow: Networks = STRANGER, *, redirected: bool = False, proxied: bool = False
 ) -> None:
     """Try ``template`` against the victim: refused before anything is connected to."""
     victim = Listener()
@@ -304,14 +304,14 @@ async def must_refuse(go: Way, fetcher: SafeFetcher, url: str) -> None:
     assert not any(part in refused.value.message for part in ("127", "::", ".test", "localhost", "169"))
 
 
-@pytest.mark.parametrize("way", [open_file, send_webhook])
-def test_no_file_is_opened_and_no_webhook_sent_there_either(runner: asyncio.Runner, way: Way) -> None:
+@pytest.mark.parametrize("access", [open_file, send_webhook])
+def test_no_file_is_opened_and_no_webhook_sent_there_either(runner: asyncio.Runner, access: Way) -> None:
     async def try_all() -> None:
         victim = Listener()
-        fetcher = SafeFetcher(allow=lambda: NOBODY, resolver=Resolver(NAMES))
+        fetcher = SafeFetcher(allow=lambda: STRANGER, resolver=Resolver(NAMES))
         async with listen(victim, "127.0.0.1", "::1") as port:
             for template in [*LITERALS, *TRICKS, *(f"http://{name}:{{port}}/" for name in NAMES)]:
-                await must_refuse(way, fetcher, template.replace("{port}", str(port)))
+                await must_refuse(access, fetcher, template.replace("{port}", str(port)))
         await fetcher.close()
         assert victim.connections == 0
 

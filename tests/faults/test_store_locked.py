@@ -31,10 +31,10 @@ async def test_a_start_over_a_locked_database_says_so_and_leaves_it_as_it_is(tmp
         with locked(data):
             s.gateway.launch()
             assert await s.gateway.wait() != 0
-        said = s.gateway.err.read_text()
-        assert "gateway.db" in said
-        assert "locked" in said
-        assert "Traceback" not in said
+        text = s.gateway.err.read_text()
+        assert "gateway.db" in text
+        assert "locked" in text
+        assert "Traceback" not in text
         assert (data / "gateway.db").read_bytes() == content
         await s.gateway.start()
         assert await s.is_stored()

@@ -11,7 +11,7 @@ from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.circuit_breaker import BreakerSettings
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import ClientDisconnected, GatewayError, ProviderBadResponse, ProviderError, ProviderTimeout
-from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.chat import parse_chat_inference
 from gateway.formats.sse import KEEPALIVE
 from gateway.providers.base import CHAT
 from gateway.proxy import forward
@@ -103,9 +103,9 @@ class Thinker:
     async def read(self, limit: int) -> bytes:  # noqa: ARG002 - the port's signature
         raise ProviderBadResponse("This is not a whole answer")
 
-    def abort(self, fault: ProviderError) -> None:
+    def abort(self, error: ProviderError) -> None:
         if not self._aborted.done():
-            self._aborted.set_exception(fault)
+            self._aborted.set_exception(error)
 
     def finish(self) -> None:
         return
@@ -121,7 +121,7 @@ class Thinkers:
     replies: list[Pieces]
     head_s: float = 0.0
 
-    async def send(self, plan: HttpRequest) -> Thinker:  # noqa: ARG002 - the port's signature
+    async def send(self, http_request: HttpRequest) -> Thinker:  # noqa: ARG002 - the port's signature
         await asyncio.sleep(self.head_s)
         return Thinker(self.replies.pop(0))
 
@@ -132,7 +132,7 @@ class Thinkers:
 class Broken(Thinkers):
     """The way out to providers that cannot be reached."""
 
-    async def send(self, plan: HttpRequest) -> Thinker:  # noqa: ARG002 - the port's signature
+    async def send(self, http_request: HttpRequest) -> Thinker:  # noqa: ARG002 - the port's signature
         raise ProviderBadResponse("The provider could not be reached")
 
 
@@ -147,14 +147,14 @@ def relay(
 
     async def scene() -> tuple[list[tuple[int, bytes]], ProviderError | None]:
         paper = Paper()
-        call = parse_chat_call({**HELLO, "stream": True})
-        ctx = make_context(caller_of(), call)
+        inference = parse_chat_inference({**HELLO, "stream": True})
+        ctx = make_context(caller_of(), inference)
         load_balancer = LoadBalancer(asyncio.get_running_loop().time)
         load_balancer.use(
             Channel(f"up{index}", "custom", "http://up.invalid/v1", priority=-index, timeouts=timeouts)
             for index in range(len(replies))
         )
-        first = load_balancer.lines["up0"]
+        first = load_balancer.channels["up0"]
         if on_trial:
             for _ in range(load_balancer.settings.rules.failures):
                 lease = load_balancer.lease(first, (CHAT.wire, "m"), 0, retry=False)
@@ -162,13 +162,13 @@ def relay(
                 load_balancer.end(lease)
             ((_, _, breaker),) = first.list_tripped()
             breaker.until = 0.0
-        options = [Target(line, CHAT, "m") for line in load_balancer.lines.values()]
-        ctx.route = Route(options, call, load_balancer)
+        targets = [Target(line, CHAT, "m") for line in load_balancer.channels.values()]
+        ctx.route = Route(targets, inference, load_balancer)
         going = Proxy(Thinkers(list(replies), head_s), load_balancer, clock=lambda: 0.0)
-        fault = await forward.stream(going, ctx, paper, settle=lambda _: None)
+        error = await forward.stream(going, ctx, paper, settle=lambda _: None)
         assert (going.running, load_balancer.running) == (0, 0)
-        assert not on_trial or breaker.state == ("open" if fault else "closed")
-        return paper.written, fault
+        assert not on_trial or breaker.state == ("open" if error else "closed")
+        return paper.written, error
 
     return run_skipping(scene())
 
@@ -195,45 +195,45 @@ PATIENT = Timeouts(first_byte_s=100, idle_s=50, total_s=1000)
 
 
 def test_while_the_provider_thinks_the_caller_hears_a_comment_every_fifteen_seconds() -> None:
-    heard, fault = relay([[50.0, ONE, 1.0, TWO, DONE]], PATIENT)
-    assert fault is None
+    heard, error = relay([[50.0, ONE, 1.0, TWO, DONE]], PATIENT)
+    assert error is None
     comments = [(0 + second, KEEPALIVE) for second in (15, 30, 45)]
     assert heard == [(15, b"200"), *comments, (50, ONE), (51, TWO), (51, DONE), (51, b"end")]
 
 
 @pytest.mark.parametrize("pieces", [[1.0, ONE, TWO, DONE], [50.0, ONE, 1.0, TWO, DONE], [50.0, ONE + TWO + DONE]])
 def test_a_channel_on_trial_that_thinks_for_long_and_answers_is_well_again(pieces: Pieces) -> None:
-    _, fault = relay([pieces], PATIENT, on_trial=True)
-    assert fault is None
+    _, error = relay([pieces], PATIENT, on_trial=True)
+    assert error is None
 
 
 def test_a_channel_on_trial_that_breaks_in_mid_stream_is_not_well() -> None:
-    _, fault = relay([[50.0, ONE, 1.0]], PATIENT, on_trial=True)
-    assert fault is not None
+    _, error = relay([[50.0, ONE, 1.0]], PATIENT, on_trial=True)
+    assert error is not None
 
 
 def test_a_pause_in_mid_stream_is_filled_with_comments() -> None:
-    heard, fault = relay([[ONE, 40.0, TWO, DONE]], PATIENT)
-    assert fault is None
+    heard, error = relay([[ONE, 40.0, TWO, DONE]], PATIENT)
+    assert error is None
     assert heard == [(0, b"200"), (0, ONE), (15, KEEPALIVE), (30, KEEPALIVE), (40, TWO), (40, DONE), (40, b"end")]
 
 
 def test_no_comment_is_sent_before_the_providers_headers() -> None:
-    heard, fault = relay([[ONE, TWO, DONE]], PATIENT, head_s=60)
-    assert fault is None
+    heard, error = relay([[ONE, TWO, DONE]], PATIENT, head_s=60)
+    assert error is None
     assert KEEPALIVE not in [data for _, data in heard]
     assert heard[0] == (60, b"200")
 
 
 def test_a_provider_that_fails_before_a_comment_was_due_is_replaced() -> None:
-    heard, fault = relay([[10.0], [ONE, TWO, DONE]], PATIENT)
-    assert fault is None
+    heard, error = relay([[10.0], [ONE, TWO, DONE]], PATIENT)
+    assert error is None
     assert [data for _, data in heard] == [b"200", ONE, TWO, DONE, b"end"]
 
 
 def test_after_a_comment_there_is_no_second_attempt() -> None:
-    heard, fault = relay([[20.0], [ONE, TWO, DONE]], PATIENT)
-    assert isinstance(fault, ProviderBadResponse)
+    heard, error = relay([[20.0], [ONE, TWO, DONE]], PATIENT)
+    assert isinstance(error, ProviderBadResponse)
     assert heard[:2] == [(15, b"200"), (15, KEEPALIVE)]
     assert heard[2][1].startswith(b'data: {"error":')
     assert heard[3:] == [(20, b"end")]
@@ -245,16 +245,16 @@ def test_after_a_comment_there_is_no_second_attempt() -> None:
     ids=["first event", "first event after a comment", "idle", "total"],
 )
 def test_comments_of_ours_do_not_hold_off_the_timers(pieces: Pieces, second: int) -> None:
-    heard, fault = relay([pieces], PATIENT)
-    assert isinstance(fault, ProviderTimeout)
+    heard, error = relay([pieces], PATIENT)
+    assert isinstance(error, ProviderTimeout)
     assert heard[-1] == (second, b"end")
     assert heard[-2][1].startswith(b'data: {"error":')
 
 
 def test_a_comment_never_lands_inside_an_event() -> None:
     half, rest = ONE[:20], ONE[20:]
-    heard, fault = relay([[TWO, half, 40.0, rest, DONE]], PATIENT)
-    assert fault is None
+    heard, error = relay([[TWO, half, 40.0, rest, DONE]], PATIENT)
+    assert error is None
     body = b"".join(data for _, data in heard[1:-1])
     assert body == TWO + KEEPALIVE + KEEPALIVE + ONE + DONE
 
@@ -263,13 +263,13 @@ def test_a_stream_that_breaks_is_held_against_its_channel_though_the_caller_leav
     async def scene() -> int:
         load_balancer = LoadBalancer(asyncio.get_running_loop().time)
         load_balancer.use([Channel("up", "custom", "http://up.invalid/v1")])
-        call = parse_chat_call({**HELLO, "stream": True})
-        route = Route([Target(load_balancer.lines["up"], CHAT, "m")], call, load_balancer)
-        ctx = make_context(caller_of(), call, route=route)
+        inference = parse_chat_inference({**HELLO, "stream": True})
+        route = Route([Target(load_balancer.channels["up"], CHAT, "m")], inference, load_balancer)
+        ctx = make_context(caller_of(), inference, route=route)
         going = Proxy(Thinkers([[ONE]]), load_balancer, clock=lambda: 0.0)
         with pytest.raises(ClientDisconnected):
             await forward.stream(going, ctx, Torn(), settle=lambda _: None)
-        return load_balancer.lines["up"].circuits[CHAT.wire, "m"].accounts[0].failures
+        return load_balancer.channels["up"].circuits[CHAT.wire, "m"].accounts[0].failures
 
     assert run_skipping(scene()) == 1
 
@@ -280,18 +280,18 @@ def test_a_thousand_that_wait_for_their_turn_look_hardly_more_often_than_a_hundr
         load_balancer.use([Channel(name, "custom", "http://up.invalid/v1") for name in ("one", "two")])
         load_balancer.settings = RetrySettings(BreakerSettings(failures=10**6, least_calls=10**6))
         load_balancer.retrying = 10**6  # it is never anybody's turn
-        call = parse_chat_call(HELLO)
+        inference = parse_chat_inference(HELLO)
         routes = [
-            Watched([Target(line, CHAT, "m") for line in load_balancer.lines.values()], call, load_balancer)
+            Watched([Target(line, CHAT, "m") for line in load_balancer.channels.values()], inference, load_balancer)
             for _ in range(crowd)
         ]
         failing = Proxy(Broken([]), load_balancer, clock=lambda: 0.0)
         began = asyncio.get_running_loop().time()
-        told = await asyncio.gather(
-            *(forward.fetch(failing, make_context(caller_of(), call, route=route)) for route in routes),
+        reported = await asyncio.gather(
+            *(forward.fetch(failing, make_context(caller_of(), inference, route=route)) for route in routes),
             return_exceptions=True,
         )
-        assert all(isinstance(fault, ProviderBadResponse) for fault in told)
+        assert all(isinstance(error, ProviderBadResponse) for error in reported)
         return sum(route.looks for route in routes), asyncio.get_running_loop().time() - began
 
     few, _ = run_skipping(scene(100))
@@ -301,20 +301,20 @@ def test_a_thousand_that_wait_for_their_turn_look_hardly_more_often_than_a_hundr
 
 
 @pytest.mark.parametrize("said_s", [1.0, 200.0])
-def test_a_whole_answer_may_take_as_long_as_any_and_its_caller_hears_comments(said_s: float) -> None:
+def test_a_whole_answer_may_take_as_long_as_any_and_its_caller_hears_comments(answered_s: float) -> None:
     """The first bytes of it say that there will be no event before its end."""
     raw = orjson.dumps(COMPLETION)
-    heard, fault = relay([[said_s * 0.4, raw[:9], said_s * 0.6, raw[9:]]], PATIENT)
-    assert fault is None
+    heard, error = relay([[answered_s * 0.4, raw[:9], answered_s * 0.6, raw[9:]]], PATIENT)
+    assert error is None
     comments = [piece for _, piece in heard if piece == KEEPALIVE]
-    assert len(comments) == int(said_s // 15)
-    assert heard[-2][0] == round(said_s)
+    assert len(comments) == int(answered_s // 15)
+    assert heard[-2][0] == round(answered_s)
     assert b'"content":"hello"' in heard[-2][1]
     assert heard[-2][1].endswith(DONE)
 
 
 def test_a_whole_answer_that_breaks_after_comments_ends_in_an_error_event() -> None:
-    heard, fault = relay([[20.0, b'{"error": {"message": "no GPU is free"}}']], PATIENT)
-    assert fault is not None
+    heard, error = relay([[20.0, b'{"error": {"message": "no GPU is free"}}']], PATIENT)
+    assert error is not None
     assert [second for second, _ in heard] == [15, 15, 20, 20]
     assert b"no GPU is free" in heard[-2][1]

@@ -239,9 +239,9 @@ async def test_an_upload_for_which_the_disk_has_no_room_is_refused_and_costs_not
         assert "Traceback" not in gateway.err.read_text()
 
 
-def check_no_room(answer: Any, told: str) -> None:
+def check_no_room(answer: Any, message: str) -> None:
     assert (answer.status, answer.error["code"]) == (503, "overloaded")
-    assert told in answer.error["message"]
+    assert message in answer.error["message"]
     assert int(answer.headers["retry-after"]) >= 1
 
 

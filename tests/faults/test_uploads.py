@@ -68,11 +68,11 @@ def split_form(taken: Taken) -> tuple[dict[str, str], list[tuple[str, str, bytes
     assert (first, last) == (b"", b"--\r\n")
     texts, files = {}, []
     for head, _, data in (one.removeprefix(b"\r\n").partition(b"\r\n\r\n") for one in parts):
-        told = head.decode().split('"')
-        if len(told) > 3:
-            files.append((told[1], told[3], data))
+        reported = head.decode().split('"')
+        if len(reported) > 3:
+            files.append((reported[1], reported[3], data))
         else:
-            texts[told[1]] = data.decode()
+            texts[reported[1]] = data.decode()
     return texts, files
 
 
@@ -95,7 +95,7 @@ def check_sound(taken: Taken) -> None:
 
 
 @attrs.frozen
-class Way:
+class ProviderAccess:
     """An upload over one provider's language, and what the provider is to be sent."""
 
     path: str
@@ -106,14 +106,14 @@ class Way:
 
 IMAGES = TEXTS + file("image[]", FILES[0]) + file("image[]", FILES[1], "b.png") + text("size", "1024x1024")
 WAYS = {
-    "edits": Way(EDITS, form(IMAGES, file("mask", PNG + b"m", "m.png")), check_edit),
-    "gemini": Way(
+    "edits": ProviderAccess(EDITS, form(IMAGES, file("mask", PNG + b"m", "m.png")), check_edit),
+    "gemini": ProviderAccess(
         EDITS,
         form(IMAGES),
         check_question,
         {"provider": "gemini", "model_map": {"m": "gemini-2.5-flash-image"}},
     ),
-    "transcriptions": Way(
+    "transcriptions": ProviderAccess(
         TRANSCRIPTIONS,
         form(file("file", SOUND, "s.wav"), text("model", "m"), text("language", "en")),
         check_sound,
@@ -129,9 +129,9 @@ DEATHS = {
 }
 
 
-def lead_way(up: UploadProvider, name: str, way: Way, **more: Any) -> dict[str, Any]:
-    root = "/v1beta" if way.channel else "/v1"
-    return lead(up, name, **{**way.channel, "base_url": f"{up.origin}{root}", **more})
+def lead_way(up: UploadProvider, name: str, access: ProviderAccess, **more: Any) -> dict[str, Any]:
+    root = "/v1beta" if access.channel else "/v1"
+    return lead(up, name, **{**access.channel, "base_url": f"{up.origin}{root}", **more})
 
 
 async def post(url: str, body: bytes, *lines: str, path: str = EDITS) -> RawAnswer:
@@ -152,16 +152,16 @@ async def check_nothing_is_left(gateway: RunningGateway) -> None:
 async def test_the_second_channel_is_sent_the_whole_upload_again(
     standing_with: StartGateway, name: str, death: str
 ) -> None:
-    way = WAYS[name]
+    access = WAYS[name]
     async with UploadProvider(DEATHS[death], keeps=True) as bad, UploadProvider(keeps=True) as good:
         gateway = await standing_with(
-            site(lead_way(bad, "bad", way, priority=1), lead_way(good, "good", way)),
+            site(lead_way(bad, "bad", access, priority=1), lead_way(good, "good", access)),
         )
-        answer = await post(gateway.url, way.form, path=way.path)
+        answer = await post(gateway.url, access.form, path=access.path)
         assert answer.status == 200, answer
         assert answer.headers["x-gateway-attempts"] == "2"
         (first,), (second,) = bad.taken, good.taken
-        way.check(second)
+        access.check(second)
         assert first.length == second.length == second.size
         assert second.body is not None
         assert second.body.startswith(first.body or b"")
@@ -173,11 +173,11 @@ async def test_the_second_channel_is_sent_the_whole_upload_again(
 @pytest.mark.parametrize("name", WAYS)
 async def test_a_refusal_that_comes_before_the_body_was_read_is_heard(standing_with: StartGateway, name: str) -> None:
     """Though the provider closes at once, and its system resets the connection under what is still being sent."""
-    way, told = WAYS[name], {"error": {"message": "Too much of it", "type": "invalid_request_error"}}
-    async with UploadProvider(Mode(reads=0, then=write_http(413, told))) as up:
-        gateway = await standing_with(site(lead_way(up, "up", way)))
+    access, reported = WAYS[name], {"error": {"message": "Too much of it", "type": "invalid_request_error"}}
+    async with UploadProvider(Mode(reads=0, then=write_http(413, reported))) as up:
+        gateway = await standing_with(site(lead_way(up, "up", access)))
         for _ in range(10):
-            answer = await post(gateway.url, way.form, path=way.path)
+            answer = await post(gateway.url, access.form, path=access.path)
             assert (answer.status, answer.headers["x-gateway-attempts"]) == (413, "1")
             assert answer.error["message"].startswith("Too much of it")
         assert {row.cost_nanos for row in await gateway.rows(10)} == {0}
@@ -312,9 +312,9 @@ async def test_forms_that_will_not_do_are_refused_and_the_connection_goes_on(
     async with UploadProvider() as up:
         gateway = await standing_with(site(lead(up), **SMALL))
         async with dial(gateway.url) as sock:
-            for case, (body, status, param, told) in REFUSED.items():
+            for case, (body, status, param, message) in REFUSED.items():
                 await send(sock, [frame_chunked(body) if chunked else write_head(len(body)) + body])
-                check_refused(await hear(sock), status, param, told, case)
+                check_refused(await hear(sock), status, param, message, case)
                 await check_goes_on(sock)
         await check_nothing_is_left(gateway)
         rows = await gateway.rows(len(REFUSED))
@@ -328,9 +328,9 @@ def frame_chunked(body: bytes) -> bytes:
     return head + b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
 
 
-def check_refused(answer: RawAnswer, status: int, param: str | None, told: str, case: str = "") -> None:
+def check_refused(answer: RawAnswer, status: int, param: str | None, message: str, case: str = "") -> None:
     assert (answer.status, answer.error["param"]) == (status, param), (case, answer)
-    assert told in answer.error["message"], (case, answer)
+    assert message in answer.error["message"], (case, answer)
 
 
 async def check_goes_on(sock: socket.socket) -> None:
@@ -353,12 +353,12 @@ NO_FORMS = {
 async def test_what_does_not_say_that_it_is_a_form_is_refused(standing_with: StartGateway) -> None:
     async with UploadProvider() as up:
         gateway = await standing_with(site(lead(up)))
-        for kind, (status, told) in NO_FORMS.items():
+        for kind, (status, message) in NO_FORMS.items():
             for body in (form(TEXTS, IMAGE), b'{"model": "m", "prompt": "x"}'):
                 head = write_head(len(body)).replace(b"multipart/form-data; boundary=edge", kind.encode())
                 async with dial(gateway.url) as sock:
                     await send(sock, [head, body])
-                    check_refused(await hear(sock), status, None, told, kind)
+                    check_refused(await hear(sock), status, None, message, kind)
         await check_nothing_is_left(gateway)
         assert not up.taken
 
@@ -378,8 +378,8 @@ FILENAMES = {
 async def test_a_filename_leads_nowhere(standing_with: StartGateway) -> None:
     async with UploadProvider(keeps=True) as up:
         gateway = await standing_with(site(lead(up)))
-        for told, name in FILENAMES.items():
-            assert (await post(gateway.url, form(TEXTS, file("image", PNG + b"1", told)))).status == 200
+        for message, name in FILENAMES.items():
+            assert (await post(gateway.url, form(TEXTS, file("image", PNG + b"1", message)))).status == 200
             assert split_form(up.taken[-1])[1] == [("image", name, PNG + b"1")]
         await check_nothing_is_left(gateway)
 

@@ -273,18 +273,18 @@ async def serving(handler: Any) -> AsyncIterator[str]:
 @pytest.mark.parametrize("store", ["keep", "proxy"])
 async def test_an_address_that_has_expired_is_asked_for_anew(gateway_with: StartGateway, store: str) -> None:
     """DashScope's are good for a day, and then refused; the gateway is told another one, and goes there."""
-    told: list[int] = []
+    reported: list[int] = []
     fetched: list[str] = []
 
     async def serve(request: web.Request) -> web.Response:
         if request.method == "POST":
             return web.json_response({"output": {"task_id": "task-1", "task_status": "PENDING"}, "request_id": "r"})
         if request.path.startswith("/api/v1/tasks/"):
-            told.append(len(told) + 1)
-            url = f"http://{request.host}/files/{told[-1]}.mp4?Signature=x%2Fy"
+            reported.append(len(reported) + 1)
+            url = f"http://{request.host}/files/{reported[-1]}.mp4?Signature=x%2Fy"
             return web.json_response({"output": {"task_id": "task-1", "task_status": "SUCCEEDED", "video_url": url}})
         fetched.append(request.raw_path)
-        fresh = request.path == f"/files/{told[-1]}.mp4" and told[-1] > 1
+        fresh = request.path == f"/files/{reported[-1]}.mp4" and reported[-1] > 1
         return web.Response(body=CLIP, content_type="video/mp4") if fresh else web.Response(status=403)
 
     async with serving(serve) as origin:

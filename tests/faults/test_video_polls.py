@@ -128,8 +128,8 @@ async def test_a_provider_that_cannot_be_heard_is_asked_less_often_and_after_an_
             assert job.due_ms - job.updated_ms == round(find_wait_s(2) * 1_000 * PACE)
             end.set()
             await await_ends(gateway)
-        told = [line["failures"] for line in lines if line["event"] == "video_poll_failed"]
-        assert told == [1, 2, 3]
+        reported = [line["failures"] for line in lines if line["event"] == "video_poll_failed"]
+        assert reported == [1, 2, 3]
         await audit(gateway, up)
 
 

@@ -138,8 +138,12 @@ async def test_where_nobody_knows_whether_it_was_begun_it_is_never_begun_again(g
             assert (job.state, job.error_code) == ("failed", SUBMIT_UNKNOWN.code)
             again = await submit(gateway, prompt, key=prompt, mark=f"{prompt} again")
             assert again.status == 200
-            told = orjson.loads(again.body)
-            assert (told["id"], told["status"], told["error"]["code"]) == (job.id, "failed", SUBMIT_UNKNOWN.code)
+            reported = orjson.loads(again.body)
+            assert (reported["id"], reported["status"], reported["error"]["code"]) == (
+                job.id,
+                "failed",
+                SUBMIT_UNKNOWN.code,
+            )
         assert [up.count(prompt) for prompt in UNKNOWN] == [1] * len(UNKNOWN)
         assert not other.submits
         rows = await audit(gateway, up, rows=2 * len(UNKNOWN))
@@ -216,8 +220,8 @@ async def test_a_job_that_is_cancelled_meanwhile_stays_so_whatever_its_provider_
         assert gateway.app[SERVICES].videos.jobs.list_held() == {}
         go_on.set()
         heard = dict(zip(plays, await asyncio.gather(*asking), strict=True))
-        told = orjson.loads(heard["begun"].body)
-        assert (told["status"], told["error"]["code"]) == ("failed", CANCELLED.code)
+        reported = orjson.loads(heard["begun"].body)
+        assert (reported["status"], reported["error"]["code"]) == ("failed", CANCELLED.code)
         assert [heard[name].status for name in ("refused", "unknown")] == [400, 502]
         await submit(gateway, "another")  # when it has ended, what was said of the others has been looked at
         assert (await await_ends(gateway)).pop("another").state == "completed"

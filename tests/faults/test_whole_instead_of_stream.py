@@ -100,16 +100,16 @@ async def test_every_language_tells_every_callers_stream(standing_with: StartGat
 
 
 @pytest.mark.parametrize(
-    ("path", "said", "mark"),
+    ("path", "body", "mark"),
     [
         ("/v1/completions", TEXT_COMPLETION, b"data: [DONE]\n\n"),
         ("/v1/responses", RESPONSE, b"event: response.completed\n"),
     ],
 )
 async def test_what_is_only_passed_is_told_as_well(
-    standing_with: StartGateway, path: str, said: dict[str, Any], mark: bytes
+    standing_with: StartGateway, path: str, body: dict[str, Any], mark: bytes
 ) -> None:
-    async with ScriptedUpstream([answer(said)]) as up:
+    async with ScriptedUpstream([answer(body)]) as up:
         gateway = await standing_with(site(channel(up.base_url)))
         heard = await ask(gateway, path)
         row = await audit(gateway, status=200, stream=True, outcome="completed", usage_source="upstream")
@@ -189,8 +189,8 @@ async def test_a_long_answer_is_no_noise(standing_with: StartGateway) -> None:
     """Megabytes without an event are one answer, whichever way it is announced."""
     text = "word " * 600_000
     message = {"role": "assistant", "content": text}
-    said = COMPLETION | {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
-    async with ScriptedUpstream([answer(said)], [answer(said, Content_Type="text/event-stream")]) as up:
+    body = COMPLETION | {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    async with ScriptedUpstream([answer(body)], [answer(body, Content_Type="text/event-stream")]) as up:
         gateway = await standing_with(site(channel(up.base_url)))
         for _ in range(2):
             assert read_text((await call(gateway, stream=True)).events) == text

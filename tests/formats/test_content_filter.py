@@ -14,7 +14,7 @@ from gateway.errors import (
     ProviderRateLimited,
     ProviderRejected,
 )
-from gateway.formats.content_filter import find_block, is_block, parse_image_fault
+from gateway.formats.content_filter import find_block, is_block, parse_image_error
 from gateway.formats.vendor_errors import parse_reason, parse_words
 from tests.support.corrupt_json import spoilt
 from tests.support.table_rows import table_rows
@@ -90,10 +90,10 @@ INNOCENT = [
 
 @table_rows(("status", "body"), BLOCKS)
 def test_every_vendors_block_is_one_and_blames_nobody(status: int, body: Any) -> None:
-    fault = parse_image_fault(status, orjson.dumps(body), ())
-    assert isinstance(fault, ImageBlocked)
-    assert (fault.status, fault.public_code, fault.type) == (400, "sensitive_words_detected", "new_api_error")
-    assert (fault.failure_scope, fault.retryable, fault.should_retry) == ("nobody", False, False)
+    error = parse_image_error(status, orjson.dumps(body), ())
+    assert isinstance(error, ImageBlocked)
+    assert (error.status, error.public_code, error.type) == (400, "sensitive_words_detected", "new_api_error")
+    assert (error.failure_scope, error.retryable, error.should_retry) == ("nobody", False, False)
 
 
 @table_rows("code", CODES)
@@ -132,12 +132,12 @@ def test_a_block_without_words_has_ours() -> None:
 
 @table_rows(("status", "kind"), [(401, ProviderAuthError), (402, ProviderAuthError), (429, ProviderRateLimited)])
 def test_a_refused_key_and_a_rate_limit_are_never_blocks(status: int, kind: type[ProviderError]) -> None:
-    assert type(parse_image_fault(status, orjson.dumps(OPENAI), ())) is kind
+    assert type(parse_image_error(status, orjson.dumps(OPENAI), ())) is kind
 
 
 def test_a_403_that_is_no_block_is_held_against_the_key() -> None:
-    fault = parse_image_fault(403, b'{"error": {"message": "No access"}}', ())
-    assert isinstance(fault, ProviderAuthError)
+    error = parse_image_error(403, b'{"error": {"message": "No access"}}', ())
+    assert isinstance(error, ProviderAuthError)
 
 
 @table_rows(
@@ -153,28 +153,28 @@ def test_a_403_that_is_no_block_is_held_against_the_key() -> None:
     ],
 )
 def test_a_refusal_is_in_the_providers_words_whatever_their_shape(body: Any, words: str) -> None:
-    fault = parse_image_fault(422, orjson.dumps(body), ())
-    assert isinstance(fault, ProviderRejected)
-    assert (fault.message, fault.status) == (words, 422)
+    error = parse_image_error(422, orjson.dumps(body), ())
+    assert isinstance(error, ProviderRejected)
+    assert (error.message, error.status) == (words, 422)
     assert parse_words(body) == words
     assert parse_reason(body).startswith(words)
 
 
 def test_a_flat_errors_code_is_told_and_its_secrets_are_not() -> None:
     raw = b'{"code": "InvalidParameter", "message": "no https://host/x with s3cret-key"}'
-    fault = parse_image_fault(400, raw, ["s3cret-key"])
-    assert (fault.message, fault.public_code) == ("no [address] with [masked]", "InvalidParameter")
+    error = parse_image_error(400, raw, ["s3cret-key"])
+    assert (error.message, error.public_code) == ("no [address] with [masked]", "InvalidParameter")
 
 
 def test_a_rate_limit_says_when_to_come_back() -> None:
-    fault = parse_image_fault(429, b"{}", (), provider_retry_after_s=3.5)
-    assert (fault.provider_retry_after_s, fault.retry_after_s) == (3.5, 4)
+    error = parse_image_error(429, b"{}", (), provider_retry_after_s=3.5)
+    assert (error.provider_retry_after_s, error.retry_after_s) == (3.5, 4)
 
 
 def test_a_providers_own_trouble_stays_its_own() -> None:
-    fault = parse_image_fault(500, b'{"detail": "out of memory"}', ())
-    assert isinstance(fault, ProviderBadResponse)
-    assert "out of memory" in fault.message
+    error = parse_image_error(500, b'{"detail": "out of memory"}', ())
+    assert isinstance(error, ProviderBadResponse)
+    assert "out of memory" in error.message
 
 
 @given(spoilt({"error": OPENAI["error"] | {"inner_error": {"code": "x"}, "metadata": {"flagged_input": ""}}})
@@ -182,9 +182,9 @@ def test_a_providers_own_trouble_stays_its_own() -> None:
                  "base_resp": {"status_code": 1, "status_msg": "x"}, "data": [{"error": {"code": "x"}}]}))  # fmt: skip
 def test_garbage_is_some_fault(body: Any) -> None:
     for status in (400, 403, 500):
-        assert isinstance(parse_image_fault(status, orjson.dumps(body), ("secret",)), ProviderError)
+        assert isinstance(parse_image_error(status, orjson.dumps(body), ("secret",)), ProviderError)
 
 
 @table_rows("raw", [b"", b"<html>", b"[]", b"null", b'"x"', b"[" * 5000, b"\xff", b'{"error": []}'])
 def test_what_is_no_object_is_some_fault(raw: bytes) -> None:
-    assert type(parse_image_fault(400, raw, ())) is ProviderRejected
+    assert type(parse_image_error(400, raw, ())) is ProviderRejected

@@ -5,7 +5,7 @@ import orjson
 from gateway.errors import ContextExceeded, ProviderBadResponse
 from gateway.formats.context_window import find_lengths
 from gateway.formats.error_body import build_error
-from gateway.formats.vendor_errors import parse_worded_fault
+from gateway.formats.vendor_errors import parse_worded_error
 from tests.support.table_rows import table_rows
 
 MESSAGES = {
@@ -150,10 +150,10 @@ MESSAGES = {
 def test_a_prompt_that_is_too_long_is_recognised_in_every_providers_words(name: str) -> None:
     message, lengths = MESSAGES[name]
     for code in (400, None, "invalid_request"):
-        fault = parse_worded_fault(400, orjson.dumps({"error": {"message": message, "code": code}}), ())
-        assert type(fault) is ContextExceeded
-        assert (fault.status, fault.public_code, fault.message) == (400, "context_length_exceeded", message)
-        assert (fault.retryable, fault.failure_scope, fault.answered) == (True, "nobody", True)
+        error = parse_worded_error(400, orjson.dumps({"error": {"message": message, "code": code}}), ())
+        assert type(error) is ContextExceeded
+        assert (error.status, error.public_code, error.message) == (400, "context_length_exceeded", message)
+        assert (error.retryable, error.failure_scope, error.answered) == (True, "nobody", True)
     assert find_lengths(message) == lengths
 
 
@@ -170,8 +170,8 @@ def test_a_prompt_that_is_too_long_is_recognised_in_every_providers_words(name: 
     ],
 )
 def test_a_prompt_that_is_too_long_is_the_callers_whatever_the_status(status: int, body: object) -> None:
-    fault = parse_worded_fault(status, orjson.dumps(body), ())
-    assert (type(fault), fault.status, fault.public_code) == (ContextExceeded, 400, "context_length_exceeded")
+    error = parse_worded_error(status, orjson.dumps(body), ())
+    assert (type(error), error.status, error.public_code) == (ContextExceeded, 400, "context_length_exceeded")
 
 
 @table_rows(
@@ -185,7 +185,7 @@ def test_a_prompt_that_is_too_long_is_the_callers_whatever_the_status(status: in
     ],
 )
 def test_another_fault_is_no_prompt_that_is_too_long(status: int, error: object) -> None:
-    assert not isinstance(parse_worded_fault(status, orjson.dumps({"error": error}), ()), ContextExceeded)
+    assert not isinstance(parse_worded_error(status, orjson.dumps({"error": error}), ()), ContextExceeded)
 
 
 @table_rows(
@@ -217,5 +217,5 @@ def test_each_client_reads_the_words_that_it_acts_on(name: str, anthropic: str, 
 
 
 def test_another_fault_keeps_its_words() -> None:
-    fault = ProviderBadResponse("no")
-    assert orjson.loads(build_error(fault, "r", "anthropic"))["error"]["message"] == "no (request id: r)"
+    error = ProviderBadResponse("no")
+    assert orjson.loads(build_error(error, "r", "anthropic"))["error"]["message"] == "no (request id: r)"

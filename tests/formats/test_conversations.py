@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.domain.api_format import Wire
-from gateway.formats.registry import make_exchange
+from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
 from gateway.providers.registry import PROVIDERS
 from tests.support.anthropic_provider import AnthropicProvider
@@ -155,10 +155,10 @@ def name_calls(answer: Answer, number: int) -> list[ToolCall]:
 
 def ask(provider: Served, step: Step, turns: list[Turn], number: int) -> Answer:
     """The answer to the last turn."""
-    call = step.client.ask(turns, thinks=step.thinks, stream=step.stream)
+    inference = step.client.ask(turns, thinks=step.thinks, stream=step.stream)
     wire = KINDS[step.kind]
-    exchange = make_exchange(call, wire, ResponseIdentity(f"{number:024x}", provider.model, 1_750_000_000))
-    body = exchange.write_body()
+    translator = make_translator(inference, wire, ResponseIdentity(f"{number:024x}", provider.model, 1_750_000_000))
+    body = translator.write_body()
     endpoint = PROVIDERS[provider.slug].find_endpoint((wire,), provider.model)
     assert endpoint is not None
     assert isinstance(body, dict)
@@ -169,12 +169,12 @@ def ask(provider: Served, step: Step, turns: list[Turn], number: int) -> Answer:
     provider.says = step.says
     raw: Any = provider.read(provider.received[-1])
     if not step.stream:
-        return step.client.hear(exchange.parse_answer(raw, ())[0], stream=False)
-    gate = exchange.open_gate(())
+        return step.client.hear(translator.parse_answer(raw, ())[0], stream=False)
+    transform = translator.open_transform(())
     marks = [0, *sorted({cut % len(raw) for cut in step.cuts}), len(raw)]
-    written = [gate.feed(raw[start:end]) for start, end in itertools.pairwise(marks)]
-    written.append(gate.finish())
-    assert gate.error is None
+    written = [transform.feed(raw[start:end]) for start, end in itertools.pairwise(marks)]
+    written.append(transform.finish())
+    assert transform.error is None
     return step.client.hear(b"".join(written), stream=True)
 
 
@@ -189,13 +189,13 @@ def check_heard(provider: Provider, step: Step, turns: list[Turn]) -> None:
         for call, text in zip(turn.of, turn.texts, strict=True)
     ]
     assert heard.results == tuple(results)
-    said = [
+    answers = [
         (role, turn.text)
         for turn in turns
         for role, kind in (("user", Question), ("assistant", Answer))
         if isinstance(turn, kind)
     ]
-    assert join(said) == join([(role, text) for role, _, text in (one.partition(": ") for one in heard.messages)])
+    assert join(answers) == join([(role, text) for role, _, text in (one.partition(": ") for one in heard.messages)])
 
 
 def check_reasoning(provider: Provider, step: Step, turns: list[Turn]) -> None:
@@ -220,9 +220,9 @@ def check_reasoning(provider: Provider, step: Step, turns: list[Turn]) -> None:
         assert found.count(SIGNATURE) == len(signed)
 
 
-def join(said: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def join(answers: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Texts of one side after another, as one."""
-    grouped = itertools.groupby(said, key=lambda one: one[0])
+    grouped = itertools.groupby(answers, key=lambda one: one[0])
     return [(role, "".join(text for _, text in texts)) for role, texts in grouped]
 
 

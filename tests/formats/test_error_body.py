@@ -72,9 +72,9 @@ def test_every_client_is_answered_in_the_shape_of_its_api() -> None:
 def test_googles_clients_are_told_the_status_they_know_and_when_to_try_again(
     error: GatewayError, status: str, retry: str | None
 ) -> None:
-    told = orjson.loads(build_error(error, "req_1", "google"))["error"]
-    assert (told["code"], told["status"]) == (error.status, status)
-    assert next((detail["retryDelay"] for detail in told["details"] if "retryDelay" in detail), None) == retry
+    reported = orjson.loads(build_error(error, "req_1", "google"))["error"]
+    assert (reported["code"], reported["status"]) == (error.status, status)
+    assert next((detail["retryDelay"] for detail in reported["details"] if "retryDelay" in detail), None) == retry
 
 
 @table_rows("operation", get_args(Operation))

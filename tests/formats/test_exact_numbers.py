@@ -4,11 +4,11 @@ import orjson
 
 from gateway.domain.api_format import Wire
 from gateway.domain.inference_request import InferenceRequest
-from gateway.formats.anthropic.request import parse_messages_call
-from gateway.formats.gemini.request import parse_generate_call
-from gateway.formats.openai.chat import parse_chat_call
-from gateway.formats.openai.responses import parse_responses_call
-from gateway.formats.registry import make_exchange
+from gateway.formats.anthropic.request import parse_messages_inference
+from gateway.formats.gemini.request import parse_generate_inference
+from gateway.formats.openai.chat import parse_chat_inference
+from gateway.formats.openai.responses import parse_responses_inference
+from gateway.formats.registry import make_translator
 from gateway.formats.request_body import build_payload
 from gateway.formats.strict_json import parse_json_object
 from gateway.formats.translator import ResponseIdentity
@@ -16,7 +16,7 @@ from tests.support import anthropic_cassettes as anthropic
 from tests.support.table_rows import table_rows
 
 LONG = "25227143063332189585438"
-NAMING = ResponseIdentity("1", "claude-sonnet-4-5", 1)
+IDENTITY = ResponseIdentity("1", "claude-sonnet-4-5", 1)
 ARGUMENTS = '{"long":' + LONG + "}"
 WIRES: tuple[Wire, ...] = ("openai_chat", "anthropic_messages", "gemini_generate", "bedrock_converse")
 SCHEMA = {"type": "object", "properties": {"long": {"type": "integer"}}}
@@ -72,17 +72,19 @@ BODIES = {
 def read_call(operation: str, *, stream: bool = False) -> InferenceRequest:
     body = parse_json_object(write(BODIES[operation]), exact=True)
     if operation == "generate_content":
-        return parse_generate_call(body, model="m", stream=stream)
-    read = {"chat": parse_chat_call, "messages": parse_messages_call, "responses": parse_responses_call}[operation]
+        return parse_generate_inference(body, model="m", stream=stream)
+    read = {"chat": parse_chat_inference, "messages": parse_messages_inference, "responses": parse_responses_inference}[
+        operation
+    ]
     return read(body | ({"stream": True} if stream else {}))
 
 
 @table_rows("wire", WIRES)
 @table_rows("operation", BODIES)
 def test_a_history_keeps_the_digits(operation: str, wire: Wire) -> None:
-    call = read_call(operation)
-    assert isinstance(call.digest, int)
-    raw, _ = build_payload(make_exchange(call, wire, NAMING).write_body(), "mark")
+    inference = read_call(operation)
+    assert isinstance(inference.digest, int)
+    raw, _ = build_payload(make_translator(inference, wire, IDENTITY).write_body(), "mark")
     written = raw if isinstance(raw, bytes) else b"".join(piece for piece in raw.pieces if isinstance(piece, bytes))
     assert written.count(LONG.encode()) == 1
     assert b"e+22" not in written
@@ -118,8 +120,8 @@ ANSWERS = {
 def test_a_whole_answer_keeps_the_digits(operation: str, name: str) -> None:
     wire: Wire = "openai_chat" if name == "openai_object" else name  # type: ignore[assignment]
     for stream in (False, True):
-        exchange = make_exchange(read_call(operation, stream=stream), wire, NAMING)
-        parse = exchange.build_whole if stream else exchange.parse_answer
+        translator = make_translator(read_call(operation, stream=stream), wire, IDENTITY)
+        parse = translator.build_whole if stream else translator.parse_answer
         written, _ = parse(write(ANSWERS[name]), ())
         assert LONG.encode() in written
 
@@ -141,7 +143,7 @@ STREAMS = {
 @table_rows("wire", STREAMS)
 @table_rows("operation", BODIES)
 def test_a_stream_keeps_the_digits(operation: str, wire: Wire) -> None:
-    transform = make_exchange(read_call(operation, stream=True), wire, NAMING).open_gate(())
+    transform = make_translator(read_call(operation, stream=True), wire, IDENTITY).open_transform(())
     written = transform.feed(STREAMS[wire]) + (b"" if transform.ended else transform.finish())
     assert LONG.encode() in written
     assert b"e+22" not in written
@@ -153,13 +155,13 @@ def test_halves_of_pairs_and_numbers_that_json_lacks_do_not_fail_an_answer(opera
         rb'{"choices":[{"index":0,"message":{"role":"assistant","content":"a\ud83d"},"finish_reason":"stop","logprobs":'
         rb'{"content":[{"token":"a","logprob":-Infinity,"bytes":null,"top_logprobs":[{"token":"b","logprob":NaN}]}]}}]}'
     )
-    written, _ = make_exchange(read_call(operation), "openai_chat", NAMING).parse_answer(raw, ())
+    written, _ = make_translator(read_call(operation), "openai_chat", IDENTITY).parse_answer(raw, ())
     if operation == "chat":
         assert written == raw
     else:
         assert "a\ufffd".encode() in written
         orjson.loads(written)
-    stream = make_exchange(read_call(operation, stream=True), "openai_chat", NAMING).open_gate(())
+    stream = make_translator(read_call(operation, stream=True), "openai_chat", IDENTITY).open_transform(())
     out = stream.feed(b"data: " + raw.replace(b'"message"', b'"delta"') + b"\n\ndata: [DONE]\n\n")
     assert stream.error is None
     assert b"a" in out

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from gateway.domain.usage import RareUnits, Usage, add_usages
 from gateway.errors import ProviderBadResponse
 from gateway.formats.fan_out import ChoiceMerger, MergedStream, add_parts, make_single, merge_answers
-from gateway.formats.openai.chat import DONE_EVENT, parse_chat_call
+from gateway.formats.openai.chat import DONE_EVENT, parse_chat_inference
 from gateway.formats.sse import SseSplitter, parse_data
 from tests.support.scripted_upstream import COMPLETION, DONE, delta, event, usage_frame
 
-CALL = parse_chat_call({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "n": 2, "stream": True})
+CALL = parse_chat_inference({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "n": 2, "stream": True})
 USAGE = {"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 2}, "tier": "x"}
 
 
@@ -87,8 +87,10 @@ def test_usage_is_that_of_the_parts_however_far_they_came() -> None:
     single = make_single(CALL)
     done, begun = MergedStream(single, ()), MergedStream(single, ())
     assert MergedStream(CALL, (done, begun)).parse_usage() == Usage()
-    told = Usage(5, 7, 2, "upstream", written_tokens=1)
+    reported = Usage(5, 7, 2, "upstream", written_tokens=1)
     both = RareUnits(calls=2)
-    assert add_parts([told, told], CALL) == Usage(10, 14, 4, "upstream", written_tokens=2, rare=both)
-    assert add_parts([told, Usage()], CALL) == Usage(6, 7, 2, "estimate", written_tokens=1, rare=both)  # "Hi": a token
-    assert add_usages([told, Usage(1, 1, 0, "bound")]).source == "bound"
+    assert add_parts([reported, reported], CALL) == Usage(10, 14, 4, "upstream", written_tokens=2, rare=both)
+    assert add_parts([reported, Usage()], CALL) == Usage(
+        6, 7, 2, "estimate", written_tokens=1, rare=both
+    )  # "Hi": a token
+    assert add_usages([reported, Usage(1, 1, 0, "bound")]).source == "bound"

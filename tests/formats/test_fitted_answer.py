@@ -5,13 +5,13 @@ from typing import Any
 import orjson
 
 from gateway.domain.api_format import Wire
-from gateway.formats.anthropic.request import parse_messages_call
-from gateway.formats.openai.chat import parse_chat_call
-from gateway.formats.registry import make_exchange
+from gateway.formats.anthropic.request import parse_messages_inference
+from gateway.formats.openai.chat import parse_chat_inference
+from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity, Translator
 from tests.support.table_rows import table_rows
 
-NAMING = ResponseIdentity("0" * 24, "theirs", 1_750_000_000)
+IDENTITY = ResponseIdentity("0" * 24, "theirs", 1_750_000_000)
 LONG = "mcp__plugin_chrome-devtools-mcp_chrome-devtools__get_console_message"
 TOOL = {"name": LONG, "input_schema": {"type": "object"}}
 HISTORY = [
@@ -30,25 +30,25 @@ def frame(*events: dict[str, Any], named: bool = False) -> bytes:
 
 def ask_for_tools(*, stream: bool) -> tuple[Translator, str]:
     body = {"model": "m", "max_tokens": 99, "messages": HISTORY, "tools": [TOOL], "stream": stream}
-    exchange = make_exchange(parse_messages_call(body), "openai_chat", NAMING)
-    sent: Any = exchange.write_body()
+    translator = make_translator(parse_messages_inference(body), "openai_chat", IDENTITY)
+    sent: Any = translator.write_body()
     (name,) = [tool["function"]["name"] for tool in sent["tools"]]
     assert len(name) <= 64
     assert sent["messages"][1]["tool_calls"][0]["function"]["name"] == name
-    return exchange, name
+    return translator, name
 
 
 @table_rows("given", ["call_0", "call_1"])
 def test_a_client_sees_its_own_name_and_an_id_that_its_chat_has_not(given: str) -> None:
-    exchange, name = ask_for_tools(stream=False)
+    translator, name = ask_for_tools(stream=False)
     call = {"id": given, "type": "function", "function": {"name": name, "arguments": "{}"}}
     raw = {"choices": [{"index": 0, "finish_reason": "tool_calls", "message": {"tool_calls": [call]}}]}
-    (block,) = orjson.loads(exchange.parse_answer(orjson.dumps(raw), ())[0])["content"]
+    (block,) = orjson.loads(translator.parse_answer(orjson.dumps(raw), ())[0])["content"]
     assert (block["name"], block["id"] == given) == (LONG, given != "call_0")
-    exchange, name = ask_for_tools(stream=True)
+    translator, name = ask_for_tools(stream=True)
     called = {"index": 0, **call}
-    gate = exchange.open_gate(())
-    streamed = gate.feed(
+    transform = translator.open_transform(())
+    streamed = transform.feed(
         frame(
             {"choices": [{"index": 0, "delta": {"tool_calls": [called]}}]},
             {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]},
@@ -61,14 +61,14 @@ def test_a_client_sees_its_own_name_and_an_id_that_its_chat_has_not(given: str) 
 
 def ask_for_schema(wire: Wire = "anthropic_messages", *, stream: bool) -> Translator:
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "response_format": FORM, "stream": stream}
-    exchange = make_exchange(parse_chat_call(body), wire, NAMING)
-    sent: Any = exchange.write_body()
+    translator = make_translator(parse_chat_inference(body), wire, IDENTITY)
+    sent: Any = translator.write_body()
     assert (sent["tool_choice"], sent["tools"][0]["input_schema"]) == (
         {"type": "tool", "name": "answer_in_json"},
         SCHEMA,
     )
-    assert exchange.adapted == ("response_format",)
-    return exchange
+    assert translator.adapted == ("response_format",)
+    return translator
 
 
 def test_an_answer_by_a_tool_is_the_answers_text() -> None:
@@ -87,7 +87,7 @@ def test_an_answer_by_a_tool_is_the_answers_text() -> None:
         {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": usage},
         {"type": "message_stop"},
     )
-    streamed = ask_for_schema(stream=True).open_gate(()).feed(frame(*events, named=True))
+    streamed = ask_for_schema(stream=True).open_transform(()).feed(frame(*events, named=True))
     assert b'"content":"{\\"a\\":1}"' in streamed
     assert b'"finish_reason":"stop"' in streamed
     assert b"tool_calls" not in streamed

@@ -28,13 +28,20 @@ def file(field: str, size: int = 1) -> Upload:
     return Upload(field, "a.png", "image/png", b"", Sized(size))
 
 
-def fields(*told: tuple[str, str]) -> dict[str, Any]:
-    return parse_fields(ReceivedForm(told), KINDS)
+def fields(*reported: tuple[str, str]) -> dict[str, Any]:
+    return parse_fields(ReceivedForm(reported), KINDS)
 
 
 def test_fields_are_what_json_would_have() -> None:
-    told = (("prompt", "a cat"), ("n", "2"), ("temperature", "0.5"), ("stream", "true"), ("user", "7"), ("empty", ""))
-    assert fields(*told) == {
+    reported = (
+        ("prompt", "a cat"),
+        ("n", "2"),
+        ("temperature", "0.5"),
+        ("stream", "true"),
+        ("user", "7"),
+        ("empty", ""),
+    )
+    assert fields(*reported) == {
         "prompt": "a cat",
         "n": 2,
         "temperature": 0.5,
@@ -100,12 +107,12 @@ def test_what_a_browser_says_of_how_a_form_is_written_is_no_field() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["n", "temperature", "stream", "include", "include[]", "x", ""]), st.text())))
-def test_whatever_is_said_is_a_body_or_an_invalid_request(told: list[tuple[str, str]]) -> None:
+def test_whatever_is_said_is_a_body_or_an_invalid_request(reported: list[tuple[str, str]]) -> None:
     with suppress(InvalidRequest):
-        body = fields(*told)
+        body = fields(*reported)
         assert type(body.get("n", 0)) is int
         assert math.isfinite(body.get("temperature", 0.0))
-        assert body.keys() <= {name.removesuffix("[]") for name, _ in told}
+        assert body.keys() <= {name.removesuffix("[]") for name, _ in reported}
 
 
 def test_an_endless_name_is_told_short() -> None:

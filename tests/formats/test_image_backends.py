@@ -34,7 +34,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.upload import Upload
 from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats.gemini.images import GeminiImageBackend
-from gateway.formats.image_backend import ImageBackend, ProviderCall
+from gateway.formats.image_backend import ImageBackend, ProviderRequest
 from gateway.formats.image_backends import make_image_backend
 from gateway.formats.openai.chat_images import ChatImageBackend
 from gateway.formats.openai.image_backend import OpenAiImageBackend
@@ -139,19 +139,19 @@ EVERY = pytest.mark.parametrize("wire", IMAGE_BACKENDS)
 
 def open_image_backend(wire: Wire, **fields: Any) -> tuple[ImageBackend, InferenceRequest]:
     files = (SOURCE,) if wire in {"openai_edits", "replicate_pictures", "fal_pictures"} else ()
-    call = image_call(files=files, **fields)
-    return make_image_backend(wire, call, MODELS[wire], "mark", UNKNOWN), call
+    inference = image_call(files=files, **fields)
+    return make_image_backend(wire, inference, MODELS[wire], "mark", UNKNOWN), inference
 
 
-def begin(wire: Wire, request: dict[str, Any]) -> tuple[ImageBackend, ProviderCall]:
+def begin(wire: Wire, request: dict[str, Any]) -> tuple[ImageBackend, ProviderRequest]:
     """Return the backend of a table's request, and its first call."""
     model = request.get("model", TABLES[wire]["model"])
     files = [upload(base64.b64decode(source)) for source in request.get("sources", ())]
     files += [upload(draw(), "mask")] if request.get("mask") else []
     prompt, size = request.get("prompt", "a cat"), request.get("size")
-    call = image_call(prompt, size=size, files=tuple(files), **request.get("fields", {}))
+    inference = image_call(prompt, size=size, files=tuple(files), **request.get("fields", {}))
     able = Capability(model, sizes=tuple(request["sizes"])) if "sizes" in request else UNKNOWN
-    backend = make_image_backend(wire, call, model, "mark", able)
+    backend = make_image_backend(wire, inference, model, "mark", able)
     return backend, backend.begin(request.get("count", 1))
 
 
@@ -159,21 +159,21 @@ def build_raw(wire: Wire, answer: Any) -> bytes:
     return answer.encode() if isinstance(answer, str) else build_answer(TABLES[wire], answer)
 
 
-def describe(found: Images | ProviderCall) -> dict[str, Any]:
+def describe(found: Images | ProviderRequest) -> dict[str, Any]:
     """Return what a table says of it."""
-    if isinstance(found, ProviderCall):
+    if isinstance(found, ProviderRequest):
         assert found.passing
-        told: dict[str, Any] = {"next": f"{found.method} {found.path}", "wait_s": found.wait_s}
-        return told | ({"host": found.host} if found.host else {})
+        reported: dict[str, Any] = {"next": f"{found.method} {found.path}", "wait_s": found.wait_s}
+        return reported | ({"host": found.host} if found.host else {})
     usage = found.usage
-    told = {"images": [image.url or image.data for image in found.items]}
-    told |= {"source": usage.source, "charged": usage.images}
+    reported = {"images": [image.url or image.data for image in found.items]}
+    reported |= {"source": usage.source, "charged": usage.images}
     prompts = [image.revised_prompt for image in found.items]
-    told |= {"prompts": prompts} if any(prompts) else {}
-    told |= {"quoted": True} if all(image.quoted for image in found.items) else {}
+    reported |= {"prompts": prompts} if any(prompts) else {}
+    reported |= {"quoted": True} if all(image.quoted for image in found.items) else {}
     known = usage.source == "upstream" and usage.completion_tokens
-    told |= {"tokens": [usage.prompt_tokens, usage.completion_tokens]} if known else {}
-    return told | ({"reported": dict(found.reported)} if found.reported else {})
+    reported |= {"tokens": [usage.prompt_tokens, usage.completion_tokens]} if known else {}
+    return reported | ({"reported": dict(found.reported)} if found.reported else {})
 
 
 # ---- formats and providers
@@ -210,9 +210,14 @@ def test_find_endpoint_returns_the_format_for_its_models_only(wire: Wire) -> Non
 @list_cases(TABLES, "submit")
 def test_begin_builds_the_providers_request(wire: Wire, row: Any) -> None:
     request, path, body, headers = [*row, {}][:4]
-    _, call = begin(wire, request)
-    assert (call.method, call.path, call.passing, dict(call.headers)) == ("POST", path, False, headers)
-    assert read_sent(call) == body
+    _, provider_request = begin(wire, request)
+    assert (
+        provider_request.method,
+        provider_request.path,
+        provider_request.passing,
+        dict(provider_request.headers),
+    ) == ("POST", path, False, headers)
+    assert read_sent(provider_request) == body
 
 
 @list_cases(TABLES, "refused")
@@ -239,8 +244,8 @@ def test_begin_takes_what_a_capability_allows(wire: Wire, able: Capability) -> N
     model = "somebody/something" if model == "*" else model.replace("*", "")
     sources = able.max_sources or int(able.edits is True and wire == "replicate_pictures")
     for size in able.sizes or (None,):
-        call = image_call(size=size, files=(SOURCE,) * sources)
-        sent = read_sent(make_image_backend(wire, call, model, "mark", UNKNOWN).begin(able.max_n or 1))
+        inference = image_call(size=size, files=(SOURCE,) * sources)
+        sent = read_sent(make_image_backend(wire, inference, model, "mark", UNKNOWN).begin(able.max_n or 1))
         assert "a cat" in str(sent)
         assert wire == "replicate_pictures" or sent["model"] == model
 
@@ -248,21 +253,21 @@ def test_begin_takes_what_a_capability_allows(wire: Wire, able: Capability) -> N
 def test_replicate_sends_every_field_of_the_client() -> None:
     model = TABLES["replicate_pictures"]["model"]
     for fields in ({}, {"seed": "7"}, {"raw": "", "guidance": "3"}, {"seed": "x", "raw": "true", "guidance": "."}):
-        _, call = begin("replicate_pictures", {"model": model, "fields": fields})
-        assert read_sent(call)["input"].keys() == {"prompt", "num_outputs", *fields}
+        _, provider_request = begin("replicate_pictures", {"model": model, "fields": fields})
+        assert read_sent(provider_request)["input"].keys() == {"prompt", "num_outputs", *fields}
 
 
 @EVERY
 def test_begin_sends_the_prompt_and_keeps_the_request(wire: Wire) -> None:
-    backend, call = open_image_backend(wire)
-    before = dict(call.body)
-    ask = backend.begin(1)
-    assert ask.body is not None
-    assert (ask.method, ask.passing, ask.wait_s) == ("POST", False, 0)
-    body, _ = build_payload(ask.body, "mark")
+    backend, inference = open_image_backend(wire)
+    before = dict(inference.body)
+    provider_request = backend.begin(1)
+    assert provider_request.body is not None
+    assert (provider_request.method, provider_request.passing, provider_request.wait_s) == ("POST", False, 0)
+    body, _ = build_payload(provider_request.body, "mark")
     pieces = [body] if isinstance(body, bytes) else [piece for piece in body.pieces if isinstance(piece, bytes)]
     assert b"a cat" in b"".join(pieces)
-    assert call.body == before
+    assert inference.body == before
 
 
 @pytest.mark.parametrize("wire", ["gemini_pictures", "chat_pictures"])
@@ -275,8 +280,8 @@ def test_begin_sends_prompt_ratio_and_images_in_their_order(
     wire: Wire, prompt: str, size: str | None, sources: list[int]
 ) -> None:
     images = tuple(draw(shade=shade) for shade in sources)
-    call = image_call(prompt, size=size, files=tuple(map(upload, images)))
-    sent = read_sent(make_image_backend(wire, call, MODELS[wire], "mark", UNKNOWN).begin(1))
+    inference = image_call(prompt, size=size, files=tuple(map(upload, images)))
+    sent = read_sent(make_image_backend(wire, inference, MODELS[wire], "mark", UNKNOWN).begin(1))
     heard = read_chat_question(sent, MODELS[wire]) if wire == "chat_pictures" else read_gemini_question(sent)
     assert (heard.prompt, heard.sources) == (prompt, images)
     assert (f"{SIZES[heard.size][0]}x{SIZES[heard.size][1]}" if heard.size else None) == size
@@ -303,7 +308,7 @@ def test_read_returns_images_or_the_next_request_or_raises(wire: Wire, row: Any)
     request, answers, expected, cancel = [*row, None][:4]
     backend, _ = begin(wire, request)
     for answer in answers[:-1]:
-        assert isinstance(backend.read(build_raw(wire, answer), (SECRET,)), ProviderCall)
+        assert isinstance(backend.read(build_raw(wire, answer), (SECRET,)), ProviderRequest)
     last = build_raw(wire, answers[-1])
     if isinstance(expected, dict):
         assert describe(backend.read(last, (SECRET,))) == expected
@@ -381,16 +386,22 @@ FAKES = pytest.mark.parametrize(
 )
 
 
-async def send(session: aiohttp.ClientSession, wire: Wire, fake: ImageProvider, call: ProviderCall) -> bytes | None:
+async def send(
+    session: aiohttp.ClientSession, wire: Wire, fake: ImageProvider, provider_request: ProviderRequest
+) -> bytes | None:
     """Send one request; return None if a poll or a cancellation failed."""
     provider = OWNERS[wire]
     channel = Channel("up", provider.slug, fake.base_url, (KEY,))
     endpoint = next(one for one in provider.endpoints if one.wire == wire)
-    body = None if call.body is None else orjson.dumps(read_sent(call))
-    request = EndpointRequest(body, method=call.method, path=call.path, headers=call.headers)
-    plan = provider.plan(channel, endpoint, request, model="m", key=KEY)
-    async with session.request(plan.method, plan.url, data=body, headers=plan.headers) as answer:
-        if answer.status >= 300 and call.passing:
+    body = None if provider_request.body is None else orjson.dumps(read_sent(provider_request))
+    request = EndpointRequest(
+        body, method=provider_request.method, path=provider_request.path, headers=provider_request.headers
+    )
+    http_request = provider.build_request(channel, endpoint, request, model="m", key=KEY)
+    async with session.request(
+        http_request.method, http_request.url, data=body, headers=http_request.headers
+    ) as answer:
+        if answer.status >= 300 and provider_request.passing:
             return None
         assert answer.status < 300, await answer.text()
         return await answer.read()
@@ -398,14 +409,14 @@ async def send(session: aiohttp.ClientSession, wire: Wire, fake: ImageProvider, 
 
 async def fetch_images(wire: Wire, fake: ImageProvider, request: dict[str, Any]) -> Images:
     """Do what ``media/images.py`` does, without the waits."""
-    backend, call = begin(wire, request)
+    backend, provider_request = begin(wire, request)
     async with aiohttp.ClientSession() as session:
         while True:
-            raw = await send(session, wire, fake, call)
-            found = call if raw is None else backend.read(raw, ())
+            raw = await send(session, wire, fake, provider_request)
+            found = provider_request if raw is None else backend.read(raw, ())
             if isinstance(found, Images):
                 return found
-            call = found
+            provider_request = found
 
 
 @pytest.mark.parametrize(
@@ -419,11 +430,11 @@ async def test_a_provider_makes_the_images_that_were_asked_for(
     wire: Wire, fake: Any, request_: dict[str, Any], heard_size: str, size: tuple[int, int]
 ) -> None:
     async with fake(polls=2, stumble="html") as provider:
-        told = await fetch_images(wire, provider, request_ | {"count": 2, "fields": {"seed": 7}})
+        reported = await fetch_images(wire, provider, request_ | {"count": 2, "fields": {"seed": 7}})
         (heard,) = provider.heard
         assert (heard.prompt, heard.count, heard.size) == ("a cat", 2, heard_size)
         assert len(provider.requests) == 5
-        async with aiohttp.ClientSession() as session, session.get(told.items[1].url or "") as image:
+        async with aiohttp.ClientSession() as session, session.get(reported.items[1].url or "") as image:
             assert measure(await image.read()) == size
 
 
@@ -448,12 +459,12 @@ async def test_a_provider_gets_the_images_of_an_edit(wire: Wire, fake: Any, mode
     names = ("png",) if model == "wanx2.1-imageedit" else ("png", "other")
     sources = [CODED[f"{{{name}}}"] for name in names]
     async with fake(polls=0) as provider:
-        told = await fetch_images(wire, provider, {"model": model, "prompt": "make it blue", "sources": sources})
+        reported = await fetch_images(wire, provider, {"model": model, "prompt": "make it blue", "sources": sources})
         (heard,) = provider.heard
         root = "/api/v1/services/aigc" if wire == "dashscope_pictures" else "/v1"
         assert provider.requests[0] == ("POST", f"{root}/{path}")
     assert (heard.prompt, heard.sources) == ("make it blue", tuple(IMAGES[name] for name in names))
-    assert len(told.items) == 1
+    assert len(reported.items) == 1
 
 
 @FAKES
@@ -467,11 +478,11 @@ async def test_a_providers_block_is_raised(wire: Wire, fake: Any) -> None:
 @FAKES
 async def test_a_provider_takes_a_cancellation(wire: Wire, fake: Any) -> None:
     async with fake(endless=True) as provider, aiohttp.ClientSession() as session:
-        backend, call = begin(wire, {})
+        backend, provider_request = begin(wire, {})
         for _ in range(2):
-            found = backend.read(await send(session, wire, provider, call) or b"", ())
-            assert isinstance(found, ProviderCall)
-            call = found
+            found = backend.read(await send(session, wire, provider, provider_request) or b"", ())
+            assert isinstance(found, ProviderRequest)
+            provider_request = found
         cancel = backend.abandon()
         assert cancel is not None
         assert await send(session, wire, provider, cancel) is not None

@@ -30,8 +30,11 @@ PNG = draw()
 def test_a_task_is_asked_after_less_and_less_often() -> None:
     task = ImageTask("/tasks", 1.0)
     asks = [task.follow("t-1"), *(task.ask_after() for _ in range(4))]
-    assert [ask.wait_s for ask in asks] == [1.0, 1.5, 2.25, LONGEST_WAIT_S, LONGEST_WAIT_S]
-    assert {(ask.method, ask.path, ask.passing, ask.body) for ask in asks} == {("GET", "/tasks/t-1", True, None)}
+    assert [provider_request.wait_s for provider_request in asks] == [1.0, 1.5, 2.25, LONGEST_WAIT_S, LONGEST_WAIT_S]
+    assert {
+        (provider_request.method, provider_request.path, provider_request.passing, provider_request.body)
+        for provider_request in asks
+    } == {("GET", "/tasks/t-1", True, None)}
 
 
 def test_the_first_id_counts_whatever_is_said_later() -> None:
@@ -51,9 +54,14 @@ def test_a_task_is_cancelled_between_its_beginning_and_its_end() -> None:
     task = ImageTask("/tasks", 1.0)
     assert task.abandon() is None
     task.follow("t-1")
-    ask = task.abandon()
-    assert ask is not None
-    assert (ask.method, ask.path, ask.body, ask.passing) == ("POST", "/tasks/t-1/cancel", None, True)
+    provider_request = task.abandon()
+    assert provider_request is not None
+    assert (provider_request.method, provider_request.path, provider_request.body, provider_request.passing) == (
+        "POST",
+        "/tasks/t-1/cancel",
+        None,
+        True,
+    )
     task.ended = True
     assert task.abandon() is None
 
@@ -86,8 +94,8 @@ def test_fewer_images_than_were_asked_for_are_none() -> None:
 
 
 def test_more_images_than_were_asked_for_are_paid_for() -> None:
-    told = build_images([Image(url=f"https://x/{number}.png") for number in range(3)], 1)
-    assert ([item.url for item in told.items], told.usage.images) == (["https://x/0.png"], 3)
+    reported = build_images([Image(url=f"https://x/{number}.png") for number in range(3)], 1)
+    assert ([item.url for item in reported.items], reported.usage.images) == (["https://x/0.png"], 3)
     assert build_images([Image()] * (MAX_IMAGES + 1), 1).usage.images == MAX_IMAGES
 
 

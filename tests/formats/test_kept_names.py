@@ -8,7 +8,7 @@ from tests.support.table_rows import table_rows
 GOOGLE = "https://generativelanguage.googleapis.com/v1beta/files/abc"
 
 
-def said(*content: Any, role: str = "user", **more: Any) -> dict[str, Any]:
+def with_content(*content: Any, role: str = "user", **more: Any) -> dict[str, Any]:
     return {"model": "m", "messages": [{"role": role, "content": list(content), **more}]}
 
 
@@ -17,18 +17,18 @@ def part(**file_data: str) -> dict[str, Any]:
 
 
 NAMED: list[tuple[dict[str, Any], str, str]] = [
-    (said({"type": "file", "file": {"file_id": "x"}}), "file_id", "messages[0].content[0].file.file_id"),
-    (said({"type": "file", "file": {"File_ID": "x"}}), "file_id", "messages[0].content[0].file.File_ID"),
-    (said({"type": "file", "file": {"ﬁle_id": "x"}}), "file_id", "messages[0].content[0].file.ﬁle_id"),
-    (said({"type": "container_upload", "file_id": "x"}), "file_id", "messages[0].content[0].file_id"),
-    (said({"type": "image", "source": {"type": "file", "file_id": "x"}}), "file_id",
+    (with_content({"type": "file", "file": {"file_id": "x"}}), "file_id", "messages[0].content[0].file.file_id"),
+    (with_content({"type": "file", "file": {"File_ID": "x"}}), "file_id", "messages[0].content[0].file.File_ID"),
+    (with_content({"type": "file", "file": {"ﬁle_id": "x"}}), "file_id", "messages[0].content[0].file.ﬁle_id"),
+    (with_content({"type": "container_upload", "file_id": "x"}), "file_id", "messages[0].content[0].file_id"),
+    (with_content({"type": "image", "source": {"type": "file", "file_id": "x"}}), "file_id",
      "messages[0].content[0].source.file_id"),
-    (said({"type": "tool_result", "content": [{"source": {"file_id": "x"}}]}), "file_id",
+    (with_content({"type": "tool_result", "content": [{"source": {"file_id": "x"}}]}), "file_id",
      "messages[0].content[0].content[0].source.file_id"),
-    (said(role="assistant", audio={"id": "x"}), "audio", "messages[0].audio"),
+    (with_content(role="assistant", audio={"id": "x"}), "audio", "messages[0].audio"),
     ({"file_id": "x"}, "file_id", "file_id"),
     ({"file_id": {"id": "x"}}, "file_id", "file_id"),
-    (said({"type": "file", "file": {"id": "x"}}), "file_id", "messages[0].content[0].file"),
+    (with_content({"type": "file", "file": {"id": "x"}}), "file_id", "messages[0].content[0].file"),
     ({"conversation_id": "x"}, "conversation", "conversation_id"),
     ({"thread_id": "x"}, "conversation", "thread_id"),
     ({"input": [{"type": " item_reference", "id": "x"}]}, "item_reference", "input[0]"),
@@ -59,7 +59,11 @@ NAMED: list[tuple[dict[str, Any], str, str]] = [
     (part(fileUri=GOOGLE.replace("files", "%66iles").upper()), "file_uri", "contents[0].parts[0].fileData.fileUri"),
     (part(fileUri="http://127.0.0.1:9/v1beta/files/abc"), "file_uri", "contents[0].parts[0].fileData.fileUri"),
     (part(fileUri="gs://bucket/a.pdf"), "file_uri", "contents[0].parts[0].fileData.fileUri"),
-    (said({"type": "image_url", "image_url": {"url": GOOGLE}}), "file_uri", "messages[0].content[0].image_url.url"),
+    (
+        with_content({"type": "image_url", "image_url": {"url": GOOGLE}}),
+        "file_uri",
+        "messages[0].content[0].image_url.url",
+    ),
     *((part(fileUri=address), "file_uri", "contents[0].parts[0].fileData.fileUri") for address in (
         "g\ts://bucket/a.pdf", "gs:\n//bucket/a.pdf", "v1beta/files/abc", "/v1beta/files/abc", "./files/abc",
         GOOGLE.replace("/", "\\"), GOOGLE.replace("//", "/"), GOOGLE.replace("//", "///"),
@@ -93,19 +97,25 @@ ITEMS: list[tuple[dict[str, Any], bool | None]] = [
 ]
 
 
-@table_rows(("item", "told"), ITEMS)
-def test_an_item_that_is_hardly_more_than_its_id_names_what_is_kept(item: dict[str, Any], told: bool | None) -> None:
+@table_rows(("item", "reported"), ITEMS)
+def test_an_item_that_is_hardly_more_than_its_id_names_what_is_kept(
+    item: dict[str, Any], reported: bool | None
+) -> None:
     found = list_kept_names({"model": "m", "input": [{"role": "user", "content": "hi"}, item]}, items=True)
-    assert [(one.id, one.where, one.given) for one in found] == ([] if told is None else [("x", "input[1]", told)])
+    assert [(one.id, one.where, one.given) for one in found] == (
+        [] if reported is None else [("x", "input[1]", reported)]
+    )
 
 
 def test_what_an_earlier_answer_or_the_client_says_itself_names_nothing() -> None:
     schema = {"type": "object", "properties": {"file_id": {"type": "string"}, "container": {"type": "string"}}}
     annotations = [{"type": "file_citation", "file_id": "x"}, {"type": "container_file_citation", "container_id": "x"}]
     for body in (
-        said({"type": "tool_use", "id": "t", "name": "f", "input": {"file_id": "x"}}, role="assistant"),
-        said({"type": "code_execution_tool_result", "content": {"content": [{"file_id": "x"}]}}, role="assistant"),
-        said({"type": "image_url", "image_url": {"url": "https://example.com/files/a.png"}}),
+        with_content({"type": "tool_use", "id": "t", "name": "f", "input": {"file_id": "x"}}, role="assistant"),
+        with_content(
+            {"type": "code_execution_tool_result", "content": {"content": [{"file_id": "x"}]}}, role="assistant"
+        ),
+        with_content({"type": "image_url", "image_url": {"url": "https://example.com/files/a.png"}}),
         {
             "input": [
                 {"role": "assistant", "content": [{"type": "output_text", "text": "t", "annotations": annotations}]}
@@ -155,5 +165,5 @@ def test_a_reference_without_an_id_that_is_a_text_is_known_to_nobody(item_id: An
     ],
 )
 def test_an_address_that_only_the_provider_can_open_names_what_it_keeps(part: dict[str, Any]) -> None:
-    (found,) = list_kept_names(said(part))
+    (found,) = list_kept_names(with_content(part))
     assert (found.field, "://" in found.id) == ("file_uri", True)

@@ -12,16 +12,16 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import InvalidRequest
 from gateway.formats.chat import TokenLogprob
 from gateway.formats.gemini import logprobs as gemini
-from gateway.formats.gemini.request import parse_generate_call
+from gateway.formats.gemini.request import parse_generate_inference
 from gateway.formats.openai import logprobs as openai
-from gateway.formats.openai.chat import parse_chat_call
-from gateway.formats.registry import make_exchange
+from gateway.formats.openai.chat import parse_chat_inference
+from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
 from tests.support.conversations import list_events
 from tests.support.table_rows import table_rows
 
 Json = dict[str, Any]
-NAMING = ResponseIdentity("0123", "gemini-2.5-flash", 1_700_000_000)
+IDENTITY = ResponseIdentity("0123", "gemini-2.5-flash", 1_700_000_000)
 TOKENS = (
     TokenLogprob("Hé", -0.25, (TokenLogprob("Hé", -0.25), TokenLogprob("Ho", -1.5))),
     TokenLogprob("llo", -0.5, (TokenLogprob("llo", -0.5),)),
@@ -48,24 +48,26 @@ PROBABILITIES = st.lists(
 
 
 def ask_chat(*, stream: bool = False, **fields: Any) -> InferenceRequest:
-    return parse_chat_call({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": stream, **fields})
+    return parse_chat_inference(
+        {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": stream, **fields}
+    )
 
 
 def ask_gemini(*, stream: bool = False, **config: Any) -> InferenceRequest:
     body = {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}], "generationConfig": config}
-    return parse_generate_call(body, model="m", stream=stream)
+    return parse_generate_inference(body, model="m", stream=stream)
 
 
-def write(call: InferenceRequest, wire: Wire) -> Json:
-    body = make_exchange(call, wire, NAMING).write_body()
+def write(inference: InferenceRequest, wire: Wire) -> Json:
+    body = make_translator(inference, wire, IDENTITY).write_body()
     assert isinstance(body, dict)
     return body
 
 
-def play(call: InferenceRequest, wire: Wire, *chunks: Json, end: bytes = b"") -> list[Json]:
-    gate = make_exchange(call, wire, NAMING).open_gate(())
-    written = [gate.feed(b"data: " + orjson.dumps(chunk) + b"\n\n") for chunk in chunks]
-    return list(list_events(b"".join([*written, gate.feed(end), gate.finish()])))
+def play(inference: InferenceRequest, wire: Wire, *chunks: Json, end: bytes = b"") -> list[Json]:
+    transform = make_translator(inference, wire, IDENTITY).open_transform(())
+    written = [transform.feed(b"data: " + orjson.dumps(chunk) + b"\n\n") for chunk in chunks]
+    return list(list_events(b"".join([*written, transform.feed(end), transform.finish()])))
 
 
 def chat_chunk(text: str, logprobs: Any, reason: str | None = None) -> Json:
@@ -102,10 +104,10 @@ def test_no_top_tokens_are_the_same_as_none_named() -> None:
 
 @table_rows("wire", ["anthropic_messages", "bedrock_converse"])
 def test_a_provider_without_them_is_not_asked_and_the_record_says_so(wire: Wire) -> None:
-    for call in (ask_chat(logprobs=True), ask_gemini(responseLogprobs=True)):
-        exchange = make_exchange(call, wire, NAMING)
-        assert "logprobs" not in str(exchange.write_body())
-        assert exchange.adapted == ("logprobs",)
+    for inference in (ask_chat(logprobs=True), ask_gemini(responseLogprobs=True)):
+        translator = make_translator(inference, wire, IDENTITY)
+        assert "logprobs" not in str(translator.write_body())
+        assert translator.adapted == ("logprobs",)
 
 
 @table_rows(
@@ -124,34 +126,34 @@ def test_a_wrong_value_of_gemini_is_named(config: Json, field: str) -> None:
 
 
 def test_a_chat_has_those_of_gemini() -> None:
-    call = ask_chat(logprobs=True, top_logprobs=2)
+    inference = ask_chat(logprobs=True, top_logprobs=2)
     raw = orjson.dumps(gemini_chunk("Héllo", OF_GEMINI, finishReason="STOP"))
-    answer = orjson.loads(make_exchange(call, "gemini_generate", NAMING).parse_answer(raw, ())[0])
+    answer = orjson.loads(make_translator(inference, "gemini_generate", IDENTITY).parse_answer(raw, ())[0])
     assert answer["choices"][0]["logprobs"] == OF_CHAT
     assert answer["choices"][0]["message"]["content"] == "Héllo"
 
 
 def test_gemini_s_client_has_those_of_a_chat() -> None:
-    call = ask_gemini(responseLogprobs=True, logprobs=2)
+    inference = ask_gemini(responseLogprobs=True, logprobs=2)
     message = {"role": "assistant", "content": "Héllo"}
     value = {"choices": [{"index": 0, "message": message, "logprobs": OF_CHAT, "finish_reason": "stop"}]}
-    answer = orjson.loads(make_exchange(call, "openai_chat", NAMING).parse_answer(orjson.dumps(value), ())[0])
+    answer = orjson.loads(make_translator(inference, "openai_chat", IDENTITY).parse_answer(orjson.dumps(value), ())[0])
     assert answer["candidates"][0]["logprobsResult"] == OF_GEMINI
     assert answer["candidates"][0]["content"]["parts"] == [{"text": "Héllo"}]
 
 
 def test_a_streamed_chat_has_each_with_its_text() -> None:
-    call = ask_chat(stream=True, logprobs=True, top_logprobs=2)
+    inference = ask_chat(stream=True, logprobs=True, top_logprobs=2)
     chunks = [gemini_chunk("Héllo", OF_GEMINI), gemini_chunk(" you", None), gemini_chunk("!", OF_GEMINI)]
-    events = play(call, "gemini_generate", *chunks, gemini_chunk("", OF_GEMINI, finishReason="STOP"))
+    events = play(inference, "gemini_generate", *chunks, gemini_chunk("", OF_GEMINI, finishReason="STOP"))
     found = [(choice["delta"].get("content"), choice["logprobs"]) for each in events for choice in each["choices"]]
     assert found == [("Héllo", OF_CHAT), (" you", None), ("!", OF_CHAT), (None, OF_CHAT)]
 
 
 def test_a_stream_for_gemini_s_client_has_each_with_its_text() -> None:
-    call = ask_gemini(stream=True, responseLogprobs=True, logprobs=2)
+    inference = ask_gemini(stream=True, responseLogprobs=True, logprobs=2)
     chunks = [chat_chunk("Héllo", OF_CHAT), chat_chunk(" you", None), chat_chunk("!", OF_CHAT)]
-    events = play(call, "openai_chat", *chunks, chat_chunk("", OF_CHAT, "stop"), end=b"data: [DONE]\n\n")
+    events = play(inference, "openai_chat", *chunks, chat_chunk("", OF_CHAT, "stop"), end=b"data: [DONE]\n\n")
     found = [
         (candidate["content"]["parts"][0]["text"], candidate.get("logprobsResult"))
         for each in events
@@ -161,8 +163,8 @@ def test_a_stream_for_gemini_s_client_has_each_with_its_text() -> None:
 
 
 def test_tokens_do_not_count_as_events_of_an_estimate() -> None:
-    call = ask_chat(stream=True, logprobs=True)
-    plain, full = (make_exchange(call, "gemini_generate", NAMING).open_gate(()) for _ in range(2))
+    inference = ask_chat(stream=True, logprobs=True)
+    plain, full = (make_translator(inference, "gemini_generate", IDENTITY).open_transform(()) for _ in range(2))
     for _ in range(20):
         plain.feed(b"data: " + orjson.dumps(gemini_chunk("word ", None)) + b"\n\n")
         full.feed(b"data: " + orjson.dumps(gemini_chunk("word ", OF_GEMINI)) + b"\n\n")

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_TOKENS, Usage
-from gateway.formats.anthropic.request import parse_messages_call
-from gateway.formats.gemini.request import parse_generate_call
-from gateway.formats.openai.chat import parse_chat_call
-from gateway.formats.openai.embeddings import parse_embeddings_call
-from gateway.formats.openai.responses import parse_responses_call
+from gateway.formats.anthropic.request import parse_messages_inference
+from gateway.formats.gemini.request import parse_generate_inference
+from gateway.formats.openai.chat import parse_chat_inference
+from gateway.formats.openai.embeddings import parse_embeddings_inference
+from gateway.formats.openai.responses import parse_responses_inference
 from gateway.formats.provider_reads import NO_READS, ProviderReads, find_reads
 from gateway.formats.usage_bounds import bound_prompt, limit_usage
 from tests.support.table_rows import table_rows
@@ -22,20 +22,20 @@ B64 = "QUJD"
 
 
 def chat(*parts: Any, **more: Any) -> InferenceRequest:
-    return parse_chat_call({"model": "m", "messages": [{"role": "user", "content": list(parts)}, USER], **more})
+    return parse_chat_inference({"model": "m", "messages": [{"role": "user", "content": list(parts)}, USER], **more})
 
 
 def messages(*parts: Any, **more: Any) -> InferenceRequest:
-    said = [USER, {"role": "user", "content": list(parts)}]
-    return parse_messages_call({"model": "m", "max_tokens": 9, "messages": said, **more})
+    answers = [USER, {"role": "user", "content": list(parts)}]
+    return parse_messages_inference({"model": "m", "max_tokens": 9, "messages": answers, **more})
 
 
 def responses(*items: Any, **more: Any) -> InferenceRequest:
-    return parse_responses_call({"model": "m", "input": [*items, USER], **more})
+    return parse_responses_inference({"model": "m", "input": [*items, USER], **more})
 
 
 def gemini(*parts: Any, **more: Any) -> InferenceRequest:
-    return parse_generate_call({"contents": [{"parts": [*parts, {"text": "hi"}]}], **more}, model="m")
+    return parse_generate_inference({"contents": [{"parts": [*parts, {"text": "hi"}]}], **more}, model="m")
 
 
 def block(kind: str, **source: Any) -> dict[str, Any]:
@@ -59,7 +59,9 @@ UNBOUNDED = [
     chat(cached_content="cachedContents/1"),
     chat(conversation_id="c1"),
     chat(plugins=[{"id": "file-parser"}]),
-    parse_chat_call({"model": "m", "messages": [{"role": "assistant", "content": None, "audio": {"id": "a1"}}, USER]}),
+    parse_chat_inference(
+        {"model": "m", "messages": [{"role": "assistant", "content": None, "audio": {"id": "a1"}}, USER]}
+    ),
     messages(block("document", type="url", url="https://up/x.pdf")),
     messages(block("document", type="file", file_id="file_1")),
     messages(block("document", type="base64", media_type="application/pdf", data=B64)),
@@ -91,7 +93,7 @@ UNBOUNDED = [
     gemini({"functionResponse": {"name": "f", "response": {}, "parts": [{"fileData": {"fileUri": "gs://x/y"}}]}}),
     gemini(cachedContent="cachedContents/1"),
     gemini(cached_content="cachedContents/1"),
-    parse_embeddings_call({"model": "m", "input": "x", "source": "https://up/corpus"}),
+    parse_embeddings_inference({"model": "m", "input": "x", "source": "https://up/corpus"}),
     chat(dataset_id=42),
     chat({"type": "file", "file": {"file_id": 123}}),
     messages(block("document", type="file", file_id=5)),
@@ -112,7 +114,7 @@ UNBOUNDED = [
     responses({"Type": "item_reference", "id": "msg_1", "role": "user", "content": "hi"}),
     responses({"type": "ITEM_REFERENCE", "id": "msg_1", "role": "user", "content": "hi"}),
     responses({"type": " item_reference", "id": "msg_1", "role": "user", "content": "hi"}),
-    parse_chat_call({"model": "m", "messages": [
+    parse_chat_inference({"model": "m", "messages": [
         {"role": "assistant", "content": "x", "audio": {"id": "a1", "text": "x"}}, USER]}),
     messages({"type": "image", "source": {"type": "base64", "media_type": "image/png", "mediaType": "application/pdf",
                                           "data": B64}}),
@@ -143,11 +145,11 @@ TOOLS = [
     responses(prompt={"ID": "pmpt_1", "variables": {}}),
 ]  # fmt: skip
 NOTHING = [
-    parse_chat_call({"model": "m", "messages": [USER]}),
+    parse_chat_inference({"model": "m", "messages": [USER]}),
     chat({"type": "text", "text": "read https://up/x.pdf and file-1"}),
     chat(tools=[FUNCTION], metadata={"url": "https://up"}, seed=7, store=True, background=True),
     chat(response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": {"$id": "https://up"}}}),
-    parse_chat_call({"model": "m", "messages": [
+    parse_chat_inference({"model": "m", "messages": [
         {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f"}}]},
         {"role": "tool", "tool_call_id": "c", "content": "x"},
         {"role": "assistant", "content": "y", "annotations": [{"type": "url_citation", "url": "https://up"}]}]}),
@@ -171,23 +173,25 @@ NOTHING = [
 ]  # fmt: skip
 
 
-@table_rows("call", UNBOUNDED, ids=lambda call: repr(call.body)[:120])
-def test_what_has_an_id_or_an_address_or_no_known_length_is_unbounded(call: InferenceRequest) -> None:
-    assert find_reads(call).unbounded
+@table_rows("inference", UNBOUNDED, ids=lambda call: repr(call.body)[:120])
+def test_what_has_an_id_or_an_address_or_no_known_length_is_unbounded(inference: InferenceRequest) -> None:
+    assert find_reads(inference).unbounded
 
 
-@table_rows("call", TOOLS, ids=lambda call: repr(call.body)[:120])
-def test_tools_that_the_provider_runs_are_found(call: InferenceRequest) -> None:
-    assert find_reads(call).tools
+@table_rows("inference", TOOLS, ids=lambda call: repr(call.body)[:120])
+def test_tools_that_the_provider_runs_are_found(inference: InferenceRequest) -> None:
+    assert find_reads(inference).tools
 
 
-@table_rows("call", NOTHING, ids=lambda call: repr(call.body)[:120])
-def test_texts_and_the_clients_own_data_and_tools_are_nothing_that_a_provider_reads(call: InferenceRequest) -> None:
-    assert find_reads(call) is NO_READS
+@table_rows("inference", NOTHING, ids=lambda call: repr(call.body)[:120])
+def test_texts_and_the_clients_own_data_and_tools_are_nothing_that_a_provider_reads(
+    inference: InferenceRequest,
+) -> None:
+    assert find_reads(inference) is NO_READS
 
 
 @table_rows(
-    "call",
+    "inference",
     [
         chat({"type": "image_url", "image_url": {"url": "data:image/png;base64," + B64}}),
         messages(block("image", type="base64", media_type="image/png", data=B64)),
@@ -196,8 +200,8 @@ def test_texts_and_the_clients_own_data_and_tools_are_nothing_that_a_provider_re
         gemini({"inlineData": {"mimeType": "image/png", "data": B64}}),
     ],
 )
-def test_an_image_in_the_body_has_a_bound(call: InferenceRequest) -> None:
-    assert find_reads(call) == ProviderReads(images=1)
+def test_an_image_in_the_body_has_a_bound(inference: InferenceRequest) -> None:
+    assert find_reads(inference) == ProviderReads(images=1)
 
 
 READ = st.sampled_from(UNBOUNDED + TOOLS + NOTHING)
@@ -210,13 +214,13 @@ JSON_TEXTS = st.recursive(
 
 @given(READ, MODELS, st.integers(0, MAX_TOKENS))
 def test_no_prompt_is_charged_beyond_what_may_be_reserved_for_it(
-    call: InferenceRequest, model: str, reported: int
+    inference: InferenceRequest, model: str, reported: int
 ) -> None:
-    reads = find_reads(call)
-    charged = limit_usage(Usage(reported, 1, source="upstream"), call, model).prompt_tokens
+    reads = find_reads(inference)
+    charged = limit_usage(Usage(reported, 1, source="upstream"), inference, model).prompt_tokens
     assert charged <= reported
     if reads is not NO_READS:
-        assert charged <= bound_prompt(call, reads, model)
+        assert charged <= bound_prompt(inference, reads, model)
 
 
 @given(JSON_TEXTS, NAMES, st.text(min_size=1), st.integers(0, 5))

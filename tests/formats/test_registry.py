@@ -17,29 +17,29 @@ from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats import sse
 from gateway.formats.anthropic import response as anthropic_answer
-from gateway.formats.anthropic.request import parse_count_call, parse_messages_call
+from gateway.formats.anthropic.request import parse_count_inference, parse_messages_inference
 from gateway.formats.anthropic.stream import STOP_EVENT, MessagesStreamParser
 from gateway.formats.bedrock.stream import ConverseStreamParser
 from gateway.formats.chat import ChoiceFinished, Event, TextDelta, ToolCallDelta, ToolCallStart
 from gateway.formats.form import ReceivedForm
 from gateway.formats.gemini import response as gemini_answer
 from gateway.formats.gemini import token_counts as gemini_counts
-from gateway.formats.gemini.client_embeddings import parse_batch_embed_call
-from gateway.formats.gemini.request import parse_generate_call
+from gateway.formats.gemini.client_embeddings import parse_batch_embed_inference
+from gateway.formats.gemini.request import parse_generate_inference
 from gateway.formats.gemini.response import GenerateContentParser
 from gateway.formats.openai import response as openai_answer
-from gateway.formats.openai.chat import DONE_EVENT, parse_chat_call
-from gateway.formats.openai.completions import parse_completions_call
-from gateway.formats.openai.embeddings import parse_embeddings_call
-from gateway.formats.openai.images import parse_edits_call, parse_images_call
-from gateway.formats.openai.moderations import parse_moderations_call
-from gateway.formats.openai.responses import parse_responses_call
-from gateway.formats.openai.speech import parse_speech_call
+from gateway.formats.openai.chat import DONE_EVENT, parse_chat_inference
+from gateway.formats.openai.completions import parse_completions_inference
+from gateway.formats.openai.embeddings import parse_embeddings_inference
+from gateway.formats.openai.images import parse_edits_inference, parse_images_inference
+from gateway.formats.openai.moderations import parse_moderations_inference
+from gateway.formats.openai.responses import parse_responses_inference
+from gateway.formats.openai.speech import parse_speech_inference
 from gateway.formats.openai.stream import ChatStreamParser
-from gateway.formats.openai.transcriptions import parse_transcription_call, parse_translation_call
-from gateway.formats.registry import make_exchange
+from gateway.formats.openai.transcriptions import parse_transcription_inference, parse_translation_inference
+from gateway.formats.registry import make_translator
 from gateway.formats.request_body import Body, Form, Payload, build_payload
-from gateway.formats.rerank import parse_rerank_call
+from gateway.formats.rerank import parse_rerank_inference
 from gateway.formats.stream import StreamParser, parse_events_usage
 from gateway.formats.translator import ResponseIdentity, Translator
 from tests.support import anthropic_cassettes as anthropic
@@ -52,7 +52,7 @@ from tests.support.scripted_upstream import DONE, chat_events, event, usage_fram
 from tests.support.table_rows import table_rows
 
 SECRET = "s3cret-key-of-the-channel"
-NAMING = ResponseIdentity("0123", "theirs", 1_700_000_000)
+IDENTITY = ResponseIdentity("0123", "theirs", 1_700_000_000)
 FILMED = {"videos", "video_remixes", "realtime"}
 """Operations that no exchange is made for: filmmakers speak for themselves, and sessions pass untouched."""
 PAIRS = [(operation, wire) for operation, wires in WIRES.items() for wire in wires if operation not in FILMED]
@@ -123,7 +123,9 @@ def read_generate(body: Body) -> InferenceRequest:
     """A body whose model is in the path, and so is whether it is answered with a stream."""
     model = body.get("model")
     rest = {name: value for name, value in body.items() if name not in {"model", "stream"}}
-    return parse_generate_call(rest, model=model if isinstance(model, str) else "", stream=body.get("stream") is True)
+    return parse_generate_inference(
+        rest, model=model if isinstance(model, str) else "", stream=body.get("stream") is True
+    )
 
 
 def by_path(parse: Callable[..., InferenceRequest]) -> Callable[[Body], InferenceRequest]:
@@ -138,34 +140,40 @@ def by_path(parse: Callable[..., InferenceRequest]) -> Callable[[Body], Inferenc
 
 
 READ_CALL: Mapping[str, tuple[Callable[[Body], InferenceRequest], Body]] = {
-    "chat": (parse_chat_call, CHAT),
-    "messages": (parse_messages_call, MESSAGES),
-    "count_tokens": (parse_count_call, {name: MESSAGES[name] for name in ("model", "system", "messages", "tools")}),
+    "chat": (parse_chat_inference, CHAT),
+    "messages": (parse_messages_inference, MESSAGES),
+    "count_tokens": (
+        parse_count_inference,
+        {name: MESSAGES[name] for name in ("model", "system", "messages", "tools")},
+    ),
     "generate_content": (read_generate, GENERATE),
     "count_content_tokens": (
-        by_path(gemini_counts.parse_count_call),
+        by_path(gemini_counts.parse_count_inference),
         {"model": "ours", "generateContentRequest": {name: GENERATE[name] for name in GENERATE if name != "model"}},
     ),
     "embed_contents": (
-        by_path(parse_batch_embed_call),
+        by_path(parse_batch_embed_inference),
         {"model": "ours", "requests": [{"content": {"parts": [{"text": text}]}} for text in ("a", "b")]},
     ),
-    "embeddings": (parse_embeddings_call, {"model": "ours", "input": ["a", "b"]}),
-    "completions": (parse_completions_call, {"model": "ours", "prompt": "once"}),
-    "moderations": (parse_moderations_call, {"model": "ours", "input": "x"}),
-    "rerank": (parse_rerank_call, {"model": "ours", "query": "q", "documents": ["a", "b"]}),
-    "responses": (parse_responses_call, {"model": "ours", "input": "hi"}),
-    "images": (parse_images_call, {"model": "ours", "prompt": "a cat", "n": 2, "size": "1024x1024", "quality": "high"}),
+    "embeddings": (parse_embeddings_inference, {"model": "ours", "input": ["a", "b"]}),
+    "completions": (parse_completions_inference, {"model": "ours", "prompt": "once"}),
+    "moderations": (parse_moderations_inference, {"model": "ours", "input": "x"}),
+    "rerank": (parse_rerank_inference, {"model": "ours", "query": "q", "documents": ["a", "b"]}),
+    "responses": (parse_responses_inference, {"model": "ours", "input": "hi"}),
+    "images": (
+        parse_images_inference,
+        {"model": "ours", "prompt": "a cat", "n": 2, "size": "1024x1024", "quality": "high"},
+    ),
     "image_edits": (
-        by_form(parse_edits_call, IMAGE, IMAGE, upload(PNG, "mask")),
+        by_form(parse_edits_inference, IMAGE, IMAGE, upload(PNG, "mask")),
         {"model": "ours", "prompt": "a hat", "n": 2, "quality": "high"},
     ),
     "transcriptions": (
-        by_form(parse_transcription_call, SOUND),
+        by_form(parse_transcription_inference, SOUND),
         {"model": "ours", "temperature": 0.5, "timestamp_granularities": ["word", "segment"]},
     ),
-    "translations": (by_form(parse_translation_call, SOUND), {"model": "ours", "prompt": "names"}),
-    "speech": (parse_speech_call, {"model": "ours", "input": "hello", "voice": "alloy", "speed": 1.0}),
+    "translations": (by_form(parse_translation_inference, SOUND), {"model": "ours", "prompt": "names"}),
+    "speech": (parse_speech_inference, {"model": "ours", "input": "hello", "voice": "alloy", "speed": 1.0}),
 }
 USED = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
 NEW_CALL = CHAT["messages"][2]["tool_calls"][0] | {"id": "c1"}
@@ -281,7 +289,7 @@ def call_of(operation: str, **more: Any) -> InferenceRequest:
 
 
 def exchange(operation: str, wire: Wire, **more: Any) -> Translator:
-    return make_exchange(call_of(operation, **more), wire, NAMING)
+    return make_translator(call_of(operation, **more), wire, IDENTITY)
 
 
 def read_wire(wire: str, raw: bytes) -> list[Event]:
@@ -316,16 +324,16 @@ def test_there_is_an_example_of_every_language() -> None:
 # Sent
 
 
-def fields_of(said: Payload) -> Body:
+def fields_of(answer: Payload) -> Body:
     """The body, or the fields of the form."""
-    return said.fields if isinstance(said, Form) else said
+    return answer.fields if isinstance(answer, Form) else answer
 
 
 def body_of(made: Translator) -> Body:
     """What is sent where it is JSON."""
-    said = made.write_body()
-    assert isinstance(said, dict)
-    return said
+    answer = made.write_body()
+    assert isinstance(answer, dict)
+    return answer
 
 
 @table_rows(("operation", "wire"), ANSWERED)
@@ -340,33 +348,33 @@ def test_a_body_is_fresh_and_names_the_providers_model(operation: str, wire: Wir
     assert b'"ours"' not in before
     in_path = {"gemini_generate", "deepgram_speech", "bedrock_converse", "vertex_embeddings"}
     assert (b"theirs" in before) == (wire not in in_path)
-    assert made.naming is NAMING
+    assert made.identity is IDENTITY
 
 
 @table_rows(("operation", "wire"), ANSWERED)
 def test_what_callers_own_is_never_changed(operation: str, wire: Wire) -> None:
     read, body = READ_CALL[operation]
-    before, call = orjson.dumps(body), read(body)
-    told = orjson.dumps(call.body)
-    make_exchange(call, wire, NAMING).write_body()
+    before, inference = orjson.dumps(body), read(body)
+    reported = orjson.dumps(inference.body)
+    make_translator(inference, wire, IDENTITY).write_body()
     assert orjson.dumps(body) == before
-    assert orjson.dumps(call.body) == told
+    assert orjson.dumps(inference.body) == reported
 
 
 @table_rows(("operation", "wire"), [pair for pair in ANSWERED if pair[1] == WIRES[pair[0]][0]])
 def test_in_its_own_language_a_call_is_sent_as_it_came(operation: str, wire: Wire) -> None:
-    call = call_of(operation)
-    said = make_exchange(call, wire, NAMING).write_body()
-    told = orjson.loads(orjson.dumps(READ_CALL[operation][1] | {"model": "theirs"}))
+    inference = call_of(operation)
+    answer = make_translator(inference, wire, IDENTITY).write_body()
+    reported = orjson.loads(orjson.dumps(READ_CALL[operation][1] | {"model": "theirs"}))
     if operation in {"generate_content", "count_content_tokens", "embed_contents"}:  # the model is in the path
-        del told["model"]
-    for inner in told.get("requests", [told.get("generateContentRequest", {})]):
+        del reported["model"]
+    for inner in reported.get("requests", [reported.get("generateContentRequest", {})]):
         if inner:
             inner["model"] = "models/theirs"
-    assert fields_of(said) == told
-    assert isinstance(said, Form) == bool(call.files)
-    if isinstance(said, Form):
-        assert [file for _, file in said.files] == list(call.files)
+    assert fields_of(answer) == reported
+    assert isinstance(answer, Form) == bool(inference.files)
+    if isinstance(answer, Form):
+        assert [file for _, file in answer.files] == list(inference.files)
 
 
 @table_rows(("operation", "wire"), [pair for pair in PAIRS if pair[1] in PAINTED])
@@ -432,8 +440,8 @@ def test_whatever_a_caller_says_is_sent_or_refused(operation: str, wire: Wire, d
     read, body = READ_CALL[operation]
     wrong = data.draw(spoilt(body))
     try:
-        call = read(wrong if isinstance(wrong, dict) else {})
-        body, media_type = build_payload(make_exchange(call, wire, NAMING).write_body(), "mark")
+        inference = read(wrong if isinstance(wrong, dict) else {})
+        body, media_type = build_payload(make_translator(inference, wire, IDENTITY).write_body(), "mark")
     except InvalidRequest:
         return
     if isinstance(body, Content):
@@ -459,11 +467,11 @@ SIMPLE: Mapping[str, dict[str, Any]] = {
 def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: str, wire: Wire) -> None:
     answer, usage = ANSWERS[wire]
     raw = orjson.dumps(answer)
-    told, counted = exchange(operation, wire).parse_answer(raw, [SECRET])
+    reported, counted = exchange(operation, wire).parse_answer(raw, [SECRET])
     assert counted == usage
-    value = orjson.loads(told)
+    value = orjson.loads(reported)
     if wire == WIRES[operation][0]:
-        assert told == raw
+        assert reported == raw
     elif operation == "chat":
         assert (value["object"], value["usage"]["prompt_tokens"]) == ("chat.completion", usage.prompt_tokens)
         (choice,) = value["choices"]
@@ -502,8 +510,8 @@ def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: str, 
 @table_rows("operation", ["chat", "messages"])
 def test_where_a_provider_says_neither_an_answer_has_our_id_and_the_models_name(operation: str) -> None:
     bare = {"candidates": CALLED["candidates"]}
-    told, usage = exchange(operation, "gemini_generate").parse_answer(orjson.dumps(bare), [])
-    value = orjson.loads(told)
+    reported, usage = exchange(operation, "gemini_generate").parse_answer(orjson.dumps(bare), [])
+    value = orjson.loads(reported)
     assert value["id"] == ("0123" if operation == "chat" else "msg_0123")
     assert value["model"] == "theirs"
     assert value.get("created") == (1_700_000_000 if operation == "chat" else None)
@@ -543,10 +551,10 @@ def test_an_answer_that_cannot_be_believed_is_a_fault_and_nothing_else(
 ) -> None:
     wrong = data.draw(spoilt(ANSWERS[wire][0]))
     try:
-        told, usage = exchange(operation, wire).parse_answer(orjson.dumps(wrong), [SECRET])
+        reported, usage = exchange(operation, wire).parse_answer(orjson.dumps(wrong), [SECRET])
     except ProviderError:
         return
-    assert isinstance(orjson.loads(told), dict)
+    assert isinstance(orjson.loads(reported), dict)
     assert min(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.written_tokens) >= 0
 
 
@@ -587,7 +595,7 @@ def test_an_answer_too_deep_to_be_written_is_a_fault(operation: str, wire: Wire,
 
 def play(made: Translator, raw: bytes, step: int) -> tuple[bytes, Usage]:
     """A whole stream through its gate, in pieces of so many bytes."""
-    transform = made.open_gate([SECRET])
+    transform = made.open_transform([SECRET])
     out = b"".join([transform.feed(raw[at : at + step]) for at in range(0, len(raw), step)])
     out += transform.finish()
     assert (transform.ended, transform.closed, transform.error) == (True, True, None)
@@ -625,7 +633,7 @@ def test_however_a_stream_is_cut_the_same_leaves(operation: str, wire: Wire, nam
 )
 def test_what_is_not_streamed_has_no_gate(operation: str, wire: Wire) -> None:
     with pytest.raises(ProviderBadResponse, match="not streamed"):
-        exchange(operation, wire).open_gate([])
+        exchange(operation, wire).open_transform([])
 
 
 READ_ANSWER: Mapping[str, Callable[[bytes], list[Event]]] = {
@@ -633,22 +641,22 @@ READ_ANSWER: Mapping[str, Callable[[bytes], list[Event]]] = {
     "messages": anthropic_answer.parse_answer,
     "generate_content": lambda raw: gemini_answer.parse_answer(raw, answer_id="0123", model="theirs"),
 }
-TOLD_WHOLE = [pair for pair in WHOLE if pair[0] in {*TALK, "completions", "responses", "transcriptions"}]
+REPORTED_WHOLE = [pair for pair in WHOLE if pair[0] in {*TALK, "completions", "responses", "transcriptions"}]
 """Calls for a stream that a provider may answer with one whole JSON answer."""
 
 
-@table_rows(("operation", "wire"), TOLD_WHOLE)
+@table_rows(("operation", "wire"), REPORTED_WHOLE)
 def test_a_whole_answer_to_a_call_for_a_stream_is_the_stream_that_says_the_same(operation: str, wire: Wire) -> None:
     answer, usage = ANSWERS[wire]
     raw = orjson.dumps(answer)
     made = exchange(operation, wire, stream=True)
-    told, counted = made.build_whole(raw, [SECRET])
+    reported, counted = made.build_whole(raw, [SECRET])
     assert counted == usage
     if operation in READ_ANSWER:
         whole, _ = exchange(operation, wire).parse_answer(raw, [])
-        assert gist(read_wire(WIRES[operation][0], told)) == gist(READ_ANSWER[operation](whole))
-    transform = exchange(operation, WIRES[operation][0], stream=True).open_gate([])
-    assert transform.feed(told) + transform.finish() == told
+        assert gist(read_wire(WIRES[operation][0], reported)) == gist(READ_ANSWER[operation](whole))
+    transform = exchange(operation, WIRES[operation][0], stream=True).open_transform([])
+    assert transform.feed(reported) + transform.finish() == reported
     assert (transform.ended, transform.error) == (True, None)
 
 
@@ -657,13 +665,13 @@ def test_usage_is_in_the_stream_of_a_whole_answer_only_where_it_was_asked_for(wi
     raw = orjson.dumps(ANSWERS[wire][0])
     silent, _ = exchange("chat", wire, stream=True).build_whole(raw, [])
     asked = {"stream": True, "stream_options": {"include_usage": True}}
-    told, _ = exchange("chat", wire, **asked).build_whole(raw, [])
+    reported, _ = exchange("chat", wire, **asked).build_whole(raw, [])
     assert b'"usage"' not in silent
-    last = orjson.loads(told.split(b"data: ")[-2])
+    last = orjson.loads(reported.split(b"data: ")[-2])
     assert (last["choices"], last["usage"]["completion_tokens"]) == ([], ANSWERS[wire][1].completion_tokens)
 
 
-@table_rows(("operation", "wire"), TOLD_WHOLE)
+@table_rows(("operation", "wire"), REPORTED_WHOLE)
 @table_rows("raw", [b'{"error": {"message": "bad key ' + SECRET.encode() + b'"}}', b"{", b"{}", b"[]"])
 def test_an_error_told_instead_of_a_stream_is_a_fault(operation: str, wire: Wire, raw: bytes) -> None:
     with pytest.raises(ProviderError) as caught:
@@ -673,7 +681,7 @@ def test_an_error_told_instead_of_a_stream_is_a_fault(operation: str, wire: Wire
         assert "bad key [masked]" in caught.value.message
 
 
-@pytest.mark.parametrize(("operation", "wire"), TOLD_WHOLE)
+@pytest.mark.parametrize(("operation", "wire"), REPORTED_WHOLE)
 @given(data=st.data())
 def test_whatever_is_told_instead_of_a_stream_is_one_or_a_fault(
     operation: str, wire: Wire, data: st.DataObject
@@ -682,15 +690,15 @@ def test_whatever_is_told_instead_of_a_stream_is_one_or_a_fault(
     made = exchange(operation, wire, stream=True)
     made.write_body()  # what the request has decides which ids of calls are new
     try:
-        told, usage = made.build_whole(wrong, [SECRET])
+        reported, usage = made.build_whole(wrong, [SECRET])
     except ProviderError:
         return
     assert min(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.written_tokens) >= 0
-    transform = exchange(operation, WIRES[operation][0], stream=True).open_gate([])
-    out = transform.feed(told)
+    transform = exchange(operation, WIRES[operation][0], stream=True).open_transform([])
+    out = transform.feed(reported)
     if operation == "generate_content":  # its last event waits for the end of the connection
         out += transform.finish()
-    assert out == told
+    assert out == reported
     assert transform.error is None
 
 
@@ -709,28 +717,28 @@ def test_all_that_a_completion_says_is_in_the_stream_that_is_made_of_it() -> Non
             {"index": 0, "message": {"role": "assistant", "content": None, "refusal": "No"}, "finish_reason": "stop"},
         ],
     }  # fmt: skip
-    told, _ = exchange("chat", "openai_chat", stream=True, n=3).build_whole(orjson.dumps(answer), [])
-    *frames, mark = told.removesuffix(b"\n\n").split(b"\n\n")
+    reported, _ = exchange("chat", "openai_chat", stream=True, n=3).build_whole(orjson.dumps(answer), [])
+    *frames, mark = reported.removesuffix(b"\n\n").split(b"\n\n")
     assert mark == b"data: [DONE]"
     chunks = [orjson.loads(frame.removeprefix(b"data: ")) for frame in frames]
     head = {"id": "chatcmpl-9", "object": "chat.completion.chunk", "created": 1, "model": "theirs-2026",
             "system_fingerprint": "fp_1", "citations": ["https://example.org"]}  # fmt: skip
     assert all({name: chunk[name] for name in chunk if name != "choices"} == head for chunk in chunks)
-    said = [chunk["choices"][0] for chunk in chunks]
-    assert [(choice["index"], choice["finish_reason"]) for choice in said] == [
+    answers = [chunk["choices"][0] for chunk in chunks]
+    assert [(choice["index"], choice["finish_reason"]) for choice in answers] == [
         (0, None), (0, "length"), (1, None), (1, "tool_calls"), (2, None), (2, "stop"),
     ]  # fmt: skip
-    assert said[0]["delta"] == {"role": "assistant", "content": "Hi", "reasoning_content": "hm"}
-    assert said[0]["logprobs"] == odd
+    assert answers[0]["delta"] == {"role": "assistant", "content": "Hi", "reasoning_content": "hm"}
+    assert answers[0]["logprobs"] == odd
     indexed = [call | {"index": at} for at, call in enumerate(calls)]
-    assert said[2]["delta"] == {"role": "assistant", "content": None, "tool_calls": indexed}
-    assert said[4]["delta"]["refusal"] == "No"
+    assert answers[2]["delta"] == {"role": "assistant", "content": None, "tool_calls": indexed}
+    assert answers[4]["delta"]["refusal"] == "No"
 
 
 def test_a_stream_of_gemini_that_came_as_an_array_is_read() -> None:
     chunks = [gemini.chunk({"text": "Hel"}), gemini.chunk({"text": "lo"}, reason="STOP", used=gemini.usage(3, 2))]
-    told, usage = exchange("chat", "gemini_generate", stream=True).build_whole(orjson.dumps(chunks), [])
-    assert gist(read_wire("openai_chat", told))[0] == "Hello"
+    reported, usage = exchange("chat", "gemini_generate", stream=True).build_whole(orjson.dumps(chunks), [])
+    assert gist(read_wire("openai_chat", reported))[0] == "Hello"
     assert usage == Usage(3, 2, 0, "upstream")
 
 
@@ -749,15 +757,15 @@ FAULTY = [
 @table_rows(("wire", "raw"), FAULTY)
 @table_rows("operation", TALK)
 def test_an_error_in_a_stream_is_a_fault_and_nothing_of_it_leaves(operation: str, wire: Wire, raw: bytes) -> None:
-    transform, out, fault = exchange(operation, wire, stream=True).open_gate([SECRET]), b"", None
+    transform, out, error = exchange(operation, wire, stream=True).open_transform([SECRET]), b"", None
     try:
         out = transform.feed(raw)
         out += transform.finish()
     except ProviderError as met:
-        fault = met
-    fault = transform.error or fault
-    assert fault is not None
-    assert SECRET not in fault.message
+        error = met
+    error = transform.error or error
+    assert error is not None
+    assert SECRET not in error.message
     assert b"rror" not in out
     assert b"Hel" in out
     assert DONE_EVENT not in out
@@ -768,7 +776,7 @@ def test_an_error_in_a_stream_is_a_fault_and_nothing_of_it_leaves(operation: str
 @table_rows(("operation", "wire", "name"), STREAMED)
 def test_a_stream_that_is_cut_is_a_fault(operation: str, wire: Wire, name: str) -> None:
     raw = STREAMS[wire][name]
-    transform = exchange(operation, wire, stream=True).open_gate([])
+    transform = exchange(operation, wire, stream=True).open_transform([])
     transform.feed(raw[: len(raw) // 2])
     with pytest.raises(ProviderBadResponse):
         transform.finish()
@@ -781,7 +789,7 @@ JUNK = st.binary(max_size=30) | st.sampled_from([*PIECES, DONE, b"data: {}\n\n",
 @pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[0] in TALK])
 @given(junk=st.lists(JUNK, max_size=8))
 def test_whatever_a_provider_streams_is_an_answer_or_a_fault(operation: str, wire: Wire, junk: list[bytes]) -> None:
-    transform = exchange(operation, wire, stream=True).open_gate([SECRET])
+    transform = exchange(operation, wire, stream=True).open_transform([SECRET])
     for piece in junk:
         transform.feed(piece)
     try:
@@ -798,7 +806,7 @@ def test_a_spoilt_event_is_passed_over_or_a_fault(operation: str, wire: Wire, da
     pieces = [piece for piece in PIECES if read_json(piece) is not None]
     chosen = data.draw(st.sampled_from(pieces))
     wrong = orjson.dumps(data.draw(spoilt(read_json(chosen))))
-    transform = exchange(operation, wire, stream=True).open_gate([SECRET])
+    transform = exchange(operation, wire, stream=True).open_transform([SECRET])
     name = chosen.split(b"\n", 1)[0] + b"\n" if chosen.startswith(b"event:") else b""
     transform.feed(name + b"data: " + wrong + b"\n\n")
     transform.parse_usage()
@@ -822,7 +830,7 @@ def test_a_call_keeps_its_own_words_where_it_is_passed() -> None:
 
 
 def test_an_exchange_is_of_one_call() -> None:
-    call = call_of("chat")
-    made = make_exchange(call, "gemini_generate", NAMING)
-    assert made == make_exchange(call, "gemini_generate", NAMING)
-    assert made != make_exchange(attrs.evolve(call, stream=True), "gemini_generate", NAMING)
+    inference = call_of("chat")
+    made = make_translator(inference, "gemini_generate", IDENTITY)
+    assert made == make_translator(inference, "gemini_generate", IDENTITY)
+    assert made != make_translator(attrs.evolve(inference, stream=True), "gemini_generate", IDENTITY)

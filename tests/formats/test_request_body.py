@@ -90,8 +90,8 @@ FILES = st.lists(st.tuples(NAMES, FILENAMES, st.binary(max_size=60)), max_size=3
 @given(FIELDS, FILES)
 def test_a_form_is_read_as_it_was_said(fields: dict[str, str], files: list[tuple[str, str, bytes]]) -> None:
     form = Form(fields, tuple((name, upload(data, filename)) for name, filename, data in files))
-    told = [(name, None, None, text.encode()) for name, text in fields.items()]
-    assert read(*build_payload(form, MARK)) == told + [
+    reported = [(name, None, None, text.encode()) for name, text in fields.items()]
+    assert read(*build_payload(form, MARK)) == reported + [
         (name, filename, "image/png", data) for name, filename, data in files
     ]
 
@@ -165,16 +165,16 @@ def unfold(value: Any) -> Any:
 
 
 @given(st.dictionaries(TEXTS, PLACED, max_size=4))
-def test_json_with_files_is_read_as_if_they_had_been_strings(said: dict[str, Any]) -> None:
-    body, media_type = build_payload(said, MARK)
+def test_json_with_files_is_read_as_if_they_had_been_strings(answer: dict[str, Any]) -> None:
+    body, media_type = build_payload(answer, MARK)
     assert media_type == JSON
-    assert orjson.loads(write(body)) == unfold(said)
+    assert orjson.loads(write(body)) == unfold(answer)
 
 
 @table_rows("text", [f"{{{MARK}}}", MARK, "\x00", "\\u0000", "\ud7ff\x00\ue000"])
 def test_no_text_is_taken_for_the_place_of_a_file(text: str) -> None:
-    said = {text: text, "image": build_data_url(upload(b"one")), "more": [text, Inline(upload(b"two!"))]}
-    body, _ = build_payload(said, MARK)
+    answer = {text: text, "image": build_data_url(upload(b"one")), "more": [text, Inline(upload(b"two!"))]}
+    body, _ = build_payload(answer, MARK)
     assert isinstance(body, Content)
     assert [piece.length for piece in body.pieces if isinstance(piece, FilePiece)] == [4, 8]
     assert orjson.loads(write(body)) == {text: text, "image": "data:image/png;base64,b25l", "more": [text, "dHdvIQ=="]}
@@ -188,6 +188,6 @@ def test_what_is_no_json_is_the_callers_mistake() -> None:
     deep: list[Any] = []
     for _ in range(300):
         deep = [deep]
-    for said in ({"x": deep}, {"x": "\ud800"}, {"x": 2**70}):
+    for body in ({"x": deep}, {"x": "\ud800"}, {"x": 2**70}):
         with pytest.raises(InvalidRequest):
-            build_payload(said, MARK)
+            build_payload(body, MARK)

@@ -19,11 +19,11 @@ from openai.types.responses import response_create_params as responses_params
 from gateway.domain.api_format import Wire
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import InvalidRequest
-from gateway.formats.anthropic.request import parse_messages_call
-from gateway.formats.gemini.request import parse_generate_call
-from gateway.formats.openai.chat import parse_chat_call
-from gateway.formats.openai.responses import parse_responses_call
-from gateway.formats.registry import make_exchange
+from gateway.formats.anthropic.request import parse_messages_inference
+from gateway.formats.gemini.request import parse_generate_inference
+from gateway.formats.openai.chat import parse_chat_inference
+from gateway.formats.openai.responses import parse_responses_inference
+from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
 from gateway.providers.base import Body
 from tests.support.request_fields import (
@@ -41,7 +41,7 @@ from tests.support.request_fields import (
 )
 from tests.support.table_rows import table_rows
 
-NAMING = ResponseIdentity("0123", "claude-haiku-4-5", 1_700_000_000)
+IDENTITY = ResponseIdentity("0123", "claude-haiku-4-5", 1_700_000_000)
 """A model that takes every sampling parameter of Anthropic's format, but not two of them at once."""
 
 
@@ -544,11 +544,11 @@ def list_google_names() -> set[str]:
 
 Parse = Callable[[Body], InferenceRequest]
 BASES: Mapping[str, tuple[Parse, Body, Mapping[str, Row]]] = {
-    "chat": (parse_chat_call, {"model": "ours", "messages": [HI]}, CHAT),
-    "messages": (parse_messages_call, {"model": "ours", "max_tokens": 99, "messages": [HI]}, MESSAGES),
-    "responses": (parse_responses_call, {"model": "ours", "input": "Hi"}, RESPONSES),
+    "chat": (parse_chat_inference, {"model": "ours", "messages": [HI]}, CHAT),
+    "messages": (parse_messages_inference, {"model": "ours", "max_tokens": 99, "messages": [HI]}, MESSAGES),
+    "responses": (parse_responses_inference, {"model": "ours", "input": "Hi"}, RESPONSES),
     "generate_content": (
-        partial(parse_generate_call, model="ours"),
+        partial(parse_generate_inference, model="ours"),
         {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
         GEMINI,
     ),
@@ -580,7 +580,7 @@ def combine(beside: Mapping[str, Any], field: str, value: Any) -> Body:
 
 def write(operation: str, wire: Wire, **fields: Any) -> Any:
     parse, base, _ = BASES[operation]
-    return make_exchange(parse(base | fields), wire, NAMING).write_body()
+    return make_translator(parse(base | fields), wire, IDENTITY).write_body()
 
 
 @table_rows(("operation", "field", "row", "wire"), list_rows())

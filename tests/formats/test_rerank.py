@@ -13,7 +13,7 @@ from gateway.domain.usage import MAX_TOKENS, RareUnits, Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS
 from gateway.formats.prompt_tokens import estimate_prompt
-from gateway.formats.rerank import MAX_DOCUMENTS, build_rerank_body, parse_rerank_answer, parse_rerank_call
+from gateway.formats.rerank import MAX_DOCUMENTS, build_rerank_body, parse_rerank_answer, parse_rerank_inference
 from tests.support.table_rows import table_rows
 
 CALL = InferenceRequest("rerank", "m", {"query": "capital?", "documents": ["Oslo", "Bergen"]}, max_prompt_tokens=100)
@@ -30,10 +30,10 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 
 def test_the_query_is_counted_with_every_document() -> None:
-    call = parse_rerank_call(HELLO)
-    assert (call.operation, call.model, call.max_output_tokens) == ("rerank", "m", 0)
-    assert call.prompt_chars == (3 + 2) + (3 + 1)
-    assert call.max_prompt_tokens == call.prompt_chars + 2 * MESSAGE_TOKENS
+    inference = parse_rerank_inference(HELLO)
+    assert (inference.operation, inference.model, inference.max_output_tokens) == ("rerank", "m", 0)
+    assert inference.prompt_chars == (3 + 2) + (3 + 1)
+    assert inference.max_prompt_tokens == inference.prompt_chars + 2 * MESSAGE_TOKENS
 
 
 @table_rows(
@@ -52,17 +52,17 @@ def test_the_query_is_counted_with_every_document() -> None:
     ],
 )
 def test_a_document_of_every_kind_is_counted(document: object, chars: int, most: int) -> None:
-    call = parse_rerank_call(HELLO | {"query": "", "documents": [document]})
-    assert (call.prompt_chars, call.max_prompt_tokens) == (chars, most + MESSAGE_TOKENS)
+    inference = parse_rerank_inference(HELLO | {"query": "", "documents": [document]})
+    assert (inference.prompt_chars, inference.max_prompt_tokens) == (chars, most + MESSAGE_TOKENS)
 
 
 def test_a_query_may_be_an_object() -> None:
     body = HELLO | {"query": {"text": "abc"}}
-    assert parse_rerank_call(body) == attrs.evolve(parse_rerank_call(HELLO), body=body)
+    assert parse_rerank_inference(body) == attrs.evolve(parse_rerank_inference(HELLO), body=body)
 
 
 def test_as_many_documents_as_any_provider_takes_are_taken() -> None:
-    assert parse_rerank_call(HELLO | {"documents": ["a"] * MAX_DOCUMENTS}).prompt_chars == 4 * MAX_DOCUMENTS
+    assert parse_rerank_inference(HELLO | {"documents": ["a"] * MAX_DOCUMENTS}).prompt_chars == 4 * MAX_DOCUMENTS
 
 
 @table_rows(
@@ -86,27 +86,27 @@ def test_as_many_documents_as_any_provider_takes_are_taken() -> None:
 )
 def test_a_bad_field_is_refused_and_named(extra: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_rerank_call(HELLO | extra)
+        parse_rerank_inference(HELLO | extra)
     assert caught.value.param == param
 
 
 @given(st.dictionaries(NAMES, JSON))
 def test_any_object_is_a_call_or_an_invalid_request(extra: dict[str, Any]) -> None:
     try:
-        call = parse_rerank_call(HELLO | extra)
+        inference = parse_rerank_inference(HELLO | extra)
     except InvalidRequest:
         return
-    assert call.max_prompt_tokens >= call.prompt_chars >= 0
+    assert inference.max_prompt_tokens >= inference.prompt_chars >= 0
 
 
 def test_the_body_for_the_provider_is_the_callers_under_another_name_of_the_model() -> None:
     body = HELLO | {"top_n": 1, "return_documents": True, "unknown": {"x": 1}}
-    assert build_rerank_body(parse_rerank_call(body), "theirs") == body | {"model": "theirs"}
+    assert build_rerank_body(parse_rerank_inference(body), "theirs") == body | {"model": "theirs"}
     assert body["model"] == "m"
 
 
 @table_rows(
-    "said",
+    "body",
     [
         {"usage": {"total_tokens": 8}},
         {"usage": {"prompt_tokens": 8}},
@@ -118,12 +118,12 @@ def test_the_body_for_the_provider_is_the_callers_under_another_name_of_the_mode
         {"meta": {"billed_units": {"input_tokens": 8}}, "usage": None},
     ],
 )
-def test_tokens_are_read_wherever_a_provider_says_them(said: dict[str, Any]) -> None:
-    assert parse_rerank_answer(orjson.dumps({"results": RESULTS} | said), CALL) == Usage(8, source="upstream")
+def test_tokens_are_read_wherever_a_provider_says_them(body: dict[str, Any]) -> None:
+    assert parse_rerank_answer(orjson.dumps({"results": RESULTS} | body), CALL) == Usage(8, source="upstream")
 
 
 @table_rows(
-    "said",
+    "body",
     [
         {},
         {"usage": {"total_tokens": 0}},
@@ -134,8 +134,8 @@ def test_tokens_are_read_wherever_a_provider_says_them(said: dict[str, Any]) -> 
         {"meta": {"tokens": 8}},
     ],
 )
-def test_usage_is_estimated_where_none_can_be_believed(said: dict[str, Any]) -> None:
-    assert parse_rerank_answer(orjson.dumps({"results": RESULTS} | said), CALL) == Usage(
+def test_usage_is_estimated_where_none_can_be_believed(body: dict[str, Any]) -> None:
+    assert parse_rerank_answer(orjson.dumps({"results": RESULTS} | body), CALL) == Usage(
         estimate_prompt(CALL), source="estimate"
     )
     assert 5 <= estimate_prompt(CALL) <= 12
@@ -155,7 +155,7 @@ def test_searches_are_read_where_a_rerank_is_sold_by_them(units: dict[str, Any],
 
 @table_rows(("documents", "searches"), [(["a"], 1), (["a"] * 100, 1), (["a"] * 101, 2), (["a" * 60_000], 2)])
 def test_a_long_document_is_more_than_one_of_the_hundred_of_a_search(documents: list[str], searches: int) -> None:
-    assert parse_rerank_call({"model": "m", "query": "q", "documents": documents}).searches == searches
+    assert parse_rerank_inference({"model": "m", "query": "q", "documents": documents}).searches == searches
 
 
 @table_rows(

@@ -90,18 +90,18 @@ class Shout:
         return b""
 
 
-def open_gate(*, whole_without_mark: bool = False) -> tuple[TranslatingStream, Shout]:
+def open_transform(*, whole_without_mark: bool = False) -> tuple[TranslatingStream, Shout]:
     writer = Shout()
     return TranslatingStream(Letters(whole_without_mark=whole_without_mark), writer, call_of(40)), writer
 
 
 def test_a_translation_is_a_gate() -> None:
-    transform: StreamTransform = open_gate()[0]
+    transform: StreamTransform = open_transform()[0]
     assert (transform.events, transform.ended, transform.closed, transform.error) == (0, False, False, None)
 
 
 def test_what_is_read_in_one_language_leaves_in_the_other() -> None:
-    transform, _ = open_gate()
+    transform, _ = open_transform()
     assert transform.feed(b"ab") + transform.feed(b"") + transform.feed(b"c.") == b"ABC.\n"
     assert (transform.events, transform.ended, transform.closed, transform.finish()) == (3, True, True, b"")
 
@@ -110,28 +110,28 @@ def test_what_is_read_in_one_language_leaves_in_the_other() -> None:
 def test_however_it_is_cut_the_same_leaves(marks: list[int], text: str) -> None:
     places = sorted({min(mark, len(text)) for mark in marks})
     pieces = [text[start:end].encode() for start, end in itertools.pairwise([0, *places, len(text)])]
-    (whole, _), (cut, _) = open_gate(), open_gate()
+    (whole, _), (cut, _) = open_transform(), open_transform()
     assert whole.feed(text.encode()) == b"".join(map(cut.feed, pieces))
     assert (whole.events, whole.ended, whole.error) == (cut.events, cut.ended, cut.error)
     assert whole.parse_usage() == cut.parse_usage()
 
 
 def test_nothing_follows_the_end_mark() -> None:
-    transform, writer = open_gate()
+    transform, writer = open_transform()
     assert transform.feed(b"a.bc!") == b"A.\n"
     assert transform.feed(b"more") == b""
     assert (transform.finish(), transform.error, len(writer.seen)) == (b"", None, 2)
 
 
 def test_nothing_follows_a_fault_and_it_is_not_written() -> None:
-    transform, writer = open_gate()
+    transform, writer = open_transform()
     assert transform.feed(b"a!b.") == b"A"
     assert transform.feed(b"more.") == b""
     assert (transform.error, transform.ended, transform.closed, writer.seen) == (BROKE, False, True, [TextDelta("a")])
 
 
 def test_a_fault_is_what_its_end_raises_whatever_the_reader_says_then() -> None:
-    transform, _ = open_gate()
+    transform, _ = open_transform()
     transform.feed(b"a!")
     with pytest.raises(ProviderBadResponse) as caught:
         transform.finish()
@@ -154,14 +154,14 @@ def test_what_cannot_be_written_any_more_is_a_fault() -> None:
 
 
 def test_a_stream_that_was_cut_is_a_fault() -> None:
-    transform, _ = open_gate()
+    transform, _ = open_transform()
     transform.feed(b"ab")
     with pytest.raises(ProviderBadResponse, match="cut short"):
         transform.finish()
 
 
 def test_a_fault_that_shows_at_the_end_is_raised() -> None:
-    transform, _ = open_gate()
+    transform, _ = open_transform()
     transform.feed(b"a?")
     with pytest.raises(ProviderBadResponse) as caught:
         transform.finish()
@@ -169,7 +169,7 @@ def test_a_fault_that_shows_at_the_end_is_raised() -> None:
 
 
 def test_a_language_without_an_end_mark_gets_the_callers() -> None:
-    transform, writer = open_gate(whole_without_mark=True)
+    transform, writer = open_transform(whole_without_mark=True)
     assert transform.feed(b"ab") + transform.finish() + transform.finish() == b"AB.\n"
     assert writer.seen[-2:] == [ChoiceFinished("stop"), ENDED]
 
@@ -186,7 +186,7 @@ def test_a_reader_that_ends_without_an_end_is_not_believed() -> None:
 
 
 def test_a_beginning_is_no_answer_yet() -> None:
-    transform, _ = open_gate()
+    transform, _ = open_transform()
     transform.feed(b"(#")
     assert (transform.events, transform.closed) == (0, False)
     transform.feed(b"a")
@@ -216,7 +216,7 @@ def measure(*events: Event) -> Usage:
     ],
 )
 def test_usage_is_the_providers_word_else_an_estimate_of_what_passed(text: str, usage: Usage) -> None:
-    transform, _ = open_gate()
+    transform, _ = open_transform()
     transform.feed(text.encode())
     assert transform.parse_usage() == usage
 
@@ -226,7 +226,7 @@ def test_a_later_count_replaces_an_earlier() -> None:
 
 
 @table_rows(
-    ("event", "said"),
+    ("event", "text"),
     [
         (TextDelta("12345678"), "12345678"),
         (ReasoningDelta("12345678"), "12345678"),
@@ -239,11 +239,11 @@ def test_a_later_count_replaces_an_earlier() -> None:
         (ChoiceFinished("stop"), ""),
     ],
 )
-def test_everything_that_is_said_counts(event: Event, said: str) -> None:
+def test_everything_that_is_said_counts(event: Event, text: str) -> None:
     meter = UsageCounter()
     meter.note(event)
     assert meter.events == 1
-    assert meter.parse_usage(call_of(40)) == Usage(PROMPT, estimate_text(said), 0, "estimate")
+    assert meter.parse_usage(call_of(40)) == Usage(PROMPT, estimate_text(text), 0, "estimate")
 
 
 def test_of_a_long_stream_the_last_that_was_said_stands_for_all() -> None:

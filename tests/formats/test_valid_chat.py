@@ -47,7 +47,7 @@ def user(*parts: Any) -> Message:
     return Message("user", tuple(TextPart(part) if isinstance(part, str) else part for part in parts))
 
 
-def said(*parts: Any) -> Message:
+def assistant(*parts: Any) -> Message:
     return attrs.evolve(user(*parts), role="assistant")
 
 
@@ -75,13 +75,13 @@ def valid(*turns: Message, rules: ChatRules = CHAT_RULES, model: str = "m", **fi
     ("turns", "expected"),
     [
         ((HI, system("s")), (system("s"), HI)),
-        ((system("a"), HI, system("b"), said("so")), (system("a"), system("b"), HI, said("so"))),
-        ((HI, said(ONE), system("s"), user(result("c1"))), (system("s"), HI, said(ONE), user(result("c1")))),
+        ((system("a"), HI, system("b"), assistant("so")), (system("a"), system("b"), HI, assistant("so"))),
+        ((HI, assistant(ONE), system("s"), user(result("c1"))), (system("s"), HI, assistant(ONE), user(result("c1")))),
         (
-            (HI, said(ONE), user(result("c1")), said(TWO), system("s"), user(result("c2"))),
-            (HI, said(ONE), user(result("c1")), said(TWO), user(result("c2"), "s")),
+            (HI, assistant(ONE), user(result("c1")), assistant(TWO), system("s"), user(result("c2"))),
+            (HI, assistant(ONE), user(result("c1")), assistant(TWO), user(result("c2"), "s")),
         ),
-        ((HI, said("so"), HI, system("s")), (HI, said("so"), user("hi", "s"))),
+        ((HI, assistant("so"), HI, system("s")), (HI, assistant("so"), user("hi", "s"))),
     ],
     ids=["behind the user", "two", "behind a call", "later", "at the end"],
 )  # fmt: skip
@@ -97,43 +97,47 @@ def test_a_system_message_leads_where_a_template_wants_that(
 @table_rows(
     ("turns", "expected", "adapted"),
     [
-        ((HI, said(ONE), system("s"), user(result("c1"))), (HI, system("s"), said(ONE), user(result("c1"))), ()),
         (
-            (HI, said(ONE), user("wait"), said("yes"), user(result("c1"), "go")),
-            (HI, said(ONE), user(result("c1"), "wait"), said("yes"), user("go")),
+            (HI, assistant(ONE), system("s"), user(result("c1"))),
+            (HI, system("s"), assistant(ONE), user(result("c1"))),
             (),
         ),
         (
-            (HI, said(ONE), system("s"), said(TWO), user(result("c2")), user(result("c1"))),
-            (HI, system("s"), said(ONE, TWO), user(result("c2"), result("c1"))),
+            (HI, assistant(ONE), user("wait"), assistant("yes"), user(result("c1"), "go")),
+            (HI, assistant(ONE), user(result("c1"), "wait"), assistant("yes"), user("go")),
             (),
         ),
-        ((HI, said("so", ONE), user("stop")), (HI, said("so", NO_CALL), user("stop")), ("tool_call",)),
-        ((HI, said(ONE)), (HI, said(NO_CALL)), ("tool_call",)),
+        (
+            (HI, assistant(ONE), system("s"), assistant(TWO), user(result("c2")), user(result("c1"))),
+            (HI, system("s"), assistant(ONE, TWO), user(result("c2"), result("c1"))),
+            (),
+        ),
+        ((HI, assistant("so", ONE), user("stop")), (HI, assistant("so", NO_CALL), user("stop")), ("tool_call",)),
+        ((HI, assistant(ONE)), (HI, assistant(NO_CALL)), ("tool_call",)),
         (
             (user(result("c1", "sun"), "and?"),),
             (user("[Result of an earlier tool call: sun]", "and?"),),
             ("tool_result",),
         ),
         (
-            (HI, said(ONE), user(result("c1")), said(ONE), user(result("c1", "again"))),
-            (HI, said(ONE), user(result("c1")), said(call("c1_2")), user(result("c1_2", "again"))),
+            (HI, assistant(ONE), user(result("c1")), assistant(ONE), user(result("c1", "again"))),
+            (HI, assistant(ONE), user(result("c1")), assistant(call("c1_2")), user(result("c1_2", "again"))),
             (),
         ),
         (
-            (HI, said(ONE, ONE), user(result("c1", "a"), result("c1", "b"))),
-            (HI, said(ONE, call("c1_2")), user(result("c1", "a"), result("c1_2", "b"))),
+            (HI, assistant(ONE, ONE), user(result("c1", "a"), result("c1", "b"))),
+            (HI, assistant(ONE, call("c1_2")), user(result("c1", "a"), result("c1_2", "b"))),
             (),
         ),
-        ((HI, said(call("c1", "f", "")), user(result("c1"))), (HI, said(ONE), user(result("c1"))), ()),
+        ((HI, assistant(call("c1", "f", "")), user(result("c1"))), (HI, assistant(ONE), user(result("c1"))), ()),
         (
-            (HI, said(call("c1", "f", '{"path": "a.t')), user(result("c1"))),
-            (HI, said(call("c1", "f", r'{"arguments": "{\"path\": \"a.t"}')), user(result("c1"))),
+            (HI, assistant(call("c1", "f", '{"path": "a.t')), user(result("c1"))),
+            (HI, assistant(call("c1", "f", r'{"arguments": "{\"path\": \"a.t"}')), user(result("c1"))),
             ("arguments",),
         ),
         (
-            (HI, said(call("c1", "f", "[1]")), user(result("c1"))),
-            (HI, said(call("c1", "f", '{"arguments": "[1]"}')), user(result("c1"))),
+            (HI, assistant(call("c1", "f", "[1]")), user(result("c1"))),
+            (HI, assistant(call("c1", "f", '{"arguments": "[1]"}')), user(result("c1"))),
             ("arguments",),
         ),
         ((HI, Message("assistant", ()), HI), (user("hi", "hi"),), ()),
@@ -162,7 +166,7 @@ def test_a_history_is_put_right(
 )
 @table_rows("wire", ["chat", "claude", "converse", "gemini"])
 def test_a_name_that_is_too_long_is_another_one_there_and_known_again(name: str, fits: set[str], wire: str) -> None:
-    history = (HI, said(call("c1", name)), user(result("c1")))
+    history = (HI, assistant(call("c1", name)), user(result("c1")))
     tools = (Tool(name, None, OBJECT), Tool("other", None, OBJECT))
     made = make_valid(ChatRequest(history, tools=tools, tool_choice=ForcedTool(name)), RULES[wire], "m")
     sent = made.request.tools[0].name
@@ -205,8 +209,8 @@ def test_a_limit_over_the_models_is_lowered(fields: Any, model: str, tokens: int
 
 def test_any_json_names_json_once_at_openai() -> None:
     form = ResponseFormat("json")
-    (told, asked) = valid(format=form).messages
-    assert ("JSON" in told.parts[0].text, told.role, asked) == (True, "system", HI)  # type: ignore[union-attr]
+    (reported, asked) = valid(format=form).messages
+    assert ("JSON" in reported.parts[0].text, reported.role, asked) == (True, "system", HI)  # type: ignore[union-attr]
     assert valid(user("as Json"), format=form).messages == (user("as Json"),)
 
 
@@ -220,8 +224,8 @@ def test_a_schema_without_a_field_for_it_is_a_tool_or_a_sentence() -> None:
     wish = valid(system("s"), HI, rules=RULES["claude-old"], format=attrs.evolve(strict, strict=None))
     assert (wish.tools, wish.format, '"required":["a"]' in str(wish.messages[0])) == ((), None, True)
     assert valid(rules=RULES["gemini-old"], format=strict).format == strict
-    told = valid(rules=RULES["gemini-old"], format=strict, tools=(tool,))
-    assert (told.format, told.tools, '"required":["a"]' in str(told.messages[0])) == (None, (tool,), True)
+    reported = valid(rules=RULES["gemini-old"], format=strict, tools=(tool,))
+    assert (reported.format, reported.tools, '"required":["a"]' in str(reported.messages[0])) == (None, (tool,), True)
     for native in ("chat", "claude", "gemini"):
         assert valid(rules=RULES[native], format=strict, tools=(tool,)).format == strict
 
@@ -303,15 +307,21 @@ def test_whatever_was_said_is_valid_everywhere_and_stays_so(wire: str, request: 
 
 @table_rows("rules", ["chat", "claude", "converse", "gemini"])
 def test_a_file_of_an_earlier_turn_is_text_where_the_format_cannot_have_it(rules: str) -> None:
-    film, picture = MediaPart("file", "video/mp4", "AAAA"), MediaPart("image", "image/png", "AAAA")
+    film, image = MediaPart("file", "video/mp4", "AAAA"), MediaPart("image", "image/png", "AAAA")
     sound = MediaPart("audio", "audio/wav", "AAAA")
     result = ToolResultPart("c", (sound,))
-    messages = (user(film, picture), said(ToolCallPart("c", "f", "{}")), user(result), said("Yes"), user(film))
+    messages = (
+        user(film, image),
+        assistant(ToolCallPart("c", "f", "{}")),
+        user(result),
+        assistant("Yes"),
+        user(film),
+    )
     valid = make_valid(ChatRequest(messages), RULES[rules], "m").request
     parts = [part for message in valid.messages for part in message.parts]
     lost = rules in {"claude", "converse"}
     assert valid.adapted == (("file", "audio") if lost else ())
     assert parts[0] == (TextPart("[file: a file that this model cannot read]") if lost else film)
-    assert (parts[1], parts[-1]) == (picture, film)
+    assert (parts[1], parts[-1]) == (image, film)
     heard = TextPart("[audio: a file that this model cannot read]") if lost else sound
     assert parts[3] == ToolResultPart("c", (heard,))

@@ -12,13 +12,13 @@ from gateway.errors import (
     ProviderRejected,
 )
 from gateway.formats.chat import StreamError
-from gateway.formats.openai.chat import ChatPassthrough, parse_answer_object, parse_chat_answer, parse_chat_call
+from gateway.formats.openai.chat import ChatPassthrough, parse_answer_object, parse_chat_answer, parse_chat_inference
 from gateway.formats.openai.response import parse_answer
 from gateway.formats.openai.stream import ChatStreamParser
-from gateway.formats.vendor_errors import parse_worded_fault
+from gateway.formats.vendor_errors import parse_worded_error
 from tests.support.table_rows import table_rows
 
-CALL = parse_chat_call({"model": "m", "messages": [{"role": "user", "content": "Hi"}]})
+CALL = parse_chat_inference({"model": "m", "messages": [{"role": "user", "content": "Hi"}]})
 XML = b'<?xml version="1.0"?>\n<Error><Code>BadThing</Code><Message>WORDS</Message><RequestId>1</RequestId></Error>'
 
 
@@ -49,9 +49,9 @@ XML = b'<?xml version="1.0"?>\n<Error><Code>BadThing</Code><Message>WORDS</Messa
     ],
 )
 def test_the_words_of_an_error_are_read_in_every_shape(raw: bytes) -> None:
-    fault = parse_worded_fault(400, raw, ())
-    assert (type(fault), fault.status) == (ProviderRejected, 400)
-    assert fault.message == "WORDS"
+    error = parse_worded_error(400, raw, ())
+    assert (type(error), error.status) == (ProviderRejected, 400)
+    assert error.message == "WORDS"
 
 
 @table_rows(
@@ -69,7 +69,7 @@ def test_the_words_of_an_error_are_read_in_every_shape(raw: bytes) -> None:
     ],
 )
 def test_words_that_say_less_than_the_status_or_too_much_are_left_out(status: int, raw: bytes, message: str) -> None:
-    assert parse_worded_fault(status, raw, (), path="/x").message == message
+    assert parse_worded_error(status, raw, (), path="/x").message == message
 
 
 @table_rows(
@@ -154,7 +154,7 @@ def test_a_stream_without_a_choice_is_no_answer(data: bytes, empty: bool, events
 def test_a_callers_mistake_is_the_callers_whatever_the_status(
     status: int, error: object, shown: int, retryable: bool
 ) -> None:
-    fault = parse_worded_fault(status, orjson.dumps({"error": error}), ())
-    assert (fault.status, fault.retryable, fault.passing) == (shown, retryable, shown == 502)
-    assert fault.failure_scope == ("channel" if shown == 502 else "nobody")
-    assert fault.public_code == {400: "invalid_request", 501: "api_not_implemented"}.get(shown, "upstream_error")
+    failure = parse_worded_error(status, orjson.dumps({"error": error}), ())
+    assert (failure.status, failure.retryable, failure.passing) == (shown, retryable, shown == 502)
+    assert failure.failure_scope == ("channel" if shown == 502 else "nobody")
+    assert failure.public_code == {400: "invalid_request", 501: "api_not_implemented"}.get(shown, "upstream_error")

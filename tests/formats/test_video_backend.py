@@ -29,7 +29,7 @@ from gateway.formats.video_backend import (
     parse_object,
     parse_progress,
     parse_sides,
-    parse_video_fault,
+    parse_video_error,
     parse_video_url,
 )
 from tests.support.table_rows import table_rows
@@ -114,19 +114,19 @@ def test_what_a_provider_says_is_masked_and_cut() -> None:
 @table_rows("status", [200, 400, 403, 422, 451, 500])
 def test_a_block_is_one_whatever_its_status_and_is_not_a_images(status: int) -> None:
     raw = orjson.dumps({"error": {"code": "moderation_blocked", "message": "Not this."}})
-    fault = parse_video_fault(status, raw, ())
-    assert type(fault) is ContentBlocked
-    assert (fault.status, fault.public_code, fault.retryable, fault.should_retry) == (
+    error = parse_video_error(status, raw, ())
+    assert type(error) is ContentBlocked
+    assert (error.status, error.public_code, error.retryable, error.should_retry) == (
         400, "content_policy_violation", False, False,
     )  # fmt: skip
-    assert "picture" not in fault.message
-    assert "video" in fault.message
+    assert "picture" not in error.message
+    assert "video" in error.message
 
 
 @table_rows(("status", "kind"), [(401, ProviderAuthError), (402, ProviderAuthError), (429, ProviderRateLimited)])
 def test_a_key_that_is_refused_and_a_rate_limit_are_no_blocks(status: int, kind: type[ProviderError]) -> None:
     raw = orjson.dumps({"error": {"code": "moderation_blocked", "message": "Not this."}})
-    assert type(parse_video_fault(status, raw, (), provider_retry_after_s=3.0)) is kind
+    assert type(parse_video_error(status, raw, (), provider_retry_after_s=3.0)) is kind
 
 
 @table_rows(
@@ -134,12 +134,12 @@ def test_a_key_that_is_refused_and_a_rate_limit_are_no_blocks(status: int, kind:
     [(400, ProviderRejected), (404, ProviderRejected), (429, ProviderRateLimited), (500, ProviderBadResponse)],
 )
 def test_everything_else_is_what_it_is_for_every_other_call(status: int, kind: type[ProviderError]) -> None:
-    fault = parse_video_fault(
+    error = parse_video_error(
         status, b'{"error": {"message": "No hush-hush-hush"}}', ("hush-hush-hush",), provider_retry_after_s=3.0
     )
-    assert type(fault) is kind
-    assert "hush" not in fault.message
-    assert kind is not ProviderRateLimited or fault.provider_retry_after_s == 3.0
+    assert type(error) is kind
+    assert "hush" not in error.message
+    assert kind is not ProviderRateLimited or error.provider_retry_after_s == 3.0
 
 
 def test_a_refusal_under_200_is_what_it_would_be_under_its_own_status() -> None:
@@ -152,17 +152,17 @@ def test_a_refusal_under_200_is_what_it_would_be_under_its_own_status() -> None:
 
 @given(st.integers(200, 599), st.binary(max_size=30) | st.sampled_from([b"[" * 5_000, b'{"error":' * 500]))
 def test_any_bytes_under_any_status_are_some_fault(status: int, raw: bytes) -> None:
-    assert isinstance(parse_video_fault(status, raw, ()), ProviderError)
+    assert isinstance(parse_video_error(status, raw, ()), ProviderError)
 
 
 # ---- what is not shown
 
 
 def test_what_a_caller_says_and_where_its_files_are_is_not_shown() -> None:
-    told = [
+    reported = [
         VideoSpec("m", "hush-1", "mark", reference=Reference(url="hush-2"), extra={"a": "hush-3"}),
         ProviderTask("id", "m", "hush-4"),
         TaskStatus("completed", clue="hush-5"),
         ContentLocation(url="hush-6"),
     ]
-    assert "hush" not in f"{told}{told!r}"
+    assert "hush" not in f"{reported}{reported!r}"

@@ -32,7 +32,7 @@ from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
 from gateway.domain.video import Reference, VideoRequest
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError, ProviderRateLimited, ProviderRejected
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.request_body import Form, build_payload
 from gateway.formats.vendors import (
     dashscope_videos,
@@ -54,7 +54,7 @@ from gateway.formats.video_backend import (
 from gateway.formats.video_backends import VIDEO_BACKENDS
 from gateway.providers.base import Endpoint, Provider
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.target import Way
+from gateway.routing.target import ProviderAccess
 from tests.support.corrupt_json import spoilt
 from tests.support.format_tables import build_answer, list_cases
 from tests.support.image_calls import read_sent, upload
@@ -99,21 +99,21 @@ def build_spec(wire: str, fields: dict[str, Any]) -> VideoSpec:
     return VideoSpec(**fields)
 
 
-def describe(found: TaskStatus | ContentLocation | ProviderCall | None) -> Any:
+def describe(found: TaskStatus | ContentLocation | ProviderRequest | None) -> Any:
     """Return what a table says of it."""
-    if isinstance(found, ProviderCall):
+    if isinstance(found, ProviderRequest):
         assert found.passing
         return f"{found.method} {found.path}"
     if found is None:
         return None
-    told = {
+    reported = {
         name: value
         for name, value in attrs.asdict(found, recurse=False).items()
         if value is not None and value is not False
     }
     if isinstance(found, TaskStatus) and found.error is not None:
-        told["error"] = [found.error.code, found.error.message]
-    return told
+        reported["error"] = [found.error.code, found.error.message]
+    return reported
 
 
 def check_parsed(wire: str, read: Any, row: Any) -> None:
@@ -199,9 +199,14 @@ def test_capabilities_say_whether_videos_can_be_remixed(provider: Provider, endp
 @list_cases(TABLES, "submit")
 def test_submit_builds_the_providers_request(wire: str, row: Any) -> None:
     spec, path, body = row
-    call = VIDEO_BACKENDS[wire].submit(build_spec(wire, spec))
-    assert (call.method, call.path, call.begins, call.passing) == ("POST", path, True, False)
-    assert read_sent(call) == orjson.loads(orjson.dumps(body).replace(b"{png}", CODED.encode()))
+    provider_request = VIDEO_BACKENDS[wire].submit(build_spec(wire, spec))
+    assert (provider_request.method, provider_request.path, provider_request.begins, provider_request.passing) == (
+        "POST",
+        path,
+        True,
+        False,
+    )
+    assert read_sent(provider_request) == orjson.loads(orjson.dumps(body).replace(b"{png}", CODED.encode()))
 
 
 @list_cases(TABLES, "refused")
@@ -217,12 +222,14 @@ def test_submit_sends_the_default_length_of_a_model(provider: Provider, endpoint
     """The gateway reserves and charges for what it asks for; otherwise the provider would decide."""
     backend, model = VIDEO_BACKENDS[endpoint.wire], name_model(able)
     assert provider.find_endpoint((endpoint.wire,), model) is endpoint
-    ask = able.fill(VideoRequest("a cat"))
-    assert ask.seconds is not None
+    video_request = able.fill(VideoRequest("a cat"))
+    assert video_request.seconds is not None
     needed = able.references and any(word in model for word in REQUIRED_IMAGE)
-    call = backend.submit(VideoSpec(model, "a cat", "mark", ask.seconds, ask.size, IMAGE if needed else None))
-    assert call.begins
-    body, _ = build_payload(call.body or {}, "mark")
+    provider_request = backend.submit(
+        VideoSpec(model, "a cat", "mark", video_request.seconds, video_request.size, IMAGE if needed else None)
+    )
+    assert provider_request.begins
+    body, _ = build_payload(provider_request.body or {}, "mark")
     assert body
 
 
@@ -268,12 +275,14 @@ def test_submit_takes_an_image_in_every_form(
     able: Capability,
 ) -> None:
     """A file, a data: URL, and an address if its provider fetches it; else the gateway makes a data: URL of that."""
-    backend, ask = VIDEO_BACKENDS[endpoint.wire], able.fill(VideoRequest("a cat"))
+    backend, video_request = VIDEO_BACKENDS[endpoint.wire], able.fill(VideoRequest("a cat"))
     if not able.references:
         return
 
     def build_body(reference: Reference) -> Any:
-        body = backend.submit(VideoSpec(name_model(able), "a cat", "mark", ask.seconds, ask.size, reference)).body
+        body = backend.submit(
+            VideoSpec(name_model(able), "a cat", "mark", video_request.seconds, video_request.size, reference)
+        ).body
         assert body is not None
         return body
 
@@ -281,7 +290,7 @@ def test_submit_takes_an_image_in_every_form(
     if isinstance(body, Form):
         assert [file for _, file in body.files] == [IMAGE.upload]
     else:
-        assert CODED in repr(read_sent(ProviderCall(body)))
+        assert CODED in repr(read_sent(ProviderRequest(body)))
     assert CODED in repr(build_body(Reference(url=f"data:image/png;base64,{CODED}")))
     if backend.takes_urls:
         assert "https://host/1.png" in repr(build_body(Reference(url="https://host/1.png")))
@@ -295,25 +304,39 @@ def test_requests_go_to_the_providers_addresses(wire: str, row: Any) -> None:
     model, task_id, addresses = row
     backend, provider, task = VIDEO_BACKENDS[wire], OWNERS[wire], ProviderTask(task_id, model)
     endpoint = next(one for one in provider.endpoints if one.wire == wire)
-    way = Way(Channel("up", provider.slug, provider.base_url or ""), endpoint, model, "key", "video_1")
+    access = ProviderAccess(Channel("up", provider.slug, provider.base_url or ""), endpoint, model, "key", "video_1")
     asks = {"poll": backend.poll(task), "cancel": backend.cancel(task), "delete": backend.delete(task)}
-    plans = {name: way.plan(ask, 1_700_000_000) if ask else None for name, ask in asks.items()}
+    plans = {
+        name: access.build_request(provider_request, 1_700_000_000) if provider_request else None
+        for name, provider_request in asks.items()
+    }
     body = {"operationName": task_id.replace("~", "/")} if wire == "vertex_videos" else None
-    assert all(ask is None or (ask.passing, ask.begins, ask.body) == (True, False, body) for ask in asks.values())
-    submit = way.plan(backend.submit(build_spec(wire, {"model": model})), 1_700_000_000)
+    assert all(
+        provider_request is None
+        or (provider_request.passing, provider_request.begins, provider_request.body) == (True, False, body)
+        for provider_request in asks.values()
+    )
+    submit = access.build_request(backend.submit(build_spec(wire, {"model": model})), 1_700_000_000)
     plans["submit"] = submit
-    assert {name: plan and f"{plan.method} {plan.url}" for name, plan in plans.items()} == addresses
+    assert {
+        name: http_request and f"{http_request.method} {http_request.url}" for name, http_request in plans.items()
+    } == addresses
     assert TABLES[wire].get("headers", {}).items() <= dict(submit.headers).items()
 
 
 @EVERY
 def test_requests_after_the_submit_pass_and_name_the_task(wire: str) -> None:
     backend = VIDEO_BACKENDS[wire]
-    for ask in (backend.poll(TASK), backend.cancel(TASK), backend.delete(TASK), backend.find_content(TASK, "video")):
-        if isinstance(ask, ProviderCall):
-            assert ask.passing
-            assert not ask.begins
-            assert ask.path is not None
+    for provider_request in (
+        backend.poll(TASK),
+        backend.cancel(TASK),
+        backend.delete(TASK),
+        backend.find_content(TASK, "video"),
+    ):
+        if isinstance(provider_request, ProviderRequest):
+            assert provider_request.passing
+            assert not provider_request.begins
+            assert provider_request.path is not None
     poll = backend.poll(TASK)
     if wire == "vertex_videos":
         assert (poll.method, poll.body) == ("POST", {"operationName": "task-1"})
@@ -328,11 +351,11 @@ def test_a_task_id_cannot_change_a_requests_address(wire: str, task_id: str) -> 
     backend, task = VIDEO_BACKENDS[wire], ProviderTask(task_id, "models/x", None)
     provider = OWNERS[wire]
     endpoint = next(one for one in provider.endpoints if one.wire == wire)
-    way = Way(Channel("up", provider.slug, "https://host/base"), endpoint, "models/x", "key", "mark")
-    for ask in (backend.poll(task), backend.cancel(task), backend.delete(task)):
-        if ask is None:
+    access = ProviderAccess(Channel("up", provider.slug, "https://host/base"), endpoint, "models/x", "key", "mark")
+    for provider_request in (backend.poll(task), backend.cancel(task), backend.delete(task)):
+        if provider_request is None:
             continue
-        url = way.plan(ask, 1_700_000_000).url
+        url = access.build_request(provider_request, 1_700_000_000).url
         assert url.startswith("https://host/")
         path, _, query = url.removeprefix("https://host/").partition("?")
         assert ".." not in path.split("/")
@@ -375,11 +398,11 @@ def test_find_content_returns_the_location_of_a_variant(wire: str, row: Any) -> 
 def test_parse_refused_returns_the_error_of_an_answer(wire: str, row: Any) -> None:
     status, answer, kind, message = row
     raw = answer.encode() if isinstance(answer, str) else build_answer(TABLES[wire], answer)
-    fault = VIDEO_BACKENDS[wire].parse_refused(status, raw, (SECRET,), provider_retry_after_s=9.0)
-    assert (type(fault), fault.message) == (getattr(errors, kind), message)
-    assert "picture" not in fault.message
-    assert not isinstance(fault, ProviderRateLimited) or fault.provider_retry_after_s == 9.0
-    assert not isinstance(fault, ProviderRejected) or 400 <= fault.status < 500
+    error = VIDEO_BACKENDS[wire].parse_refused(status, raw, (SECRET,), provider_retry_after_s=9.0)
+    assert (type(error), error.message) == (getattr(errors, kind), message)
+    assert "picture" not in error.message
+    assert not isinstance(error, ProviderRateLimited) or error.provider_retry_after_s == 9.0
+    assert not isinstance(error, ProviderRejected) or 400 <= error.status < 500
 
 
 def check_parsers(wire: str, raw: bytes) -> None:

@@ -39,23 +39,25 @@ async def hear(data: bytes, rng: RandomSource = random.random) -> tuple[int | No
     """The length that is found in a file, and the call it came with."""
     kept = Kept(data)
     upload = Upload("file", "a.bin", "application/octet-stream", data[:512], kept)
-    call = await measure_audio(InferenceRequest("transcriptions", "m", {}, max_prompt_tokens=10, files=(upload,)), rng)
+    inference = await measure_audio(
+        InferenceRequest("transcriptions", "m", {}, max_prompt_tokens=10, files=(upload,)), rng
+    )
     assert kept.read_bytes <= (MAX_BLOCKS + 2 * STRETCHES + 4) * BLOCK_BYTES
-    assert 0 <= call.sound_ms <= MAX_DURATION_MS
-    assert call.max_prompt_tokens == 10 + count_heard_tokens(call.sound_ms)
-    assert (call.files[0].duration_ms or 0) <= call.sound_ms
-    assert call.files[0].spooled is kept
-    return call.files[0].duration_ms, call
+    assert 0 <= inference.sound_ms <= MAX_DURATION_MS
+    assert inference.max_prompt_tokens == 10 + count_heard_tokens(inference.sound_ms)
+    assert (inference.files[0].duration_ms or 0) <= inference.sound_ms
+    assert inference.files[0].spooled is kept
+    return inference.files[0].duration_ms, inference
 
 
 def whole_seconds(ms: int) -> int:
     return min(-(-ms // 1_000) * 1_000, MAX_DURATION_MS)
 
 
-def make_flac(seconds: int, told: int | None = None) -> bytes:
-    """32 kbit/s; ``told``: samples, where its header says others."""
+def make_flac(seconds: int, reported: int | None = None) -> bytes:
+    """32 kbit/s; ``reported``: samples, where its header says others."""
     rate = 16_000
-    packed = rate << 44 | 0 << 41 | 15 << 36 | (rate * seconds if told is None else told)
+    packed = rate << 44 | 0 << 41 | 15 << 36 | (rate * seconds if reported is None else reported)
     info = struct.pack(">HH", 4_096, 4_096) + bytes(6) + struct.pack(">Q", packed) + bytes(16)
     frames = (flac_frame(number) + bytes(1_000) for number in range(rate * seconds // 4_096))
     return b"fLaC\x80" + len(info).to_bytes(3, "big") + info + b"".join(frames)
@@ -65,20 +67,20 @@ def atom(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data) + 8) + kind + data
 
 
-def make_m4a(seconds: int, *, last: bool, told: int | None = None) -> bytes:
-    """32 kbit/s, its index before the sound, or behind it; ``told``: ms, where its header says others."""
-    told = seconds * 1_000 if told is None else told
-    mvhd = atom(b"mvhd", bytes(12) + struct.pack(">II", 1_000, told) + bytes(80))
+def make_m4a(seconds: int, *, last: bool, reported: int | None = None) -> bytes:
+    """32 kbit/s, its index before the sound, or behind it; ``reported``: ms, where its header says others."""
+    reported = seconds * 1_000 if reported is None else reported
+    mvhd = atom(b"mvhd", bytes(12) + struct.pack(">II", 1_000, reported) + bytes(80))
     table = atom(b"stsz", bytes(8) + struct.pack(">I", seconds * 44_100 // 1_024))
     track = atom(b"trak", atom(b"mdia", atom(b"minf", atom(b"stbl", table))))
     parts = [atom(b"moov", mvhd + track), atom(b"mdat", bytes(seconds * 4_000))]
     return atom(b"ftyp", b"M4A \0\0\0\0") + b"".join(parts[::-1] if last else parts)
 
 
-def make_opus(seconds: int, told: int | None = None) -> bytes:
-    """20 kbit/s in packets of 20 ms; ``told``: seconds, where its pages say others."""
+def make_opus(seconds: int, reported: int | None = None) -> bytes:
+    """20 kbit/s in packets of 20 ms; ``reported``: seconds, where its pages say others."""
     pages = [page_of([b"\xf8" + bytes(49)] * 50) for _ in range(seconds)]
-    end = ogg_page(48_000 * (seconds if told is None else told) + 312)
+    end = ogg_page(48_000 * (seconds if reported is None else reported) + 312)
     stranger = ogg_page(2**40, serial=8)
     return ogg_page(0, OPUS_HEAD) + b"".join(pages) + end + stranger + ogg_page(-1)
 
@@ -92,15 +94,15 @@ def make_webm(seconds: int, cluster_bytes: int = 160_000) -> bytes:
     return EBML + bytes(100) + b"".join(cluster + bytes(cluster_bytes) for cluster in clusters)
 
 
-def make_opus_webm(seconds: int, told_ms: float) -> bytes:
+def make_opus_webm(seconds: int, reported_ms: float) -> bytes:
     """20 kbit/s, with a length in its header."""
-    head = EBML + b"\x44\x89\x84" + struct.pack(">f", told_ms) + b"\x86\x86A_OPUS"
+    head = EBML + b"\x44\x89\x84" + struct.pack(">f", reported_ms) + b"\x86\x86A_OPUS"
     return head + (b"\xa3\xb5\x81\0\0\x80\xf8" + bytes(43)) * 50 * seconds
 
 
-def make_xing_mp3(frames: int, told: int, tag: bytes = b"") -> bytes:
+def make_xing_mp3(frames: int, reported: int, tag: bytes = b"") -> bytes:
     """8 kbit/s, 72 ms each, behind a header that says how many there are."""
-    xing = b"\xff\xfb\x90\x64" + bytes(32) + b"Xing" + struct.pack(">II", 1, told) + bytes(369)
+    xing = b"\xff\xfb\x90\x64" + bytes(32) + b"Xing" + struct.pack(">II", 1, reported) + bytes(369)
     return tag + xing + (b"\xff\xe3\x18\xc4" + bytes(68)) * frames
 
 
@@ -129,8 +131,8 @@ def make_big_image_mp3() -> bytes:
          "some webm"],
 )  # fmt: skip
 async def test_files_say_how_long_they_sound(data: bytes, ms: int, held_ms: int) -> None:
-    found, call = await hear(data)
-    assert (found, call.sound_ms) == (ms, held_ms)
+    found, inference = await hear(data)
+    assert (found, inference.sound_ms) == (ms, held_ms)
 
 
 MANY_TAGS = b"ID3\x04\0\x10\0\0\0\x02" + bytes(12)
@@ -141,29 +143,29 @@ MANY_TAGS = b"ID3\x04\0\x10\0\0\0\x02" + bytes(12)
     [
         (make_xing_mp3(1_000, 1), 72),
         (make_xing_mp3(1_000, 1, MANY_TAGS), 72),
-        (make_flac(60, told=1), 60),
-        (make_opus(60, told=1), 60),
+        (make_flac(60, reported=1), 60),
+        (make_opus(60, reported=1), 60),
         (make_opus_webm(60, 1.0), 60),
-        (make_m4a(60, last=True, told=1), 55),  # at 48,000 samples a second
+        (make_m4a(60, last=True, reported=1), 55),  # at 48,000 samples a second
         (make_wav(60.0)[:40] + struct.pack("<I", 2) + make_wav(60.0)[44:], 60),
     ],
     ids=["mp3", "mp3 behind a tag", "flac", "opus", "webm", "m4a", "wav"],
 )  # fmt: skip
 async def test_what_a_header_hides_its_frames_tell(data: bytes, seconds: int) -> None:
-    found, call = await hear(data)
+    found, inference = await hear(data)
     assert found is not None
     assert seconds * 990 <= found <= seconds * 1_100
-    assert call.sound_ms == whole_seconds(found)
+    assert inference.sound_ms == whole_seconds(found)
 
 
 async def test_what_a_header_hides_and_no_frame_tells_is_held_for_as_what_nobody_can_read() -> None:
     webm = EBML + b"\x44\x89\x84" + struct.pack(">f", 1.0) + bytes(640_000)
-    fragmented = make_m4a(160, last=False, told=1).replace(b"stsz", b"stz2")
+    fragmented = make_m4a(160, last=False, reported=1).replace(b"stsz", b"stz2")
     for data in (webm, fragmented):
-        found, call = await hear(data)
+        found, inference = await hear(data)
         assert found is not None
         assert 10_000 <= found <= 10_010  # at 512 kbit/s
-        assert 320_000 <= call.sound_ms <= 321_000  # at 16
+        assert 320_000 <= inference.sound_ms <= 321_000  # at 16
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -173,23 +175,23 @@ async def test_what_is_only_in_a_part_of_a_long_file_is_seen_in_that_part(seed: 
     small = b"\xff\xe3\x18\xc4" + bytes(68)
     data = large + small * (len(large) // len(small))
     true_ms = 2_000 * 1_152 / 44.1 + len(large) // len(small) * 72
-    found, call = await hear(data, random.Random(seed).random)  # noqa: S311 - no secret
+    found, inference = await hear(data, random.Random(seed).random)  # noqa: S311 - no secret
     assert found is not None
     assert 0.9 * true_ms <= found <= 1.1 * true_ms
-    assert found <= call.sound_ms
+    assert found <= inference.sound_ms
 
 
 async def test_of_vorbis_the_longest_packets_are_held_for() -> None:
     head = VORBIS_HEAD[:28] + b"\xb8" + VORBIS_HEAD[29:]
     data = ogg_page(0, head) + page_of([b"\x02" + bytes(199)] * 80) * 20 + ogg_page(44_100 * 30)
-    found, call = await hear(data)
-    assert (found, call.sound_ms) == (30_000, 38_000)  # 1,600 of 1,024 samples
+    found, inference = await hear(data)
+    assert (found, inference.sound_ms) == (30_000, 38_000)  # 1,600 of 1,024 samples
 
 
 async def test_what_is_behind_a_tag_and_no_mp3_may_be_anything() -> None:
-    found, call = await hear(MANY_TAGS + make_flac(60))
+    found, inference = await hear(MANY_TAGS + make_flac(60))
     assert found is None
-    assert call.sound_ms == whole_seconds(-(-len(make_flac(60)) // 2))
+    assert inference.sound_ms == whole_seconds(-(-len(make_flac(60)) // 2))
 
 
 async def test_a_browsers_recording_is_as_long_as_its_last_cluster_says_and_the_rest_of_it() -> None:
@@ -214,27 +216,27 @@ async def test_a_browsers_recording_is_as_long_as_its_last_cluster_says_and_the_
         b"\0\0\0\x08ftyp\0\0\0\x01moov" + b"\xff" * 8,
         b"fLaC\x84\xff\xff\xff" + b"\xff" * 100,
         make_wav(0.0),
-        make_flac(0, told=16_000),
+        make_flac(0, reported=16_000),
         b"ID3\x04\0\0\x7f\x7f\x7f\x7f",
     ],
     ids=lambda data: data[:12].hex(),
 )
 async def test_what_says_nothing_is_taken_for_what_it_hardly_exceeds(data: bytes) -> None:
-    found, call = await hear(data)
+    found, inference = await hear(data)
     assert found is None
-    assert call.sound_ms == whole_seconds(-(-len(data) // 2))
+    assert inference.sound_ms == whole_seconds(-(-len(data) // 2))
 
 
 async def test_a_header_that_boasts_is_believed_no_more_than_is_possible() -> None:
-    data = make_m4a(1, last=False, told=2**31)
-    found, call = await hear(data)
+    data = make_m4a(1, last=False, reported=2**31)
+    found, inference = await hear(data)
     assert found == limit_length_ms(len(data))
-    assert call.sound_ms == whole_seconds(found)
+    assert inference.sound_ms == whole_seconds(found)
 
 
 async def test_a_call_without_files_is_as_it_was() -> None:
-    call = InferenceRequest("speech", "m", {}, sound_ms=5)
-    assert await measure_audio(call) is call
+    inference = InferenceRequest("speech", "m", {}, sound_ms=5)
+    assert await measure_audio(inference) is inference
 
 
 ASF = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11\xa6\xd9\x00\xaa\x00\x62\xce\x6c" + bytes(13) + b"\x02"

@@ -56,23 +56,23 @@ async def turn() -> None:
 
 async def test_it_is_painted_before_anybody_asks_for_it() -> None:
     easel = Easel()
-    reply, heard = reply_of(easel.paint())
+    response, heard = reply_of(easel.paint())
     await turn()
     assert easel.begun
     easel.done.set()
     await turn()
-    assert (easel.ending, reply.usage) == ("done", NO_USAGE)  # what it used is told with what it is
-    assert await reply.pump(lambda data, _raw: bool(heard.append(data))) is PumpResult.ENDED
-    assert (heard, reply.usage) == ([b"events"], USED)
+    assert (easel.ending, response.usage) == ("done", NO_USAGE)  # what it used is told with what it is
+    assert await response.pump(lambda data, _raw: bool(heard.append(data))) is PumpResult.ENDED
+    assert (heard, response.usage) == ([b"events"], USED)
 
 
 async def test_a_sink_that_has_enough_pauses_it_and_nothing_is_left_to_push() -> None:
     easel = Easel()
     easel.done.set()
-    reply, heard = reply_of(easel.paint())
-    assert await reply.pump(lambda data, _raw: heard.append(data) is None) is PumpResult.PAUSED
-    assert await reply.pump(lambda data, _raw: heard.append(data) is None) is PumpResult.ENDED
-    assert await reply.read(100) == b""
+    response, heard = reply_of(easel.paint())
+    assert await response.pump(lambda data, _raw: heard.append(data) is None) is PumpResult.PAUSED
+    assert await response.pump(lambda data, _raw: heard.append(data) is None) is PumpResult.ENDED
+    assert await response.read(100) == b""
     assert heard == [b"events"]
 
 
@@ -80,41 +80,41 @@ async def test_a_sink_that_has_enough_pauses_it_and_nothing_is_left_to_push() ->
 async def test_whatever_it_ends_in_is_raised_however_often_it_is_asked_for(fault: Exception) -> None:
     easel = Easel()
     easel.done.set()
-    reply, heard = reply_of(easel.paint(fault))
-    for ask in (reply.pump(lambda data, _raw: bool(heard.append(data))), reply.read(100)):
+    response, heard = reply_of(easel.paint(fault))
+    for ask in (response.pump(lambda data, _raw: bool(heard.append(data))), response.read(100)):
         with pytest.raises(type(fault)) as met:
             await ask
         assert met.value is fault
-    assert (heard, reply.usage) == ([], NO_USAGE)
+    assert (heard, response.usage) == ([], NO_USAGE)
 
 
 async def test_whoever_breaks_it_off_before_it_began_is_heard() -> None:
-    easel, fault = Easel(), ProviderTimeout("slow")
-    reply, _ = reply_of(easel.paint())
-    reply.abort(fault)
+    easel, error = Easel(), ProviderTimeout("slow")
+    response, _ = reply_of(easel.paint())
+    response.abort(error)
     with pytest.raises(ProviderTimeout) as met:
-        await reply.read(100)
-    assert met.value is fault
-    assert (easel.begun, reply.usage) == (False, NO_USAGE)
+        await response.read(100)
+    assert met.value is error
+    assert (easel.begun, response.usage) == (False, NO_USAGE)
 
 
 async def test_whoever_breaks_it_off_is_heard_though_it_was_done_and_not_yet_pushed() -> None:
     easel, fault = Easel(), ShuttingDown("stopped")
     easel.done.set()
-    reply, heard = reply_of(easel.paint())
+    response, heard = reply_of(easel.paint())
     await turn()
-    reply.abort(fault)
+    response.abort(fault)
     with pytest.raises(ShuttingDown):
-        await reply.pump(lambda data, _raw: bool(heard.append(data)))
-    assert (heard, reply.usage) == ([], NO_USAGE)
+        await response.pump(lambda data, _raw: bool(heard.append(data)))
+    assert (heard, response.usage) == ([], NO_USAGE)
 
 
 async def test_who_breaks_it_off_hears_of_it_when_it_has_tidied_up() -> None:
     easel = Easel()
-    reply, _ = reply_of(easel.paint())
-    reading = asyncio.create_task(reply.read(100))
+    response, _ = reply_of(easel.paint())
+    reading = asyncio.create_task(response.read(100))
     await turn()
-    reply.abort(ShuttingDown("stopped"))
+    response.abort(ShuttingDown("stopped"))
     await turn()
     assert not reading.done()
     easel.cleaned.set()
@@ -126,26 +126,26 @@ async def test_who_breaks_it_off_hears_of_it_when_it_has_tidied_up() -> None:
 async def test_a_caller_who_is_gone_leaves_it_running_until_the_reply_is_closed() -> None:
     easel = Easel()
     easel.cleaned.set()
-    reply, _ = reply_of(easel.paint())
-    reading = asyncio.create_task(reply.read(100))
+    response, _ = reply_of(easel.paint())
+    reading = asyncio.create_task(response.read(100))
     await turn()
     reading.cancel()
     with suppress(asyncio.CancelledError):
         await reading
-    assert not reply.task.done()
-    reply.close()
+    assert not response.task.done()
+    response.close()
     await turn()
-    assert (easel.ending, reply.task.cancelled()) == ("given up", True)
+    assert (easel.ending, response.task.cancelled()) == ("given up", True)
 
 
 async def test_closing_what_is_done_takes_nothing_away() -> None:
     easel = Easel()
     easel.done.set()
-    reply, heard = reply_of(easel.paint())
+    response, heard = reply_of(easel.paint())
     await turn()
-    reply.finish()
-    reply.close()
-    await reply.pump(lambda data, _raw: bool(heard.append(data)))
+    response.finish()
+    response.close()
+    await response.pump(lambda data, _raw: bool(heard.append(data)))
     assert (heard, easel.ending) == ([b"events"], "done")
 
 
@@ -153,12 +153,12 @@ async def test_closing_what_is_done_takes_nothing_away() -> None:
 async def test_read_gives_as_many_bytes_as_are_allowed_or_refuses(limit: int, *, passes: bool) -> None:
     easel = Easel()
     easel.done.set()
-    reply, _ = reply_of(easel.paint())
+    response, _ = reply_of(easel.paint())
     if passes:
-        assert await reply.read(limit) == b"events"
+        assert await response.read(limit) == b"events"
         return
     with pytest.raises(ProviderBadResponse) as met:
-        await reply.read(limit)
+        await response.read(limit)
     assert met.value.phase == "body"
 
 

@@ -30,8 +30,8 @@ class Shelf:
 
 
 def make(shelf: Any, *rules: MediaRules) -> MediaCleanup:
-    told = iter(rules)
-    return MediaCleanup(shelf, lambda: next(told), lambda: NOW)
+    reported = iter(rules)
+    return MediaCleanup(shelf, lambda: next(reported), lambda: NOW)
 
 
 async def test_what_is_too_old_is_reckoned_from_now() -> None:

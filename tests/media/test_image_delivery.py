@@ -27,9 +27,9 @@ def give(image: Image, form: ImageForm, files: Mapping[str, bytes] | None = None
         up = image_services(play(answer()), **more)
         shelf, table = Shelf(), Files(files or {})
         gallery = ImageDelivery(table, shelf)  # type: ignore[arg-type]
-        call = attrs.evolve(ask(), origin="http://gw")
+        inference = attrs.evolve(ask(), origin="http://gw")
         try:
-            given: Any = await gallery.give(up.begin(call), call, image, form)
+            given: Any = await gallery.give(up.begin(inference), inference, image, form)
         except ProviderBadResponse as fault:
             given = fault
         return given, shelf.kept, table.asked

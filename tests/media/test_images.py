@@ -143,9 +143,9 @@ def test_a_task_is_not_lost_because_some_answers_were(trouble: Answer) -> None:
 def test_a_task_that_nobody_says_anything_of_is_given_up_and_cancelled() -> None:
     async def scene() -> None:
         up = image_services(play(BEGUN, FAILED))
-        fault = await see(up.answer())
-        assert isinstance(fault, ProviderBadResponse)
-        assert fault.retryable
+        error = await see(up.answer())
+        assert isinstance(error, ProviderBadResponse)
+        assert error.retryable
         assert len(up.provider.polls) == 1 + MOST_FAILURES
         await up.images.close()
         assert up.provider.cancels == [f"/predictions/{TASK}/cancel"]
@@ -156,9 +156,9 @@ def test_a_task_that_nobody_says_anything_of_is_given_up_and_cancelled() -> None
 @table_rows("status", [400, 404, 422])
 def test_what_is_said_against_a_poll_is_no_mistake_of_the_caller_s(status: int) -> None:
     async def scene() -> None:
-        fault = await see(image_services(play(BEGUN, Answered({"detail": "no such task"}, status))).answer())
-        assert isinstance(fault, ProviderBadResponse)
-        assert (fault.status, fault.retryable, fault.public_code) == (502, True, "upstream_error")
+        error = await see(image_services(play(BEGUN, Answered({"detail": "no such task"}, status))).answer())
+        assert isinstance(error, ProviderBadResponse)
+        assert (error.status, error.retryable, error.public_code) == (502, True, "upstream_error")
 
     run(scene())
 
@@ -365,7 +365,7 @@ def parts_of(up: ImageServices) -> list[int]:
     return [asked.body.get("n", 1) for asked in up.provider.asked]
 
 
-def paint_as_told(asked: Asked) -> Answered:
+def paint_as_reported(asked: Asked) -> Answered:
     """As many as are asked for, the later ones sooner; each says which request it is of."""
     shades = [asked.number * 16 + index for index in range(asked.body.get("n", 1))]
     data = [base64.b64encode(draw(shade=shade)).decode() for shade in shades]
@@ -378,7 +378,7 @@ def paint_as_told(asked: Asked) -> Answered:
 )
 def test_what_a_model_does_not_make_at_a_time_is_asked_for_in_parts(count: int, most: int, parts: list[int]) -> None:
     async def scene() -> None:
-        up = openai(paint_as_told, models=[number(most)], fan_out=True)
+        up = openai(paint_as_reported, models=[number(most)], fan_out=True)
         answer, usage, at = await up.answer(ask(n=count))
         assert parts_of(up) == parts
         wanted = [draw(shade=part * 16 + index) for part, size in enumerate(parts) for index in range(size)]
@@ -392,7 +392,7 @@ def test_what_a_model_does_not_make_at_a_time_is_asked_for_in_parts(count: int, 
 
 def test_no_more_parts_run_at_once_than_the_channel_may_be_asked() -> None:
     async def scene() -> None:
-        up = openai(paint_as_told, models=[number(1)], fan_out=True, max_concurrency=2)
+        up = openai(paint_as_reported, models=[number(1)], fan_out=True, max_concurrency=2)
         assert len((await up.answer(ask(n=6)))[0]["data"]) == 6
         assert up.provider.most == 2
 
@@ -402,11 +402,11 @@ def test_no_more_parts_run_at_once_than_the_channel_may_be_asked() -> None:
 def test_a_part_that_fails_ends_the_others_at_once() -> None:
     async def scene() -> None:
         def fail_third(asked: Asked) -> Answer:
-            return attrs.evolve(FAILED, wait_s=1) if asked.number == 2 else paint_as_told(asked)
+            return attrs.evolve(FAILED, wait_s=1) if asked.number == 2 else paint_as_reported(asked)
 
         up = openai(fail_third, models=[number(1)], fan_out=True)
-        fault = await see(up.answer(ask(n=4)))
-        assert "status 500" in fault.message
+        error = await see(up.answer(ask(n=4)))
+        assert "status 500" in error.message
         assert asyncio.get_running_loop().time() == pytest.approx(1)
         assert up.provider.running == 0
         assert up.shelf.kept == []
@@ -435,7 +435,7 @@ def test_more_than_was_asked_for_is_neither_given_nor_charged() -> None:
 def test_one_estimate_makes_the_whole_an_estimate() -> None:
     async def scene() -> None:
         def forget_once(asked: Asked) -> Answered:
-            return images(IMAGE) if asked.number else paint_as_told(asked)
+            return images(IMAGE) if asked.number else paint_as_reported(asked)
 
         up = openai(forget_once, models=[number(1)], fan_out=True)
         answer, usage, _ = await up.answer(ask(n=2))
@@ -457,9 +457,9 @@ def test_one_estimate_makes_the_whole_an_estimate() -> None:
 def test_what_is_no_image_is_given_to_nobody(data: str, form: str) -> None:
     async def scene() -> None:
         up = openai(play(images(data)))
-        fault = await see(up.answer(ask(response_format=form)))
-        assert isinstance(fault, ProviderBadResponse)
-        assert fault.retryable
+        error = await see(up.answer(ask(response_format=form)))
+        assert isinstance(error, ProviderBadResponse)
+        assert error.retryable
         assert up.shelf.kept == []
 
     run(scene())
@@ -520,8 +520,8 @@ def test_one_file_that_cannot_be_had_fails_the_whole() -> None:
     async def scene() -> None:
         answered = Answered({"data": [{"url": "http://files/1"}, {"url": "http://files/2"}]})
         up = openai(play(answered), files={"http://files/1": draw()})
-        fault = await see(up.answer(ask(n=2, response_format="url")))
-        assert (fault.status, fault.public_code) == (502, "upstream_error")
+        error = await see(up.answer(ask(n=2, response_format="url")))
+        assert (error.status, error.public_code) == (502, "upstream_error")
 
     run(scene())
 
@@ -541,12 +541,12 @@ def test_words_and_room_are_looked_at_before_anything_else() -> None:
             ("b64_json", "a pear", False, None),
             ("url", "a pear", True, None),
         ):
-            call = ask(prompt=prompt, response_format=form, stream=stream)
+            inference = ask(prompt=prompt, response_format=form, stream=stream)
             if refused is None:
-                up.images.check(call)
+                up.images.check(inference)
                 continue
             with pytest.raises(refused):
-                up.images.check(call)
+                up.images.check(inference)
 
     run(scene())
 
@@ -568,9 +568,9 @@ def test_a_submit_that_is_never_answered_holds_no_stop_up_for_long() -> None:
 def test_what_a_language_has_no_words_for_is_no_attempt_of_the_provider_s() -> None:
     async def scene() -> None:
         up = image_services(play(BEGUN, DONE))
-        fault = await see(up.answer(ask(background="transparent")))
-        assert isinstance(fault, UnsupportedByProvider)
-        assert fault.param == "background"
+        error = await see(up.answer(ask(background="transparent")))
+        assert isinstance(error, UnsupportedByProvider)
+        assert error.param == "background"
         assert up.provider.asked == []
 
     run(scene())
@@ -624,19 +624,19 @@ class Listening:
     """One call for a stream, through the relay."""
 
     up: ImageServices
-    call: InferenceRequest
+    inference: InferenceRequest
     ear: Ear = attrs.Factory(Ear)
     settled: list[ProviderError | None] = attrs.Factory(list)
     ctx: RequestContext = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.ctx = make_context(caller_of(), self.call, operation=self.call.operation)
+        self.ctx = make_context(caller_of(), self.inference, operation=self.inference.operation)
 
     def relay(self) -> Proxy:
         return Proxy(self.up.provider, self.up.board, clock=lambda: float(NOW_S))
 
     async def run(self, relay: Proxy | None = None) -> ProviderError | None:
-        self.ctx.route = self.up.route(self.call)
+        self.ctx.route = self.up.route(self.inference)
         relay = relay or self.relay()
         return await self.up.images.fetch_stream(relay, self.ctx, self.ear, settle=self.settled.append)
 
@@ -678,12 +678,12 @@ def test_a_painting_that_fails_after_a_comment_ends_in_one_error_event() -> None
     async def scene() -> None:
         up = openai(play(wait(20, FAILED)), models=[Capability("m", streams=False)])
         listening = Listening(up, ask(stream=True))
-        fault = await listening.run()
-        assert isinstance(fault, ProviderBadResponse)
+        error = await listening.run()
+        assert isinstance(error, ProviderBadResponse)
         (_, comment), (_, last) = listening.ear.heard
         assert comment == KEEPALIVE
         assert orjson.loads(last.removeprefix(b"data: "))["error"]["code"] == "upstream_error"
-        assert listening.settled == [fault]
+        assert listening.settled == [error]
         assert listening.ctx.usage == NO_USAGE
         assert len(up.provider.asked) == 1
 
@@ -738,8 +738,8 @@ def test_a_stop_of_the_gateway_ends_a_painted_stream(after_s: int) -> None:
         relaying = asyncio.create_task(listening.run(relay))
         await asyncio.sleep(after_s)
         relay.abort()
-        fault = await relaying if after_s > 15 else await see(relaying)
-        assert isinstance(fault, ShuttingDown)
+        error = await relaying if after_s > 15 else await see(relaying)
+        assert isinstance(error, ShuttingDown)
         await up.images.close()
         assert len(up.provider.cancels) == 1
 
@@ -757,33 +757,33 @@ async def paint(seconds: float = 1.0) -> tuple[bytes, Usage]:
 
 def test_a_painted_reply_gives_its_one_piece_once() -> None:
     async def scene() -> None:
-        reply = make_reply(paint)
-        transform, heard = BufferedPassthrough(reply), list[bytes]()
+        response = make_reply(paint)
+        transform, heard = BufferedPassthrough(response), list[bytes]()
 
         def sink(data: bytes, _raw: bytes | None) -> bool:
             heard.append(transform.feed(data))
             return transform.closed
 
-        assert (reply.status, dict(reply.headers), transform.parse_usage()) == (200, {}, NO_USAGE)
-        assert await reply.pump(sink) is PumpResult.PAUSED
+        assert (response.status, dict(response.headers), transform.parse_usage()) == (200, {}, NO_USAGE)
+        assert await response.pump(sink) is PumpResult.PAUSED
         assert (heard, transform.events, transform.closed, transform.finish()) == ([b"events"], 1, True, b"")
         assert transform.parse_usage() == Usage(images=1)
-        assert await reply.pump(sink) is PumpResult.ENDED
+        assert await response.pump(sink) is PumpResult.ENDED
         assert heard == [b"events"]
-        reply.finish()
-        reply.close()
+        response.finish()
+        response.close()
 
     run(scene())
 
 
 def test_a_painted_reply_goes_on_while_nobody_pumps_it() -> None:
     async def scene() -> None:
-        reply = make_reply(partial(paint, 20))
+        response = make_reply(partial(paint, 20))
         for _ in range(2):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(5):
-                    await reply.read(100)
-        assert await reply.read(100) == b"events"
+                    await response.read(100)
+        assert await response.read(100) == b"events"
         assert asyncio.get_running_loop().time() == pytest.approx(20)
 
     run(scene())
@@ -798,14 +798,14 @@ def test_a_painted_reply_that_is_too_long_is_refused_as_any_other() -> None:
 
 def test_a_painted_reply_ends_with_the_first_word_of_whoever_breaks_it_off() -> None:
     async def scene() -> None:
-        reply = make_reply(partial(paint, 20))
-        reading = asyncio.create_task(reply.read(100))
+        response = make_reply(partial(paint, 20))
+        reading = asyncio.create_task(response.read(100))
         await asyncio.sleep(1)
         first, second = ProviderTimeout("slow"), ShuttingDown("stopped")
-        reply.abort(first)
-        reply.abort(second)
+        response.abort(first)
+        response.abort(second)
         assert await see(reading) is first
-        assert reply.task.cancelled()
+        assert response.task.cancelled()
 
     run(scene())
 
@@ -830,8 +830,8 @@ def test_a_stream_passes_where_it_is_known_that_there_is_one(
 ) -> None:
     async def scene() -> None:
         up = image_services(play(DONE), *place, models=[entry], fan_out=True)
-        call = ask(stream=True, n=count)
-        assert can_pass(up.begin(call), call) is passes
+        inference = ask(stream=True, n=count)
+        assert can_pass(up.begin(inference), inference) is passes
 
     run(scene())
 
@@ -842,7 +842,7 @@ def test_a_image_says_nothing_of_itself_where_it_is_printed() -> None:
 
 def test_a_limit_met_by_every_poll_is_the_provider_s_limit() -> None:
     async def scene() -> None:
-        fault = await see(image_services(play(BEGUN, Answered({"detail": "slow down"}, 429))).answer())
-        assert isinstance(fault, ProviderRateLimited)
+        error = await see(image_services(play(BEGUN, Answered({"detail": "slow down"}, 429))).answer())
+        assert isinstance(error, ProviderRateLimited)
 
     run(scene())

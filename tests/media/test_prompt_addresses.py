@@ -103,8 +103,10 @@ async def test_an_image_is_fetched_once_for_all_channels(name: str, gateway_with
 async def test_a_body_that_is_passed_on_has_the_image(
     provider: str, path: str, body: Any, gateway_with: StartGateway
 ) -> None:
-    said = COMPLETION if "chat" in path else {"id": "r", "object": "response", "output": [], "status": "completed"}
-    async with ScriptedUpstream([answer(PNG)]) as site, ScriptedUpstream([answer(said)]) as up:
+    answer_fields = (
+        COMPLETION if "chat" in path else {"id": "r", "object": "response", "output": [], "status": "completed"}
+    )
+    async with ScriptedUpstream([answer(PNG)]) as site, ScriptedUpstream([answer(answer_fields)]) as up:
         gateway = await gateway_with({**ALLOWED, "channel": [channel(up.base_url, provider=provider)]})
         async with gateway.post(body(f"{site.base_url}/a.png"), path=path) as response:
             assert response.status == 200, await response.text()

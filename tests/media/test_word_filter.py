@@ -161,15 +161,15 @@ def test_an_empty_list_finds_nothing(listed: str) -> None:
 
 def test_the_caller_is_told_that_there_is_a_word_and_not_which() -> None:
     words = parse_words("bomb")
-    with pytest.raises(SensitiveWords) as told:
+    with pytest.raises(SensitiveWords) as caught:
         check_prompt(words, "a Bomb")
-    assert told.value.message == "The prompt contains words that this gateway does not allow"
-    assert (told.value.status, told.value.public_code) == (400, "sensitive_words_detected")
-    assert told.value.param == "prompt"
-    assert told.value.should_retry is False
-    with pytest.raises(SensitiveWords) as told:
+    assert caught.value.message == "The prompt contains words that this gateway does not allow"
+    assert (caught.value.status, caught.value.public_code) == (400, "sensitive_words_detected")
+    assert caught.value.param == "prompt"
+    assert caught.value.should_retry is False
+    with pytest.raises(SensitiveWords) as caught:
         check_prompt(words, "bomb", "input")
-    assert told.value.param == "input"
+    assert caught.value.param == "input"
 
 
 def test_where_no_list_is_configured_and_where_no_word_is_found_nothing_is_said() -> None:
@@ -190,9 +190,9 @@ def test_where_no_list_is_configured_and_where_no_word_is_found_nothing_is_said(
     ],
 )
 def test_every_text_of_a_body_is_looked_through(body: dict[str, Any], param: str) -> None:
-    with pytest.raises(SensitiveWords) as told:
+    with pytest.raises(SensitiveWords) as caught:
         check_body(parse_words("bomb"), body)
-    assert told.value.param == param
+    assert caught.value.param == param
 
 
 def test_the_models_name_and_images_are_no_words() -> None:
@@ -205,9 +205,9 @@ def test_the_models_name_and_images_are_no_words() -> None:
 
 @table_rows("many", ["x" * MAX_CHECKED, ["x"] * MAX_CHECKED, [0] * MAX_CHECKED, [[]] * MAX_CHECKED])
 def test_more_than_can_be_looked_through_is_refused(many: Any) -> None:
-    with pytest.raises(InvalidRequest, match="more than 65,536 characters of text") as told:
+    with pytest.raises(InvalidRequest, match="more than 65,536 characters of text") as caught:
         check_body(parse_words("bomb"), {"prompt": "x", "more": many})
-    assert told.value.param == "more"
+    assert caught.value.param == "more"
     check_body(parse_words(""), {"prompt": "x", "more": many})
 
 
@@ -240,9 +240,9 @@ def test_disguises_do_not_hide_a_word(word: str, data: st.DataObject) -> None:
 
 
 @given(st.lists(LATIN, max_size=8), st.lists(LATIN, max_size=8))
-def test_spaced_words_are_found_as_if_each_were_compared(listed: list[str], said: list[str]) -> None:
-    found = find("\n".join(listed), " ".join(said))
-    assert found in {*listed} & {*said} if {*listed} & {*said} else found is None
+def test_spaced_words_are_found_as_if_each_were_compared(listed: list[str], answers: list[str]) -> None:
+    found = find("\n".join(listed), " ".join(answers))
+    assert found in {*listed} & {*answers} if {*listed} & {*answers} else found is None
 
 
 @given(st.text(max_size=30))

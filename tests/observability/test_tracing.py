@@ -193,5 +193,5 @@ def test_nothing_is_imported_unless_it_is_on() -> None:
 def test_a_missing_extra_is_an_error_at_start_that_names_it() -> None:
     """As if the extra were not installed: the import finds nothing."""
     before = 'sys.modules["opentelemetry.sdk"] = None'
-    told = run_fresh(START.format(before=before, config={"tracing": {"endpoint": "http://127.0.0.1:9"}}))
-    assert write_install("tracing") in told
+    message = run_fresh(START.format(before=before, config={"tracing": {"endpoint": "http://127.0.0.1:9"}}))
+    assert write_install("tracing") in message

@@ -59,12 +59,12 @@ SCOPE = "https://cognitiveservices.azure.com/.default"
 )
 def test_credentials_name_the_token_endpoint_of_their_cloud(key: str, base_url: str, grant: TokenGrant) -> None:
     assert find_grant(key, base_url) == grant
-    plan = AZURE_OPENAI.plan(
+    http_request = AZURE_OPENAI.build_request(
         Channel("up", "azure_openai", base_url), AZURE_OPENAI.endpoints[0], EndpointRequest(b"{}"), model="m", key=key
     )
-    assert plan.grant == grant
-    assert "api-key" not in plan.headers
-    assert grant.client_secret not in str(plan.headers)
+    assert http_request.grant == grant
+    assert "api-key" not in http_request.headers
+    assert grant.client_secret not in str(http_request.headers)
 
 
 @table_rows("key", ["0123456789abcdef0123456789abcdef", "", f"{TENANT}:not-a-client:se~cret", f":{CLIENT}:se~cret"])

@@ -58,7 +58,7 @@ LISTS = dict.fromkeys(PROVIDERS, "/models") | {
 
 def plan_json(provider: Provider, endpoint: Endpoint, *, model: str = "m", key: str = "the-key") -> HttpRequest:
     """A request that would say the least."""
-    return provider.plan(CHANNEL, endpoint, EndpointRequest(b"{}"), model=model, key=key)
+    return provider.build_request(CHANNEL, endpoint, EndpointRequest(b"{}"), model=model, key=key)
 
 
 @table_rows("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
@@ -66,29 +66,29 @@ def plan_json(provider: Provider, endpoint: Endpoint, *, model: str = "m", key: 
 def test_a_post_carries_the_body_and_no_header_but_ours(provider: Provider, stream: bool, accept: str) -> None:
     endpoint_request = EndpointRequest(b"body", stream=stream, accept=accept)
     for endpoint in provider.endpoints:
-        plan = provider.plan(CHANNEL, endpoint, endpoint_request, model="some/model", key="the-key")
+        http_request = provider.build_request(CHANNEL, endpoint, endpoint_request, model="some/model", key="the-key")
         path = ((endpoint.stream_path if stream else None) or endpoint.path).replace(
             "{model}", "some/model" if endpoint.rooted else "some%2Fmodel"
         )
         base = "http://host:1" if endpoint.rooted else "http://host:1/v1"
-        assert (plan.method, plan.url, plan.body) == ("POST", base + path, b"body"), endpoint
-        assert (plan.timeouts, plan.proxy) == (CHANNEL.timeouts, CHANNEL.proxy), endpoint
-        assert plan.headers == OURS | {"Accept": accept} | SIGNED[provider.slug], endpoint
+        assert (http_request.method, http_request.url, http_request.body) == ("POST", base + path, b"body"), endpoint
+        assert (http_request.timeouts, http_request.proxy) == (CHANNEL.timeouts, CHANNEL.proxy), endpoint
+        assert http_request.headers == OURS | {"Accept": accept} | SIGNED[provider.slug], endpoint
 
 
 @table_rows("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
 def test_without_a_key_nothing_is_signed(provider: Provider) -> None:
     version = {"anthropic-version": "2023-06-01"} if provider.slug in {"anthropic", "bedrock"} else {}
-    plan = plan_json(provider, provider.endpoints[0], key="")
-    assert plan.headers == OURS | {"Accept": "application/json"} | version
+    http_request = plan_json(provider, provider.endpoints[0], key="")
+    assert http_request.headers == OURS | {"Accept": "application/json"} | version
 
 
 @table_rows("slug", [slug for slug, path in LISTS.items() if path])
 def test_a_model_list_is_asked_for_as_its_vendor_documents(slug: str) -> None:
-    plan = PROVIDERS[slug].plan_models(CHANNEL, "the-key")
-    assert (plan.method, plan.url, plan.body) == ("GET", f"http://host:1/v1{LISTS[slug]}", None)
-    assert (plan.timeouts, plan.proxy) == (CHANNEL.timeouts, CHANNEL.proxy)
-    assert plan.headers == {"Accept": "application/json", "Accept-Encoding": "identity"} | SIGNED[slug]
+    http_request = PROVIDERS[slug].build_models_request(CHANNEL, "the-key")
+    assert (http_request.method, http_request.url, http_request.body) == ("GET", f"http://host:1/v1{LISTS[slug]}", None)
+    assert (http_request.timeouts, http_request.proxy) == (CHANNEL.timeouts, CHANNEL.proxy)
+    assert http_request.headers == {"Accept": "application/json", "Accept-Encoding": "identity"} | SIGNED[slug]
 
 
 def test_gemini_and_cohere_list_their_models_in_another_shape_and_some_not_at_all() -> None:
@@ -108,8 +108,8 @@ def test_a_model_in_a_path_and_a_path_of_its_own_for_streams(stream: bool, url: 
     gemini = PROVIDERS["gemini"]
     channel = Channel("g", "gemini", "https://x/v1beta")
     endpoint_request = EndpointRequest(b"{}", stream=stream)
-    plan = gemini.plan(channel, gemini.endpoints[0], endpoint_request, model="gemini-3-flash", key="k")
-    assert plan.url == url
+    http_request = gemini.build_request(channel, gemini.endpoints[0], endpoint_request, model="gemini-3-flash", key="k")
+    assert http_request.url == url
 
 
 @table_rows(
@@ -134,8 +134,8 @@ def test_a_model_in_a_path_and_a_path_of_its_own_for_streams(stream: bool, url: 
 )
 def test_a_models_name_cannot_leave_its_place_in_the_path(model: str) -> None:
     gemini = PROVIDERS["gemini"]
-    plan = plan_json(gemini, gemini.endpoints[0], model=model)
-    name = plan.url.removeprefix("http://host:1/v1/models/").removesuffix(":generateContent")
+    http_request = plan_json(gemini, gemini.endpoints[0], model=model)
+    name = http_request.url.removeprefix("http://host:1/v1/models/").removesuffix(":generateContent")
     assert name.isascii()
     assert set("/?# :").isdisjoint(name)
 
@@ -145,34 +145,36 @@ def test_extra_headers_of_ours_are_sent_and_a_channels_win_over_them() -> None:
     channel = attrs.evolve(CHANNEL, headers=(("Anthropic-Beta", "theirs"),))
     for sent, expected in ((CHANNEL, "ours"), (channel, "theirs")):
         endpoint_request = EndpointRequest(b"{}", headers=(("anthropic-beta", "ours"),))
-        plan = provider.plan(sent, provider.endpoints[0], endpoint_request, model="m", key="k")
-        assert [value for name, value in plan.headers.items() if name.lower() == "anthropic-beta"] == [expected]
+        http_request = provider.build_request(sent, provider.endpoints[0], endpoint_request, model="m", key="k")
+        assert [value for name, value in http_request.headers.items() if name.lower() == "anthropic-beta"] == [expected]
 
 
 def test_a_channels_own_headers_are_added_and_win() -> None:
     channel = attrs.evolve(CHANNEL, headers=(("X-Title", "us"), ("Authorization", "Basic x")))
-    for plan in (
-        PROVIDERS["custom"].plan(channel, EMBEDDINGS, EndpointRequest(b"{}"), model="m", key="the-key"),
-        PROVIDERS["custom"].plan_models(channel, "the-key"),
+    for http_request in (
+        PROVIDERS["custom"].build_request(channel, EMBEDDINGS, EndpointRequest(b"{}"), model="m", key="the-key"),
+        PROVIDERS["custom"].build_models_request(channel, "the-key"),
     ):
-        assert plan.headers["X-Title"] == "us"
-        assert plan.headers["Authorization"] == "Basic x"
+        assert http_request.headers["X-Title"] == "us"
+        assert http_request.headers["Authorization"] == "Basic x"
 
 
 @table_rows("name", ["authorization", "AUTHORIZATION", "content-type", "accept-encoding"])
 def test_a_channels_own_header_replaces_ours_in_any_spelling(name: str) -> None:
     channel = attrs.evolve(CHANNEL, headers=((name, "theirs"),))
-    for plan in (
-        PROVIDERS["custom"].plan(channel, EMBEDDINGS, EndpointRequest(b"{}"), model="m", key="the-key"),
-        PROVIDERS["custom"].plan_models(channel, "the-key"),
+    for http_request in (
+        PROVIDERS["custom"].build_request(channel, EMBEDDINGS, EndpointRequest(b"{}"), model="m", key="the-key"),
+        PROVIDERS["custom"].build_models_request(channel, "the-key"),
     ):
-        assert [value for header, value in plan.headers.items() if header.lower() == name.lower()] == ["theirs"]
+        assert [value for header, value in http_request.headers.items() if header.lower() == name.lower()] == ["theirs"]
 
 
 def test_a_plan_never_shows_headers_body_or_proxy() -> None:
-    plan = PROVIDERS["openai"].plan(CHANNEL, CHAT, EndpointRequest(b"secret"), model="m", key="the-key")
+    http_request = PROVIDERS["openai"].build_request(
+        CHANNEL, CHAT, EndpointRequest(b"secret"), model="m", key="the-key"
+    )
     for secret in ("the-key", "secret", "proxy"):
-        assert secret not in repr(plan).replace("proxy=", "")
+        assert secret not in repr(http_request).replace("proxy=", "")
 
 
 def test_the_language_that_was_asked_for_first_is_found_first() -> None:
@@ -197,9 +199,9 @@ def test_a_language_that_is_for_some_models_is_found_for_these_alone() -> None:
 def test_an_errand_may_go_elsewhere_by_another_method_and_without_a_body() -> None:
     rooted = Endpoint("dashscope_pictures", "/api/v1/{model}/pictures", rooted=True)
     endpoint_request = EndpointRequest(None, method="GET", path="/api/v1/tasks/1")
-    plan = PROVIDERS["custom"].plan(CHANNEL, rooted, endpoint_request, model="a/b", key="k")
-    assert (plan.method, plan.url, plan.body) == ("GET", "http://host:1/api/v1/tasks/1", None)
-    assert "Content-Type" not in plan.headers
+    http_request = PROVIDERS["custom"].build_request(CHANNEL, rooted, endpoint_request, model="a/b", key="k")
+    assert (http_request.method, http_request.url, http_request.body) == ("GET", "http://host:1/api/v1/tasks/1", None)
+    assert "Content-Type" not in http_request.headers
     assert plan_json(PROVIDERS["custom"], rooted, model="a/b?c").url == "http://host:1/api/v1/a/b%3Fc/pictures"
 
 

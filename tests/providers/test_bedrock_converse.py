@@ -15,11 +15,11 @@ ROOT = "https://bedrock-runtime.eu-west-1.amazonaws.com"
 NOON_S = 1_795_435_200
 
 
-def plan(key: str, *, stream: bool = False, body: bytes | Content = b"{}", model: str = "m") -> HttpRequest:
+def build_request(key: str, *, stream: bool = False, body: bytes | Content = b"{}", model: str = "m") -> HttpRequest:
     endpoint = BEDROCK_CONVERSE.endpoints[0]
     channel = Channel("up", "bedrock_converse", ROOT)
     endpoint_request = EndpointRequest(body, stream=stream)
-    return BEDROCK_CONVERSE.plan(channel, endpoint, endpoint_request, model=model, key=key, now_s=NOON_S)
+    return BEDROCK_CONVERSE.build_request(channel, endpoint, endpoint_request, model=model, key=key, now_s=NOON_S)
 
 
 @table_rows(
@@ -49,7 +49,7 @@ def test_the_region_is_in_the_address(url: str, region: str) -> None:
     ],
 )
 def test_a_model_is_in_the_path(model: str, stream: bool, path: str) -> None:
-    assert plan("k", stream=stream, model=model).url == ROOT + path
+    assert build_request("k", stream=stream, model=model).url == ROOT + path
 
 
 def test_every_chat_operation_reaches_it() -> None:
@@ -58,25 +58,25 @@ def test_every_chat_operation_reaches_it() -> None:
 
 
 def test_an_access_key_signs_the_body_and_the_time() -> None:
-    headers = plan("AKID:se/cr+et").headers
+    headers = build_request("AKID:se/cr+et").headers
     assert headers["X-Amz-Date"] == "20261123T120000Z"
     assert "/20261123/eu-west-1/bedrock/aws4_request" in headers["Authorization"]
     assert "X-Amz-Security-Token" not in headers
-    assert plan("AKID:se/cr+et", body=b"{ }").headers["Authorization"] != headers["Authorization"]
+    assert build_request("AKID:se/cr+et", body=b"{ }").headers["Authorization"] != headers["Authorization"]
     assert "se/cr+et" not in str(headers)
 
 
 def test_temporary_credentials_send_their_token() -> None:
-    assert plan("AKID:secret:tok:en==").headers["X-Amz-Security-Token"] == "tok:en=="
+    assert build_request("AKID:secret:tok:en==").headers["X-Amz-Security-Token"] == "tok:en=="
 
 
 @table_rows("key", ["bedrock-api-key-YmVkcm9jaw==", "AKID:", ":secret"])
 def test_any_other_key_is_a_bearer_token(key: str) -> None:
-    headers = plan(key).headers
+    headers = build_request(key).headers
     assert headers["Authorization"] == f"Bearer {key}"
     assert "X-Amz-Date" not in headers
 
 
 def test_a_body_that_is_not_in_memory_is_not_signed() -> None:
     with pytest.raises(UnsupportedByProvider):
-        plan("AKID:secret", body=Content((b"a", b"b")))
+        build_request("AKID:secret", body=Content((b"a", b"b")))

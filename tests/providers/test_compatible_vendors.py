@@ -30,10 +30,10 @@ def test_a_chat_is_sent_as_recorded(slug: str) -> None:
     assert endpoint is not None
     body = dict(case["asked"])
     endpoint.apply_quirks(body, body["model"])
-    plan = provider.plan(
+    http_request = provider.build_request(
         open_channel(provider), endpoint, EndpointRequest(orjson.dumps(body)), model=body["model"], key="k"
     )
-    assert (plan.url, plan.headers["Authorization"], body) == (case["url"], "Bearer k", case["sent"])
+    assert (http_request.url, http_request.headers["Authorization"], body) == (case["url"], "Bearer k", case["sent"])
 
 
 @table_rows("slug", TABLE)
@@ -42,8 +42,8 @@ def test_a_model_list_is_read_as_recorded(slug: str) -> None:
     if case["listed"] is None:
         assert provider.models_path is None
         return
-    plan = provider.plan_models(open_channel(provider), "k")
-    assert plan.url == f"{provider.base_url}/models"
+    http_request = provider.build_models_request(open_channel(provider), "k")
+    assert http_request.url == f"{provider.base_url}/models"
     found = parse_models(orjson.dumps(case["listed"]), owned_by=slug, now_s=1)
     assert [model.id for model in found] == case["models"]
 
@@ -62,8 +62,10 @@ def test_perplexitys_agent_is_at_the_root() -> None:
     perplexity = PROVIDERS["perplexity"]
     endpoint = perplexity.find_endpoint(("openai_responses",), "perplexity/sonar")
     assert endpoint is not None
-    plan = perplexity.plan(open_channel(perplexity), endpoint, EndpointRequest(b"{}"), model="m", key="k")
-    assert plan.url == "https://api.perplexity.ai/v1/responses"
+    http_request = perplexity.build_request(
+        open_channel(perplexity), endpoint, EndpointRequest(b"{}"), model="m", key="k"
+    )
+    assert http_request.url == "https://api.perplexity.ai/v1/responses"
 
 
 OWN_FORMAT = {
@@ -98,8 +100,8 @@ def test_another_gateway_gets_every_operation_in_the_clients_own_format() -> Non
         assert endpoint is not None
         assert endpoint.wire == wires[0]
         assert not endpoint.quirks
-        plan = other.plan(channel, endpoint, EndpointRequest(b"{}"), model="a/b", key="k")
-        assert plan.headers["Authorization"] == "Bearer k"
-        found[operation] = plan.url.removeprefix("https://gateway.example")
+        http_request = other.build_request(channel, endpoint, EndpointRequest(b"{}"), model="a/b", key="k")
+        assert http_request.headers["Authorization"] == "Bearer k"
+        found[operation] = http_request.url.removeprefix("https://gateway.example")
     assert found == OWN_FORMAT
     assert other.priced_fields == CUSTOM.priced_fields

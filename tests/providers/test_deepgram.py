@@ -63,8 +63,8 @@ async def test_what_cannot_be_said_is_refused_by_name(standing_with: StartGatewa
 
 
 async def test_an_error_of_deepgram_is_the_clients(standing_with: StartGateway) -> None:
-    said = {"err_code": "INVALID_REQUEST", "err_msg": "No such model", "request_id": "r"}
-    async with ScriptedUpstream([answer(said, status=400)]) as up:
+    body = {"err_code": "INVALID_REQUEST", "err_msg": "No such model", "request_id": "r"}
+    async with ScriptedUpstream([answer(body, status=400)]) as up:
         gateway = await start(standing_with, up)
         async with gateway.post(ASK, path="/v1/audio/speech") as found:
             assert found.status == 400

@@ -125,8 +125,8 @@ def test_a_call_has_a_reasoning_before_it_where_one_is_required(
 @table_rows("slug", ["fireworks", "together", "nvidia", "perplexity", "cerebras", "openai", "groq"])
 def test_fields_of_other_providers_are_not_sent_to_strict_ones(slug: str) -> None:
     foreign = {"reasoning_details": [], "thinking_blocks": [], "provider_specific_fields": {}, "images": []}
-    said = {"role": "assistant", "content": "a"}
-    assert shape(slug, "m", {"messages": [USER, said | foreign, USER]})[0] == {"messages": [USER, said, USER]}
+    body = {"role": "assistant", "content": "a"}
+    assert shape(slug, "m", {"messages": [USER, body | foreign, USER]})[0] == {"messages": [USER, body, USER]}
 
 
 def test_more_stop_sequences_than_the_vendor_takes_are_refused_and_local_servers_take_more() -> None:

@@ -108,7 +108,7 @@ def build_form(**fields: str) -> aiohttp.FormData:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "answer_text"),
     [
         ("text", "Hello world. Bye\n"),
         (
@@ -118,13 +118,13 @@ def build_form(**fields: str) -> aiohttp.FormData:
     ],
 )
 async def test_a_transcript_is_written_in_the_format_that_was_asked_for(
-    standing_with: StartGateway, wanted: str, said: str
+    standing_with: StartGateway, wanted: str, answer_text: str
 ) -> None:
     async with ScriptedUpstream([answer(HEARD)]) as up:
         gateway = await start(standing_with, up, "scribe_v2")
         form = build_form(response_format=wanted, language="en")
         async with gateway.client.post(f"{gateway.url}{TRANSCRIPTIONS}", data=form) as found:
-            assert (found.status, (await found.text()).strip()) == (200, said.strip())
+            assert (found.status, (await found.text()).strip()) == (200, answer_text.strip())
         (sent,) = up.received
         assert sent.path == "/v1/speech-to-text"
         for text in (b'name="model_id"\r\n\r\nscribe_v2', b'name="language_code"\r\n\r\nen', b"RIFF-and-so-on"):

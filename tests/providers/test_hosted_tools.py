@@ -11,7 +11,7 @@ SEARCH = {"type": "web_search"}
 CLAUDES = {"type": "web_search_20250305", "name": "web_search"}
 NAMES = ("tools.web_search", "tools.web_search_20250305", "tools.googleSearch")
 ADDED = {"type": "additional_tools", "tools": [SEARCH, F]}
-SAID = {"role": "user", "content": "Hi"}
+ANSWER = {"role": "user", "content": "Hi"}
 
 
 @table_rows(
@@ -22,7 +22,7 @@ SAID = {"role": "user", "content": "Hi"}
         ({"tools": [CLAUDES], "tool_choice": {"type": "auto"}}, {}),
         ({"tools": [{"googleSearch": {}, "codeExecution": {}}]}, {"tools": [{"codeExecution": {}}]}),
         ({"tools": [{"googleSearch": {}}]}, {}),
-        ({"input": [ADDED, SAID]}, {"input": [{"type": "additional_tools", "tools": [F]}, SAID]}),
+        ({"input": [ADDED, ANSWER]}, {"input": [{"type": "additional_tools", "tools": [F]}, ANSWER]}),
         (
             {"tools": [F, SEARCH], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [SEARCH, F]}},
             {"tools": [F], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [F]}},

@@ -32,7 +32,7 @@ def test_plan_signs_a_request_with_its_time() -> None:
     channel = Channel("up", "kling", "https://h.example", ("k",))
     (endpoint,) = KLING.endpoints
     request = EndpointRequest(b"{}", path="/text-to-video/kling-3.0")
-    plan = KLING.plan(channel, endpoint, request, model="kling-3.0", key="a:" + "s" * 32, now_s=100)
-    assert plan.url == "https://h.example/text-to-video/kling-3.0"
-    token = plan.headers["Authorization"].removeprefix("Bearer ")
+    http_request = KLING.build_request(channel, endpoint, request, model="kling-3.0", key="a:" + "s" * 32, now_s=100)
+    assert http_request.url == "https://h.example/text-to-video/kling-3.0"
+    token = http_request.headers["Authorization"].removeprefix("Bearer ")
     assert jwt.decode(token, options={"verify_signature": False})["nbf"] == 95

@@ -12,7 +12,7 @@ from gateway.domain.image import ImageRequest
 from gateway.errors import InvalidRequest
 from gateway.formats.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL_SIZES, WIDE_SIZES, WIDEST_SIZES
 from gateway.formats.openai.image_backend import OpenAiImageBackend
-from gateway.formats.openai.images import parse_images_call
+from gateway.formats.openai.images import parse_images_inference
 from gateway.formats.vendors.replicate_images import MODELS as REPLICATE_MODELS
 from gateway.providers.base import Endpoint, Provider
 from gateway.providers.dashscope import DASHSCOPE
@@ -36,10 +36,10 @@ def send(slug: str, model: str, **asked: Any) -> Any:
     provider = PROVIDERS[slug]
     endpoint = find_images(provider, model)
     assert endpoint is not None
-    call = parse_images_call({"model": "m", "prompt": "a cat", **asked})
-    assert call.image is not None
-    image_backend = OpenAiImageBackend(call, model, "mark", provider.find_capability(model) or UNKNOWN)
-    body = image_backend.begin(call.image.count).body
+    inference = parse_images_inference({"model": "m", "prompt": "a cat", **asked})
+    assert inference.image is not None
+    image_backend = OpenAiImageBackend(inference, model, "mark", provider.find_capability(model) or UNKNOWN)
+    body = image_backend.begin(inference.image.count).body
     assert isinstance(body, dict)
     endpoint.apply_quirks(body, model)
     assert (body.pop("model"), body.pop("prompt")) == (model, "a cat")
@@ -54,7 +54,7 @@ def find_problem(slug: str, model: str, *, edit: bool = False, **asked: Any) -> 
 
 
 @table_rows(
-    ("slug", "model", "asked", "said"),
+    ("slug", "model", "asked", "body"),
     [
         ("openai", "gpt-image-1", {}, {}),
         ("openai", "gpt-image-1", {"n": 2, "size": "64x64", "response_format": "url"}, {"n": 2, "size": "64x64"}),
@@ -80,8 +80,8 @@ def find_problem(slug: str, model: str, *, edit: bool = False, **asked: Any) -> 
         ("custom", "any", {}, {}),
     ],
 )  # fmt: skip
-def test_a_vendor_is_asked_in_its_own_words(slug: str, model: str, asked: Any, said: Any) -> None:
-    assert send(slug, model, **asked) == said
+def test_a_vendor_is_asked_in_its_own_words(slug: str, model: str, asked: Any, body: Any) -> None:
+    assert send(slug, model, **asked) == body
 
 
 def test_what_was_checked_is_what_siliconflow_hears() -> None:

@@ -161,8 +161,8 @@ def test_mistrals_messages_have_the_fields_it_knows() -> None:
 def ask(name: Any, **more: Any) -> dict[str, Any]:
     """A call with that id and its result."""
     call = {"id": name, "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    said = {"role": "assistant", "content": None, "tool_calls": [call | more]}
-    return {"messages": [USER, said, {"role": "tool", "tool_call_id": name, "content": "5"}]}
+    body = {"role": "assistant", "content": None, "tool_calls": [call | more]}
+    return {"messages": [USER, body, {"role": "tool", "tool_call_id": name, "content": "5"}]}
 
 
 def ids(body: dict[str, Any]) -> tuple[Any, Any]:
@@ -312,11 +312,11 @@ def test_zhipu_is_told_no_name_that_is_too_short() -> None:
 def test_a_long_name_in_metadata_is_hashed_and_the_callers_own_left_alone(slug: str) -> None:
     endpoint = PROVIDERS[slug].find_endpoint(("anthropic_messages",), "m")
     assert endpoint is not None
-    for length, said in ((256, "u" * 256), (257, hash_of("u" * 257))):
+    for length, text in ((256, "u" * 256), (257, hash_of("u" * 257))):
         metadata = {"user_id": "u" * length, "more": 1}
         body = {"metadata": metadata}
         endpoint.apply_quirks(body, "m")
-        assert body == {"metadata": {"user_id": said, "more": 1}}
+        assert body == {"metadata": {"user_id": text, "more": 1}}
         assert metadata["user_id"] == "u" * length
 
 
@@ -345,9 +345,9 @@ def test_a_field_that_asks_for_something_is_not_idle(value: object) -> None:
     assert body == {"a": value}
 
 
-@table_rows(("said", "sent"), [(1, 1), (None, 2)])
-def test_a_field_that_replaces_another_wins_where_it_says_something(said: int | None, sent: int) -> None:
-    body = {"a": said, "b": 2}
+@table_rows(("answer", "sent"), [(1, 1), (None, 2)])
+def test_a_field_that_replaces_another_wins_where_it_says_something(answer: int | None, sent: int) -> None:
+    body = {"a": answer, "b": 2}
     replace("a", "b")(body, "m")
     assert body == {"b": sent}
 

@@ -10,7 +10,7 @@ from gateway.domain.channel import Channel
 from gateway.errors import InvalidRequest, ProviderAuthError
 from gateway.formats.gemini.embeddings import build_embeddings_body
 from gateway.formats.gemini.vertex_embeddings import build_predict_body
-from gateway.formats.openai.embeddings import parse_embeddings_call
+from gateway.formats.openai.embeddings import parse_embeddings_inference
 from gateway.providers.base import EndpointRequest
 from gateway.providers.vertex import SCOPE, VERTEX, sign_at
 from tests.support.service_account import ACCOUNT, KEY, PRIVATE, pack, read_token
@@ -85,9 +85,11 @@ def test_a_model_has_one_format_whatever_the_clients(operation: str, model: str,
     endpoint = VERTEX.find_endpoint(WIRES[operation], model)  # type: ignore[index]
     assert endpoint is not None
     request = EndpointRequest(b"{}", stream=stream)
-    plan = VERTEX.plan(Channel("up", "vertex", ROOT), endpoint, request, model=model, key=KEY, now_s=NOON_S)
-    assert plan.url == ROOT + url
-    assert read_token(plan.headers) == read_token(sign_at(KEY, NOON_S))
+    http_request = VERTEX.build_request(
+        Channel("up", "vertex", ROOT), endpoint, request, model=model, key=KEY, now_s=NOON_S
+    )
+    assert http_request.url == ROOT + url
+    assert read_token(http_request.headers) == read_token(sign_at(KEY, NOON_S))
 
 
 @table_rows(
@@ -105,17 +107,17 @@ def test_embeddings_and_images_have_their_places(operation: str, model: str, url
     endpoint = VERTEX.find_endpoint(WIRES[operation], model)  # type: ignore[index]
     assert endpoint is not None
     channel = Channel("up", "vertex", ROOT)
-    plan = VERTEX.plan(channel, endpoint, EndpointRequest(b"{}"), model=model, key=KEY, now_s=NOON_S)
-    assert plan.url == f"{ROOT}/publishers/google/models/{url}"
+    http_request = VERTEX.build_request(channel, endpoint, EndpointRequest(b"{}"), model=model, key=KEY, now_s=NOON_S)
+    assert http_request.url == f"{ROOT}/publishers/google/models/{url}"
 
 
 @table_rows(("model", "texts"), [("gemini-embedding-001", 2), ("text-embedding-005", 251)])
 def test_more_texts_than_a_model_embeds_at_a_time_are_refused(model: str, texts: int) -> None:
-    call = parse_embeddings_call({"model": "m", "input": ["a"] * texts})
+    inference = parse_embeddings_inference({"model": "m", "input": ["a"] * texts})
     with pytest.raises(InvalidRequest) as refused:
-        build_predict_body(call, model)
+        build_predict_body(inference, model)
     assert refused.value.param == "input"
-    assert build_predict_body(parse_embeddings_call({"model": "m", "input": "a", "dimensions": 9}), model) == {
+    assert build_predict_body(parse_embeddings_inference({"model": "m", "input": "a", "dimensions": 9}), model) == {
         "instances": [{"content": "a"}],
         "parameters": {"outputDimensionality": 9},
     }
@@ -124,13 +126,13 @@ def test_more_texts_than_a_model_embeds_at_a_time_are_refused(model: str, texts:
 def test_the_options_of_an_embedding_have_an_object_of_their_own() -> None:
     endpoint = VERTEX.find_endpoint(("gemini_embeddings",), "gemini-embedding-2")
     assert endpoint is not None
-    call = parse_embeddings_call({"model": "m", "input": ["a", "b"], "dimensions": 9})
+    inference = parse_embeddings_inference({"model": "m", "input": ["a", "b"], "dimensions": 9})
     contents = [{"content": {"parts": [{"text": text}]}} for text in ("a", "b")]
-    body = build_embeddings_body(call, "gemini-embedding-2")
+    body = build_embeddings_body(inference, "gemini-embedding-2")
     endpoint.apply_quirks(body, "gemini-embedding-2")
     options = {"embedContentConfig": {"outputDimensionality": 9}}
     assert body == {"requests": [content | options for content in contents]}
-    plain = build_embeddings_body(parse_embeddings_call({"model": "m", "input": ["a", "b"]}), "gemini-embedding-2")
+    plain = build_embeddings_body(parse_embeddings_inference({"model": "m", "input": ["a", "b"]}), "gemini-embedding-2")
     endpoint.apply_quirks(plain, "gemini-embedding-2")
     assert plain == {"requests": contents}
 

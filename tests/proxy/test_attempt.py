@@ -10,7 +10,7 @@ from gateway.deadlines import DeadlineTimer
 from gateway.domain.channel import Channel
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout, RequestCancelled
-from gateway.formats.registry import make_exchange
+from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
 from gateway.providers.base import Endpoint
 from gateway.proxy.failover import Proxy, make_cancelled
@@ -21,15 +21,15 @@ from tests.support.table_rows import table_rows
 from tests.support.video_services import VideoServices, play, run, task
 
 CALL = InferenceRequest("chat", "m", {}, prompt_chars=2)
-NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1)
+IDENTITY = ResponseIdentity("0123456789abcdef01234567", "m", 1)
 
 
 def make_attempt() -> Attempt:
     board = LoadBalancer(lambda: 0.0)
     board.use([Channel("up", "custom", "http://up/v1", ("key",), ("m",))])
-    target = Target(board.lines["up"], Endpoint("openai_chat", "/chat/completions"), "m")
-    lease = board.lease(target.state, target.place, 1, retry=False)
-    return Attempt(target, target.channel, lease, make_exchange(CALL, "openai_chat", NAMING))
+    target = Target(board.channels["up"], Endpoint("openai_chat", "/chat/completions"), "m")
+    lease = board.lease(target.state, target.endpoint_key, 1, retry=False)
+    return Attempt(target, target.channel, lease, make_translator(CALL, "openai_chat", IDENTITY))
 
 
 class Answering:
@@ -44,18 +44,18 @@ class Answering:
         self.happen()
         return self
 
-    def abort(self, fault: ProviderError) -> None:
-        self.aborted.append(fault)
+    def abort(self, error: ProviderError) -> None:
+        self.aborted.append(error)
 
     def close(self) -> None: ...
 
 
-@pytest.mark.parametrize("fault", [make_cancelled(), ProviderTimeout("too slow")])
-async def test_an_answer_that_comes_at_the_very_moment_of_the_end_is_none(fault: ProviderError) -> None:
+@pytest.mark.parametrize("error", [make_cancelled(), ProviderTimeout("too slow")])
+async def test_an_answer_that_comes_at_the_very_moment_of_the_end_is_none(error: ProviderError) -> None:
     attempt = make_attempt()
-    end = attempt.cancel if isinstance(fault, RequestCancelled) else attempt.abort
-    up: Any = Answering(lambda: end(fault))  # type: ignore[arg-type]
-    with pytest.raises(type(fault)):
+    end = attempt.cancel if isinstance(error, RequestCancelled) else attempt.abort
+    up: Any = Answering(lambda: end(error))  # type: ignore[arg-type]
+    with pytest.raises(type(error)):
         await open_response(Proxy(up, LoadBalancer(lambda: 0.0), clock=lambda: 0.0), attempt)
     await asyncio.sleep(0)
     assert not asyncio.current_task().cancelling()  # type: ignore[union-attr]

@@ -37,7 +37,7 @@ ERRORS: dict[str, Callable[[], ProviderError]] = {
 
 
 @table_rows(
-    ("attempts", "told"),
+    ("attempts", "message"),
     [
         ("500", "500"),
         ("500 503", "500"),
@@ -64,10 +64,10 @@ ERRORS: dict[str, Callable[[], ProviderError]] = {
         ("500 shutdown", "shutdown"),
     ],
 )
-def test_the_first_error_with_a_cause_is_told_unless_the_request_itself_is_refused(attempts: str, told: str) -> None:
+def test_the_first_error_with_a_cause_is_told_unless_the_request_itself_is_refused(attempts: str, message: str) -> None:
     final: ProviderError | None = None
     for name in attempts.split():
         final = choose_error(final, ERRORS[name]())
-    expected = ERRORS[told]()
+    expected = ERRORS[message]()
     assert final is not None
     assert (type(final), final.message) == (type(expected), expected.message)

@@ -28,7 +28,7 @@ from tests.support.channel_services import BARE, DECLARED, ChannelServices, decl
 NOTHING_KNOWN = {"latency_ms": None, "success_ratio": None, "calls": 0, "failures": 0}
 
 
-async def house_of(*names: str, declared: tuple[Channel, ...] = ()) -> ChannelServices:
+async def gateway_of(*names: str, declared: tuple[Channel, ...] = ()) -> ChannelServices:
     services = await declare_channels(*declared)
     for name in names:
         await services.channel_service.add({**BARE, "name": name})
@@ -43,7 +43,7 @@ def read_order(services: ChannelServices) -> list[str]:
 
 
 async def test_channels_are_asked_in_the_order_they_were_put_in() -> None:
-    services = await house_of("a", "b", "c")
+    services = await gateway_of("a", "b", "c")
     shown = await services.channel_service.order({"names": ["c", "a", "b"]})
     assert read_order(services) == ["c", "a", "b"]
     assert {channel["name"]: channel["priority"] for channel in shown} == {"a": 1, "b": 0, "c": 2}
@@ -57,7 +57,7 @@ async def test_channels_are_asked_in_the_order_they_were_put_in() -> None:
 
 
 async def test_an_order_that_is_theirs_already_changes_nothing() -> None:
-    services = await house_of("a", "b")
+    services = await gateway_of("a", "b")
     await services.channel_service.edit("a", {"priority": 70})
     before = services.catalog.channels
     await services.channel_service.order({"names": ["a", "b"]})
@@ -67,14 +67,14 @@ async def test_an_order_that_is_theirs_already_changes_nothing() -> None:
 
 async def test_what_the_file_declares_keeps_its_priority() -> None:
     fixed = attrs.evolve(DECLARED, priority=5)
-    services = await house_of("a", "b", declared=(fixed,))
+    services = await gateway_of("a", "b", declared=(fixed,))
     await services.channel_service.order({"names": ["b", "filed", "a"]})
     assert read_order(services) == ["b", "filed", "a"]
     assert services.channel_service.get("filed") == fixed
 
 
 async def test_an_order_that_cannot_be_had_is_refused_whole_with_what_is_in_its_way() -> None:
-    services = await house_of("a", declared=(DECLARED, attrs.evolve(DECLARED, name="second")))
+    services = await gateway_of("a", declared=(DECLARED, attrs.evolve(DECLARED, name="second")))
     before = services.catalog.channels
     with pytest.raises(Conflict, match=r"'filed' \(0\) and 'second' \(0\)"):
         await services.channel_service.order({"names": ["filed", "a", "second"]})
@@ -87,7 +87,7 @@ async def test_an_order_that_cannot_be_had_is_refused_whole_with_what_is_in_its_
      {"names": ["a", 1]}, {"names": ["a", "b"], "other": 1}],
 )  # fmt: skip
 async def test_every_channel_is_to_be_named_once(fields: Any) -> None:
-    services = await house_of("a", "b")
+    services = await gateway_of("a", "b")
     with pytest.raises(InvalidRequest):
         await services.channel_service.order(fields)
 
@@ -106,13 +106,13 @@ class Board(LoadBalancer):
         super().__init__(lambda: self.time, lambda: 0.5)
         self.use([DECLARED])
 
-    def call(self, *, first_byte_s: float | None = None, fault: ProviderError | None = None) -> Lease:
-        lease = self.lease(self.lines["filed"], ("openai_chat", "m"), 1, retry=False)
+    def call(self, *, first_byte_s: float | None = None, error: ProviderError | None = None) -> Lease:
+        lease = self.lease(self.channels["filed"], ("openai_chat", "m"), 1, retry=False)
         if first_byte_s is not None:
             self.time += first_byte_s
             self.record_success(lease)
-        if fault is not None:
-            self.record_failure(lease, fault)
+        if error is not None:
+            self.record_failure(lease, error)
         self.end(lease)
         return lease
 
@@ -139,15 +139,15 @@ async def test_what_calls_have_come_to() -> None:
 
 
 @pytest.mark.parametrize(
-    "fault",
+    "error",
     [ProviderBadResponse("x"), ProviderAuthError("x"), ProviderRateLimited("x", status=429)],
-    ids=lambda fault: fault.failure_scope,
+    ids=lambda error: error.failure_scope,
 )
 @pytest.mark.parametrize("first_byte_s", [None, 0.25])
 async def test_a_call_that_fails_counts_as_failed_also_where_it_had_begun(
-    fault: ProviderError, first_byte_s: float | None
+    error: ProviderError, first_byte_s: float | None
 ) -> None:
-    figures = await figures_after({"first_byte_s": 0.5}, {"first_byte_s": first_byte_s, "fault": fault})
+    figures = await figures_after({"first_byte_s": 0.5}, {"first_byte_s": first_byte_s, "error": error})
     assert figures == {
         "latency_ms": dict.fromkeys(("p50", "p95", "p99"), 500),
         "success_ratio": 0.5,
@@ -157,14 +157,14 @@ async def test_a_call_that_fails_counts_as_failed_also_where_it_had_begun(
 
 
 @pytest.mark.parametrize(
-    "fault", [ProviderRejected("x", status=400), UnsupportedByProvider("x"), ShuttingDown("x"), make_cancelled(), None]
+    "error", [ProviderRejected("x", status=400), UnsupportedByProvider("x"), ShuttingDown("x"), make_cancelled(), None]
 )
-async def test_what_is_no_fault_of_the_channel_counts_for_neither(fault: ProviderError | None) -> None:
-    assert await figures_after({"fault": fault}) == NOTHING_KNOWN
+async def test_what_is_no_fault_of_the_channel_counts_for_neither(error: ProviderError | None) -> None:
+    assert await figures_after({"error": error}) == NOTHING_KNOWN
 
 
 async def test_only_the_last_calls_make_the_figures_and_all_are_counted() -> None:
-    failed = [{"fault": ProviderBadResponse("x")}] * 10
+    failed = [{"error": ProviderBadResponse("x")}] * 10
     figures = await figures_after(*failed, *([{"first_byte_s": 0.001}] * RECENT_CALLS))
     assert (figures["success_ratio"], figures["calls"], figures["failures"]) == (1.0, RECENT_CALLS + 10, 10)
 
@@ -173,6 +173,6 @@ def test_a_channel_that_is_changed_keeps_its_figures_and_one_that_leads_elsewher
     board = Board()
     board.call(first_byte_s=0.1)
     board.use([attrs.evolve(DECLARED, priority=3)])
-    assert board.lines["filed"].calls == 1
+    assert board.channels["filed"].calls == 1
     board.use([attrs.evolve(DECLARED, base_url="http://127.0.0.1:8/v1")])
-    assert board.lines["filed"].calls == 0
+    assert board.channels["filed"].calls == 0

@@ -417,13 +417,13 @@ async def test_a_secret_goes_to_another_server_only_where_it_is_said_anew(
 async def test_a_channel_keeps_how_it_stands_through_a_change_and_not_through_a_move() -> None:
     services = await declare_channels(DECLARED)
     await services.channel_service.add({**BARE, "api_keys": ["one", "two"]})
-    line = services.load_balancer.lines["up"]
+    line = services.load_balancer.channels["up"]
     lease = services.load_balancer.lease(line, ("openai_chat", "m"), 1, retry=False)
     await services.channel_service.edit("up", {"weight": 5, "api_keys": ["two", "three"]})
-    assert services.load_balancer.lines["up"] is line
+    assert services.load_balancer.channels["up"] is line
     assert (line.channel.weight, line.running, len(line.keys)) == (5, 1, 2)
     await services.channel_service.edit("up", {"base_url": "http://127.0.0.1:8/v1", "api_key": "four"})
-    assert services.load_balancer.lines["up"].running == 0
+    assert services.load_balancer.channels["up"].running == 0
     services.load_balancer.end(lease)
     assert (line.running, services.load_balancer.running) == (0, 0)
 
@@ -537,8 +537,8 @@ def test_any_value_of_any_field_makes_a_channel_or_is_refused_by_the_name_of_a_f
     # Whatever was taken can be shown, kept secret, and read back.
     assert isinstance(made.secrets, tuple)
     shown = orjson.loads(orjson.dumps(build_channel(made) | build_secrets(made)))
-    told = {key: shown[key] for key in FIELDS if shown.get(key) is not None}
-    assert build_channel(parse_spec(told, ChannelSpec).channel()) == build_channel(made)
+    reported = {key: shown[key] for key in FIELDS if shown.get(key) is not None}
+    assert build_channel(parse_spec(reported, ChannelSpec).channel()) == build_channel(made)
 
 
 @given(st.dictionaries(st.text(max_size=8).filter(lambda name: name not in FIELDS), ANY_JSON, min_size=1, max_size=2))

@@ -18,13 +18,13 @@ from tests.support.table_rows import table_rows
 
 
 @attrs.define
-class NobodyHome:
+class NoAnswer:
     """An upstream where no server answers; it keeps the addresses it was asked for."""
 
     asked: list[str] = attrs.Factory(list)
 
-    async def send(self, plan: HttpRequest) -> HttpResponse:
-        self.asked.append(plan.url)
+    async def send(self, http_request: HttpRequest) -> HttpResponse:
+        self.asked.append(http_request.url)
         raise ProviderBadResponse("nobody", phase="connect")
 
     async def close(self) -> None:
@@ -38,9 +38,9 @@ class Redirected:
     base_url: str
     real: AiohttpClient
 
-    async def send(self, plan: HttpRequest) -> HttpResponse:
-        path = plan.url.rpartition("/v1")[2]
-        return await self.real.send(attrs.evolve(plan, url=self.base_url + path))
+    async def send(self, http_request: HttpRequest) -> HttpResponse:
+        path = http_request.url.rpartition("/v1")[2]
+        return await self.real.send(attrs.evolve(http_request, url=self.base_url + path))
 
     async def close(self) -> None:
         await self.real.close()
@@ -87,18 +87,18 @@ def test_a_channel_of_the_environment_is_in_the_catalogue_and_not_sure_of_any_mo
 
 
 async def test_where_no_local_server_answers_none_is_found() -> None:
-    nobody = NobodyHome()
-    assert await find_local(nobody, own_port=8080, now_s=1) == []
-    assert len(nobody.asked) == 4
-    assert all(url.startswith(("http://127.0.0.1:", "http://localhost:")) for url in nobody.asked)
+    anonymous = NoAnswer()
+    assert await find_local(anonymous, own_port=8080, now_s=1) == []
+    assert len(anonymous.asked) == 4
+    assert all(url.startswith(("http://127.0.0.1:", "http://localhost:")) for url in anonymous.asked)
 
 
 @pytest.mark.parametrize("port", [11434, 1234, 8000, 8081])
 async def test_the_gateways_own_port_is_not_asked(port: int) -> None:
-    nobody = NobodyHome()
-    await find_local(nobody, own_port=port, now_s=1)
-    assert len(nobody.asked) == 3
-    assert not [url for url in nobody.asked if f":{port}/" in url]
+    anonymous = NoAnswer()
+    await find_local(anonymous, own_port=port, now_s=1)
+    assert len(anonymous.asked) == 3
+    assert not [url for url in anonymous.asked if f":{port}/" in url]
 
 
 async def test_a_local_server_that_answers_is_a_channel_with_its_models() -> None:

@@ -44,19 +44,19 @@ class Board(LoadBalancer):
         self.use(channels or [channel()])
 
     def call(self, name: str = "up", model: str = "m", *, account: int = 1, wire: str = CHAT, **more: Any) -> Lease:
-        return self.lease(self.lines[name], (wire, model), account, **{"retry": False, **more})
+        return self.lease(self.channels[name], (wire, model), account, **{"retry": False, **more})
 
     def obstacle(
         self, name: str = "up", model: str = "m", *, account: int = 1, wire: str = CHAT
     ) -> tuple[str, float] | None:
-        return self.lines[name].find_obstacle((wire, model), account, self.time)
+        return self.channels[name].find_obstacle((wire, model), account, self.time)
 
     def meet(self, *faults: ProviderError, name: str = "up", model: str = "m", **more: Any) -> None:
         """Calls one after the other, each of which meets a fault."""
         prompt = more.pop("prompt", None)
-        for fault in faults:
+        for error in faults:
             lease = self.call(name, model, **more)
-            self.record_failure(lease, fault, prompt)
+            self.record_failure(lease, error, prompt)
             self.end(lease)
 
     def succeed(self, name: str = "up", model: str = "m", **more: Any) -> Lease:
@@ -75,15 +75,15 @@ def out_of_reach() -> ProviderError:
 
 
 def limited(provider_retry_after_s: float | None = None) -> ProviderError:
-    fault = ProviderRateLimited("slow down", status=429)
-    fault.provider_retry_after_s = provider_retry_after_s
-    return fault
+    error = ProviderRateLimited("slow down", status=429)
+    error.provider_retry_after_s = provider_retry_after_s
+    return error
 
 
 def busy(provider_retry_after_s: float) -> ProviderError:
-    fault = ProviderBadResponse("it is overloaded")
-    fault.provider_retry_after_s = provider_retry_after_s
-    return fault
+    error = ProviderBadResponse("it is overloaded")
+    error.provider_retry_after_s = provider_retry_after_s
+    return error
 
 
 def refused() -> ProviderError:
@@ -148,7 +148,7 @@ def test_a_trial_that_hangs_does_not_keep_all_others_away() -> None:
     board.succeed()
     assert board.obstacle() is None
     board.end(hanging)
-    assert (board.obstacle(), board.lines["up"].breaker.state) == (None, "closed")
+    assert (board.obstacle(), board.channels["up"].breaker.state) == (None, "closed")
 
 
 def test_a_trial_whose_caller_leaves_is_open_to_the_next() -> None:
@@ -158,7 +158,7 @@ def test_a_trial_whose_caller_leaves_is_open_to_the_next() -> None:
     board.end(board.call())
     assert board.obstacle() is None
     board.succeed()
-    assert board.lines["up"].breaker.state == "closed"
+    assert board.channels["up"].breaker.state == "closed"
 
 
 def test_a_trial_that_could_not_be_said_leaves_the_trial_to_the_next() -> None:
@@ -166,11 +166,11 @@ def test_a_trial_that_could_not_be_said_leaves_the_trial_to_the_next() -> None:
     board.meet(*[out_of_reach()] * 3)
     board.time += 10
     board.meet(UnsupportedByProvider("no words for it"))
-    assert (board.obstacle(), board.lines["up"].breaker.state) == (None, "open")
+    assert (board.obstacle(), board.channels["up"].breaker.state) == (None, "open")
 
 
 @table_rows(
-    ("fault", "state"),
+    ("error", "state"),
     [
         (out_of_reach(), "open"),
         (ProviderTimeout("too late", phase="connect"), "open"),
@@ -180,23 +180,23 @@ def test_a_trial_that_could_not_be_said_leaves_the_trial_to_the_next() -> None:
         (ShuttingDown("stopped"), "open"),
     ],
 )
-def test_a_trial_that_is_answered_in_whatever_way_finds_the_channel_well(fault: ProviderError, state: str) -> None:
+def test_a_trial_that_is_answered_in_whatever_way_finds_the_channel_well(error: ProviderError, state: str) -> None:
     board = Board(channel("up", "key-1", "key-2"))
     board.meet(*[out_of_reach()] * 3)
     board.time += 10
-    board.meet(fault)
-    assert board.lines["up"].breaker.state == state
+    board.meet(error)
+    assert board.channels["up"].breaker.state == state
 
 
 # What is held against a channel
 
 
-@table_rows("fault", [refused(), UnsupportedByProvider("no words for it"), ShuttingDown("stopped")])
-def test_what_is_nobodys_fault_is_held_against_nobody(fault: ProviderError) -> None:
+@table_rows("error", [refused(), UnsupportedByProvider("no words for it"), ShuttingDown("stopped")])
+def test_what_is_nobodys_fault_is_held_against_nobody(error: ProviderError) -> None:
     board = Board()
-    board.meet(*[fault] * 50)
+    board.meet(*[error] * 50)
     assert board.obstacle() is None
-    assert board.lines["up"].breaker.failures == 0
+    assert board.channels["up"].breaker.failures == 0
 
 
 def test_a_refusal_is_an_answer_and_ends_a_row_of_failures() -> None:
@@ -224,7 +224,7 @@ def test_failures_of_calls_made_before_the_trip_are_not_held_against_it_again() 
     for lease in leases:
         board.record_failure(lease, busy(20.0))
         board.end(lease)
-    assert [breaker.trips for *_, breaker in board.lines["up"].list_tripped()] == [1]
+    assert [breaker.trips for *_, breaker in board.channels["up"].list_tripped()] == [1]
     assert board.obstacle() == ("cooling_down", 20.0)
 
 
@@ -272,7 +272,7 @@ def test_a_key_that_is_refused_is_skipped_at_once_and_the_channel_is_not_to_blam
     board = Board(channel("up", "a", "b", "c"))
     board.meet(ProviderAuthError("not with this key"))
     assert turn(board, 4) == ["b", "c", "b", "c"]
-    breaker = board.lines["up"].breaker
+    breaker = board.channels["up"].breaker
     assert (breaker.state, breaker.failures, breaker.trips) == ("closed", 0, 0)
 
 
@@ -320,7 +320,7 @@ def test_a_key_refused_to_many_calls_at_once_trips_once() -> None:
     for lease in leases:
         board.record_failure(lease, ProviderAuthError("no"))
         board.end(lease)
-    assert [breaker.trips for *_, breaker in board.lines["up"].keys[0].circuits.list_tripped()] == [1]
+    assert [breaker.trips for *_, breaker in board.channels["up"].keys[0].circuits.list_tripped()] == [1]
 
 
 def test_a_rate_limit_is_of_one_key_and_one_model() -> None:
@@ -372,7 +372,7 @@ def test_trouble_of_the_channel_during_the_trial_of_a_key_leaves_the_key_to_the_
     board.time += 10 * KEY_COOLDOWNS
     board.meet(broken())
     assert board.obstacle() is None
-    assert [breaker.state for *_, breaker in board.lines["up"].keys[0].circuits.list_tripped()] == ["open"]
+    assert [breaker.state for *_, breaker in board.channels["up"].keys[0].circuits.list_tripped()] == ["open"]
 
 
 def test_a_key_is_not_shown() -> None:
@@ -380,9 +380,9 @@ def test_a_key_is_not_shown() -> None:
     with capture_logs() as logs:
         board.meet(ProviderAuthError("no"), name="up")
     lease = Lease(
-        board.lines["up"], board.lines["up"].keys[0], (CHAT, "m"), 1, retry=False, generation=0, key_generation=0
+        board.channels["up"], board.channels["up"].keys[0], (CHAT, "m"), 1, retry=False, generation=0, key_generation=0
     )
-    assert "sk-secret-key" not in repr([board.lines, lease, logs])
+    assert "sk-secret-key" not in repr([board.channels, lease, logs])
     assert [(line["event"], line["reason"]) for line in logs] == [("key_tripped", "key 1 of 1")]
 
 
@@ -392,10 +392,10 @@ def test_a_key_is_not_shown() -> None:
 def test_a_lease_ends_once() -> None:
     board = Board()
     lease = board.call(retry=True)
-    assert (board.running, board.retrying, board.lines["up"].running) == (1, 1, 1)
+    assert (board.running, board.retrying, board.channels["up"].running) == (1, 1, 1)
     for _ in range(3):
         board.end(lease)
-    assert (board.running, board.retrying, board.lines["up"].running) == (0, 0, 0)
+    assert (board.running, board.retrying, board.channels["up"].running) == (0, 0, 0)
 
 
 def test_a_retry_that_is_answered_is_a_call_like_any_other() -> None:
@@ -430,11 +430,11 @@ def test_a_channel_that_stays_keeps_how_it_stands() -> None:
     board.meet(ProviderAuthError("not with a"), limited(60.0), name="up")
     board.meet(*[out_of_reach()] * 3, model="other")
     running = Lease(
-        board.lines["up"], board.lines["up"].keys[0], (CHAT, "m"), 1, retry=False, generation=0, key_generation=0
+        board.channels["up"], board.channels["up"].keys[0], (CHAT, "m"), 1, retry=False, generation=0, key_generation=0
     )
     line = running.state
     board.use([channel("up", "a", "b", weight=7, max_concurrency=9), channel("new")])
-    assert board.lines["up"] is line
+    assert board.channels["up"] is line
     assert (line.channel.weight, line.breaker.trips, board.obstacle()) == (7, 1, ("cooling_down", 10.0))
     assert (line.keys[0].wait_s((CHAT, "m"), 1, board.time), line.keys[1].find_limit_s("m", 1, board.time)) == (1, 60)
     assert line.keys[1].find_limit_s("x", 1, board.time) == 0
@@ -446,7 +446,7 @@ def test_a_channel_that_leads_elsewhere_begins_anew(change: dict[str, Any]) -> N
     board.meet(*[out_of_reach()] * 3)
     board.use([attrs.evolve(channel(), **change)])
     assert board.obstacle() is None
-    assert board.lines["up"].breaker.trips == 0
+    assert board.channels["up"].breaker.trips == 0
 
 
 def test_a_key_that_stays_keeps_how_it_stands_wherever_it_stands_now() -> None:
@@ -476,7 +476,7 @@ def test_a_new_key_in_the_place_of_a_refused_one_is_used_at_once() -> None:
 )
 def test_calls_under_way_at_a_channel_that_changes_end_cleanly(after: Sequence[Channel]) -> None:
     board = Board(channel("up", max_concurrency=5))
-    line, leases = board.lines["up"], [board.call(retry=True) for _ in range(3)]
+    line, leases = board.channels["up"], [board.call(retry=True) for _ in range(3)]
     board.use(after)
     assert (board.running, board.retrying) == (3, 3)
     for lease, end in zip(leases, (broken(), ProviderAuthError("no"), None), strict=True):
@@ -486,7 +486,7 @@ def test_calls_under_way_at_a_channel_that_changes_end_cleanly(after: Sequence[C
             board.record_failure(lease, end)
         board.end(lease)
     assert (board.running, board.retrying, line.running) == (0, 0, 0)
-    assert all(left.running == 0 for left in board.lines.values())
+    assert all(left.running == 0 for left in board.channels.values())
 
 
 def test_calls_under_way_count_towards_the_new_limit_of_their_channel() -> None:
@@ -526,7 +526,7 @@ def test_a_lifted_rate_is_no_obstacle() -> None:
 def test_channels_are_offered_as_they_were_given() -> None:
     board = Board(channel("a"), channel("b"))
     board.use([channel("b"), channel("c")])
-    assert list(board.lines) == ["b", "c"]
+    assert list(board.channels) == ["b", "c"]
 
 
 def test_a_key_that_was_refused_is_not_rested_for_once_other_headers_go_with_it() -> None:
@@ -540,10 +540,10 @@ def test_a_key_that_was_refused_is_not_rested_for_once_other_headers_go_with_it(
 
 def test_a_line_is_offered_until_its_channel_is_disabled_removed_or_leads_elsewhere() -> None:
     board = Board(channel("a"), channel("b"), channel("c"), channel("d"))
-    lines = dict(board.lines)
+    channels = dict(board.channels)
     elsewhere = attrs.evolve(channel("d"), base_url="http://elsewhere")
     board.use([channel("a", priority=5), channel("b", status="disabled"), elsewhere])
-    assert {name for name, line in lines.items() if line.offered} == {"a"}
+    assert {name for name, line in channels.items() if line.offered} == {"a"}
 
 
 # Whether anything can be called
@@ -572,7 +572,7 @@ def test_without_channels_nothing_is_open() -> None:
 def test_a_probe_that_finds_a_channel_well_opens_it_before_its_cooldown_is_over() -> None:
     board = Board()
     board.meet(*[out_of_reach()] * 3)
-    line = board.lines["up"]
+    line = board.channels["up"]
     board.note_probe_answered(line, line.breaker.generation)
     assert board.obstacle() is None
 
@@ -580,7 +580,7 @@ def test_a_probe_that_finds_a_channel_well_opens_it_before_its_cooldown_is_over(
 def test_a_probe_that_finds_it_ill_lets_it_rest_for_longer() -> None:
     board = Board()
     board.meet(*[out_of_reach()] * 3)
-    line = board.lines["up"]
+    line = board.channels["up"]
     board.note_probe_failed(line, line.breaker.generation, out_of_reach())
     assert board.obstacle() == ("cooling_down", 10.0)  # a probe within the cooldown makes it no longer
     board.time += 10
@@ -592,7 +592,7 @@ def test_a_probe_that_finds_it_ill_lets_it_rest_for_longer() -> None:
 
 def test_a_probe_that_comes_too_late_says_nothing() -> None:
     board = Board()
-    line = board.lines["up"]
+    line = board.channels["up"]
     board.meet(*[out_of_reach()] * 3)
     begun = line.breaker.generation
     board.time += 10
@@ -661,13 +661,13 @@ class Exchange(RuleBasedStateMachine):
         insisting=st.booleans(),
     )
     def call(self, name: str, model: str, retry: bool, account: int, insisting: bool) -> None:
-        if name not in self.board.lines:
+        if name not in self.board.channels:
             return
-        line = self.board.lines[name]
+        line = self.board.channels[name]
         insisting = insisting and line.find_insisting_s((CHAT, model), account, self.board.time) is not None
         if insisting or self.board.obstacle(name, model, account=account) is None:
             self.leases.append(self.board.call(name, model, retry=retry, account=account, insisting=insisting))
-            line = self.board.lines[name]
+            line = self.board.channels[name]
             assert line.channel.max_concurrency is None or line.running <= line.channel.max_concurrency
 
     @precondition(lambda self: self.leases)
@@ -697,18 +697,18 @@ class Exchange(RuleBasedStateMachine):
         assert board.running == len(self.leases)
         assert 0 <= board.retrying <= board.running
         assert board.retrying == sum(lease.retry for lease in self.leases)
-        for line in board.lines.values():
+        for line in board.channels.values():
             assert line.running == sum(lease.state is line for lease in self.leases)
 
     @invariant()
     def every_wait_ends(self) -> None:
-        for name in self.board.lines:
+        for name in self.board.channels:
             kind, wait = self.board.obstacle(name) or ("none", 1.0)
             assert 0 < wait <= RULES.max_cooldown_s, kind
 
     @invariant()
     def what_is_plain_to_see_is_true(self) -> None:
-        for line in self.board.lines.values():
+        for line in self.board.channels.values():
             for model in "mn":
                 place = (CHAT, model)
                 for account in (1, 2):
@@ -716,14 +716,14 @@ class Exchange(RuleBasedStateMachine):
 
     @invariant()
     def an_answer_changes_nothing_of_a_key_that_has_not_tripped(self) -> None:
-        for line in self.board.lines.values():
+        for line in self.board.channels.values():
             for key in line.keys:
                 breaker = key.breaker
                 assert breaker.trips or (breaker.state, breaker.failures, breaker.reason) == ("closed", 0, None)
 
     @invariant()
     def no_trial_is_counted_twice_or_lost(self) -> None:
-        for line in self.board.lines.values():
+        for line in self.board.channels.values():
             for circuits in (line.circuits, *(key.circuits for key in line.keys)):
                 for *_, breaker in circuits.list_tripped():
                     assert breaker.tries >= (breaker.state == "half_open")
@@ -733,7 +733,7 @@ class Exchange(RuleBasedStateMachine):
             self.board.end(lease)
         assert (self.board.running, self.board.retrying) == (0, 0)
         self.board.time += 10**6
-        for name in self.board.lines:
+        for name in self.board.channels:
             assert self.board.obstacle(name) is None
 
 

@@ -110,8 +110,8 @@ def test_a_synchronised_channel_offers_nothing_until_it_has_answered() -> None:
     up = channel(sync=True)
     catalog = catalog_of(up)
     assert (ids(catalog), catalog.find_offer(up)) == ([], None)
-    came, went = catalog.apply_listing(up, [ModelInfo("b", 1, "v"), ModelInfo("a", 1, "v")])
-    assert (came, went) == ({"a", "b"}, set())
+    added, removed = catalog.apply_listing(up, [ModelInfo("b", 1, "v"), ModelInfo("a", 1, "v")])
+    assert (added, removed) == ({"a", "b"}, set())
     assert [listed.id for listed in catalog.find_offer(up) or ()] == ["a", "b"]
 
 
@@ -257,7 +257,7 @@ def test_a_change_that_leads_to_the_same_server_keeps_what_is_known_of_its_model
     assert catalog.channels == (after,)
     assert offers(catalog) == ["a", "b"]
     assert catalog.find_synced(after) == known
-    assert (known.at_s, known.error, known.came) == (NOW, "not now", ("a", "b"))
+    assert (known.at_s, known.error, known.added) == (NOW, "not now", ("a", "b"))
 
 
 @table_rows(
@@ -369,12 +369,12 @@ def test_what_the_last_change_was_stays_known_over_listings_that_change_nothing(
     now = [1_000.0]
     catalog, up = ModelCatalog(clock=lambda: now[0]), channel(sync=True)
     catalog.use([up])
-    told = []
+    reported = []
     for names in (["b", "a"], ["b", "a"], ["b", "c"], ["b", "c"], ["b", "c"]):
         catalog.apply_listing(up, listed(*names))
-        told.append(attrs.astuple(catalog.find_synced(up)))
+        reported.append(attrs.astuple(catalog.find_synced(up)))
         now[0] += 600.7
-    assert told == [
+    assert reported == [
         (1_000, None, ("a", "b"), (), 1_000),
         (1_600, None, ("a", "b"), (), 1_000),
         (2_201, None, ("c",), (), 2_201),

@@ -14,7 +14,7 @@ LAB = Channel("lab", "openai", "http://up/v1", models=("m", "x"), groups=("lab",
 CLOSED = Channel("closed", "openai", "http://up/v1", models=("y",), groups=("vip",))
 OFF = Channel("off", "openai", "http://up/v1", models=("z",), status="disabled")
 CHEAP = Price("m", 10, provider="openai")
-DEAR = Price("m", 20)
+EXPENSIVE = Price("m", 20)
 ALIAS = Price("theirs", 30)
 
 
@@ -25,7 +25,7 @@ def catalog() -> ModelCatalog:
     return made
 
 
-TARIFF = PricingPolicy(PriceList([CHEAP, DEAR]), {"lab": 500_000, "vip": 3})
+PRICING = PricingPolicy(PriceList([CHEAP, EXPENSIVE]), {"lab": 500_000, "vip": 3})
 
 
 def account(*groups: str) -> Account:
@@ -42,7 +42,7 @@ def see(
 
 
 def test_an_operator_sees_every_model_with_its_channels_best_first(catalog: ModelCatalog) -> None:
-    assert see(catalog, TARIFF, None) == {
+    assert see(catalog, PRICING, None) == {
         "m": (["lab", "open"], CHEAP, 1_000_000),
         "n": (["open"], None, 1_000_000),
         "x": (["lab"], None, 1_000_000),
@@ -51,23 +51,23 @@ def test_an_operator_sees_every_model_with_its_channels_best_first(catalog: Mode
 
 
 def test_an_account_sees_what_a_key_of_it_could_call_at_what_its_first_group_pays(catalog: ModelCatalog) -> None:
-    assert see(catalog, TARIFF, account("lab", "other")) == {
+    assert see(catalog, PRICING, account("lab", "other")) == {
         "m": (["lab", "open"], CHEAP, 500_000),
         "n": (["open"], None, 1_000_000),
         "x": (["lab"], None, 1_000_000),
     }
-    assert see(catalog, TARIFF, account("other")) == {
-        "m": (["open"], DEAR, 2_000_000),
+    assert see(catalog, PRICING, account("other")) == {
+        "m": (["open"], EXPENSIVE, 2_000_000),
         "n": (["open"], None, 1_000_000),
     }
 
 
 def test_an_account_that_may_use_any_group_sees_everything_at_the_plain_price(catalog: ModelCatalog) -> None:
-    assert see(catalog, TARIFF, account()) == see(catalog, TARIFF, None)
+    assert see(catalog, PRICING, account()) == see(catalog, PRICING, None)
 
 
 def test_what_is_not_served_without_a_price_is_offered_to_operators_only(catalog: ModelCatalog) -> None:
-    strict = PricingPolicy(TARIFF.prices, TARIFF.groups, unpriced="refuse")
+    strict = PricingPolicy(PRICING.prices, PRICING.groups, unpriced="refuse")
     assert list(see(catalog, strict, account("lab"))) == ["m"]
     assert list(see(catalog, strict, None)) == ["m", "n", "x", "y"]
 

@@ -14,20 +14,20 @@ from gateway.domain.model_info import ModelInfo
 from gateway.domain.price import Price
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed, ModelNotFound, ModelNotPriced
-from gateway.formats.anthropic.request import parse_count_call, parse_messages_call
+from gateway.formats.anthropic.request import parse_count_inference, parse_messages_inference
 from gateway.providers.hosted_tools import leave_out
 from gateway.providers.priced_fields import list_priced
 from gateway.routing.target import Target, find_answered
 from tests.support.routing_calls import CALLER, MESSAGES, Floor, call_of, caller_of, channel, priced
 from tests.support.table_rows import table_rows
 
-CHEAP, DEAR = "openai/cheap", "openai/dear"
-PRICES = (priced(CHEAP, 1), priced(DEAR, 50))
+CHEAP, EXPENSIVE = "openai/cheap", "openai/dear"
+PRICES = (priced(CHEAP, 1), priced(EXPENSIVE, 50))
 USED = Usage(10, 10, source="upstream")
 
 
 def router(name: str = "router", *fields: str, **more: Any) -> Channel:
-    return channel(name, CHEAP, DEAR, provider="openrouter", allow_fields=fields, **more)
+    return channel(name, CHEAP, EXPENSIVE, provider="openrouter", allow_fields=fields, **more)
 
 
 def ask(floor: Floor, caller: Caller = CALLER, model: str = CHEAP, **body: Any) -> Sequence[Target]:
@@ -37,7 +37,7 @@ def ask(floor: Floor, caller: Caller = CALLER, model: str = CHEAP, **body: Any) 
 @table_rows("name", ["service_tier", "models", "provider", "preset", "route", "plugins", "speed"])
 def test_a_field_that_changes_what_is_bought_is_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidRequest, match=f"'{name}' changes what is bought") as caught:
-        ask(Floor(router(), prices=PRICES), **{name: [DEAR] if name == "models" else "priority"})
+        ask(Floor(router(), prices=PRICES), **{name: [EXPENSIVE] if name == "models" else "priority"})
     assert (caught.value.status, caught.value.param) == (400, name)
 
 
@@ -89,8 +89,8 @@ def test_a_field_that_is_not_sent_is_not_refused() -> None:
     assert len(floor.options(call_of("m", service_tier="priority"))) == 1
     claude = Floor(channel("claude", "m", provider="anthropic"))
     body = {"model": "m", "messages": MESSAGES, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}
-    assert len(claude.options(parse_count_call(body))) == 1
-    (target,) = claude.options(parse_messages_call(body | {"max_tokens": 5}))
+    assert len(claude.options(parse_count_inference(body))) == 1
+    (target,) = claude.options(parse_messages_inference(body | {"max_tokens": 5}))
     assert target.left_out == ("tools.web_search_20250305",)
 
 
@@ -100,30 +100,30 @@ def test_nothing_is_bought_on_ones_own_machine() -> None:
 
 
 def test_what_is_held_covers_the_most_expensive_model_that_is_named() -> None:
-    (target,) = ask(Floor(router("router", "models"), prices=PRICES), models=[DEAR])
+    (target,) = ask(Floor(router("router", "models"), prices=PRICES), models=[EXPENSIVE])
     (plain,) = ask(Floor(router("router", "models"), prices=PRICES))
     assert (plain.cost(USED), plain.find_most(USED)) == (10, 10)
     assert (target.cost(USED), target.find_most(USED)) == (10, 500)
 
 
 def test_the_charge_follows_the_model_that_answered_where_that_is_dearer() -> None:
-    (target,) = ask(Floor(router("router", "models"), prices=PRICES), models=[DEAR])
-    cheap, dear = target.cost(USED), target.find_most(USED)
-    assert dear > cheap
+    (target,) = ask(Floor(router("router", "models"), prices=PRICES), models=[EXPENSIVE])
+    cheap, expensive = target.cost(USED), target.find_most(USED)
+    assert expensive > cheap
     for answered, cost in (
-        (CHEAP, cheap), (DEAR, dear), (f"{CHEAP}-2025-08-07", cheap), (f"{CHEAP}:free", cheap), ("who/knows", cheap),
-        ("", dear),
+        (CHEAP, cheap), (EXPENSIVE, expensive), (f"{CHEAP}-2025-08-07", cheap), (f"{CHEAP}:free", cheap),
+        ("who/knows", cheap), ("", expensive),
     ):  # fmt: skip
         assert target.cost_of(answered, USED) == cost
-    (other,) = ask(Floor(router(), prices=PRICES), model=DEAR)
-    assert other.cost_of(CHEAP, USED) == other.cost(USED) == dear
+    (other,) = ask(Floor(router(), prices=PRICES), model=EXPENSIVE)
+    assert other.cost_of(CHEAP, USED) == other.cost(USED) == expensive
 
 
 def test_a_router_may_answer_with_another_model_unasked() -> None:
     """An automatic choice, or a fallback of the provider's own: nobody has named the model, and it is paid for."""
     (target,) = ask(Floor(router(), prices=PRICES))
     assert target.find_price is not None
-    assert target.cost_of(DEAR, USED) > target.cost(USED) == target.cost_of("", USED)
+    assert target.cost_of(EXPENSIVE, USED) > target.cost(USED) == target.cost_of("", USED)
 
 
 def test_elsewhere_the_model_that_was_asked_for_is_paid() -> None:
@@ -132,8 +132,8 @@ def test_elsewhere_the_model_that_was_asked_for_is_paid() -> None:
 
 
 NAMED = [
-    (caller_of(models=(CHEAP,)), [DEAR], ModelNotAllowed, "models[0]"),
-    (caller_of(models=("openai/c*",)), [CHEAP, DEAR], ModelNotAllowed, "models[1]"),
+    (caller_of(models=(CHEAP,)), [EXPENSIVE], ModelNotAllowed, "models[0]"),
+    (caller_of(models=("openai/c*",)), [CHEAP, EXPENSIVE], ModelNotAllowed, "models[1]"),
     (CALLER, ["vendor/hidden"], ModelNotFound, "models[0]"),
     (CALLER, [5], InvalidRequest, "models[0]"),
 ]
@@ -151,34 +151,34 @@ def test_a_named_model_is_one_that_the_key_may_use_and_the_channel_offers(
 def test_a_variant_may_not_be_named_where_it_may_not_be_asked_for() -> None:
     every = channel("router", "openai/*", provider="openrouter", allow_fields=("models",))
     with pytest.raises(InvalidRequest, match=":online") as caught:
-        ask(Floor(every, prices=PRICES), models=[f"{DEAR}:online"])
+        ask(Floor(every, prices=PRICES), models=[f"{EXPENSIVE}:online"])
     assert caught.value.param == "models[0]"
 
 
 def test_a_named_model_may_go_by_the_name_that_callers_know() -> None:
     """A key that may use an alias may name what stands behind it."""
-    mapped = channel("router", CHEAP, provider="openrouter", allow_fields=("models",), model_map=(("best", DEAR),))
-    (target,) = ask(Floor(mapped, prices=PRICES), caller_of(models=(CHEAP, "best")), models=[DEAR])
-    assert DEAR in target.named
+    mapped = channel("router", CHEAP, provider="openrouter", allow_fields=("models",), model_map=(("best", EXPENSIVE),))
+    (target,) = ask(Floor(mapped, prices=PRICES), caller_of(models=(CHEAP, "best")), models=[EXPENSIVE])
+    assert EXPENSIVE in target.named
     with pytest.raises(ModelNotFound):
-        ask(Floor(mapped, prices=PRICES), caller_of(models=(CHEAP, DEAR)), models=[DEAR])
+        ask(Floor(mapped, prices=PRICES), caller_of(models=(CHEAP, EXPENSIVE)), models=[EXPENSIVE])
     with pytest.raises(ModelNotAllowed):
-        ask(Floor(mapped, prices=PRICES), caller_of(models=(CHEAP,)), models=[DEAR])
+        ask(Floor(mapped, prices=PRICES), caller_of(models=(CHEAP,)), models=[EXPENSIVE])
 
 
 @table_rows("owner", ["key", "account"])
 def test_who_has_a_limit_may_name_only_what_has_a_price(owner: str) -> None:
     floor = Floor(router("router", "models"), prices=PRICES[:1])
-    assert len(ask(floor, models=[DEAR])) == 1
+    assert len(ask(floor, models=[EXPENSIVE])) == 1
     capped = attrs.evolve(getattr(CALLER, owner), quota=Quota(10**9, "lifetime"))
     with pytest.raises(ModelNotPriced, match="no price"):
-        ask(floor, attrs.evolve(CALLER, **{owner: capped}), models=[DEAR])
+        ask(floor, attrs.evolve(CALLER, **{owner: capped}), models=[EXPENSIVE])
 
 
 def test_where_only_one_channel_offers_what_is_named_that_one_is_asked() -> None:
     some = channel("some", CHEAP, provider="openrouter", allow_fields=("models",))
     floor = Floor(some, router("all", "models"), prices=PRICES)
-    assert [target.channel.name for target in ask(floor, models=[DEAR])] == ["all"]
+    assert [target.channel.name for target in ask(floor, models=[EXPENSIVE])] == ["all"]
 
 
 VARIANT = "openai/gpt-6:online"
@@ -212,7 +212,7 @@ def test_a_channel_that_has_never_listed_its_models_serves_no_variant() -> None:
 
 
 @table_rows(
-    ("told", "model"),
+    ("reported", "model"),
     [
         (b'{"id":"x","model":"a/b","choices":[]}', "a/b"),
         (b': hi\n\ndata: {"id":"x", "model" : "a/b:free"}\n\n', "a/b:free"),
@@ -221,14 +221,14 @@ def test_a_channel_that_has_never_listed_its_models_serves_no_variant() -> None:
         (b'{"model":null}', ""), (b'{"model":""}', ""), (b"", ""), (b'{"model":"\\q"}', ""),
     ],
 )  # fmt: skip
-def test_the_model_that_answered_is_found_in_what_was_told(told: bytes, model: str) -> None:
-    assert find_answered(told) == model
+def test_the_model_that_answered_is_found_in_what_was_told(reported: bytes, model: str) -> None:
+    assert find_answered(reported) == model
 
 
 def test_a_price_of_nothing_is_not_followed() -> None:
-    (target,) = ask(Floor(router("router", "models"), prices=(priced(CHEAP, 1),)), models=[DEAR])
-    assert target.named == {DEAR: None}
-    assert target.cost_of(DEAR, USED) == target.cost(USED)
+    (target,) = ask(Floor(router("router", "models"), prices=(priced(CHEAP, 1),)), models=[EXPENSIVE])
+    assert target.named == {EXPENSIVE: None}
+    assert target.cost_of(EXPENSIVE, USED) == target.cost(USED)
     assert isinstance(target.price, Price)
 
 
@@ -238,15 +238,17 @@ BETA = "files-api-2025-04-14"
 @table_rows(("provider", "refused"), [("anthropic", True), ("deepseek", False), ("openai", False)])
 def test_a_feature_that_is_not_known_to_be_harmless_needs_the_channel(provider: str, refused: bool) -> None:
     """Vendors of the same format have none of Anthropic's features, and a translated request has no such header."""
-    call = parse_messages_call({"model": "m", "max_tokens": 5, "messages": MESSAGES}, f"pdfs-2024-09-25,{BETA}")
+    inference = parse_messages_inference(
+        {"model": "m", "max_tokens": 5, "messages": MESSAGES}, f"pdfs-2024-09-25,{BETA}"
+    )
     open_floor = Floor(channel("open", "m", provider=provider, allow_fields=("anthropic-beta.files-*",)))
     strict = Floor(channel("strict", "m", provider=provider))
-    assert len(open_floor.options(call)) == 1
+    assert len(open_floor.options(inference)) == 1
     if not refused:
-        assert len(strict.options(call)) == 1
+        assert len(strict.options(inference)) == 1
         return
     with pytest.raises(InvalidRequest, match=rf"allow_fields = \['anthropic-beta\.{BETA}'\]") as caught:
-        strict.options(call)
+        strict.options(inference)
     assert caught.value.param == "anthropic-beta"
 
 
@@ -296,13 +298,13 @@ TOOLS = [
 def test_a_tool_is_the_clients_own_only_if_all_its_fields_are_known(tool: Any, param: str, operation: Any) -> None:
     provider = {"chat": "openai", "messages": "anthropic", "responses": "openai", "generate_content": "gemini"}
     floor = Floor(channel("a", "m", provider=provider[operation]))
-    call = InferenceRequest(operation, "m", {"model": "m", "tools": [tool]})
+    inference = InferenceRequest(operation, "m", {"model": "m", "tools": [tool]})
     if param.startswith("tools["):
         with pytest.raises(InvalidRequest) as caught:
-            floor.options(call)
+            floor.options(inference)
         assert caught.value.param == param
         return
-    (target,) = floor.options(call)
+    (target,) = floor.options(inference)
     assert param in target.left_out
     left = leave_out({"tools": [tool]}, target.left_out)
     assert list_priced(left, frozenset({"tools"})) == []

@@ -48,7 +48,7 @@ class ProbeScenario:
         self.board.use(channels)
 
     def line(self, name: str = "closed") -> ChannelState:
-        return self.board.lines[name]
+        return self.board.channels[name]
 
     def trip(self, name: str = "closed") -> None:
         """A call over the channel fails."""
@@ -134,10 +134,10 @@ async def test_whoever_answers_is_well_whatever_it_says_of_its_models(upstream: 
         scenario = ProbeScenario(upstream, at(up))
         scenario.trip()
         scenario.now += DUE_S
-        with capture_logs() as told:
+        with capture_logs() as reported:
             await scenario.job.probe()
         assert scenario.look()[0] == "closed"
-        assert [line["event"] for line in told] == ["channel_recovered"]
+        assert [line["event"] for line in reported] == ["channel_recovered"]
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_it_looks_every_second_for_ever() -> None:
                 raise ProviderBadResponse("not yet")
             raise ProviderAuthError("who are you?")
 
-        line = board.lines["closed"]
+        line = board.channels["closed"]
         lease = board.lease(line, PLACE, 1, retry=False)
         board.record_failure(lease, ProviderBadResponse("it broke", phase="connect"))
         board.end(lease)

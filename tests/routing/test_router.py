@@ -31,9 +31,9 @@ from gateway.errors import (
     ProviderRejected,
     UnsupportedByProvider,
 )
-from gateway.formats.anthropic.request import parse_count_call, parse_messages_call
-from gateway.formats.openai.embeddings import parse_embeddings_call
-from gateway.formats.openai.images import parse_images_call
+from gateway.formats.anthropic.request import parse_count_inference, parse_messages_inference
+from gateway.formats.openai.embeddings import parse_embeddings_inference
+from gateway.formats.openai.images import parse_images_inference
 from gateway.routing.channel_state import ALL_INSISTING_RPM, INSISTING_RPM
 from gateway.routing.load_balancer import RetrySettings
 from gateway.routing.pricing_policy import PricingPolicy
@@ -50,9 +50,9 @@ def broken() -> ProviderError:
 
 
 def busy(provider_retry_after_s: float) -> ProviderError:
-    fault = ProviderBadResponse("it is overloaded")
-    fault.provider_retry_after_s = provider_retry_after_s
-    return fault
+    error = ProviderBadResponse("it is overloaded")
+    error.provider_retry_after_s = provider_retry_after_s
+    return error
 
 
 def limited() -> ProviderError:
@@ -60,18 +60,18 @@ def limited() -> ProviderError:
 
 
 def not_found() -> ProviderError:
-    fault = ProviderRejected("no such model", status=404)
-    fault.retryable = True
-    return fault
+    error = ProviderRejected("no such model", status=404)
+    error.retryable = True
+    return error
 
 
 def other_account(number: int) -> Caller:
     return Caller(Account(number, f"account-{number}"), ApiKey(number, number, "k", b"", ""))
 
 
-def sent(attempt: Attempt, call: InferenceRequest) -> dict[str, Any]:
+def sent(attempt: Attempt, inference: InferenceRequest) -> dict[str, Any]:
     """The body that an attempt sends."""
-    body = attempt.plan(call).body
+    body = attempt.build_request(inference).body
     assert body is not None
     value: dict[str, Any] = orjson.loads(body)
     return value
@@ -111,18 +111,18 @@ def test_a_model_nobody_serves_is_not_found_and_the_message_says_where_to_look()
 
 
 @table_rows(
-    ("call", "provider", "operation"),
+    ("inference", "provider", "operation"),
     [
-        (parse_embeddings_call({"model": "m", "input": "a"}), "anthropic", "embeddings"),
+        (parse_embeddings_inference({"model": "m", "input": "a"}), "anthropic", "embeddings"),
         (InferenceRequest("completions", "m", {}), "gemini", "completions"),
         (InferenceRequest("rerank", "m", {}), "openai", "rerank"),
     ],
 )
 def test_an_operation_that_no_channel_of_the_model_takes_is_refused_with_one_that_works(
-    call: InferenceRequest, provider: str, operation: str
+    inference: InferenceRequest, provider: str, operation: str
 ) -> None:
     with pytest.raises(UnsupportedOperation) as caught:
-        Floor(channel("a", "m", provider=provider)).options(call)
+        Floor(channel("a", "m", provider=provider)).options(inference)
     assert (caught.value.status, caught.value.param, caught.value.should_retry) == (400, "model", False)
     path = f"/v1/{operation}"
     assert caught.value.message == f"The endpoint {path} does not serve the model 'm'; POST /v1/chat/completions does"
@@ -163,125 +163,127 @@ def test_the_endpoint_that_is_named_is_the_one_the_model_is_for(
 
 def test_only_channels_that_take_the_operation_are_options() -> None:
     floor = Floor(channel("claude", "m", provider="anthropic"), channel("a", "m"))
-    assert [target.channel.name for target in floor.options(parse_embeddings_call({"model": "m", "input": "a"}))] == [
-        "a"
-    ]
+    assert [
+        target.channel.name for target in floor.options(parse_embeddings_inference({"model": "m", "input": "a"}))
+    ] == ["a"]
 
 
 def test_counting_where_nobody_counts_has_no_options_and_is_not_refused() -> None:
-    floor, call = Floor(channel("a", "m")), parse_count_call({"model": "m", "messages": MESSAGES})
-    route = floor.route(CALLER, call)
-    assert (list(route.options), route.rank()) == ([], [])
+    floor, inference = Floor(channel("a", "m")), parse_count_inference({"model": "m", "messages": MESSAGES})
+    route = floor.route(CALLER, inference)
+    assert (list(route.targets), route.rank()) == ([], [])
     with pytest.raises(ModelNotFound):
-        floor.options(attrs.evolve(call, model="nope"))
+        floor.options(attrs.evolve(inference, model="nope"))
     with pytest.raises(ModelNotAllowed):
-        floor.options(call, caller_of(models=("other",)))
+        floor.options(inference, caller_of(models=("other",)))
 
 
 def test_counting_goes_to_those_that_count() -> None:
     floor = Floor(channel("a", "m"), channel("claude", "m", provider="anthropic"))
-    (target,) = floor.options(parse_count_call({"model": "m", "messages": MESSAGES}))
+    (target,) = floor.options(parse_count_inference({"model": "m", "messages": MESSAGES}))
     assert (target.channel.name, target.endpoint.wire) == ("claude", "anthropic_count_tokens")
 
 
 def test_counting_is_estimated_where_those_that_count_cannot_now() -> None:
-    floor, call = (
+    floor, inference = (
         Floor(channel("claude", "m", provider="anthropic")),
-        parse_count_call({"model": "m", "messages": MESSAGES}),
+        parse_count_inference({"model": "m", "messages": MESSAGES}),
     )
     for _ in range(RULES.failures):
-        floor.walk(broken(), call)
-    assert floor.route(CALLER, call).rank() == []
+        floor.walk(broken(), inference)
+    assert floor.route(CALLER, inference).rank() == []
 
 
 # What is sent
 
 
 def test_an_alias_reaches_the_provider_under_its_own_name() -> None:
-    call = call_of("ours")
-    _, attempt = Floor(channel("a", model_map=(("ours", "theirs"),))).begin(call)
-    plan = attempt.plan(call)
-    assert plan.url == "http://a/v1/chat/completions"
-    assert plan.headers["Authorization"] == "Bearer key-of-a"
-    assert sent(attempt, call)["model"] == "theirs"
-    assert call.body["model"] == "ours"
+    inference = call_of("ours")
+    _, attempt = Floor(channel("a", model_map=(("ours", "theirs"),))).begin(inference)
+    http_request = attempt.build_request(inference)
+    assert http_request.url == "http://a/v1/chat/completions"
+    assert http_request.headers["Authorization"] == "Bearer key-of-a"
+    assert sent(attempt, inference)["model"] == "theirs"
+    assert inference.body["model"] == "ours"
 
 
 def test_embeddings_go_to_their_own_path() -> None:
-    call = parse_embeddings_call({"model": "m", "input": "a"})
-    _, attempt = Floor(channel("a", "m")).begin(call)
-    assert attempt.plan(call).url == "http://a/v1/embeddings"
+    inference = parse_embeddings_inference({"model": "m", "input": "a"})
+    _, attempt = Floor(channel("a", "m")).begin(inference)
+    assert attempt.build_request(inference).url == "http://a/v1/embeddings"
 
 
 def test_a_channel_without_a_key_sends_none() -> None:
     _, attempt = Floor(channel("a", "m", keys=())).begin()
-    assert "Authorization" not in attempt.plan(call_of()).headers
+    assert "Authorization" not in attempt.build_request(call_of()).headers
 
 
 def test_every_attempt_is_made_with_the_key_of_its_turn() -> None:
     floor, keys = Floor(channel("a", "m", keys=("one", "two"))), []
     for _ in range(3):
         _, attempt = floor.begin()
-        keys.append(attempt.plan(call_of()).headers["Authorization"])
+        keys.append(attempt.build_request(call_of()).headers["Authorization"])
     assert keys == ["Bearer one", "Bearer two", "Bearer one"]
 
 
 def test_what_is_sent_has_the_vendors_quirks() -> None:
-    call = call_of(max_completion_tokens=7, messages=[{"role": "developer", "content": "be brief"}, *MESSAGES])
-    _, attempt = Floor(channel("a", "m", provider="deepseek")).begin(call)
-    body = sent(attempt, call)
+    inference = call_of(max_completion_tokens=7, messages=[{"role": "developer", "content": "be brief"}, *MESSAGES])
+    _, attempt = Floor(channel("a", "m", provider="deepseek")).begin(inference)
+    body = sent(attempt, inference)
     assert (body["max_tokens"], body["messages"][0]["role"]) == (7, "system")
     assert "max_completion_tokens" not in body
-    assert (call.body["max_completion_tokens"], call.body["messages"][0]["role"]) == (7, "developer")
+    assert (inference.body["max_completion_tokens"], inference.body["messages"][0]["role"]) == (7, "developer")
 
 
 def test_the_next_attempt_is_not_sent_the_quirks_of_the_one_before() -> None:
-    call = call_of(max_completion_tokens=7)
+    inference = call_of(max_completion_tokens=7)
     floor = Floor(channel("a", "m", provider="deepseek", priority=1), channel("b", "m"))
-    route, first = floor.begin(call)
-    assert "max_tokens" in sent(first, call)
+    route, first = floor.begin(inference)
+    assert "max_tokens" in sent(first, inference)
     floor.fail(first, broken())
     assert route.may_retry(first, broken())
     second = route.next(first)
     assert second is not None
-    assert sent(second, call) == call.body
+    assert sent(second, inference) == inference.body
 
 
 def test_a_channel_of_another_language_is_spoken_to_in_that() -> None:
-    call = call_of(stream=True)
-    _, attempt = Floor(channel("a", "m", provider="gemini")).begin(call)
-    plan = attempt.plan(call)
-    assert plan.url.startswith("http://a/v1/models/m:streamGenerateContent")
-    assert sent(attempt, call)["contents"] == [{"role": "user", "parts": [{"text": "hi"}]}]
+    inference = call_of(stream=True)
+    _, attempt = Floor(channel("a", "m", provider="gemini")).begin(inference)
+    http_request = attempt.build_request(inference)
+    assert http_request.url.startswith("http://a/v1/models/m:streamGenerateContent")
+    assert sent(attempt, inference)["contents"] == [{"role": "user", "parts": [{"text": "hi"}]}]
 
 
 FEATURES = {"anthropic-beta": "context-1m-2025-08-07", "anthropic-version": "2024-01-01"}
 
 
 @table_rows(
-    ("provider", "told"),
+    ("provider", "reported"),
     [("anthropic", FEATURES), ("deepseek", FEATURES), ("custom", {}), ("gemini", {})],
 )
-def test_a_callers_features_go_with_a_body_in_anthropics_language_only(provider: str, told: dict[str, str]) -> None:
+def test_a_callers_features_go_with_a_body_in_anthropics_language_only(provider: str, reported: dict[str, str]) -> None:
     body = {"model": "m", "max_tokens": 5, "messages": MESSAGES}
-    call = attrs.evolve(parse_messages_call(body, "context-1m-2025-08-07"), version="2024-01-01")
-    _, attempt = Floor(channel("a", "m", provider=provider)).begin(call)
-    headers = attempt.plan(call).headers
-    assert {name: value for name, value in headers.items() if name.startswith("anthropic")} == told
+    inference = attrs.evolve(parse_messages_inference(body, "context-1m-2025-08-07"), version="2024-01-01")
+    _, attempt = Floor(channel("a", "m", provider=provider)).begin(inference)
+    headers = attempt.build_request(inference).headers
+    assert {name: value for name, value in headers.items() if name.startswith("anthropic")} == reported
 
 
 def test_where_a_caller_names_no_version_the_vendors_own_is_sent() -> None:
-    call = parse_messages_call({"model": "m", "max_tokens": 5, "messages": MESSAGES})
-    _, attempt = Floor(channel("a", "m", provider="anthropic")).begin(call)
-    headers = attempt.plan(call).headers
+    inference = parse_messages_inference({"model": "m", "max_tokens": 5, "messages": MESSAGES})
+    _, attempt = Floor(channel("a", "m", provider="anthropic")).begin(inference)
+    headers = attempt.build_request(inference).headers
     assert headers["anthropic-version"] == "2023-06-01"
     assert "anthropic-beta" not in headers
 
 
 def test_a_channels_own_headers_are_laid_over_a_callers_features() -> None:
-    call = parse_messages_call({"model": "m", "max_tokens": 5, "messages": MESSAGES}, "context-1m-2025-08-07")
-    _, attempt = Floor(channel("a", "m", provider="anthropic", headers=(("Anthropic-Beta", "ours"),))).begin(call)
-    assert {name.lower(): value for name, value in attempt.plan(call).headers.items()}["anthropic-beta"] == "ours"
+    inference = parse_messages_inference({"model": "m", "max_tokens": 5, "messages": MESSAGES}, "context-1m-2025-08-07")
+    _, attempt = Floor(channel("a", "m", provider="anthropic", headers=(("Anthropic-Beta", "ours"),))).begin(inference)
+    assert {name.lower(): value for name, value in attempt.build_request(inference).headers.items()}[
+        "anthropic-beta"
+    ] == "ours"
 
 
 # Who is next
@@ -330,17 +332,17 @@ def test_a_channel_that_is_down_or_full_is_passed_over() -> None:
     assert [floor.begin()[1].channel.name for _ in range(3)] == ["full", "rate", "well"]
 
 
-@table_rows("fault", [ProviderAuthError("not with this key"), limited()])
-def test_trouble_with_a_key_leaves_the_channels_other_key(fault: ProviderError) -> None:
+@table_rows("error", [ProviderAuthError("not with this key"), limited()])
+def test_trouble_with_a_key_leaves_the_channels_other_key(error: ProviderError) -> None:
     floor = Floor(channel("a", "m", keys=("one", "two"), priority=1), channel("b", "m"))
     route, first = floor.begin()
-    floor.fail(first, fault)
-    assert route.may_retry(first, fault)
+    floor.fail(first, error)
+    assert route.may_retry(first, error)
     second = route.next(first)
     assert second is not None
     assert (second.channel.name, first.lease.key.key, second.lease.key.key) == ("a", "one", "two")
-    floor.fail(second, fault)
-    assert route.may_retry(second, fault)
+    floor.fail(second, error)
+    assert route.may_retry(second, error)
     third = route.next(second)
     assert third is not None
     assert third.channel.name == "b"
@@ -383,7 +385,7 @@ def test_a_channel_that_fills_up_before_its_turn_is_not_taken() -> None:
     route, first = floor.begin()
     floor.fail(first, broken())
     assert route.may_retry(first, broken())
-    floor.board.lease(floor.board.lines["b"], (CHAT, "m"), 1, retry=False)
+    floor.board.lease(floor.board.channels["b"], (CHAT, "m"), 1, retry=False)
     assert route.next(first) is None
 
 
@@ -413,44 +415,47 @@ def test_an_answer_keeps_its_id_and_its_time_over_all_attempts() -> None:
     assert route.may_retry(first, broken())
     second = route.next(first)
     assert second is not None
-    naming = second.exchange.naming
-    assert (naming.id, naming.now_s, naming.model) == ("1", 99, second.target.model)
+    identity = second.translator.identity
+    assert (identity.id, identity.now_s, identity.model) == ("1", 99, second.target.model)
 
 
 # What a language has no words for
 
 
 def test_a_channel_without_words_for_it_leaves_it_to_the_next() -> None:
-    floor, call = (
+    floor, inference = (
         Floor(channel("claude", "m", provider="anthropic", priority=1), channel("a", "m")),
         call_of(logit_bias={"1": 1}),
     )
-    route, first = floor.begin(call)
+    route, first = floor.begin(inference)
     with pytest.raises(UnsupportedByProvider) as caught:
-        first.plan(call)
-    fault = caught.value
-    assert (fault.status, fault.param, fault.public_code) == (400, "logit_bias", "invalid_request")
-    floor.fail(first, fault)
-    assert route.may_retry(first, fault)
+        first.build_request(inference)
+    error = caught.value
+    assert (error.status, error.param, error.public_code) == (400, "logit_bias", "invalid_request")
+    floor.fail(first, error)
+    assert route.may_retry(first, error)
     second = route.next(first)
     assert second is not None
-    assert (second.channel.name, sent(second, call)["logit_bias"]) == ("a", {"1": 1})
+    assert (second.channel.name, sent(second, inference)["logit_bias"]) == ("a", {"1": 1})
 
 
 def test_where_nobody_has_words_for_it_the_answer_names_the_field() -> None:
-    floor, call = Floor(*[channel(name, "m", provider="anthropic") for name in "abc"]), call_of(logit_bias={"1": 1})
-    route, attempt = floor.begin(call)
+    floor, inference = (
+        Floor(*[channel(name, "m", provider="anthropic") for name in "abc"]),
+        call_of(logit_bias={"1": 1}),
+    )
+    route, attempt = floor.begin(inference)
     faults: list[UnsupportedByProvider] = []
     while True:
         with pytest.raises(UnsupportedByProvider) as caught:
-            attempt.plan(call)
+            attempt.build_request(inference)
         faults.append(caught.value)
         floor.fail(attempt, caught.value)
         following = route.next(attempt) if route.may_retry(attempt, caught.value) else None
         if following is None:
             break
         attempt = following
-    assert [(fault.status, fault.param) for fault in faults] == [(400, "logit_bias")] * 3
+    assert [(error.status, error.param) for error in faults] == [(400, "logit_bias")] * 3
 
 
 def test_what_was_not_sent_is_neither_an_attempt_nor_a_retry() -> None:
@@ -460,9 +465,9 @@ def test_what_was_not_sent_is_neither_an_attempt_nor_a_retry() -> None:
     )
     route, attempt = floor.begin()
     for _ in mute:
-        fault = UnsupportedByProvider("no words for it", param="n")
-        floor.fail(attempt, fault)
-        assert route.may_retry(attempt, fault)
+        error = UnsupportedByProvider("no words for it", param="n")
+        floor.fail(attempt, error)
+        assert route.may_retry(attempt, error)
         following = route.next(attempt)
         assert following is not None
         attempt = following
@@ -475,7 +480,7 @@ def test_a_channel_without_words_for_it_is_as_well_as_before() -> None:
     floor = Floor(channel("a", "m"))
     for _ in range(10):
         floor.walk(UnsupportedByProvider("no words for it"))
-    assert floor.board.lines["a"].find_obstacle((CHAT, "m"), 1, floor.time) is None
+    assert floor.board.channels["a"].find_obstacle((CHAT, "m"), 1, floor.time) is None
 
 
 # Nobody can at the moment
@@ -504,7 +509,7 @@ def test_where_all_are_down_calls_are_still_tried_at_a_bounded_rate(channels: in
         floor.time += 1
         passed += count_calls(floor)
     assert passed == 60 * channels * INSISTING_RPM // 60
-    assert all(line.breaker.state == "open" for line in floor.board.lines.values())
+    assert all(line.breaker.state == "open" for line in floor.board.channels.values())
 
 
 def test_one_account_that_calls_without_end_leaves_others_their_turns_at_a_channel_that_is_down() -> None:
@@ -531,8 +536,8 @@ def test_one_such_call_that_is_answered_ends_the_cooldown() -> None:
     _, attempt = floor.begin()
     floor.board.record_success(attempt.lease)
     floor.board.end(attempt.lease)
-    assert floor.board.lines["up"].state == "closed"
-    assert floor.board.lines["up"].is_free((CHAT, "m"))
+    assert floor.board.channels["up"].state == "closed"
+    assert floor.board.channels["up"].is_free((CHAT, "m"))
 
 
 def test_where_another_channel_serves_one_that_is_down_is_left_alone() -> None:
@@ -551,9 +556,9 @@ def find_refusal(floor: Floor) -> tuple[int, str | None, int | None]:
 def test_while_every_channel_waits_for_a_rate_limit_a_request_gets_429() -> None:
     floor = Floor(channel("own", "m", rpm=1), channel("theirs", "m"))
     attempts = [floor.begin()[1] for _ in range(2)]
-    fault = limited()
-    fault.provider_retry_after_s = 33.0
-    floor.fail(next(attempt for attempt in attempts if attempt.channel.name == "theirs"), fault)
+    error = limited()
+    error.provider_retry_after_s = 33.0
+    floor.fail(next(attempt for attempt in attempts if attempt.channel.name == "theirs"), error)
     assert find_refusal(floor) == (429, "rate_limit_exceeded", 33)
 
 
@@ -566,21 +571,21 @@ def test_a_rate_limit_of_one_channel_does_not_hide_that_another_is_full() -> Non
 def test_a_long_wait_tells_the_client_libraries_not_to_retry() -> None:
     floor = Floor(channel("off", "m", rpm=1), channel("full", "m", max_concurrency=1))
     floor.trip("full", 300.0)
-    floor.board.lines["full"].offered = False
+    floor.board.channels["full"].offered = False
     floor.begin()
     with pytest.raises(NoHealthyChannel) as caught:
         floor.begin()
     assert (caught.value.status, caught.value.retry_after_s, caught.value.should_retry) == (503, 60, False)
 
 
-@table_rows(("more", "told"), [({"max_concurrency": 1}, 1), ({"rpm": 1}, 60), ({"rpm": 60}, 1)])
-def test_a_full_channel_tells_when_it_has_room(more: dict[str, Any], told: int) -> None:
+@table_rows(("more", "reported"), [({"max_concurrency": 1}, 1), ({"rpm": 1}, 60), ({"rpm": 60}, 1)])
+def test_a_full_channel_tells_when_it_has_room(more: dict[str, Any], reported: int) -> None:
     floor = Floor(channel("a", "m", **more))
     for _ in range(7):
         try:
             floor.begin()
         except NoHealthyChannel as fault:
-            assert fault.retry_after_s == told  # noqa: PT017 - how many pass before is not the point
+            assert fault.retry_after_s == reported  # noqa: PT017 - how many pass before is not the point
             break
     else:
         pytest.fail("it never filled up")
@@ -588,9 +593,9 @@ def test_a_full_channel_tells_when_it_has_room(more: dict[str, Any], told: int) 
 
 def test_where_every_key_is_limited_for_a_model_only_that_model_waits() -> None:
     floor = Floor(channel("a", "m", "n"))
-    fault = limited()
-    fault.provider_retry_after_s = 33.0
-    floor.fail(floor.begin()[1], fault)
+    error = limited()
+    error.provider_retry_after_s = 33.0
+    floor.fail(floor.begin()[1], error)
     with pytest.raises(NoHealthyChannel) as caught:
         floor.begin()
     assert caught.value.retry_after_s == 33
@@ -623,7 +628,7 @@ def test_the_first_of_the_ranking_is_left_where_it_went_down_since() -> None:
     floor = Floor(channel("a", "m", priority=1), channel("b", "m"))
     route = floor.route(CALLER, call_of())
     assert route.rank()[0].channel.name == "a"
-    line = floor.board.lines["a"]
+    line = floor.board.channels["a"]
     while line.breaker.state == "closed":
         lease = floor.board.lease(line, ("openai_chat", "m"), 1, retry=False)
         floor.board.record_failure(lease, ProviderBadResponse("refused", phase="connect"))
@@ -644,15 +649,15 @@ def test_a_ranking_takes_nothing() -> None:
 
 def test_calls_with_the_same_prompt_stay_where_they_are_as_long_as_they_can() -> None:
     floor = Floor(*[channel(name, "m") for name in "abcd"])
-    call = call_of(prompt_cache_key="session-1")
-    homes = {floor.begin(call)[1].channel.name for _ in range(20)}
+    inference = call_of(prompt_cache_key="session-1")
+    homes = {floor.begin(inference)[1].channel.name for _ in range(20)}
     assert len(homes) == 1
     (home,) = homes
     floor.trip(home, 60)
-    (away,) = {floor.begin(call)[1].channel.name for _ in range(20)}
+    (away,) = {floor.begin(inference)[1].channel.name for _ in range(20)}
     assert away != home
     floor.time += 60
-    assert floor.begin(call)[1].channel.name == home
+    assert floor.begin(inference)[1].channel.name == home
 
 
 def test_what_two_accounts_call_the_same_is_not_the_same() -> None:
@@ -673,7 +678,7 @@ def test_a_channel_that_has_just_come_up_gets_few_calls() -> None:
     floor = Floor(channel("old", "m"), channel("new", "m"))
     floor.trip("new", 10)
     floor.time += 10
-    floor.board.note_probe_answered(floor.board.lines["new"], 1)
+    floor.board.note_probe_answered(floor.board.channels["new"], 1)
     got = []
     for number in range(200):
         floor.throws = iter([number / 200, 0.5])
@@ -862,13 +867,13 @@ def has_options(floor: Floor, caller: Caller, model: str) -> bool:
 
 
 def image(model: str = "m", **more: Any) -> InferenceRequest:
-    return parse_images_call({"model": model, "prompt": "a cat", **more})
+    return parse_images_inference({"model": model, "prompt": "a cat", **more})
 
 
 def edit(model: str = "m", *, sources: int = 1, masked: bool = False, **more: Any) -> InferenceRequest:
-    call = attrs.evolve(image(model, **more), operation="image_edits")
-    assert call.image is not None
-    return attrs.evolve(call, image=attrs.evolve(call.image, sources=sources, masked=masked))
+    inference = attrs.evolve(image(model, **more), operation="image_edits")
+    assert inference.image is not None
+    return attrs.evolve(inference, image=attrs.evolve(inference.image, sources=sources, masked=masked))
 
 
 def image_backend(name: str, theirs: str = "org/painter", provider: str = "custom", **more: Any) -> Channel:
@@ -885,17 +890,17 @@ def gallery() -> Floor:
     )
 
 
-def refuse(floor: Floor, call: InferenceRequest) -> InvalidRequest:
+def refuse(floor: Floor, inference: InferenceRequest) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
-        floor.options(call)
-    fault = caught.value
-    assert (fault.status, fault.public_code) == (400, "invalid_request")
-    assert f"The model {call.model!r} cannot do this: " in fault.message
-    return fault
+        floor.options(inference)
+    error = caught.value
+    assert (error.status, error.public_code) == (400, "invalid_request")
+    assert f"The model {inference.model!r} cannot do this: " in error.message
+    return error
 
 
 @table_rows(
-    ("call", "able"),
+    ("inference", "able"),
     [
         (image(), ["openai", "alibaba", "unknown"]),
         (image(size="auto"), ["openai", "alibaba", "unknown"]),
@@ -908,10 +913,10 @@ def refuse(floor: Floor, call: InferenceRequest) -> InvalidRequest:
         (edit(sources=16, masked=True), ["openai", "unknown"]),
     ],
 )
-def test_only_those_that_can_are_asked_for_a_image(call: InferenceRequest, able: list[str]) -> None:
+def test_only_those_that_can_are_asked_for_a_image(inference: InferenceRequest, able: list[str]) -> None:
     floor = gallery()
-    assert [target.channel.name for target in floor.options(call)] == able
-    assert sorted(floor.walk(broken(), call)) == sorted(able)
+    assert [target.channel.name for target in floor.options(inference)] == able
+    assert sorted(floor.walk(broken(), inference)) == sorted(able)
 
 
 def test_one_that_cannot_is_not_asked_though_it_goes_first_and_the_able_one_is_full() -> None:
@@ -935,7 +940,7 @@ PRESETS = "1024x1024 1536x1024 1024x1536 1664x928 1472x1104 1328x1328 1104x1472 
 
 
 @table_rows(
-    ("other", "call", "param", "told"),
+    ("other", "inference", "param", "message"),
     [
         (image_backend("a", "gpt-image-1", "openai"), image(size="1x1"), "size", f"'size' must be one of {PRESETS}"),
         (image_backend("a", "qwen-image-2.0", "dashscope"), image(n=7), "n", "'n' must be 1 to 6"),
@@ -943,12 +948,12 @@ PRESETS = "1024x1024 1536x1024 1024x1536 1664x928 1472x1104 1328x1328 1104x1472 
     ],
 )
 def test_where_nobody_can_the_field_is_named_with_all_that_any_of_them_allows(
-    other: Channel, call: InferenceRequest, param: str, told: str
+    other: Channel, inference: InferenceRequest, param: str, message: str
 ) -> None:
     for channels in ((SMALL, other), (other, SMALL)):
-        fault = refuse(Floor(*channels), call)
-        assert fault.param == param
-        assert sort_words(fault.message.partition("this: ")[2]) == sort_words(told)
+        error = refuse(Floor(*channels), inference)
+        assert error.param == param
+        assert sort_words(error.message.partition("this: ")[2]) == sort_words(message)
 
 
 def sort_words(text: str) -> list[str]:
@@ -956,24 +961,24 @@ def sort_words(text: str) -> list[str]:
 
 
 @table_rows(
-    ("call", "param", "told"),
+    ("inference", "param", "message"),
     [(edit(masked=True), "mask", "it takes no mask"), (edit(sources=4), "image", "it takes at most 3 images")],
 )
 def test_where_some_do_not_edit_at_all_it_is_not_said_that_none_does(
-    call: InferenceRequest, param: str, told: str
+    inference: InferenceRequest, param: str, message: str
 ) -> None:
     floor = Floor(
         image_backend("mute", "z-image", "dashscope"), image_backend("edits", "gemini-2.5-flash-image", "gemini")
     )
-    fault = refuse(floor, call)
-    assert (fault.param, fault.message) == (param, f"The model 'm' cannot do this: {told}")
+    error = refuse(floor, inference)
+    assert (error.param, error.message) == (param, f"The model 'm' cannot do this: {message}")
 
 
 def test_where_nobody_edits_the_model_is_at_fault() -> None:
-    fault = refuse(
+    error = refuse(
         Floor(image_backend("a", "z-image", "dashscope"), image_backend("b", "wan2.2-t2i", "dashscope")), edit()
     )
-    assert (fault.param, fault.message) == ("model", "The model 'm' cannot do this: it does not edit images")
+    assert (error.param, error.message) == ("model", "The model 'm' cannot do this: it does not edit images")
 
 
 def test_many_images_are_for_those_that_make_them_at_once_or_may_be_asked_often() -> None:
@@ -982,8 +987,8 @@ def test_many_images_are_for_those_that_make_them_at_once_or_may_be_asked_often(
         "qwen",
         "all",
     ]
-    fault = refuse(Floor(one_by_one), image(n=10, size="1x1"))
-    assert fault.param == "size"
+    error = refuse(Floor(one_by_one), image(n=10, size="1x1"))
+    assert error.param == "size"
     assert refuse(Floor(attrs.evolve(one_by_one, fan_out=False)), image(n=2)).message.endswith("'n' must be 1")
 
 
@@ -1005,7 +1010,7 @@ OURS = ("1024x1024", "2048x2048")
 
 
 @table_rows(
-    ("entry", "call", "able"),
+    ("entry", "inference", "able"),
     [
         (Capability("m", sizes=OURS), image(size="1536x1024"), []),
         (Capability("m", sizes=OURS), image(size="2048x2048"), ["openai", "unknown"]),
@@ -1024,15 +1029,15 @@ OURS = ("1024x1024", "2048x2048")
     ],
 )
 def test_what_the_configuration_says_of_a_model_is_laid_over_what_is_known_of_it(
-    entry: Capability, call: InferenceRequest, able: list[str]
+    entry: Capability, inference: InferenceRequest, able: list[str]
 ) -> None:
     """Field by field: of what it does not speak, the vendor's own limits stay."""
     floor = Floor(image_backend("openai", "gpt-image-1", "openai"), image_backend("unknown"))
     floor.models = (entry,)
     if able:
-        assert [target.channel.name for target in floor.options(call)] == able
+        assert [target.channel.name for target in floor.options(inference)] == able
     else:
-        refuse(floor, call)
+        refuse(floor, inference)
 
 
 def test_a_glob_for_everything_leaves_what_a_vendor_knows_of_one_model() -> None:
@@ -1092,7 +1097,7 @@ def test_who_is_left_can_do_it_and_what_is_told_where_nobody_is_helps(
     floor.models = tuple(
         Capability(name, max_n=most, sizes=sizes) for name, (most, sizes, _) in zip(names, kinds, strict=True)
     )
-    call = attrs.evolve(image(), image=ImageRequest("a cat", count=count, size=size))
+    inference = attrs.evolve(image(), image=ImageRequest("a cat", count=count, size=size))
 
     def can(kind: tuple[int | None, tuple[str, ...] | None, bool]) -> bool:
         most, sizes, fan_out = kind
@@ -1100,12 +1105,12 @@ def test_who_is_left_can_do_it_and_what_is_told_where_nobody_is_helps(
 
     able = [name[-2:] for name, kind in zip(names, kinds, strict=True) if can(kind)]
     if able:
-        assert [target.channel.name for target in floor.options(call)] == able
+        assert [target.channel.name for target in floor.options(inference)] == able
         return
-    fault = refuse(floor, call)
-    lacking = [kind for kind in kinds if fault.param == "size" or size is None or kind[1] is None or size in kind[1]]
-    listed = fault.message.partition(" must be ")[2]
-    if fault.param == "size":
+    error = refuse(floor, inference)
+    lacking = [kind for kind in kinds if error.param == "size" or size is None or kind[1] is None or size in kind[1]]
+    listed = error.message.partition(" must be ")[2]
+    if error.param == "size":
         assert set(sort_words(listed.removeprefix("one of "))) == {
             one for _, sizes, _ in lacking for one in sizes or ()
         }

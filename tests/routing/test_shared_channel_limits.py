@@ -47,7 +47,7 @@ class Gateway:
         return self.floor.begin()[1].lease
 
     def count_running(self) -> int:
-        return sum(state.running for state in self.balancer.lines.values())
+        return sum(state.running for state in self.balancer.channels.values())
 
 
 @asynccontextmanager
@@ -94,7 +94,7 @@ async def test_a_retry_goes_where_other_gateways_leave_room() -> None:
     names = [("ill", 3), ("full", 2), ("free", 1)]
     channels = [channel(name, "m", priority=priority, max_concurrency=1) for name, priority in names]
     async with two_gateways(*channels) as (left, right):
-        left.balancer.lines["ill"].offered = False
+        left.balancer.channels["ill"].offered = False
         holding = await start(left, 1)
         assert left.names == ["full"]
         right.failing = "ill"
@@ -117,7 +117,7 @@ async def test_requests_a_minute_are_counted_once_for_all() -> None:
                     outcomes.append(False)
         assert sum(outcomes) == 4  # a tenth of forty at once
         right = gateways[1]
-        assert right.balancer.lines["slow"].tat <= right.floor.time  # it sent nothing
+        assert right.balancer.channels["slow"].tat <= right.floor.time  # it sent nothing
 
 
 async def test_parts_of_one_attempt_take_the_places_that_are_left() -> None:
@@ -131,7 +131,7 @@ async def test_parts_of_one_attempt_take_the_places_that_are_left() -> None:
         assert right.balancer.shared
         assert await right.balancer.shared.claim(other)
         assert await other.widen(2) == 0
-        assert right.balancer.lines["c"].running == 1
+        assert right.balancer.channels["c"].running == 1
         left.balancer.end(lease)
         right.balancer.end(other)
         last = right.take()

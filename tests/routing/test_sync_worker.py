@@ -236,25 +236,25 @@ async def test_what_came_and_what_went_is_told_and_kept(upstream: AiohttpClient)
     scripts = [listing("a", "b"), listing("b", "c"), listing("b", "c"), listing("b", "c")]
     async with ScriptedUpstream(*scripts) as up:
         catalog, sync = await build(upstream, make(up))
-        with capture_logs() as told:
+        with capture_logs() as reported:
             for _ in scripts:
                 await sync.sync()
         (channel,) = catalog.channels
-    lines = [(line["models"], line["came"], line["went"]) for line in told if line["event"] == "models_synced"]
+    lines = [(line["models"], line["came"], line["went"]) for line in reported if line["event"] == "models_synced"]
     assert lines == [(2, 2, []), (2, 1, []), (2, 0, ["a"])]
     synced = catalog.find_synced(channel)
-    assert (synced.came, synced.went, synced.error, synced.at_s) == ((), ("a",), None, NOW)
+    assert (synced.added, synced.removed, synced.error, synced.at_s) == ((), ("a",), None, NOW)
 
 
 async def test_a_failed_listing_is_told_and_kept_and_shows_no_secret(upstream: AiohttpClient) -> None:
-    said = answer({"error": {"message": "the key provider-key at http://10.0.0.1/v1 is wrong"}}, 500)
-    async with ScriptedUpstream(listing("a"), [said], [said], listing("a")) as up:
+    raw = answer({"error": {"message": "the key provider-key at http://10.0.0.1/v1 is wrong"}}, 500)
+    async with ScriptedUpstream(listing("a"), [raw], [raw], listing("a")) as up:
         catalog, sync = await build(upstream, make(up))
         (channel,) = catalog.channels
         await sync.sync()
-        with capture_logs() as told:
+        with capture_logs() as reported:
             await sync.sync()
-        (line,) = told
+        (line,) = reported
         error = catalog.find_synced(channel).error
         assert (line["event"], line["log_level"], line["channel"]) == ("models_not_synced", "warning", "up")
         assert line["error"] == error == "The provider failed with status 500: the key [masked] at [address] is wrong"

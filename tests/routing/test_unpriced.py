@@ -47,8 +47,8 @@ def test_a_model_without_a_price_is_served_listed_or_refused_by_the_setting(
     assert bool(floor.list_models(caller)) == served
     for _ in range(2):  # the second time from the cache
         if served:
-            (option,) = floor.options(caller=caller)
-            assert option.unpriced
+            (target,) = floor.options(caller=caller)
+            assert target.unpriced
         else:
             with pytest.raises(ModelNotPriced) as caught:
                 floor.options(caller=caller)
@@ -74,17 +74,17 @@ def test_only_channels_with_a_price_are_tried_for_who_has_a_limit() -> None:
 
 def test_a_price_of_nothing_is_a_price() -> None:
     floor = Floor(channel("a", "m"), prices=[Price("m")])
-    (option,) = floor.options(caller=CAPPED_KEY)
-    assert not option.unpriced
+    (target,) = floor.options(caller=CAPPED_KEY)
+    assert not target.unpriced
 
 
 def test_tokens_are_counted_for_nothing() -> None:
     floor = Floor(channel("a", "claude", provider="anthropic"))
-    call = InferenceRequest("count_tokens", "claude", {})
-    assert floor.route(CAPPED_KEY, call).options
+    inference = InferenceRequest("count_tokens", "claude", {})
+    assert floor.route(CAPPED_KEY, inference).targets
     floor.pricing = PricingPolicy(unpriced="refuse")
     with pytest.raises(ModelNotPriced):
-        floor.route(CAPPED_KEY, call)
+        floor.route(CAPPED_KEY, inference)
 
 
 @table_rows(
@@ -126,10 +126,12 @@ SLUGS = st.lists(st.sampled_from(sorted(PROVIDERS)), min_size=1, max_size=4, uni
 
 
 def ask_for(operation: Operation, model: str) -> InferenceRequest:
-    call = call_of(model)
+    inference = call_of(model)
     image = ImageRequest("a cat", sources=int(operation == "image_edits")) if operation.startswith("image") else None
     video = VideoRequest("a cat") if operation.startswith("video") else None
-    return attrs.evolve(call, operation=operation, image=image, video=video, max_prompt_tokens=9, max_output_tokens=9)
+    return attrs.evolve(
+        inference, operation=operation, image=image, video=video, max_prompt_tokens=9, max_output_tokens=9
+    )
 
 
 @given(NAMES, st.none() | MODELS, OPERATIONS, SLUGS, st.sampled_from([CAPPED_KEY, CAPPED_ACCOUNT]))
@@ -141,27 +143,27 @@ def test_nobody_with_a_limit_reaches_a_provider_at_no_price(
     named = {"model_map": ((model, theirs),)} if theirs else {}
     floor = Floor(*(channel(slug, model, provider=slug, **named) for slug in slugs))
     floor.pricing = PricingPolicy(SHIPPED)
-    call = ask_for(operation, model)
+    inference = ask_for(operation, model)
     try:
-        options = floor.route(caller, call).options
+        targets = floor.route(caller, inference).targets
     except GatewayError:
         return
-    for option in options:
-        assert operation in COUNTS or option.price is not None
-        if option.price is not None and option.price.units and operation not in COUNTS:
-            most = attrs.evolve(option.bound(call), images=1, characters=9, duration_ms=9_000)
-            assert option.cost(most) > 0
-            assert option.cost(Usage()) == 0
+    for target in targets:
+        assert operation in COUNTS or target.price is not None
+        if target.price is not None and target.price.units and operation not in COUNTS:
+            most = attrs.evolve(target.bound(inference), images=1, characters=9, duration_ms=9_000)
+            assert target.cost(most) > 0
+            assert target.cost(Usage()) == 0
 
 
 @given(NAMES, OPERATIONS, SLUGS)
 def test_who_has_no_limit_is_served_as_before(model: str, operation: Operation, slugs: list[str]) -> None:
     floor = Floor(*(channel(slug, model, provider=slug) for slug in slugs))
-    call, names = ask_for(operation, model), []
+    inference, names = ask_for(operation, model), []
     for policy in (PricingPolicy(SHIPPED), PricingPolicy(SHIPPED, unpriced="free")):
         floor.pricing = policy
         try:
-            names.append([option.channel.name for option in floor.route(UNCAPPED, call).options])
+            names.append([target.channel.name for target in floor.route(UNCAPPED, inference).targets])
         except ModelNotPriced:
             raise
         except (GatewayError, ModelNotFound) as refused:

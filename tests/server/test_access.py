@@ -249,8 +249,8 @@ async def review(gateway_with: StartGateway) -> AsyncIterator[Review]:
             {"channel": [provider.channel(CHANNEL, models=[MODEL], api_key=PROVIDERS_KEY)], **CONFIG}
         )
         gateway.app[SERVICES].admin.active_feed.tick_s = 0.01
-        cinema = VideoGateway(gateway, provider)
-        video_id = await cinema.make("a cat")
+        video_gateway = VideoGateway(gateway, provider)
+        video_id = await video_gateway.make("a cat")
         services = gateway.app[SERVICES]
         job = await services.videos.jobs.find(video_id)
         people = {}
@@ -261,7 +261,7 @@ async def review(gateway_with: StartGateway) -> AsyncIterator[Review]:
         closed = await services.auth.accounts.get_account_noun(GONE)
         await services.auth.accounts.register.accounts.put_account(attrs.evolve(closed, status="disabled"))
         await services.auth.accounts.reload()
-        site = Site(gateway, video_id, job.receipt.id, partial(cinema.make, "a dog"))
+        site = Site(gateway, video_id, job.receipt.id, partial(video_gateway.make, "a dog"))
         key_id = str(gateway.app[SERVICES].auth.api_keys.authenticate(f"Bearer {KEY}").key.id)
         yield Review(site, session, people, key_id)
         gateway.app[SERVICES].active_requests.calls.clear()
@@ -295,12 +295,12 @@ async def test_naming_another_account_is_naming_none(review: Review) -> None:
     assert len(doors) >= 5
     headers = {**PAGE, "Cookie": f"{COOKIE}={review.references['a member of another account']}"}
     for door in doors:
-        said: dict[str, Mapping[str, Any]] = {}
+        body: dict[str, Mapping[str, Any]] = {}
         for name, expected in ((OURS, 404), ("none", 404), (THEIRS, 200)):
             url = f"{review.site.gateway.url}{door.full_path}?account={name}"
             async with review.session.get(url, headers=headers) as response:
                 assert response.status == expected, (door.path, name, await response.text())
                 if expected == 404:
-                    said[name] = (await response.json())["error"]
-        messages = {said[name]["message"].partition(" (")[0].replace(name, "x") for name in said}
+                    body[name] = (await response.json())["error"]
+        messages = {body[name]["message"].partition(" (")[0].replace(name, "x") for name in body}
         assert len(messages) == 1

@@ -58,10 +58,10 @@ class ConnectionScenario:
         self.clock = Clock()
         self.limiter = ConnectionLimiter(LIMITS, parse_networks(trusted), self.clock)
 
-    def come(self, address: str = HOME, count: int = 1, **said: object) -> list[Fake]:
+    def come(self, address: str = HOME, count: int = 1, **body: object) -> list[Fake]:
         came = []
         for _ in range(count):
-            one = Fake(**{"waits_since": self.clock.now, **said})  # type: ignore[arg-type]
+            one = Fake(**{"waits_since": self.clock.now, **body})  # type: ignore[arg-type]
             if self.limiter.admit(one, address) != "none":
                 came.append(one)
         return came
@@ -267,11 +267,11 @@ async def test_where_every_connection_is_busy_probes_and_the_console_are_answere
             reader, writer = await connect(gateway.url)
             writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
             async with asyncio.timeout(5):
-                said = split(await reader.read())  # it is closed after its one answer
-            found[path] = said.status
+                answer = split(await reader.read())  # it is closed after its one answer
+            found[path] = answer.status
             if path == "/v1/models":
-                assert (said.error["code"], said.headers["retry-after"]) == ("overloaded", "1")
-                assert said.error["doc_url"] == "http://a/help/reference/errors#overloaded"
+                assert (answer.error["code"], answer.headers["retry-after"]) == ("overloaded", "1")
+                assert answer.error["doc_url"] == "http://a/help/reference/errors#overloaded"
             writer.close()
         assert found == {
             "/healthz": 200,
@@ -300,12 +300,12 @@ async def test_one_connection_too_many_is_told_so(gateway_with: StartGateway, li
                 await asyncio.sleep(0.01)
         reader, writer = await connect(gateway.url)
         async with asyncio.timeout(5):
-            said = split(await reader.read())
-        assert (said.status, said.error["code"], said.headers["retry-after"]) == (503, "overloaded", "1")
-        assert said.headers["connection"] == "close"
-        page = said.error["doc_url"]
-        assert (page, said.headers["link"]) == ("/help/reference/errors#overloaded", f'<{page}>; rel="help"')
-        assert said.error["message"].endswith(f"(request id: {said.headers['x-request-id']})")
+            answer = split(await reader.read())
+        assert (answer.status, answer.error["code"], answer.headers["retry-after"]) == (503, "overloaded", "1")
+        assert answer.headers["connection"] == "close"
+        page = answer.error["doc_url"]
+        assert (page, answer.headers["link"]) == ("/help/reference/errors#overloaded", f'<{page}>; rel="help"')
+        assert answer.error["message"].endswith(f"(request id: {answer.headers['x-request-id']})")
         writer.close()
         for _, writer in busy:
             writer.close()

@@ -42,10 +42,10 @@ async def ask(
 async def preflight(
     gateway: RunningGateway, path: str, *names: str, origin: str = APP, method: str = "POST"
 ) -> tuple[int, Any]:
-    told = {"Origin": origin, "Access-Control-Request-Method": method}
+    reported = {"Origin": origin, "Access-Control-Request-Method": method}
     if names:
-        told["Access-Control-Request-Headers"] = ",".join(names)
-    status, headers, body = await ask(gateway, "OPTIONS", path, told)
+        reported["Access-Control-Request-Headers"] = ",".join(names)
+    status, headers, body = await ask(gateway, "OPTIONS", path, reported)
     assert (status == 204) == (not body)
     return status, headers
 
@@ -137,11 +137,11 @@ async def test_two_origins_are_none(standing_with: StartGateway) -> None:
 async def check_readable(gateway: RunningGateway, method: str, path: str, status: int, **more: Any) -> None:
     """An answer that a page may read, whatever it is."""
     headers = {"Origin": APP, "Authorization": f"Bearer {KEY}", **more.pop("headers", {})}
-    found, told, _ = await ask(gateway, method, path, headers, **more)
-    assert (found, told.getall(ALLOW)) == (status, [APP]), (path, told)
-    assert "Access-Control-Allow-Credentials" not in told
-    assert "Origin" in told["Vary"].split(", ")
-    exposed = set(told["Access-Control-Expose-Headers"].lower().split(", "))
+    found, reported, _ = await ask(gateway, method, path, headers, **more)
+    assert (found, reported.getall(ALLOW)) == (status, [APP]), (path, reported)
+    assert "Access-Control-Allow-Credentials" not in reported
+    assert "Origin" in reported["Vary"].split(", ")
+    exposed = set(reported["Access-Control-Expose-Headers"].lower().split(", "))
     assert {"x-request-id", "retry-after", "x-should-retry", "x-ratelimit-reset-requests"} <= exposed
 
 
@@ -191,8 +191,8 @@ async def test_a_star_is_every_page_and_no_cookie(standing_with: StartGateway) -
     for origin in (APP, "https://anything.test", "null"):
         status, headers = await preflight(gateway, CHAT, "authorization", origin=origin)
         assert (status, headers[ALLOW]) == (204, "*")
-        told = {"Origin": origin, "Authorization": f"Bearer {KEY}"}
-        status, headers, _ = await ask(gateway, "GET", "/v1/models", told)
+        reported = {"Origin": origin, "Authorization": f"Bearer {KEY}"}
+        status, headers, _ = await ask(gateway, "GET", "/v1/models", reported)
         assert (status, headers[ALLOW], headers["Vary"]) == (200, "*", "anthropic-version, x-goog-api-key")
         assert "Access-Control-Allow-Credentials" not in headers
 
@@ -205,8 +205,8 @@ async def test_the_console_and_the_admin_api_are_for_no_page(standing_with: Star
         "/v1", "//v1/models", "/v1x/models", "/admin/v1/../../v1/models",
     ):  # fmt: skip
         for method in ("GET", "OPTIONS"):
-            told = {**token, "Access-Control-Request-Method": "POST"} if method == "OPTIONS" else token
-            raw = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+            reported = {**token, "Access-Control-Request-Method": "POST"} if method == "OPTIONS" else token
+            raw = "".join(f"{name}: {value}\r\n" for name, value in reported.items())
             head = f"{method} {path} HTTP/1.1\r\nHost: a\r\n{raw}Connection: close\r\n\r\n"
             found = split(await talk(gateway.url, head.encode()))
             assert not [name for name in found.headers if name.startswith("access-control")], (method, path)
@@ -216,8 +216,8 @@ async def test_without_the_setting_nothing_is_said_of_origins(standing_with: Sta
     gateway = await standing_with(NOWHERE)
     assert CORS not in gateway.app
     for method, path in (("OPTIONS", CHAT), ("GET", "/v1/models")):
-        told = {"Origin": APP, "Access-Control-Request-Method": "POST", "Authorization": f"Bearer {KEY}"}
-        status, headers, _ = await ask(gateway, method, path, told)
+        reported = {"Origin": APP, "Access-Control-Request-Method": "POST", "Authorization": f"Bearer {KEY}"}
+        status, headers, _ = await ask(gateway, method, path, reported)
         assert status == (405 if method == "OPTIONS" else 200)
         assert not [name for name in headers if name.startswith("Access-Control")]
         assert "Origin" not in headers.get("Vary", "")
@@ -246,8 +246,8 @@ async def test_each_answer_of_a_connection_is_for_its_own_page(standing_with: St
             head = f"POST {CHAT} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\nOrigin: {origin}\r\n"
             writer.write(f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
             async with asyncio.timeout(3):
-                told = (await reader.readuntil(b"\r\n\r\n")).decode()
-            assert f"{ALLOW}: {origin}\r\n" in told
-            size = int(told.lower().partition("content-length: ")[2].partition("\r\n")[0])
+                message = (await reader.readuntil(b"\r\n\r\n")).decode()
+            assert f"{ALLOW}: {origin}\r\n" in message
+            size = int(message.lower().partition("content-length: ")[2].partition("\r\n")[0])
             await reader.readexactly(size)
         writer.close()

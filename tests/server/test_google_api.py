@@ -84,8 +84,8 @@ async def test_no_key_a_wrong_key_and_two_keys_are_refused(
     standing_with: StartGateway, root: str, query: str, headers: dict[str, str], expected: tuple[int, str]
 ) -> None:
     gateway = await standing_with(NOWHERE)
-    told, answer = await ask(gateway, f"{root}/models/m:generateContent{query}", **headers)
-    assert (told, answer["error"]["status"]) == expected
+    reported, answer = await ask(gateway, f"{root}/models/m:generateContent{query}", **headers)
+    assert (reported, answer["error"]["status"]) == expected
     assert OTHER_KEY not in orjson.dumps(answer).decode()
 
 
@@ -116,19 +116,19 @@ async def test_a_key_in_the_query_is_nowhere_to_be_read(gateway_with: StartGatew
     async with OtlpReceiver() as receiver, GeminiProvider(Says("Hello"), Fails(500, "oops")) as up:
         tracing = {"endpoint": receiver.url}
         gateway = await gateway_with({"channel": [up.channel()], "price": [PRICE], "tracing": tracing, **account})
-        told = [repr(await ask(gateway, f"{path}?key={key}")) for key in (canary, wrong) for path in SEEN]
+        reported = [repr(await ask(gateway, f"{path}?key={key}")) for key in (canary, wrong) for path in SEEN]
         async with gateway.client.get(f"{gateway.url}/metrics") as response:
-            told.append(await response.text())
+            reported.append(await response.text())
         await receiver.wait(gateway, 2 * len(SEEN))
-        told += [f"{received.path} {dict(received.headers)} {received.json}" for received in up.received]
-        told += [repr(span) for span in receiver.spans]
+        reported += [f"{received.path} {dict(received.headers)} {received.json}" for received in up.received]
+        reported += [repr(span) for span in receiver.spans]
         await gateway.stop()
     logged = read_log()
     stored = b"".join(file.read_bytes() for file in gateway.folder.path.rglob("*") if file.is_file())
-    assert "generate_content" in logged + "".join(told)
+    assert "generate_content" in logged + "".join(reported)
     assert b"generate_content" in stored
     for key in (canary, wrong):
-        assert key not in "".join([*told, logged])
+        assert key not in "".join([*reported, logged])
         assert key.encode() not in stored
 
 
@@ -179,8 +179,8 @@ async def test_what_is_not_served_is_said_in_googles_shape(
     standing_with: StartGateway, method: str, path: str, status: int, word: str
 ) -> None:
     gateway = await standing_with(NOWHERE)
-    told, answer = await ask(gateway, path, method=method, x_goog_api_key=KEY)
-    assert (told, answer["error"]["code"], answer["error"]["status"]) == (status, status, word)
+    reported, answer = await ask(gateway, path, method=method, x_goog_api_key=KEY)
+    assert (reported, answer["error"]["code"], answer["error"]["status"]) == (status, status, word)
     assert find_detail(answer["error"], "RequestInfo")["requestId"].startswith("req_")
 
 

@@ -64,10 +64,10 @@ async def measure(gateway: RunningGateway) -> dict[str, int]:
 async def live(gateway: RunningGateway, number: int, base_url: str) -> None:
     """Make a channel, an account and a key, use them, and delete all three."""
     name = f"n{number}"
-    status, told = await ask_office(
+    status, reported = await ask_office(
         gateway, "POST", "/channels", {"name": name, "provider": "vllm", "base_url": base_url, "models": [f"m{number}"]}
     )
-    assert status == 201, told
+    assert status == 201, reported
     assert (await ask_office(gateway, "POST", "/accounts", {"name": name, "quota_usd": 5}))[0] == 201
     limits = {"quota_usd": 5, "rpm": 1_000, "tpm": 1_000_000, "max_concurrency": 5}
     _, key = await ask_office(gateway, "POST", "/keys", {"name": name, "account": name, **limits})
@@ -77,8 +77,8 @@ async def live(gateway: RunningGateway, number: int, base_url: str) -> None:
                 async with client.post(path, json={"model": model, **body}) as response:
                     await response.read()
     for path in ("accounts", "channels"):
-        status, told = await ask_office(gateway, "DELETE", f"/{path}/{name}")
-        assert status < 300, told
+        status, reported = await ask_office(gateway, "DELETE", f"/{path}/{name}")
+        assert status < 300, reported
 
 
 async def test_what_is_kept_by_an_id_goes_with_it_or_has_a_bound(standing_with: StartGateway) -> None:

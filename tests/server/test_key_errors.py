@@ -46,10 +46,10 @@ async def test_every_path_takes_a_key_in_every_header(gateway_with: StartGateway
         gateway = await gateway_with({"channel": [channel(up.base_url)]})
         key = f"Bearer {KEY}" if header == "Authorization" else KEY
         for path in (CHAT, MESSAGES, "/v1/models"):
-            status, said, _ = await call(gateway, path, "GET" if path == "/v1/models" else "POST", **{header: key})
-            assert status == 200, said
-        status, said, _ = await call(gateway, CHAT, **{header: key, "x_api_key": WRONG, "x_goog_api_key": KEY})
-        assert (status, "more than one API key" in said) == (400, True)
+            status, text, _ = await call(gateway, path, "GET" if path == "/v1/models" else "POST", **{header: key})
+            assert status == 200, text
+        status, text, _ = await call(gateway, CHAT, **{header: key, "x_api_key": WRONG, "x_goog_api_key": KEY})
+        assert (status, "more than one API key" in text) == (400, True)
 
 
 FAULTS = [
@@ -89,8 +89,8 @@ FAULTS = [
 async def test_the_error_of_a_key_names_its_header_and_its_maker(gateway_with: StartGateway) -> None:
     gateway = await gateway_with({})
     for path, headers, message in FAULTS:
-        status, said, _ = await call(gateway, path, "GET" if "realtime" in path else "POST", **headers)
-        assert (status, message in said) == (401, True), (path, headers, said)
+        status, text, _ = await call(gateway, path, "GET" if "realtime" in path else "POST", **headers)
+        assert (status, message in text) == (401, True), (path, headers, text)
 
 
 async def test_the_path_decides_the_form_of_an_error(gateway_with: StartGateway) -> None:
@@ -129,8 +129,8 @@ WRONG_PATHS = [
 async def test_a_wrong_path_or_method_says_what_to_do(gateway_with: StartGateway) -> None:
     gateway = await gateway_with({})
     for method, path, status, words, allow in WRONG_PATHS:
-        found, said, more = await call(gateway, path, method, Authorization=f"Bearer {KEY}")
-        assert (found, more["allow"], words in said) == (status, allow, True), (method, path, said)
+        found, text, more = await call(gateway, path, method, Authorization=f"Bearer {KEY}")
+        assert (found, more["allow"], words in text) == (status, allow, True), (method, path, text)
 
 
 PAGE = "/help/reference/errors"
@@ -258,5 +258,5 @@ async def test_an_answer_that_is_no_json_is_named(gateway_with: StartGateway, pa
         gateway = await gateway_with({"channel": [channel(up.base_url)]})
         for text, words in NO_JSON:
             async with gateway.post(body, path) as response:
-                said = (await response.json())["error"]["message"]
-            assert (response.status, words in said) == (502, True), (text, said)
+                answer_fields = (await response.json())["error"]["message"]
+            assert (response.status, words in answer_fields) == (502, True), (text, answer_fields)

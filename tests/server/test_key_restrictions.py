@@ -39,9 +39,11 @@ FORM_TYPE = "multipart/form-data; boundary=edge"
 def form(file: tuple[str, bytes], **fields: str) -> bytes:
     """A form with one file."""
     name, data = file
-    told = [f'name="{field}"\r\n\r\n{value}'.encode() for field, value in fields.items()]
-    told.append(f'name="{name}"; filename="f"\r\n\r\n'.encode() + data)
-    return b"".join(b"--edge\r\nContent-Disposition: form-data; " + part + b"\r\n" for part in told) + b"--edge--\r\n"
+    reported = [f'name="{field}"\r\n\r\n{value}'.encode() for field, value in fields.items()]
+    reported.append(f'name="{name}"; filename="f"\r\n\r\n'.encode() + data)
+    return (
+        b"".join(b"--edge\r\nContent-Disposition: form-data; " + part + b"\r\n" for part in reported) + b"--edge--\r\n"
+    )
 
 
 RECORDING = form(("file", make_wav()), model="m")

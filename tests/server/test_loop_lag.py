@@ -183,12 +183,12 @@ async def test_the_loop_is_not_held_by_the_largest_calls(
 async def test_the_loop_is_not_held_by_the_largest_translated_event(
     standing_with: StartGateway, path: str, provider: str, line_end: bytes
 ) -> None:
-    said = "word " * (15 * MB // 5)
+    answer = "word " * (15 * MB // 5)
     if provider == "custom":
-        events = [event(delta("a")), event(delta(said)), *chat_events("b")]
+        events = [event(delta("a")), event(delta(answer)), *chat_events("b")]
     else:
         begin = [cassettes.begin("msg_1"), cassettes.start(0, "text", text="")]
-        events = [*begin, cassettes.text(0, said), cassettes.stop(0), cassettes.finish("end_turn"), cassettes.STOP]
+        events = [*begin, cassettes.text(0, answer), cassettes.stop(0), cassettes.finish("end_turn"), cassettes.STOP]
     stream = b"".join(events).replace(b"\n", line_end)
     pieces = [chunk(stream[start : start + 256 * 1024]) for start in range(0, len(stream), 256 * 1024)]
     async with ScriptedUpstream([SSE_HEAD, *pieces, LAST_CHUNK]) as up:
@@ -199,7 +199,7 @@ async def test_the_loop_is_not_held_by_the_largest_translated_event(
             async with watch_lag() as worst:
                 answered = await _read_to_end(gateway.url, post(body, "Connection: close", path=path))
             print(f"{path}, {provider}: the loop was held for {worst[0]:.1f} parsings")  # noqa: T201
-            assert answered.count(b"word ") == len(said) // 5
+            assert answered.count(b"word ") == len(answer) // 5
             assert b"message_stop" in answered or b"[DONE]" in answered
             best = min(best, worst[0])
             if best < MAX_LAG:
@@ -276,8 +276,11 @@ async def test_the_loop_is_not_held_by_parameters_of_a_media_type(
     for path, key in (("/v1/chat/completions", KEY), ("/v1/videos", KEY)):
         best = float("inf")
         for attempt in range(3):
-            told = b"%b;" % kind.encode() + parameter * (7_800 // len(parameter)) + b"%d" % attempt
-            raw = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Type: %b\r\nContent-Length: 2\r\n" % (path.encode(), told)
+            reported = b"%b;" % kind.encode() + parameter * (7_800 // len(parameter)) + b"%d" % attempt
+            raw = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Type: %b\r\nContent-Length: 2\r\n" % (
+                path.encode(),
+                reported,
+            )
             best = min(
                 best,
                 await _measure(

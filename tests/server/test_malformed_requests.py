@@ -237,7 +237,7 @@ async def test_two_keys_are_one_too_many(standing_with: StartGateway, path: str,
     gateway = await standing_with({})
     method = "POST" if "chat" in path else "GET"
     head = "\r\n".join([f"{method} {path} HTTP/1.1", "Host: a", "Connection: close", *lines])
-    told = head.replace("KEY", KEY).replace("TOKEN", gateway.admin_token)
-    found = split(await talk(gateway.url, told.encode() + b"\r\n\r\n"))
+    message = head.replace("KEY", KEY).replace("TOKEN", gateway.admin_token)
+    found = split(await talk(gateway.url, message.encode() + b"\r\n\r\n"))
     assert found.status == status
     assert status == 200 or b"more than one" in found.body

@@ -239,7 +239,7 @@ async def test_the_forms_of_an_ordinary_client_are_read(open_booth: OpenBooth) -
 
 
 @pytest.mark.parametrize(
-    ("told", "name"),
+    ("message", "name"),
     [
         ('filename="a.png"', "a.png"),
         ("filename=a.png", "a.png"),
@@ -257,9 +257,9 @@ async def test_the_forms_of_an_ordinary_client_are_read(open_booth: OpenBooth) -
         ("filename*=UTF-8''%FF.png", "\ufffd.png"),
     ],
 )
-async def test_a_filename_is_one_name_without_a_folder(open_booth: OpenBooth, told: str, name: str) -> None:
+async def test_a_filename_is_one_name_without_a_folder(open_booth: OpenBooth, message: str, name: str) -> None:
     booth = await open_booth()
-    body = f'--edge\r\nContent-Disposition: form-data; name="f"; {told}\r\n\r\nx\r\n--edge--\r\n'
+    body = f'--edge\r\nContent-Disposition: form-data; name="f"; {message}\r\n\r\nx\r\n--edge--\r\n'
     assert await send(booth, body.encode()) == (200, {})
     assert [file[1] for file in booth.seen[0][1]] == [name]
 
@@ -462,14 +462,14 @@ async def test_a_silent_caller_and_a_slow_one_are_timed_out(open_booth: OpenBoot
     limits = attrs.evolve(LIMITS, idle_s=0.08, total_s=10)
     booth = await open_booth(limits)
     body = part("image", bytes(200_000), filename="f")
-    for idle_s, total_s, told in ((0.08, 10, b"for 0.08 s"), (10, 0.15, b"within 0.15 s")):
+    for idle_s, total_s, reported in ((0.08, 10, b"for 0.08 s"), (10, 0.15, b"within 0.15 s")):
         booth.limits = attrs.evolve(LIMITS, idle_s=idle_s, total_s=total_s)
         reader, writer = await connect(booth, 5 * MB)
         writer.write(body)
         dripping = asyncio.create_task(drip(writer if total_s < 1 else None))
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 408 ")
-        assert told in await reader.readuntil(b"}")
+        assert reported in await reader.readuntil(b"}")
         dripping.cancel()
         writer.transport.abort()
         await until(lambda: booth.spool.held_bytes == 0)
@@ -610,12 +610,12 @@ async def sink(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
             left = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-            digest, told = hashlib.sha256(), left
+            digest, reported = hashlib.sha256(), left
             while left:
                 data = await reader.read(min(left, MB))
                 digest.update(data)
                 left -= len(data)
-            body = f"{told} {digest.hexdigest()}".encode()
+            body = f"{reported} {digest.hexdigest()}".encode()
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     writer.close()
 

@@ -118,7 +118,7 @@ async def test_every_path_of_the_convention_is_served_or_a_501(standing_with: St
 
 
 @pytest.mark.parametrize(
-    ("told", "meant"),
+    ("message", "meant"),
     [
         ("/v1/chat/completions/", CHAT),
         ("/v1/chat/completions//", CHAT),
@@ -145,10 +145,14 @@ async def test_every_path_of_the_convention_is_served_or_a_501(standing_with: St
         ("/embedings", "/v1/embeddings"),
     ],
 )
-async def test_a_misspelt_path_gets_a_hint_and_no_redirect(standing_with: StartGateway, told: str, meant: str) -> None:
+async def test_a_misspelt_path_gets_a_hint_and_no_redirect(
+    standing_with: StartGateway, message: str, meant: str
+) -> None:
     gateway = await standing_with(NOWHERE)
-    method = "GET" if "models" in told or "videos" in told or "usage" in told else "POST"
-    raw = f"{method} {told}?key=a%20b HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\nConnection: close\r\n\r\n"
+    method = "GET" if "models" in message or "videos" in message or "usage" in message else "POST"
+    raw = (
+        f"{method} {message}?key=a%20b HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\nConnection: close\r\n\r\n"
+    )
     answered = split(await talk(gateway.url, raw.encode()))
     error = orjson.loads(answered.body)["error"]
     assert (answered.status, error["code"], error["param"]) == (404, "not_found", None)

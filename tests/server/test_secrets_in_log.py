@@ -105,20 +105,20 @@ class Ear:
 
 async def ask_everything(ear: Ear) -> None:
     """A run of good and failing calls."""
-    ask = {**HELLO, "max_tokens": 5, "messages": [{"role": "user", "content": PROMPT}]}
+    body = {**HELLO, "max_tokens": 5, "messages": [{"role": "user", "content": PROMPT}]}
     for number in range(len(SCRIPTS)):
         for path in (CHAT, "/v1/messages"):
-            await ear.call("POST", path, body={**ask, "model": f"m{number}", "stream": number in STREAMED})
-    await ear.call("POST", CHAT, body={**ask, "temperature": PROMPT})
-    await ear.call("POST", CHAT, body={**ask, "model": "no-such-model"})
+            await ear.call("POST", path, body={**body, "model": f"m{number}", "stream": number in STREAMED})
+    await ear.call("POST", CHAT, body={**body, "temperature": PROMPT})
+    await ear.call("POST", CHAT, body={**body, "model": "no-such-model"})
     await ear.call("PUT", CHAT)
     await ear.call("GET", "/v1/models", key=f"Basic {CALLER_KEY}")
     await ear.call("GET", "/v1/models", key=f"Bearer {CALLER_KEY}x")
     await ear.call("GET", "/admin/v1/keys", key=f"Bearer {CALLER_KEY}")
     await ear.call("GET", "/v1/models", key=f"Bearer {ear.gateway.admin_token}")
     for method, path in MISPLACED:
-        await ear.call(method, path.format(CALLER_KEY), body=ask if method == "POST" else None)
-    await ear.call("POST", CHAT, body={**ask, "model": CALLER_KEY})
+        await ear.call(method, path.format(CALLER_KEY), body=body if method == "POST" else None)
+    await ear.call("POST", CHAT, body={**body, "model": CALLER_KEY})
 
 
 async def manage_everything(ear: Ear, some: ScriptedUpstream) -> None:
@@ -364,7 +364,7 @@ async def test_no_object_shows_its_secrets_when_it_is_printed(gateway_with: Star
             await Ear(gateway, session).manage("POST", "channels?check=none", channel_to(up, 1))
 
         services = gateway.app[SERVICES]
-        lines = services.routing.load_balancer.lines.values()
+        lines = services.routing.load_balancer.channels.values()
         caller = services.auth.api_keys.authenticate(f"Bearer {CALLER_KEY}")
         printed = f"{services} {services.routing.catalog.channels} {list(lines)} {caller}"
         printed += f" {[line.keys for line in lines]}"

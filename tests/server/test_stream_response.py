@@ -37,12 +37,12 @@ class Buffer(asyncio.Transport):
             await asyncio.sleep(1)
 
 
-@table_rows(("asked", "said"), [((1, 0), b"HTTP/1.0 200 "), ((1, 1), b"HTTP/1.1 200 "), ((2, 0), b"HTTP/1.1 200 ")])
+@table_rows(("asked", "raw"), [((1, 0), b"HTTP/1.0 200 "), ((1, 1), b"HTTP/1.1 200 "), ((2, 0), b"HTTP/1.1 200 ")])
 def test_an_answer_is_of_the_version_that_was_asked_in_and_of_none_that_is_not_spoken(
-    asked: tuple[int, int], said: bytes
+    asked: tuple[int, int], raw: bytes
 ) -> None:
     request = make_mocked_request("POST", "/", version=HttpVersion(*asked))
-    assert RawResponse().write_head(request, {}).startswith(said)
+    assert RawResponse().write_head(request, {}).startswith(raw)
 
 
 def test_a_reader_who_reads_on_is_waited_for_for_hours() -> None:

@@ -30,7 +30,7 @@ CREDIT = LedgerEntry(0, 5, "top_up", 1, None, 100, reference="pay-1")
 
 
 @attrs.frozen
-class Cellar:
+class Storage:
     """Every repository whose changes are in the audit log, and the log."""
 
     accounts: AccountRepository
@@ -45,8 +45,8 @@ class Cellar:
         return [row.action for row in reversed(await self.audit_log.list_audit(AuditFilter(), 100))]
 
 
-def open_cellar(database: Database) -> Cellar:
-    return Cellar(
+def open_storage(database: Database) -> Storage:
+    return Storage(
         AccountRepository(database),
         ApiKeyRepository(database),
         ChannelRepository(database, SecretBox(bytes(32))),
@@ -57,35 +57,35 @@ def open_cellar(database: Database) -> Cellar:
 
 
 @pytest.fixture
-def cellar(database: Database) -> Cellar:
-    return open_cellar(database)
+def store(database: Database) -> Storage:
+    return open_storage(database)
 
 
-async def list_audit(cellar: Cellar, limit: int = 100, **wanted: Any) -> list[AuditRow]:
-    return list(await cellar.audit_log.list_audit(AuditFilter(**wanted), limit))
+async def list_audit(store: Storage, limit: int = 100, **wanted: Any) -> list[AuditRow]:
+    return list(await store.audit_log.list_audit(AuditFilter(**wanted), limit))
 
 
-async def test_a_row_is_read_back_as_it_was_written_with_its_place(cellar: Cellar) -> None:
+async def test_a_row_is_read_back_as_it_was_written_with_its_place(store: Storage) -> None:
     bare = GATEWAY.did("setting.edited", "", 0)
-    assert await list_audit(cellar) == []
+    assert await list_audit(store) == []
     for row in (ROW, bare):
-        await cellar.audit_log.add_audit(attrs.evolve(row, sequence=77))
-    second, first = await list_audit(cellar)
+        await store.audit_log.add_audit(attrs.evolve(row, sequence=77))
+    second, first = await list_audit(store)
     assert (first, second) == (attrs.evolve(ROW, sequence=first.sequence), attrs.evolve(bare, sequence=second.sequence))
     assert 0 < first.sequence < second.sequence
 
 
-async def test_rows_are_found_by_whose_they_are_who_did_it_and_what_and_paged(cellar: Cellar) -> None:
-    told = [
+async def test_rows_are_found_by_whose_they_are_who_did_it_and_what_and_paged(store: Storage) -> None:
+    reported = [
         (ADA, "key.created", 3),
         (OPERATOR, "keyring.made", None),
         (FILE, "account.created", 4),
         (GATEWAY, "key.deleted", 4),
         (attrs.evolve(ADA, name="file"), "key", 3),
     ]
-    for number, (actor, action, account_id) in enumerate(told):
-        await cellar.audit_log.add_audit(actor.did(action, str(number), number, account_id=account_id))
-    places = {row.subject: row.sequence for row in await list_audit(cellar)}
+    for number, (actor, action, account_id) in enumerate(reported):
+        await store.audit_log.add_audit(actor.did(action, str(number), number, account_id=account_id))
+    places = {row.subject: row.sequence for row in await list_audit(store)}
     wanted: list[tuple[dict[str, Any], str]] = [
         ({}, "43210"),
         ({"limit": 2}, "43"),
@@ -108,7 +108,7 @@ async def test_rows_are_found_by_whose_they_are_who_did_it_and_what_and_paged(ce
         ({"action": "key", "account_id": 3, "actor": "ada", "before": places["4"]}, "0"),
     ]
     for filters, expected in wanted:
-        assert "".join(row.subject for row in await list_audit(cellar, **filters)) == expected, filters
+        assert "".join(row.subject for row in await list_audit(store, **filters)) == expected, filters
 
 
 Change = Callable[[AuditRow | None], Awaitable[Any]]
@@ -118,22 +118,22 @@ def note(action: str) -> AuditRow:
     return OPERATOR.did(action, "it", 5)
 
 
-async def furnish(cellar: Cellar) -> tuple[Account, list[ApiKey], list[Channel]]:
+async def furnish(store: Storage) -> tuple[Account, list[ApiKey], list[Channel]]:
     """An account, two keys and two channels of which nobody says who has made them."""
-    account = await cellar.accounts.add_account(Account(0, "acme"))
+    account = await store.accounts.add_account(Account(0, "acme"))
     keys = [
-        await cellar.keys.add_key(ApiKey(0, account.id, name, name.encode() * 32, "0000")) for name in ("one", "two")
+        await store.keys.add_key(ApiKey(0, account.id, name, name.encode() * 32, "0000")) for name in ("one", "two")
     ]
-    channels = [await cellar.channels.add_channel(attrs.evolve(UP, name=name)) for name in ("a", "b")]
-    await cellar.videos.create(JOB)
+    channels = [await store.channels.add_channel(attrs.evolve(UP, name=name)) for name in ("a", "b")]
+    await store.videos.create(JOB)
     return account, keys, channels
 
 
-async def list_changes(cellar: Cellar) -> list[Change]:
+async def list_changes(store: Storage) -> list[Change]:
     """Every change that a store has a verb for; each can be made, one after another."""
-    account, (one, two), (a, b) = await furnish(cellar)
+    account, (one, two), (a, b) = await furnish(store)
     ended, row = attrs.evolve(JOB, state="failed"), make_row("v")
-    accounts, keys, channels = cellar.accounts, cellar.keys, cellar.channels
+    accounts, keys, channels = store.accounts, store.keys, store.channels
     return [
         lambda audit: accounts.add_account(Account(0, "new"), audit),
         lambda audit: accounts.put_account(attrs.evolve(account, status="disabled"), audit),
@@ -144,32 +144,32 @@ async def list_changes(cellar: Cellar) -> list[Change]:
         lambda audit: channels.put_channel(attrs.evolve(a, weight=2), audit),
         lambda audit: channels.put_channels([attrs.evolve(a, weight=3), attrs.evolve(b, weight=3)], audit),
         lambda audit: channels.delete_channel(b.id, audit),
-        lambda audit: cellar.ledger.add_credit(attrs.evolve(CREDIT, account_id=account.id), audit),
-        lambda audit: cellar.videos.finish(ended, row, None, audit),
+        lambda audit: store.ledger.add_credit(attrs.evolve(CREDIT, account_id=account.id), audit),
+        lambda audit: store.videos.finish(ended, row, None, audit),
         lambda audit: accounts.delete_account(account.id, audit),
     ]
 
 
-async def test_a_change_that_is_made_leaves_exactly_one_row_and_none_where_nobody_is_named(cellar: Cellar) -> None:
-    changes = await list_changes(cellar)
-    assert await cellar.list_actions() == []
+async def test_a_change_that_is_made_leaves_exactly_one_row_and_none_where_nobody_is_named(store: Storage) -> None:
+    changes = await list_changes(store)
+    assert await store.list_actions() == []
     for number, change in enumerate(changes):
         await change(note(f"change.{number}") if number % 2 else None)
-    assert await cellar.list_actions() == [f"change.{number}" for number in range(1, len(changes), 2)]
+    assert await store.list_actions() == [f"change.{number}" for number in range(1, len(changes), 2)]
 
 
-async def test_a_new_accounts_row_has_its_id(cellar: Cellar) -> None:
-    made = await cellar.accounts.add_account(Account(0, "acme"), note("account.created"))
-    (row,) = await list_audit(cellar, account_id=made.id)
+async def test_a_new_accounts_row_has_its_id(store: Storage) -> None:
+    made = await store.accounts.add_account(Account(0, "acme"), note("account.created"))
+    (row,) = await list_audit(store, account_id=made.id)
     assert row.action == "account.created"
 
 
-async def test_a_change_that_fails_leaves_no_row(cellar: Cellar) -> None:
-    account, (one, two), (a, b) = await furnish(cellar)
+async def test_a_change_that_fails_leaves_no_row(store: Storage) -> None:
+    account, (one, two), (a, b) = await furnish(store)
     credit = attrs.evolve(CREDIT, account_id=account.id)
-    await cellar.ledger.add_credit(credit)
+    await store.ledger.add_credit(credit)
     gone, no_key = attrs.evolve(account, id=99, name="x"), ApiKey(99, 99, "k", b"9" * 32, "")
-    accounts, keys, channels = cellar.accounts, cellar.keys, cellar.channels
+    accounts, keys, channels = store.accounts, store.keys, store.channels
     refused: list[tuple[type[GatewayError], Callable[[AuditRow], Awaitable[Any]]]] = [
         (Conflict, lambda audit: accounts.add_account(Account(0, "acme"), audit)),
         (NotFound, lambda audit: accounts.put_account(gone, audit)),
@@ -183,21 +183,21 @@ async def test_a_change_that_fails_leaves_no_row(cellar: Cellar) -> None:
         (Conflict, lambda audit: channels.put_channel(attrs.evolve(b, name="a"), audit)),
         (NotFound, lambda audit: channels.put_channels([attrs.evolve(a, weight=9), attrs.evolve(b, id=99)], audit)),
         (NotFound, lambda audit: channels.delete_channel(99, audit)),
-        (Conflict, lambda audit: cellar.ledger.add_credit(attrs.evolve(credit, amount_nanos=1), audit)),
+        (Conflict, lambda audit: store.ledger.add_credit(attrs.evolve(credit, amount_nanos=1), audit)),
     ]
     for kind, change in refused:
         with pytest.raises(kind):
             await change(note("never.made"))
-    assert await cellar.ledger.add_credit(attrs.evolve(credit, at_ms=9), note("never.made")) != (credit, True)
-    assert not await cellar.videos.finish(attrs.evolve(JOB, id="video_none"), make_row("v"), None, note("never.made"))
-    assert await cellar.list_actions() == []
-    assert [channel.weight for channel in await cellar.channels.list_channels()] == [1, 1], "all of them or none"
+    assert await store.ledger.add_credit(attrs.evolve(credit, at_ms=9), note("never.made")) != (credit, True)
+    assert not await store.videos.finish(attrs.evolve(JOB, id="video_none"), make_row("v"), None, note("never.made"))
+    assert await store.list_actions() == []
+    assert [channel.weight for channel in await store.channels.list_channels()] == [1, 1], "all of them or none"
 
 
 async def test_a_change_that_cannot_be_put_on_record_is_not_made(database: Database) -> None:
     """There is one commit: nothing that happens between the two can leave one without the other."""
-    cellar = open_cellar(database)
-    changes = await list_changes(cellar)
+    store = open_storage(database)
+    changes = await list_changes(store)
     before = await read_all(database)
     await database.change(text("ALTER TABLE audit RENAME TO elsewhere"))
     for change in changes:
@@ -207,7 +207,7 @@ async def test_a_change_that_cannot_be_put_on_record_is_not_made(database: Datab
     await database.change(text("ALTER TABLE elsewhere RENAME TO audit"))
     for change in changes:
         await change(note("was.made"))
-    assert await cellar.list_actions() == ["was.made"] * len(changes)
+    assert await store.list_actions() == ["was.made"] * len(changes)
     assert await read_all(database) != before
 
 

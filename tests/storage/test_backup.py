@@ -26,7 +26,7 @@ from gateway.storage.schema import REVISION
 from tests.support.gateway import furnish, make_template
 from tests.support.request_records import make_row
 
-PICTURE = Path("media/ab/ab0123456789abcdef0123456789abcd.png")
+IMAGE = Path("media/ab/ab0123456789abcdef0123456789abcd.png")
 FILE = Path("files/cd/cd0123456789abcdef0123456789abcd.bin")
 HEAD = len(MAGIC) + 16
 CHUNK = CHUNK_BYTES + 16
@@ -39,12 +39,12 @@ async def folder(tmp_path: Path, template_path: Path) -> Path:
     if not template_path.exists():
         await make_template(template_path)
     home = tmp_path / "data"
-    (home / PICTURE).parent.mkdir(parents=True, mode=0o700)
+    (home / IMAGE).parent.mkdir(parents=True, mode=0o700)
     await furnish(home, template_path, declared=False)
     (home / "requests.journal").write_bytes(b"the journal\n")
     (home / "requests.journal.unread-1").write_bytes(b"unread\n")
-    (home / PICTURE).write_bytes(os.urandom(300_000))  # more than one chunk of an encrypted backup
-    os.utime(home / PICTURE, (1_700_000_000, 1_700_000_000))
+    (home / IMAGE).write_bytes(os.urandom(300_000))  # more than one chunk of an encrypted backup
+    os.utime(home / IMAGE, (1_700_000_000, 1_700_000_000))
     (home / FILE).parent.mkdir(parents=True, mode=0o700)
     (home / FILE).write_bytes(b"lines")
     (home / "media" / "draft-1").write_bytes(b"half an image")
@@ -83,7 +83,7 @@ def test_what_is_restored_is_what_was_backed_up(folder: Path, tmp_path: Path, pa
         assert after[name] == before[name]
     assert read_rows(target / "gateway.db") == read_rows(folder / "gateway.db")
     assert {path.stat().st_mode & 0o777 for path in target.rglob("*")} == {0o600, 0o700}
-    assert (target / PICTURE).stat().st_mtime == 1_700_000_000
+    assert (target / IMAGE).stat().st_mtime == 1_700_000_000
     assert sorted(path.name for path in folder.parent.iterdir()) == ["b.gwb", "data", "new"]
 
 

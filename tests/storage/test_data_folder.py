@@ -59,10 +59,10 @@ def mode(path: Path) -> int:
 
 def test_a_second_process_is_kept_out_and_told_who_is_in(folder: DataFolder) -> None:
     folder.announce("http://127.0.0.1:9999")
-    said = subprocess.run([sys.executable, "-c", TRY, str(folder.path)], capture_output=True, text=True, check=True)
-    assert f"process {os.getpid()}" in said.stdout
-    assert "http://127.0.0.1:9999" in said.stdout
-    assert str(folder.path) in said.stdout
+    answer = subprocess.run([sys.executable, "-c", TRY, str(folder.path)], capture_output=True, text=True, check=True)
+    assert f"process {os.getpid()}" in answer.stdout
+    assert "http://127.0.0.1:9999" in answer.stdout
+    assert str(folder.path) in answer.stdout
 
 
 def test_the_same_process_is_kept_out_too(folder: DataFolder) -> None:

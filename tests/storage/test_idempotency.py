@@ -69,9 +69,9 @@ async def test_a_name_is_free_again_after_its_time(replays: IdempotencyRepositor
 
 
 async def test_an_answer_is_kept(replays: IdempotencyRepository) -> None:
-    call = make_replay()
-    await replays.begin_replay(call)
-    answered = attrs.evolve(call, state="answered", status=200, media_type="application/json", body=b"\xff" * 100_000)
+    record = make_replay()
+    await replays.begin_replay(record)
+    answered = attrs.evolve(record, state="answered", status=200, media_type="application/json", body=b"\xff" * 100_000)
     await replays.end_replay(answered)
     assert await look(replays) == answered
 
@@ -89,10 +89,10 @@ async def test_who_was_forgotten_or_replaced_neither_ends_nor_forgets_anything(r
 
 
 async def test_what_came_to_nothing_may_be_called_again(replays: IdempotencyRepository) -> None:
-    call, other = make_replay(1), make_replay(2, name="order-2")
-    for one in (call, other):
+    record, other = make_replay(1), make_replay(2, name="order-2")
+    for one in (record, other):
         await replays.begin_replay(one)
-    await replays.forget_replay(call)
+    await replays.forget_replay(record)
     assert await look(replays) is None
     assert await look(replays, "order-2") == other
 
@@ -119,7 +119,7 @@ async def test_of_many_that_take_a_place_one_does(replays: IdempotencyRepository
     before = make_replay(1, state="lost")
     await replays.begin_replay(before)
     calls = [make_replay(number) for number in range(2, 7)]
-    taken = await asyncio.gather(*(replays.take_replay(before, call) for call in calls))
+    taken = await asyncio.gather(*(replays.take_replay(before, record) for record in calls))
     assert taken.count(True) == 1
     assert await look(replays) == calls[taken.index(True)]
 
@@ -128,19 +128,19 @@ async def test_calls_under_way_of_other_processes_are_lost_and_no_others(replays
     mine = make_replay(name="mine")
     theirs, third = (make_replay(name=name, owner=name) for name in ("theirs", "third"))
     done = make_replay(name="done", owner="theirs", state="answered")
-    for call in (mine, theirs, third, done):
-        await replays.begin_replay(call)
+    for record in (mine, theirs, third, done):
+        await replays.begin_replay(record)
     assert await replays.interrupt_replays("me") == 2
-    for call in (theirs, third):
-        assert await look(replays, call.name) == attrs.evolve(call, state="lost")
-    assert [await look(replays, call.name) for call in (mine, done)] == [mine, done]
+    for record in (theirs, third):
+        assert await look(replays, record.name) == attrs.evolve(record, state="lost")
+    assert [await look(replays, record.name) for record in (mine, done)] == [mine, done]
     assert await replays.interrupt_replays("me") == 0
 
 
 async def test_only_what_came_before_then_is_forgotten(replays: IdempotencyRepository) -> None:
     old, fresh = make_replay(name="old", created_ms=NOW - 1), make_replay(name="fresh", state="answered")
-    for call in (old, fresh):
-        await replays.begin_replay(call)
+    for record in (old, fresh):
+        await replays.begin_replay(record)
     assert await replays.sweep_replays(NOW) == 1
     assert await look(replays, "old") is None
     assert await look(replays, "fresh") == fresh

@@ -169,13 +169,13 @@ def test_under_a_head_that_names_no_fields_nothing_is_read_and_the_file_is_kept(
         _, rest = path.read_bytes().split(b"\n", 1)
     for number in (1, 2):
         path.write_bytes(head + b"\n" + rest)
-        with capture_logs() as told, opened(path) as journal:
+        with capture_logs() as reported, opened(path) as journal:
             assert journal.leftovers == []
             journal.start_at_once(begin(make_row(3)))
             assert find(path) == {"req_3": False}
         kept = path.with_name(f"{path.name}.unread-{number}")
         assert kept.read_bytes() == head + b"\n" + rest, "it is somebody's money"
-        (line,) = (line for line in told if line["event"] == "journal_lines_skipped")
+        (line,) = (line for line in reported if line["event"] == "journal_lines_skipped")
         assert (line["log_level"], line["rows"], line["path"]) == ("error", 2, str(kept))
         assert "A backup may have them" in line["reason"]
 

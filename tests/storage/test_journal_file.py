@@ -33,10 +33,10 @@ def full_disk(size: int) -> Iterator[Sequence[Any]]:
     What is logged goes into the list that it gives: nothing but the journal writes to a file meanwhile.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with capture_logs() as told:
+    with capture_logs() as reported:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
         try:
-            yield told
+            yield reported
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
@@ -221,10 +221,10 @@ def test_a_file_that_cannot_be_written_anew_stays_and_is_written_on(
             journal.start_at_once(begin(row))
         break_it(path)
         file = path.stat().st_ino
-        with capture_logs() as told:
+        with capture_logs() as reported:
             journal.forget(["req_0"])
             journal.start_at_once(begin(make_row("more")))
-        assert [line["event"] for line in told] == ["journal_write_failed", "journal_write_recovered"]
+        assert [line["event"] for line in reported] == ["journal_write_failed", "journal_write_recovered"]
         assert find(path).keys() >= {f"req_{number}" for number in range(1, 10)} | {"req_more"}
         mend_it(path)
         journal.forget(["req_1"])  # not tried again at once: it has grown by a line only
@@ -315,14 +315,14 @@ def test_a_call_that_ends_on_a_full_disk_is_noted_when_the_file_is_written_anew(
 
 def test_a_full_disk_is_told_once_and_so_is_its_end(path: Path) -> None:
     with opened(path) as journal:
-        with full_disk(path.stat().st_size) as told:
+        with full_disk(path.stat().st_size) as reported:
             for row in make_rows(1, 2, 3):
                 journal.settle(row)
-        with capture_logs() as told_later:
+        with capture_logs() as reported_later:
             for row in make_rows(4, 5):
                 journal.start_at_once(begin(row))
-    assert [line["event"] for line in told] == ["journal_write_failed"]
-    assert [line["event"] for line in told_later] == ["journal_write_recovered"]
+    assert [line["event"] for line in reported] == ["journal_write_failed"]
+    assert [line["event"] for line in reported_later] == ["journal_write_recovered"]
 
 
 def test_what_comes_after_the_end_is_written_nowhere(path: Path) -> None:

@@ -50,10 +50,10 @@ def store(folder: Path) -> MediaFiles:
 def full_disk(size: int) -> Iterator[Sequence[Any]]:
     """No file of this process grows beyond ``size`` bytes. What is logged goes into the list that it gives."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with capture_logs() as told:
+    with capture_logs() as reported:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
         try:
-            yield told
+            yield reported
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
@@ -250,12 +250,12 @@ async def test_who_leaves_in_the_middle_of_a_piece_leaves_nothing(store: MediaFi
 
 
 async def test_a_full_disk_is_a_fault_and_leaves_nothing(store: MediaFiles, folder: Path) -> None:
-    with full_disk(len(IMAGE) - 1) as told, pytest.raises(StoreUnavailable) as caught:
+    with full_disk(len(IMAGE) - 1) as reported, pytest.raises(StoreUnavailable) as caught:
         await store.put(IMAGE)
     assert caught.value.retry_after_s
     assert "media" in caught.value.message
     assert str(folder) not in caught.value.message
-    assert [(line["event"], line["error"]) for line in told] == [("media_write_failed", "File too large")]
+    assert [(line["event"], line["error"]) for line in reported] == [("media_write_failed", "File too large")]
     assert list_files(folder) == []
     assert count_open(folder) == 0
     assert (await store.put(IMAGE)).size == len(IMAGE)
@@ -277,13 +277,13 @@ async def test_a_folder_that_is_gone_is_a_fault(store: MediaFiles, folder: Path)
     draft = store.open_draft()
     await draft.write(IMAGE)
     shutil.rmtree(folder)
-    with capture_logs() as told:
+    with capture_logs() as reported:
         for failing in (store.put(IMAGE), draft.keep(), store.open_draft().write(IMAGE)):
             with pytest.raises(StoreUnavailable):
                 await failing
         assert await store.find(media.id) is None
         assert await store.sweep(before_s=0, max_bytes=0) == CleanupResult()
-    assert {line["event"] for line in told} == {"media_write_failed"}
+    assert {line["event"] for line in reported} == {"media_write_failed"}
     assert count_open(folder) == 0
 
 
@@ -371,7 +371,7 @@ async def test_what_is_too_much_goes_the_oldest_first(store: MediaFiles, folder:
 
 def reckon(files: dict[Path, tuple[float, int]], max_age_s: float, max_bytes: int) -> set[Path]:
     """What is left after a sweep."""
-    left = {path: told for path, told in files.items() if told[0] <= max_age_s}
+    left = {path: reported for path, reported in files.items() if reported[0] <= max_age_s}
     for path in sorted(left, key=lambda path: -left[path][0]):
         if sum(size for _, size in left.values()) > max_bytes:
             del left[path]
@@ -379,14 +379,14 @@ def reckon(files: dict[Path, tuple[float, int]], max_age_s: float, max_bytes: in
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), max_size=12, unique_by=lambda told: told[0]),
+    st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), max_size=12, unique_by=lambda reported: reported[0]),
     st.integers(0, 50),
     st.integers(0, 60),
 )
-def test_a_sweep_leaves_the_youngest_that_fit(told: list[tuple[int, int]], max_age_s: int, max_bytes: int) -> None:
+def test_a_sweep_leaves_the_youngest_that_fit(reported: list[tuple[int, int]], max_age_s: int, max_bytes: int) -> None:
     with TemporaryDirectory() as path:
         folder = Path(path)
-        files = {lay(folder, number, *each): (float(each[0]), each[1]) for number, each in enumerate(told, 1)}
+        files = {lay(folder, number, *each): (float(each[0]), each[1]) for number, each in enumerate(reported, 1)}
         swept = asyncio.run(MediaFiles(folder).sweep(before_s=NOW - max_age_s, max_bytes=max_bytes))
         left = set(list_files(folder))
     assert left == reckon(files, max_age_s, max_bytes)
@@ -396,14 +396,14 @@ def test_a_sweep_leaves_the_youngest_that_fit(told: list[tuple[int, int]], max_a
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), max_size=20), st.integers(1, 60))
-def test_no_more_of_the_oldest_are_remembered_than_have_to_go(told: list[tuple[int, int]], excess: int) -> None:
-    files = [(float(age), size, str(number)) for number, (age, size) in enumerate(told)]
+def test_no_more_of_the_oldest_are_remembered_than_have_to_go(reported: list[tuple[int, int]], excess: int) -> None:
+    files = [(float(age), size, str(number)) for number, (age, size) in enumerate(reported)]
     oldest = OldestFiles(excess)
     for file in files:
         oldest.add(file)
     going = oldest.list_going()
     assert [stored_s for stored_s, _, _ in going] == sorted(stored_s for stored_s, _, _ in files)[: len(going)]
-    assert sum(size for _, size, _ in going) >= min(excess, sum(size for _, size in told))
+    assert sum(size for _, size, _ in going) >= min(excess, sum(size for _, size in reported))
     if going:
         assert sum(size for _, size, _ in going[:-1]) < excess
 
@@ -445,9 +445,9 @@ async def test_a_folder_that_cannot_be_read_does_not_keep_the_rest_from_being_sw
         lay(folder, number, 10, 1)
     (folder / "00").write_bytes(b"no folder")
     (folder / "ff").write_bytes(b"no folder")
-    with capture_logs() as told:
+    with capture_logs() as reported:
         assert await store.sweep(before_s=NOW, max_bytes=MUCH) == CleanupResult(19, 19, 0)
-    assert told == [{"event": "media_sweep_failed", "log_level": "warning", "error": "Not a directory"}]
+    assert reported == [{"event": "media_sweep_failed", "log_level": "warning", "error": "Not a directory"}]
 
 
 async def test_two_sweeps_at_once_do_not_both_make_room(store: MediaFiles, folder: Path) -> None:

@@ -27,7 +27,7 @@ from gateway.storage.members import MemberRepository
 
 NOW = 1_800_000_000_000
 HASH = "$argon2id$ann"
-TOLD = AuditRow(0, NOW, "token", "", None, "", "member.changed", None, "ann")
+REPORTED = AuditRow(0, NOW, "token", "", None, "", "member.changed", None, "ann")
 
 
 @attrs.frozen
@@ -39,7 +39,7 @@ class MemberScenario:
     audit_log: AuditLogRepository
     acme: Account
 
-    async def count_told(self) -> int:
+    async def count_reported(self) -> int:
         """How many audit rows there are."""
         return len(await self.audit_log.list_audit(AuditFilter(), 100))
 
@@ -89,20 +89,20 @@ async def test_a_name_is_one_members_over_all_accounts(scenario: MemberScenario)
     other = await scenario.accounts.add_account(Account(0, "other"))
     ann, bob = await scenario.add("ann"), await scenario.add("bob")
     with pytest.raises(Conflict, match="'ann'") as refused:
-        await scenario.members.add_member(make_member(other), TOLD)
+        await scenario.members.add_member(make_member(other), REPORTED)
     assert refused.value.param == "name"
     with pytest.raises(Conflict, match="'ann'"):
-        await scenario.members.put_member(bob, attrs.evolve(bob, name="ann"), TOLD)
-    await scenario.members.put_member(ann, attrs.evolve(ann, name="anna"), TOLD)
+        await scenario.members.put_member(bob, attrs.evolve(bob, name="ann"), REPORTED)
+    await scenario.members.put_member(ann, attrs.evolve(ann, name="anna"), REPORTED)
     await scenario.members.put_member(bob, attrs.evolve(bob, name="ann"))
     assert [member.name for member in await scenario.members.list_members()] == ["anna", "ann"]
-    assert await scenario.count_told() == 1
+    assert await scenario.count_reported() == 1
 
 
 async def test_a_member_needs_an_account(scenario: MemberScenario) -> None:
     with pytest.raises(NotFound, match="account"):
-        await scenario.members.add_member(make_member(Account(scenario.acme.id + 7, "nowhere")), TOLD)
-    assert await scenario.count_told() == 0
+        await scenario.members.add_member(make_member(Account(scenario.acme.id + 7, "nowhere")), REPORTED)
+    assert await scenario.count_reported() == 0
 
 
 async def test_only_what_differs_is_changed(scenario: MemberScenario) -> None:
@@ -113,18 +113,18 @@ async def test_only_what_differs_is_changed(scenario: MemberScenario) -> None:
     now = await scenario.members.find_member(before.id)
     assert now == attrs.evolve(before, role="viewer", recovery=("cd",))
     with pytest.raises(Conflict, match="Another user"):
-        await scenario.members.put_member(before, attrs.evolve(before, recovery=()), TOLD)
+        await scenario.members.put_member(before, attrs.evolve(before, recovery=()), REPORTED)
     assert await scenario.members.find_member(before.id) == now
-    assert await scenario.count_told() == 0
+    assert await scenario.count_reported() == 0
 
 
 async def test_what_is_not_there_is_not_changed(scenario: MemberScenario) -> None:
-    nobody = make_member(scenario.acme, id=99)
+    anonymous = make_member(scenario.acme, id=99)
     with pytest.raises(NotFound):
-        await scenario.members.put_member(nobody, attrs.evolve(nobody, role="viewer"), TOLD)
+        await scenario.members.put_member(anonymous, attrs.evolve(anonymous, role="viewer"), REPORTED)
     with pytest.raises(NotFound):
-        await scenario.members.delete_member(99, TOLD)
-    assert await scenario.count_told() == 0
+        await scenario.members.delete_member(99, REPORTED)
+    assert await scenario.count_reported() == 0
 
 
 async def test_the_last_administrator_stays(scenario: MemberScenario) -> None:
@@ -133,15 +133,15 @@ async def test_the_last_administrator_stays(scenario: MemberScenario) -> None:
     assert await scenario.members.is_administered()
     for change in ({"role": "member"}, {"status": "disabled"}):
         with pytest.raises(Conflict, match="only administrator"):
-            await scenario.members.put_member(chief, attrs.evolve(chief, **change), TOLD)
+            await scenario.members.put_member(chief, attrs.evolve(chief, **change), REPORTED)
     with pytest.raises(Conflict, match="only administrator"):
-        await scenario.members.delete_member(chief.id, TOLD)
+        await scenario.members.delete_member(chief.id, REPORTED)
     assert await scenario.members.list_members() == [chief]
-    assert await scenario.count_told() == 0
+    assert await scenario.count_reported() == 0
     await scenario.add("deputy", role="administrator")
-    await scenario.members.delete_member(chief.id, TOLD)
+    await scenario.members.delete_member(chief.id, REPORTED)
     assert [member.name for member in await scenario.members.list_members()] == ["deputy"]
-    assert await scenario.count_told() == 1
+    assert await scenario.count_reported() == 1
 
 
 async def test_of_two_administrators_who_leave_at_once_one_stays(scenario: MemberScenario) -> None:
@@ -180,20 +180,20 @@ async def test_sessions_are_listed_newest_first_and_end(scenario: MemberScenario
     mine = [await scenario.sign_in(ann, bytes([number]) * 32, created_ms=NOW + number) for number in range(3)]
     theirs = await scenario.sign_in(bob, b"b" * 32)
     assert await scenario.members.list_sessions(ann.id) == mine[::-1]
-    assert await scenario.members.delete_sessions([mine[0].digest, mine[1].digest, b"x" * 32], TOLD) == 2
+    assert await scenario.members.delete_sessions([mine[0].digest, mine[1].digest, b"x" * 32], REPORTED) == 2
     assert await scenario.members.list_sessions(ann.id) == [mine[2]]
     assert await scenario.members.list_sessions(bob.id) == [theirs]
-    assert await scenario.members.delete_sessions([mine[0].digest], TOLD) == 0
-    assert await scenario.count_told() == 1
+    assert await scenario.members.delete_sessions([mine[0].digest], REPORTED) == 0
+    assert await scenario.count_reported() == 1
 
 
 async def test_a_new_session_takes_the_place_of_the_browsers_old_one(scenario: MemberScenario) -> None:
     ann = await scenario.add()
     old, other = await scenario.sign_in(ann, b"o" * 32), await scenario.sign_in(ann, b"p" * 32)
     new = attrs.evolve(old, digest=b"n" * 32)
-    await scenario.members.add_session(new, Credential(HASH), TOLD, replaces=old.digest)
+    await scenario.members.add_session(new, Credential(HASH), REPORTED, replaces=old.digest)
     assert {session.digest for session in await scenario.members.list_sessions(ann.id)} == {new.digest, other.digest}
-    assert await scenario.count_told() == 1
+    assert await scenario.count_reported() == 1
 
 
 @pytest.mark.parametrize(
@@ -212,9 +212,9 @@ async def test_what_does_not_prove_who_it_is_opens_no_session(
     ann = await scenario.add(**member)
     old = await scenario.sign_in(ann, b"o" * 32)
     with pytest.raises(WrongPassphrase):
-        await scenario.members.add_session(attrs.evolve(old, digest=b"n" * 32), proof, TOLD, replaces=old.digest)
+        await scenario.members.add_session(attrs.evolve(old, digest=b"n" * 32), proof, REPORTED, replaces=old.digest)
     assert await scenario.members.list_sessions(ann.id) == [old]
-    assert await scenario.count_told() == 0
+    assert await scenario.count_reported() == 0
 
 
 async def test_nobody_who_is_disabled_gets_a_session(scenario: MemberScenario) -> None:
@@ -252,14 +252,14 @@ async def test_sessions_and_links_of_a_member_end_with_its_passphrase(scenario: 
         )
     await scenario.members.add_link(make_link(scenario.acme))
     after = attrs.evolve(ann, passphrase="new")
-    await scenario.members.put_member(ann, after, TOLD, link=b"ann", end_sessions=True)
+    await scenario.members.put_member(ann, after, REPORTED, link=b"ann", end_sessions=True)
     assert await scenario.members.list_sessions(ann.id) == []
     assert len(await scenario.members.list_sessions(bob.id)) == 1
     assert {link.digest for link in await scenario.members.list_links()} == {b"bob", b"l" * 32}
     with pytest.raises(NotFound, match=LINK_GONE):
-        await scenario.members.put_member(after, ann, TOLD, link=b"ann")
+        await scenario.members.put_member(after, ann, REPORTED, link=b"ann")
     assert (await scenario.members.find_member(ann.id) or ann).passphrase == "new"
-    assert await scenario.count_told() == 1
+    assert await scenario.count_reported() == 1
 
 
 async def test_a_link_makes_one_member(scenario: MemberScenario) -> None:
@@ -267,13 +267,13 @@ async def test_a_link_makes_one_member(scenario: MemberScenario) -> None:
     await scenario.members.add_link(link)
     assert await scenario.members.find_link(link.digest) == link
     joining = (
-        scenario.members.add_member(make_member(scenario.acme, f"m{n}"), TOLD, link=link.digest) for n in range(3)
+        scenario.members.add_member(make_member(scenario.acme, f"m{n}"), REPORTED, link=link.digest) for n in range(3)
     )
     done = await asyncio.gather(*joining, return_exceptions=True)
     assert [type(result) for result in done].count(NotFound) == 2
     assert len(await scenario.members.list_members()) == 1
     assert await scenario.members.find_link(link.digest) is None
-    assert await scenario.count_told() == 1
+    assert await scenario.count_reported() == 1
 
 
 async def test_a_link_stays_where_its_name_is_taken(scenario: MemberScenario) -> None:
@@ -281,27 +281,27 @@ async def test_a_link_stays_where_its_name_is_taken(scenario: MemberScenario) ->
     link = make_link(scenario.acme)
     await scenario.members.add_link(link)
     with pytest.raises(Conflict):
-        await scenario.members.add_member(make_member(scenario.acme, "ann"), TOLD, link=link.digest)
+        await scenario.members.add_member(make_member(scenario.acme, "ann"), REPORTED, link=link.digest)
     assert await scenario.members.find_link(link.digest) == link
 
 
 async def test_links_are_listed_newest_first_and_taken_back(scenario: MemberScenario) -> None:
     links = [make_link(scenario.acme, bytes([number]) * 32, created_ms=NOW + number) for number in range(3)]
     for link in links:
-        await scenario.members.add_link(link, TOLD)
+        await scenario.members.add_link(link, REPORTED)
     assert await scenario.members.list_links() == links[::-1]
-    assert await scenario.members.delete_link(links[1].digest, TOLD)
-    assert not await scenario.members.delete_link(links[1].digest, TOLD)
+    assert await scenario.members.delete_link(links[1].digest, REPORTED)
+    assert not await scenario.members.delete_link(links[1].digest, REPORTED)
     assert await scenario.members.list_links() == [links[2], links[0]]
-    assert await scenario.count_told() == 4
+    assert await scenario.count_reported() == 4
 
 
 @pytest.mark.parametrize("what", [{"account_id": 99}, {"member_id": 99}])
 async def test_a_link_is_for_what_there_is(scenario: MemberScenario, what: dict[str, Any]) -> None:
     with pytest.raises(NotFound):
-        await scenario.members.add_link(make_link(scenario.acme, **what), TOLD)
+        await scenario.members.add_link(make_link(scenario.acme, **what), REPORTED)
     assert await scenario.members.list_links() == []
-    assert await scenario.count_told() == 0
+    assert await scenario.count_reported() == 0
 
 
 async def test_what_is_over_is_swept(scenario: MemberScenario) -> None:
@@ -323,10 +323,10 @@ async def test_with_a_member_goes_what_is_its_own(scenario: MemberScenario) -> N
     ann = await scenario.add()
     session = await scenario.sign_in(ann)
     await scenario.members.add_link(make_link(scenario.acme, kind="reset", member_id=ann.id))
-    await scenario.members.delete_member(ann.id, TOLD)
+    await scenario.members.delete_member(ann.id, REPORTED)
     assert await scenario.members.find_session(session.digest) is None
     assert await scenario.members.list_links() == []
-    assert await scenario.count_told() == 1
+    assert await scenario.count_reported() == 1
 
 
 async def test_with_an_account_go_its_members(scenario: MemberScenario) -> None:

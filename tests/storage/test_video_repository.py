@@ -31,7 +31,7 @@ def names(jobs: Iterable[VideoJob]) -> list[str]:
     return [job.id.removeprefix("video_") for job in jobs]
 
 
-async def list_told(archive: Archive) -> list[WebhookDelivery]:
+async def list_reported(archive: Archive) -> list[WebhookDelivery]:
     return list(await archive.deliveries.list_deliveries(video_id=None, limit=10))
 
 
@@ -117,8 +117,8 @@ async def test_one_batch_may_lead_a_job_through_more_than_one_condition(archive:
 async def test_what_a_batch_tells_of_a_call_on_the_way_is_on_record_after_it(archive: Archive) -> None:
     """Even where the last step of it tells nothing new."""
     queued = make_job(0, state="queued")
-    told = attrs.evolve(queued.receipt, tried="up=ok:2")
-    working = attrs.evolve(queued.move("processing", NOW), receipt=told)
+    reported = attrs.evolve(queued.receipt, tried="up=ok:2")
+    working = attrs.evolve(queued.move("processing", NOW), receipt=reported)
     await fill(archive, queued, make_job(1))
     later = [working.go_on(progress, NOW) for progress in (5, 6)]
     moves = [(queued, working), (working, later[0]), (make_job(1), make_job(1).go_on(9, NOW)), (later[0], later[1])]
@@ -143,7 +143,7 @@ async def test_an_end_comes_with_its_row_its_charge_and_what_is_told_of_it(archi
     assert await archive.videos.find(job.id) == done
     assert await read_ids(archive.requests) == ["req_0"]
     assert await read_totals(archive.ledger) == {(3, 5, 2**53 + 1, 2**53 + 1, 2**53 + 1)}
-    assert await list_told(archive) == [make_delivery(0)]
+    assert await list_reported(archive) == [make_delivery(0)]
     assert list(await archive.videos.list_open()) == [mute(other)]
 
 
@@ -155,7 +155,7 @@ async def test_a_failure_is_charged_nothing_and_nobody_need_be_told(archive: Arc
     assert await archive.videos.find(job.id) == failed
     assert await read_ids(archive.requests) == ["req_0"]
     assert await read_totals(archive.ledger) == set()
-    assert await list_told(archive) == []
+    assert await list_reported(archive) == []
 
 
 async def test_of_many_ends_of_one_job_the_first_counts_and_the_rest_leave_nothing(archive: Archive) -> None:
@@ -168,7 +168,7 @@ async def test_of_many_ends_of_one_job_the_first_counts_and_the_rest_leave_nothi
     won = answers.index(True)
     assert await archive.videos.find(job.id) == ends[won][0]
     assert await read_totals(archive.ledger) == {(3, 5, won + 1, won + 1, won + 1)}
-    assert [told.id for told in await list_told(archive)] == [f"evt_{won}"]
+    assert [reported.id for reported in await list_reported(archive)] == [f"evt_{won}"]
 
 
 @pytest.mark.parametrize("way", ["finish", "drop"])
@@ -195,7 +195,7 @@ async def test_a_job_that_is_gone_does_not_end(archive: Archive) -> None:
     assert not await archive.videos.finish(*end(make_job(0), cost=5), make_delivery(0))
     assert await archive.videos.find("video_0") is None
     assert await read_ids(archive.requests) == []
-    assert await list_told(archive) == []
+    assert await list_reported(archive) == []
 
 
 async def test_a_job_may_be_ended_under_its_owners_hands_who_then_changes_nothing(archive: Archive) -> None:
@@ -392,7 +392,7 @@ async def test_only_a_job_that_has_ended_is_forgotten_and_its_books_stay(archive
         assert await archive.videos.remove(done)
         assert await archive.videos.find_by_request("req_0") is None
         assert await read_ids(archive.requests) == ["req_0"]
-        assert await list_told(archive) == [make_delivery(0)]
+        assert await list_reported(archive) == [make_delivery(0)]
         assert not await archive.videos.remove(done)
 
 
@@ -437,5 +437,5 @@ async def test_what_a_forgotten_job_cost_and_what_was_told_of_it_stays(archive: 
     assert await archive.videos.find_by_request("req_0") is None
     assert await read_ids(archive.requests) == ["req_0"]
     assert await read_totals(archive.ledger) == {(3, 5, 4, 4, 4)}
-    assert await list_told(archive) == [make_delivery(0)]
+    assert await list_reported(archive) == [make_delivery(0)]
     assert list(await archive.videos.list_contradictions()) == []

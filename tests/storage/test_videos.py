@@ -70,9 +70,9 @@ async def test_a_batch_goes_on_whole_or_not_at_all(database: Database) -> None:
 async def test_a_receipt_of_another_version_is_read_as_far_as_it_goes(database: Database) -> None:
     archive = open_archive(database)
     await archive.videos.create(JOB)
-    told = {**attrs.asdict(ROW), "of_the_future": {"seconds": 8}}
-    del told["characters"]
-    await database.change(update(videos).values(receipt=orjson.dumps(told).decode()))
+    reported = {**attrs.asdict(ROW), "of_the_future": {"seconds": 8}}
+    del reported["characters"]
+    await database.change(update(videos).values(receipt=orjson.dumps(reported).decode()))
     found = await archive.videos.find(JOB.id)
     assert found is not None
     assert found.receipt == attrs.evolve(ROW, characters=0)
@@ -209,20 +209,20 @@ _FILTERS = st.builds(
 )
 
 
-async def tell(store: Any, log: Any, verb: str, said: Any) -> object:
+async def tell(store: Any, log: Any, verb: str, body: Any) -> object:
     """What it returns; a job is made once, and ends at a cost of 7."""
     if verb == "create":
-        known = await store.find(said.id) or said.receipt.id in await read_ids(log)
-        return None if known else await store.create(said)
+        known = await store.find(body.id) or body.receipt.id in await read_ids(log)
+        return None if known else await store.create(body)
     if verb == "advance":
         return list(
-            await store.advance([(old, attrs.evolve(new, id=old.id, receipt=old.receipt)) for old, new in said])
+            await store.advance([(old, attrs.evolve(new, id=old.id, receipt=old.receipt)) for old, new in body])
         )
     if verb in {"finish", "drop"}:
-        row = attrs.evolve(said.receipt, cost_nanos=7)
-        over = attrs.evolve(said, state="completed", cost_nanos=7, owner="", due_ms=None)
-        return await (store.drop(said, row) if verb == "drop" else store.finish(over, row, None))
-    answer = await getattr(store, verb)(said, *({"renew": [NOW + 1], "sweep_ended": [10]}.get(verb, [])))
+        row = attrs.evolve(body.receipt, cost_nanos=7)
+        over = attrs.evolve(body, state="completed", cost_nanos=7, owner="", due_ms=None)
+        return await (store.drop(body, row) if verb == "drop" else store.finish(over, row, None))
+    answer = await getattr(store, verb)(body, *({"renew": [NOW + 1], "sweep_ended": [10]}.get(verb, [])))
     return list(answer) if verb == "claim_due" else answer
 
 
@@ -254,6 +254,6 @@ async def test_every_history_comes_to_what_the_model_comes_to(
     await database.write(empty)
     ledger, archive = LedgerModel(), open_archive(database)
     model = VideoModel(ledger)
-    for verb, said in [*(("create", job) for job in begun), *steps]:
-        assert await tell(model, ledger, verb, said) == await tell(archive.videos, archive.requests, verb, said)
+    for verb, answer in [*(("create", job) for job in begun), *steps]:
+        assert await tell(model, ledger, verb, answer) == await tell(archive.videos, archive.requests, verb, answer)
     assert await ask_all(model, ledger, wanted) == await ask_all(archive.videos, archive.requests, wanted)

@@ -61,8 +61,8 @@ async def test_lists_are_of_one_account_or_of_all(archive: Archive) -> None:
         (1, "video_9", []),
         (9, None, []),
     ):
-        told = archive.deliveries.list_deliveries(video_id=video_id, limit=10, account_id=account_id)
-        assert list(await told) == expected
+        reported = archive.deliveries.list_deliveries(video_id=video_id, limit=10, account_id=account_id)
+        assert list(await reported) == expected
 
 
 async def test_what_is_due_is_taken_on_longest_first_until_the_lease_ends(archive: Archive) -> None:
@@ -88,8 +88,8 @@ async def test_no_account_has_more_than_its_part_in_hands_whoevers_they_are(arch
     assert await take(archive, each=2) == ["evt_many0", "evt_many1", "evt_few0", "evt_few1"]
     assert await take(archive, "another", each=2) == []
     assert await take(archive, "another", each=3) == ["evt_many2"]
-    (told,) = await list_all(archive, "video_many0")
-    await archive.deliveries.note_delivery(told.note(200, None, NOW))
+    (reported,) = await list_all(archive, "video_many0")
+    await archive.deliveries.note_delivery(reported.note(200, None, NOW))
     assert await take(archive, each=3) == ["evt_many3"]
     assert await take(archive, now_ms=NOW + LEASE, each=2) == ["evt_many1", "evt_many2", "evt_few0", "evt_few1"]
 

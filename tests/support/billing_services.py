@@ -214,16 +214,18 @@ class BillingServices:
         """As on SIGTERM: what the next process has to know is in the journal."""
         self.journal.close()
 
-    def arrive(self, caller: Caller, call: InferenceRequest | None = None) -> RequestContext:
+    def arrive(self, caller: Caller, inference: InferenceRequest | None = None) -> RequestContext:
         request_id = f"req_{next(self._numbers)}"
         started_ms = int(self.now * 1000)
-        return make_context(caller, call, request_id=request_id, started_ms=started_ms, started_at=self.pulse)
+        return make_context(caller, inference, request_id=request_id, started_ms=started_ms, started_at=self.pulse)
 
-    async def admit(self, caller: Caller, call: InferenceRequest, price: Price | None = NANO_A_TOKEN) -> RequestContext:
+    async def admit(
+        self, caller: Caller, inference: InferenceRequest, price: Price | None = NANO_A_TOKEN
+    ) -> RequestContext:
         """A call that is now running; raises what ``QuotaService.admit`` raises."""
-        ctx, option = self.arrive(caller, call), option_of(price)
-        await self.quota.admit(ctx, [option])
-        ctx.attempts.append(make_attempt(option))
+        ctx, target = self.arrive(caller, inference), option_of(price)
+        await self.quota.admit(ctx, [target])
+        ctx.attempts.append(make_attempt(target))
         return ctx
 
     def settle(self, ctx: RequestContext, nanos: int) -> RequestRecord:
@@ -235,8 +237,8 @@ class BillingServices:
     def abort(self, ctx: RequestContext, outcome: Outcome, *, written: bool) -> RequestRecord:
         """The call was broken off, and ``written`` to its provider before that or not."""
         ctx.attempts[:] = [make_attempt(option_of(NANO_A_TOKEN), pending=written)]
-        fault = ProviderTimeout("The provider took too long") if outcome == "failed" else None
-        return self.settlement.settle(ctx, outcome, fault, **self.times)
+        error = ProviderTimeout("The provider took too long") if outcome == "failed" else None
+        return self.settlement.settle(ctx, outcome, error, **self.times)
 
     async def spend(self, caller: Caller, nanos: int) -> RequestRecord:
         """A call from its beginning to its end."""

@@ -110,7 +110,7 @@ class ChannelServices:
     @property
     def names(self) -> list[str]:
         """Every channel that is offered; the switchboard knows the same ones, as they are."""
-        assert [line.channel for line in self.load_balancer.lines.values()] == list(self.catalog.channels)
+        assert [line.channel for line in self.load_balancer.channels.values()] == list(self.catalog.channels)
         return [channel.name for channel in self.catalog.channels]
 
     def offers(self, name: str) -> list[str] | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway.domain.account import Caller
 from gateway.domain.inference_request import InferenceRequest, Operation
-from gateway.formats.registry import make_exchange
+from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
 from gateway.request_context import RequestContext
 from gateway.routing.route import Route
@@ -13,7 +13,7 @@ from gateway.routing.target import Attempt, Target
 
 def make_context(
     caller: Caller,
-    call: InferenceRequest | None = None,
+    inference: InferenceRequest | None = None,
     *,
     operation: Operation = "chat",
     request_id: str = "req_1",
@@ -21,7 +21,7 @@ def make_context(
     **more: Any,
 ) -> RequestContext:
     """A request of ``caller`` that has got as far as ``more`` says."""
-    ctx = RequestContext(request_id, call=call, route=route, **more)
+    ctx = RequestContext(request_id, inference=inference, route=route, **more)
     ctx.caller, ctx.operation = caller, operation
     return ctx
 
@@ -29,6 +29,6 @@ def make_context(
 def make_attempt(target: Target, **more: Any) -> Attempt:
     """An attempt that only the billing sees: it has no lease, and nothing was adapted."""
     unused: Any = None
-    call = InferenceRequest("chat", "m", False, {})
-    exchange = make_exchange(call, "openai_chat", ResponseIdentity("1", target.model, 0))
-    return Attempt(target, target.channel, unused, exchange, **more)
+    inference = InferenceRequest("chat", "m", False, {})
+    translator = make_translator(inference, "openai_chat", ResponseIdentity("1", target.model, 0))
+    return Attempt(target, target.channel, unused, translator, **more)

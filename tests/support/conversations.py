@@ -12,10 +12,10 @@ import attrs
 import orjson
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.formats.anthropic.request import parse_messages_call
-from gateway.formats.gemini.request import parse_generate_call
-from gateway.formats.openai.chat import parse_chat_call
-from gateway.formats.openai.responses import parse_responses_call
+from gateway.formats.anthropic.request import parse_messages_inference
+from gateway.formats.gemini.request import parse_generate_inference
+from gateway.formats.openai.chat import parse_chat_inference
+from gateway.formats.openai.responses import parse_responses_inference
 
 Json = dict[str, Any]
 SCHEMA: Json = {"type": "object", "properties": {"place": {"type": "string"}}}
@@ -139,7 +139,7 @@ def _write_chat(turn: Turn) -> list[Json]:
 def _build_chat(messages: list[Json], thinks: bool, stream: bool) -> InferenceRequest:
     tools = [{"type": "function", "function": tool} for tool in TOOLS]
     more = {"reasoning_effort": "low"} if thinks else {}
-    return parse_chat_call({"model": "m", "messages": messages, "tools": tools, "stream": stream, **more})
+    return parse_chat_inference({"model": "m", "messages": messages, "tools": tools, "stream": stream, **more})
 
 
 def _read_chat_message(message: Json) -> Answer:
@@ -195,7 +195,7 @@ def _build_items(items: list[Json], thinks: bool, stream: bool) -> InferenceRequ
     tools = [{"type": "function", **tool} for tool in TOOLS]
     more: Json = {"reasoning": {"effort": "low"}} if thinks else {}
     more |= {"stream": stream, "store": False, "include": ["reasoning.encrypted_content"]}
-    return parse_responses_call({"model": "m", "input": items, "tools": tools, **more})
+    return parse_responses_inference({"model": "m", "input": items, "tools": tools, **more})
 
 
 def _read_response(response: Json) -> Answer:
@@ -252,7 +252,7 @@ def _build_messages(messages: list[Json], thinks: bool, stream: bool) -> Inferen
         {"name": tool["name"], "description": tool["description"], "input_schema": tool["parameters"]} for tool in TOOLS
     ]
     more = {"thinking": {"type": "enabled", "budget_tokens": 2_000}} if thinks else {}
-    return parse_messages_call(
+    return parse_messages_inference(
         {"model": "m", "max_tokens": 8_000, "messages": messages, "tools": tools, "stream": stream, **more}
     )
 
@@ -316,7 +316,7 @@ def _write_contents(turn: Turn) -> list[Json]:
 def _build_contents(contents: list[Json], thinks: bool, stream: bool) -> InferenceRequest:
     more = {"generationConfig": {"thinkingConfig": {"thinkingBudget": 2_000, "includeThoughts": True}}}
     body = {"contents": contents, "tools": [{"functionDeclarations": TOOLS}]}
-    return parse_generate_call(body | (more if thinks else {}), model="m", stream=stream)
+    return parse_generate_inference(body | (more if thinks else {}), model="m", stream=stream)
 
 
 def _read_content(answer: Json) -> Answer:

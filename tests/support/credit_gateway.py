@@ -111,14 +111,14 @@ class LeasedGateway:
         await self.credit._authority.close()
         await self.database.close()
 
-    async def admit(self, caller: Caller, call: int | InferenceRequest) -> RequestContext:
-        """Admit ``call``, or one that may cost so much. Raises what ``QuotaService.admit`` raises."""
-        call = call_for(call) if isinstance(call, int) else call
+    async def admit(self, caller: Caller, inference: int | InferenceRequest) -> RequestContext:
+        """Admit ``inference``, or one that may cost so much. Raises what ``QuotaService.admit`` raises."""
+        inference = call_for(inference) if isinstance(inference, int) else inference
         times: dict[str, Any] = {"started_ms": int(self.now * 1000), "started_at": 0.0}
-        ctx = make_context(caller, call, request_id=f"req_{next(_numbers)}", **times)
-        option = option_of(NANO_A_TOKEN, model=call.model)
-        await self.quota.admit(ctx, [option])
-        ctx.attempts.append(make_attempt(option))
+        ctx = make_context(caller, inference, request_id=f"req_{next(_numbers)}", **times)
+        target = option_of(NANO_A_TOKEN, model=inference.model)
+        await self.quota.admit(ctx, [target])
+        ctx.attempts.append(make_attempt(target))
         return ctx
 
     def settle(self, ctx: RequestContext, nanos: int) -> RequestRecord:

@@ -22,9 +22,9 @@ from gateway.storage.postgres.credit import (
     LIMITS_LOCK,
     Connection,
     find_leases,
-    fold_leases,
     give_credit,
     post_spending,
+    release_leases,
     take_credit,
 )
 
@@ -117,7 +117,7 @@ class Node:
             self._hear(balance)
         self.lane, self.rows = await self.world.connect(), await self.world.connect()
         await self.flush(known=True)
-        await fold_leases(self.lane, self.name)
+        await release_leases(self.lane, self.name)
 
     async def take(self, wants: list[CreditWant], day: UtcDay, *, lost: bool = False) -> None:
         """Ask for credit; ``lost``: the answer never arrives, and the node looks at what the store has."""
@@ -166,7 +166,7 @@ class Node:
             if chance.random() < 0.2:
                 self._hear(each)
         for last in (False, True):
-            if any(self.leases[each].leased and self.leases[each].unsure for each in balances):
+            if any(self.leases[each].leased and self.leases[each].lease_unknown for each in balances):
                 async with self.granting:
                     await self._read_back()
             short = [each for each in balances if not self.leases[each].covers(nanos)]
@@ -245,9 +245,9 @@ class Node:
             there = stored[balance].outstanding_nanos if balance in stored else 0
             here = lease.granted_nanos - lease.used_nanos
             wrong = here > there if balance in self.world.removed else here != there
-            if lease.held_nanos or (lease.leased and not lease.unsure and wrong):
+            if lease.held_nanos or (lease.leased and not lease.lease_unknown and wrong):
                 self.world.wrong.append(f"{self.name} has {lease} of {balance}, the store {there}")
-        await fold_leases(self.lane, self.name)
+        await release_leases(self.lane, self.name)
         self.kill()
 
     def kill(self) -> None:

@@ -9,7 +9,7 @@ from gateway.domain.image import ImageRequest
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import sniff_image
 from gateway.domain.upload import Content, FilePiece, Upload
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.request_body import Form, build_payload
 
 
@@ -52,12 +52,12 @@ def image_call(
     )
 
 
-def read_sent(ask: ProviderCall) -> Any:
+def read_sent(provider_request: ProviderRequest) -> Any:
     """The JSON that an ask sends, with its files in it; or the fields of its form."""
-    assert ask.body is not None
-    if isinstance(ask.body, Form):
-        return dict(ask.body.fields)
-    body, media_type = build_payload(ask.body, "mark")
+    assert provider_request.body is not None
+    if isinstance(provider_request.body, Form):
+        return dict(provider_request.body.fields)
+    body, media_type = build_payload(provider_request.body, "mark")
     assert media_type == "application/json"
     if isinstance(body, bytes):
         return orjson.loads(body)

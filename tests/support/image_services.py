@@ -17,7 +17,7 @@ from gateway.errors import (
     ProviderError,
     StoreUnavailable,
 )
-from gateway.formats.openai.images import parse_images_call
+from gateway.formats.openai.images import parse_images_inference
 from gateway.media.image_delivery import ImageDelivery
 from gateway.media.images import (
     ImageService,
@@ -64,8 +64,8 @@ class Reply:
         sink(self._raw, None)
         return PumpResult.ENDED
 
-    def abort(self, fault: ProviderError) -> None:
-        raise AssertionError(fault)
+    def abort(self, error: ProviderError) -> None:
+        raise AssertionError(error)
 
     def finish(self) -> None: ...
 
@@ -97,10 +97,10 @@ class Provider:
         self.asked: list[Asked] = []
         self.running = self.most = 0
 
-    async def send(self, plan: HttpRequest) -> Reply:
-        body = orjson.loads(plan.body) if isinstance(plan.body, bytes) else None
-        asked = Asked(asyncio.get_running_loop().time(), plan.method, plan.url[len("http://up/v1") :], body,
-                      len(self.asked))  # fmt: skip
+    async def send(self, http_request: HttpRequest) -> Reply:
+        body = orjson.loads(http_request.body) if isinstance(http_request.body, bytes) else None
+        path = http_request.url[len("http://up/v1") :]
+        asked = Asked(asyncio.get_running_loop().time(), http_request.method, path, body, len(self.asked))
         self.asked.append(asked)
         self.running += 1
         self.most = max(self.most, self.running)
@@ -168,24 +168,24 @@ class ImageServices:
     router: Router
     board: LoadBalancer
 
-    def route(self, call: InferenceRequest) -> Route:
-        route = self.router.route(CALLER, call)
+    def route(self, inference: InferenceRequest) -> Route:
+        route = self.router.route(CALLER, inference)
         route.rank()
         return route
 
-    def begin(self, call: InferenceRequest) -> Attempt:
-        return self.route(call).start("1", NOW_S)
+    def begin(self, inference: InferenceRequest) -> Attempt:
+        return self.route(inference).start("1", NOW_S)
 
-    async def answer(self, call: InferenceRequest | None = None) -> Any:
+    async def answer(self, inference: InferenceRequest | None = None) -> Any:
         """The answer, parsed; and when it was there."""
-        call = call or ask()
-        raw, usage = await self.images.answer(self.begin(call), call)
+        inference = inference or ask()
+        raw, usage = await self.images.answer(self.begin(inference), inference)
         return orjson.loads(raw), usage, asyncio.get_running_loop().time()
 
 
 def ask(**more: Any) -> InferenceRequest:
     body = {"model": "m", "prompt": "a cat", "response_format": "b64_json", **more}
-    return attrs.evolve(parse_images_call(body), origin="https://gateway.example")
+    return attrs.evolve(parse_images_inference(body), origin="https://gateway.example")
 
 
 def image_services(

@@ -23,10 +23,10 @@ def day_at(text: str) -> UtcDay:
 async def read_spending(ledger: LedgerRepository, day: UtcDay) -> dict[tuple[int, int | None], Sums]:
     """A purse's lines added up: charged ever, this month, today; credited ever, this month, today."""
     found: dict[tuple[int, int | None], Sums] = {}
-    for line in await ledger.list_spending(day):
-        sums = attrs.astuple(line)[2:]
-        known = found.get((line.account_id, line.key_id), (0,) * 6)
-        found[line.account_id, line.key_id] = tuple(map(sum, zip(known, sums, strict=True)))  # type: ignore[assignment]
+    for spent in await ledger.list_spending(day):
+        sums = attrs.astuple(spent)[2:]
+        known = found.get((spent.account_id, spent.key_id), (0,) * 6)
+        found[spent.account_id, spent.key_id] = tuple(map(sum, zip(known, sums, strict=True)))  # type: ignore[assignment]
     return {balance: sums for balance, sums in found.items() if any(sums)}
 
 

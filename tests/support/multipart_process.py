@@ -35,11 +35,11 @@ async def main(folder: Path, url: str) -> None:
                 else Form(dict(form.fields), tuple((file.field, file) for file in form.files))
             )
             body, media_type = build_payload(content, "0123456789abcdef")
-            reply = await upstream.send(HttpRequest("POST", url, {"Content-Type": media_type}, body, TIMEOUTS))
+            response = await upstream.send(HttpRequest("POST", url, {"Content-Type": media_type}, body, TIMEOUTS))
             try:
-                return web.Response(body=await reply.read(1000))
+                return web.Response(body=await response.read(1000))
             finally:
-                reply.close()
+                response.close()
         finally:
             reader.close()
 

@@ -14,7 +14,7 @@ from gateway.domain.price import ONE_PPM, Price, PriceList
 from gateway.errors import (
     ProviderError,
 )
-from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.chat import parse_chat_inference
 from gateway.routing.load_balancer import LoadBalancer, RetrySettings
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
@@ -35,7 +35,7 @@ MESSAGES = [{"role": "user", "content": "hi"}]
 
 
 def call_of(model: str = "m", **more: Any) -> InferenceRequest:
-    return parse_chat_call({"model": model, "messages": MESSAGES, **more})
+    return parse_chat_inference({"model": model, "messages": MESSAGES, **more})
 
 
 def channel(name: str, *models: str, **more: Any) -> Channel:
@@ -62,34 +62,34 @@ class Floor(Router):
         self.catalog.use(channels)
         self.board.use(channels)
 
-    def options(self, call: InferenceRequest | None = None, caller: Caller = CALLER) -> Sequence[Target]:
-        return self.route(caller, call or call_of()).options
+    def options(self, inference: InferenceRequest | None = None, caller: Caller = CALLER) -> Sequence[Target]:
+        return self.route(caller, inference or call_of()).targets
 
     def names(self, model: str = "m", caller: Caller = CALLER) -> list[str]:
-        return [option.channel.name for option in self.options(call_of(model), caller)]
+        return [target.channel.name for target in self.options(call_of(model), caller)]
 
-    def begin(self, call: InferenceRequest | None = None) -> tuple[Route, Attempt]:
-        route = self.route(CALLER, call or call_of())
+    def begin(self, inference: InferenceRequest | None = None) -> tuple[Route, Attempt]:
+        route = self.route(CALLER, inference or call_of())
         return route, route.start("1", 99)
 
-    def fail(self, attempt: Attempt, fault: ProviderError) -> None:
+    def fail(self, attempt: Attempt, error: ProviderError) -> None:
         """What the relay does when an attempt fails."""
-        self.board.record_failure(attempt.lease, fault)
+        self.board.record_failure(attempt.lease, error)
         self.board.end(attempt.lease)
 
     def trip(self, name: str, provider_retry_after_s: float) -> None:
         """Take a channel down for so long."""
-        self.board.lines[name].breaker.trip(
+        self.board.channels[name].breaker.trip(
             self.time, RULES, reason="ill", rng=0.5, provider_retry_after_s=provider_retry_after_s
         )
 
-    def walk(self, fault: ProviderError, call: InferenceRequest | None = None) -> list[str]:
-        """The channels that are tried where every one of them meets ``fault``."""
-        route, attempt = self.begin(call)
+    def walk(self, error: ProviderError, inference: InferenceRequest | None = None) -> list[str]:
+        """The channels that are tried where every one of them meets ``error``."""
+        route, attempt = self.begin(inference)
         tried = [attempt.channel.name]
         while True:
-            self.fail(attempt, fault)
-            following = route.next(attempt) if route.may_retry(attempt, fault) else None
+            self.fail(attempt, error)
+            following = route.next(attempt) if route.may_retry(attempt, error) else None
             if following is None:
                 return tried
             attempt = following

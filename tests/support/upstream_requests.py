@@ -19,7 +19,7 @@ HEADERS = {
 LIMIT = 1 << 20
 
 
-def plan(up: ScriptedUpstream, timeouts: Timeouts = TIMEOUTS, **more: Any) -> HttpRequest:
+def build_request(up: ScriptedUpstream, timeouts: Timeouts = TIMEOUTS, **more: Any) -> HttpRequest:
     """A small POST, or another method."""
     return HttpRequest(
         more.pop("method", "POST"), more.pop("url", up.base_url + "/ask"), HEADERS, b'{"a": 1}', timeouts, **more
@@ -28,14 +28,14 @@ def plan(up: ScriptedUpstream, timeouts: Timeouts = TIMEOUTS, **more: Any) -> Ht
 
 async def ask(upstream: HttpClient, up: ScriptedUpstream, method: str = "POST") -> bytes:
     """Send, read it whole, close."""
-    reply = await upstream.send(plan(up, method=method))
+    response = await upstream.send(build_request(up, method=method))
     try:
-        return await reply.read(LIMIT)
+        return await response.read(LIMIT)
     finally:
-        reply.close()
+        response.close()
 
 
-async def pump_all(reply: HttpResponse) -> bytes:
+async def pump_all(response: HttpResponse) -> bytes:
     """Everything that is pushed until the end."""
     pieces: list[bytes] = []
 
@@ -43,7 +43,7 @@ async def pump_all(reply: HttpResponse) -> bytes:
         pieces.append(piece)
         return False
 
-    assert await reply.pump(keep) is PumpResult.ENDED
+    assert await response.pump(keep) is PumpResult.ENDED
     return b"".join(pieces)
 
 

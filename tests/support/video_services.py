@@ -83,7 +83,7 @@ class Asked:
     path: str
     body: Any
     headers: Mapping[str, str]
-    plan: HttpRequest
+    http_request: HttpRequest
 
 
 class Reply:
@@ -104,8 +104,8 @@ class Reply:
     async def pump(self, sink: Sink) -> PumpResult:
         raise AssertionError(sink)
 
-    def abort(self, fault: ProviderError) -> None:
-        raise AssertionError(fault)
+    def abort(self, error: ProviderError) -> None:
+        raise AssertionError(error)
 
     def finish(self) -> None:
         raise AssertionError
@@ -122,9 +122,11 @@ class Provider:
         self.asked: list[Asked] = []
         self.replies: list[Reply] = []
 
-    async def send(self, plan: HttpRequest) -> Reply:
-        body = orjson.loads(plan.body) if isinstance(plan.body, bytes) else plan.body
-        asked = Asked(plan.method, plan.url.partition("/v1")[2], body, plan.headers, plan)
+    async def send(self, http_request: HttpRequest) -> Reply:
+        body = orjson.loads(http_request.body) if isinstance(http_request.body, bytes) else http_request.body
+        asked = Asked(
+            http_request.method, http_request.url.partition("/v1")[2], body, http_request.headers, http_request
+        )
         self.asked.append(asked)
         answer = self.clerk(asked)
         answered = await answer if isinstance(answer, Awaitable) else answer
@@ -188,8 +190,8 @@ class Files:
         self.asked: list[FileRequest] = []
         self.images: dict[str, bytes] = {}
 
-    async def open(self, ask: FileRequest) -> Reel:
-        self.asked.append(ask)
+    async def open(self, file_request: FileRequest) -> Reel:
+        self.asked.append(file_request)
         if not self.reels:
             return Reel([CLIP], len(CLIP))
         reel = self.reels.pop(0) if len(self.reels) > 1 else self.reels[0]
@@ -382,26 +384,26 @@ class VideoServices:
         """What is set aside in the account's purse, in nano-USD."""
         return self.balances.find_balance("account", CALLER.account.id).held_nanos
 
-    def order(self, caller: Caller = CALLER, **ask: Any) -> Submission:
+    def order(self, caller: Caller = CALLER, **body: Any) -> Submission:
         """A call for a video on its way."""
-        video = VideoRequest("a cat", **ask)
-        call = InferenceRequest(
+        video = VideoRequest("a cat", **body)
+        inference = InferenceRequest(
             "video_remixes" if video.remix_of else "videos", "m", {"seed": 7}, prompt_chars=5, video=video
         )
         ctx = make_context(
             caller,
-            call,
-            operation=call.operation,
+            inference,
+            operation=inference.operation,
             request_id=f"req_{next(self._numbers)}",
-            route=self.router.route(caller, call),
+            route=self.router.route(caller, inference),
             started_ms=self.now_ms,
             started_at=self.loop.time(),
         )
         return Submission(ctx)
 
-    async def submit(self, **ask: Any) -> VideoJob:
+    async def submit(self, **body: Any) -> VideoJob:
         """A job that was begun."""
-        return await self.submissions.submit(self.order(**ask))
+        return await self.submissions.submit(self.order(**body))
 
     async def find(self, job: VideoJob) -> VideoJob:
         """As it is on record."""

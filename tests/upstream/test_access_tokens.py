@@ -14,7 +14,7 @@ from gateway.upstream.fast_client import FastHttpClient
 from gateway.upstream.interface import HttpClient
 from tests.support.scripted_upstream import Received, ScriptedUpstream, answer
 from tests.support.table_rows import table_rows
-from tests.support.upstream_requests import LIMIT, plan, until
+from tests.support.upstream_requests import LIMIT, build_request, until
 
 HELLO = answer(b"hello")
 SECRET = "the-secret~of~the~client"
@@ -50,17 +50,17 @@ def grant(server: ScriptedUpstream, **changes: str) -> TokenGrant:
 
 async def ask(upstream: HttpClient, up: ScriptedUpstream, wanted: TokenGrant) -> str:
     """Send one request. Return the Authorization header that the provider saw of its latest request."""
-    reply = await upstream.send(attrs.evolve(plan(up), grant=wanted))
-    await reply.read(LIMIT)
-    reply.close()
+    response = await upstream.send(attrs.evolve(build_request(up), grant=wanted))
+    await response.read(LIMIT)
+    response.close()
     return up.received[-1].headers.get("authorization", "")
 
 
 async def test_a_request_without_a_grant_is_sent_as_it_is(upstream: AuthorizedHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
-        reply = await upstream.send(HttpRequest("GET", up.base_url, {}))
-        assert await reply.read(LIMIT) == b"hello"
-        reply.close()
+        response = await upstream.send(HttpRequest("GET", up.base_url, {}))
+        assert await response.read(LIMIT) == b"hello"
+        response.close()
         assert "authorization" not in up.received[0].headers
 
 

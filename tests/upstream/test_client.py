@@ -14,7 +14,7 @@ from gateway.upstream.fast_client import FastHttpClient, FastHttpResponse
 from gateway.upstream.interface import HttpClient
 from tests.support.proxies import socks
 from tests.support.scripted_upstream import ScriptedUpstream, answer
-from tests.support.upstream_requests import HEADERS, LIMIT, plan
+from tests.support.upstream_requests import HEADERS, LIMIT, build_request
 
 HELLO = answer(b"hello")
 
@@ -27,18 +27,18 @@ async def either() -> AsyncIterator[FallbackHttpClient]:
 
 
 async def send(upstream: HttpClient, sent: HttpRequest) -> type:
-    reply = await upstream.send(sent)
-    assert await reply.read(LIMIT) in {b"hello", b""}
-    reply.close()
-    return type(reply)
+    response = await upstream.send(sent)
+    assert await response.read(LIMIT) in {b"hello", b""}
+    response.close()
+    return type(response)
 
 
 async def test_requests_are_sent_by_our_own_driver(either: FallbackHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
-        assert await send(either, plan(up)) is FastHttpResponse
+        assert await send(either, build_request(up)) is FastHttpResponse
         assert await send(either, HttpRequest("GET", up.base_url, HEADERS)) is FastHttpResponse
         assert await send(either, HttpRequest("POST", up.base_url, HEADERS, Content((b"a", b"b")))) is FastHttpResponse
-        assert await send(either, plan(up, proxy=f"http://127.0.0.1:{up.port}")) is FastHttpResponse
+        assert await send(either, build_request(up, proxy=f"http://127.0.0.1:{up.port}")) is FastHttpResponse
         assert either._ordinary is None
 
 
@@ -66,7 +66,7 @@ async def test_it_says_what_it_takes(url: str, proxy: str | None, taken: bool) -
 async def test_everything_may_be_sent_the_ordinary_way() -> None:
     driver = FallbackHttpClient(ordinary=True)
     async with ScriptedUpstream([HELLO]) as up:
-        assert await send(driver, plan(up)) is AiohttpResponse
+        assert await send(driver, build_request(up)) is AiohttpResponse
     await driver.close()
 
 
@@ -74,7 +74,7 @@ async def test_where_llhttp_is_missing_everything_is_sent_the_ordinary_way(monke
     monkeypatch.setitem(sys.modules, "httptools", None)
     driver = FallbackHttpClient()
     async with ScriptedUpstream([HELLO]) as up:
-        assert await send(driver, plan(up)) is AiohttpResponse
+        assert await send(driver, build_request(up)) is AiohttpResponse
     await driver.close()
 
 

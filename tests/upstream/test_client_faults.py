@@ -27,7 +27,7 @@ from tests.support.scripted_upstream import (
     answer,
     chunk,
 )
-from tests.support.upstream_requests import HEADERS, LIMIT, ask, plan, pump_all, until
+from tests.support.upstream_requests import HEADERS, LIMIT, ask, build_request, pump_all, until
 
 HELLO = answer(b"hello")
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -51,7 +51,7 @@ async def test_a_post_on_a_kept_connection_that_closes_at_once_is_told_to_be_sta
     async with ScriptedUpstream([HELLO], [act], [HELLO]) as up:
         await ask(upstream, up)
         with pytest.raises(StaleConnection) as caught:
-            await upstream.send(plan(up))
+            await upstream.send(build_request(up))
         assert (caught.value.phase, caught.value.failure_scope, caught.value.retryable) == ("headers", "nobody", True)
         assert [seen.connection for seen in up.received] == [1, 1]
 
@@ -61,7 +61,7 @@ async def test_a_post_that_the_provider_had_for_a_while_is_not_told_to_be_stale(
     async with ScriptedUpstream([HELLO], [RESEND_WITHIN_S + 0.02, act], [HELLO]) as up:
         await ask(upstream, up)
         with pytest.raises(ProviderBadResponse) as caught:
-            await upstream.send(plan(up))
+            await upstream.send(build_request(up))
         assert not isinstance(caught.value, StaleConnection)
         assert (caught.value.phase, caught.value.failure_scope) == ("headers", "channel")
         assert len(up.received) == 2
@@ -81,7 +81,7 @@ async def test_the_replacement_of_a_connection_is_not_replaced_again(upstream: H
     async with ScriptedUpstream([HELLO], [act]) as up:
         await ask(upstream, up)
         with pytest.raises(ProviderBadResponse):
-            await upstream.send(plan(up, method="GET"))
+            await upstream.send(build_request(up, method="GET"))
         assert [seen.connection for seen in up.received] == [1, 1, 2]
 
 
@@ -89,7 +89,7 @@ async def test_the_replacement_of_a_connection_is_not_replaced_again(upstream: H
 async def test_a_fresh_connection_that_dies_is_not_tried_again(upstream: HttpClient, act: Act) -> None:
     async with ScriptedUpstream([act], [HELLO]) as up:
         with pytest.raises(ProviderBadResponse):
-            await upstream.send(plan(up))
+            await upstream.send(build_request(up))
         assert len(up.received) == 1
 
 
@@ -103,7 +103,7 @@ async def test_a_reused_connection_that_dies_within_the_headers_is_not_tried_aga
     async with ScriptedUpstream([HELLO], [HEAD[:cut], 0.01, act], [HELLO]) as up:
         await ask(upstream, up)
         with pytest.raises(ProviderBadResponse):
-            await upstream.send(plan(up))
+            await upstream.send(build_request(up))
         assert len(up.received) == 2
 
 
@@ -111,13 +111,13 @@ async def test_a_reused_connection_that_stays_silent_is_a_timeout_and_not_tried_
     async with ScriptedUpstream([HELLO], [STALL], [HELLO]) as up:
         await ask(upstream, up)
         with pytest.raises(ProviderTimeout):
-            await upstream.send(plan(up, Timeouts(total_s=0.1)))
+            await upstream.send(build_request(up, Timeouts(total_s=0.1)))
         assert len(up.received) == 2
 
 
 async def test_a_refused_connection_is_an_error(upstream: HttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
-        there = plan(up)
+        there = build_request(up)
     with pytest.raises(ProviderBadResponse) as caught:
         await upstream.send(there)
     assert caught.value.phase == "connect"
@@ -156,11 +156,11 @@ async def test_headers_that_cannot_be_sent_are_an_error_and_reach_nobody(upstrea
 )
 async def test_a_body_cut_off_delivers_what_came_and_then_raises(upstream: HttpClient, script: Script) -> None:
     async with ScriptedUpstream([part for step in script for part in (step, 0.02)]) as up:
-        reply = await upstream.send(plan(up))
+        response = await upstream.send(build_request(up))
         got: list[bytes] = []
         with pytest.raises(ProviderBadResponse):
-            await reply.pump(lambda piece, _raw: bool(got.append(piece)))
-        reply.close()
+            await response.pump(lambda piece, _raw: bool(got.append(piece)))
+        response.close()
         assert b"".join(got) == b"hel"
         await until(lambda: up.open_connections == 0)
 
@@ -207,15 +207,15 @@ async def test_a_malformed_answer_is_the_providers_error_and_its_connection_is_b
 async def test_whatever_a_provider_answers_only_upstream_faults_come_out(upstream: HttpClient, raw: bytes) -> None:
     async with ScriptedUpstream([raw, FIN]) as up:
         try:
-            reply = await upstream.send(plan(up))
+            response = await upstream.send(build_request(up))
         except ProviderError:
             return
         try:
-            assert isinstance(await reply.read(LIMIT), bytes)
+            assert isinstance(await response.read(LIMIT), bytes)
         except ProviderError:
             pass
         finally:
-            reply.close()
+            response.close()
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -223,9 +223,9 @@ async def test_a_redirect_is_not_followed_and_no_credential_is_sent_on(upstream:
     async with ScriptedUpstream([HELLO]) as thief:
         away = answer(b"", status, Location=f"http://127.0.0.1:{thief.port}/steal")
         async with ScriptedUpstream([away]) as up:
-            reply = await upstream.send(plan(up))
-            assert reply.status == status
-            reply.close()
+            response = await upstream.send(build_request(up))
+            assert response.status == status
+            response.close()
         assert thief.connections == 0
 
 
@@ -250,8 +250,10 @@ async def test_proxies_and_passwords_of_the_environment_are_not_used(
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.delenv("NO_PROXY", raising=False)
         monkeypatch.setenv("NETRC", netrc)
-        reply = await upstream.send(HttpRequest("GET", up.base_url, {"Accept": "*/*", "Accept-Encoding": "identity"}))
-        reply.close()
+        response = await upstream.send(
+            HttpRequest("GET", up.base_url, {"Accept": "*/*", "Accept-Encoding": "identity"})
+        )
+        response.close()
         assert proxy.connections == 0
         assert "authorization" not in up.received[0].headers
 
@@ -259,19 +261,19 @@ async def test_proxies_and_passwords_of_the_environment_are_not_used(
 async def test_the_plans_own_proxy_is_used(upstream: HttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as proxy:
         address = f"http://127.0.0.1:{proxy.port}"
-        reply = await upstream.send(plan(proxy, url="http://provider.invalid/v1/ask", proxy=address))
-        assert await reply.read(LIMIT) == b"hello"
-        reply.close()
+        response = await upstream.send(build_request(proxy, url="http://provider.invalid/v1/ask", proxy=address))
+        assert await response.read(LIMIT) == b"hello"
+        response.close()
         assert proxy.received[0].path == "http://provider.invalid/v1/ask"
 
 
 async def test_tls_goes_through_the_plans_proxy_in_a_tunnel(upstream: HttpClient) -> None:
-    said: list[bytes] = []
+    answers: list[bytes] = []
 
     async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        said.append(await reader.readuntil(b"\r\n\r\n"))
+        answers.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        said.append(await reader.read(1))
+        answers.append(await reader.read(1))
         writer.close()
 
     async with await asyncio.start_server(tunnel, "127.0.0.1", 0) as server:
@@ -279,9 +281,9 @@ async def test_tls_goes_through_the_plans_proxy_in_a_tunnel(upstream: HttpClient
         there = HttpRequest("POST", "https://provider.invalid/v1/ask", HEADERS, b"{}", proxy=address)
         with pytest.raises(ProviderBadResponse):
             await upstream.send(there)
-        await until(lambda: len(said) == 2)
+        await until(lambda: len(answers) == 2)
         server.close()
-    asked, hello = said
+    asked, hello = answers
     assert asked.startswith(b"CONNECT provider.invalid:443 ")
     assert b"provider-key" not in asked
     assert hello == b"\x16", "the first byte through the tunnel is a TLS handshake"
@@ -323,12 +325,12 @@ async def test_a_compressed_stream_is_decoded_as_it_comes(upstream: HttpClient) 
     pieces = [packer.compress(b"one") + packer.flush(zlib.Z_SYNC_FLUSH), packer.compress(b"two") + packer.flush()]
     head = SSE_HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
     async with ScriptedUpstream([head, chunk(pieces[0]), 0.02, chunk(pieces[1]), LAST_CHUNK]) as up:
-        reply = await upstream.send(plan(up))
+        response = await upstream.send(build_request(up))
         first: list[bytes] = []
-        await reply.pump(lambda piece, _raw: bool(first.append(piece)) or True)
+        await response.pump(lambda piece, _raw: bool(first.append(piece)) or True)
         assert first == [b"one"]
-        assert await pump_all(reply) == b"two"
-        reply.close()
+        assert await pump_all(response) == b"two"
+        response.close()
 
 
 def encoded(*values: str) -> bytes:
@@ -348,21 +350,21 @@ async def test_an_unknown_or_double_encodingis_refused_and_its_connection_is_bro
 ) -> None:
     async with ScriptedUpstream([encoded(*values)[:-1], STALL]) as up:
         with pytest.raises(ProviderBadResponse):
-            (await upstream.send(plan(up))).close()
+            (await upstream.send(build_request(up))).close()
         await asyncio.wait_for(up.hung_up.wait(), 2)
 
 
-async def read_corrupt(reply: HttpResponse) -> bytes:
+async def read_corrupt(response: HttpResponse) -> bytes:
     try:
-        return await reply.read(LIMIT)
+        return await response.read(LIMIT)
     finally:
-        reply.close()
+        response.close()
 
 
 async def test_a_body_that_is_not_encoded_as_it_says_is_an_error(upstream: HttpClient) -> None:
     async with ScriptedUpstream([answer(b"this is not gzip at all", Content_Encoding="gzip")]) as up:
         with pytest.raises(ProviderBadResponse):
-            await read_corrupt(await upstream.send(plan(up)))
+            await read_corrupt(await upstream.send(build_request(up)))
 
 
 @pytest.mark.slow
@@ -370,22 +372,22 @@ async def test_a_bomb_is_given_up_at_the_limit_in_bounded_memory(upstream: HttpC
     packer = zlib.compressobj(9, wbits=31)
     packed = b"".join(packer.compress(bytes(1 << 20)) for _ in range(256)) + packer.flush()
     async with ScriptedUpstream([answer(packed, Content_Encoding="gzip")]) as up:
-        reply = await upstream.send(plan(up))
+        response = await upstream.send(build_request(up))
         tracemalloc.start()
         try:
             with pytest.raises(ProviderBadResponse):
-                await reply.read(LIMIT)
+                await response.read(LIMIT)
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        reply.close()
+        response.close()
         assert peak < 24 * LIMIT
 
 
 async def test_an_endless_row_of_interim_answers_is_the_providers_error(upstream: HttpClient) -> None:
     async with ScriptedUpstream([Flood(b"HTTP/1.1 100 Continue\r\n\r\n", 1 << 30)]) as up:
         with pytest.raises(ProviderBadResponse):
-            await upstream.send(plan(up))
+            await upstream.send(build_request(up))
         await until(lambda: up.open_connections == 0)
 
 
@@ -407,9 +409,9 @@ async def test_a_body_that_is_broken_from_its_first_byte_is_no_fault_of_the_head
     at = whole.index(b"\r\n\r\n") + 4 - early
     pieces: list[bytes | float] = [whole[:at], 0.01, whole[at:]] if early else [whole]
     async with ScriptedUpstream([*pieces, STALL]) as up:
-        reply = await upstream.send(plan(up))
-        assert reply.status == 200
+        response = await upstream.send(build_request(up))
+        assert response.status == 200
         with pytest.raises(ProviderBadResponse) as caught:
-            await pump_all(reply)
+            await pump_all(response)
         assert (caught.value.phase, caught.value.passing) == ("body", False)
-        reply.close()
+        response.close()

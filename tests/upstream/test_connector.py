@@ -22,7 +22,7 @@ from gateway.upstream.request_body import see_nothing
 from tests.support.proxies import make_context, socks, tunnel
 from tests.support.scripted_upstream import FIN, STALL, ScriptedUpstream, answer
 from tests.support.upstream_lines import list_lines
-from tests.support.upstream_requests import HEADERS, LIMIT, TIMEOUTS, ask, plan, until
+from tests.support.upstream_requests import HEADERS, LIMIT, TIMEOUTS, ask, build_request, until
 
 HELLO = answer(b"hello")
 Info = tuple[Any, ...]
@@ -59,11 +59,11 @@ async def opened(book: Book, trust: Callable[[], ssl.SSLContext] | None = None) 
 
 
 async def get(upstream: HttpClient, url: str, timeouts: Timeouts = TIMEOUTS, proxy: str | None = None) -> bytes:
-    reply = await upstream.send(HttpRequest("POST", url, HEADERS, b"{}", timeouts, proxy))
+    response = await upstream.send(HttpRequest("POST", url, HEADERS, b"{}", timeouts, proxy))
     try:
-        return await reply.read(LIMIT)
+        return await response.read(LIMIT)
     finally:
-        reply.close()
+        response.close()
 
 
 # Names.
@@ -74,8 +74,8 @@ async def test_a_name_is_asked_for_once_in_a_while_and_an_address_never(wire: Fa
         book = Book([at(up.port)])
         async with opened(book) as driver:
             for _ in range(2):
-                reply = await driver.send(plan(up, url=f"http://provider.test:{up.port}/v1", once=True))
-                reply.close()
+                response = await driver.send(build_request(up, url=f"http://provider.test:{up.port}/v1", once=True))
+                response.close()
             await ask(driver, up)
         assert book.asked == [("provider.test", up.port)]
         assert up.received[0].headers["host"] == f"provider.test:{up.port}"
@@ -157,8 +157,8 @@ async def test_a_name_that_leads_nowhere_is_an_error(upstream: HttpClient, url: 
 async def test_where_one_address_does_not_answer_the_next_is_tried(wire: FastHttpClient) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        nobody = at(taken.getsockname()[1])
-        async with ScriptedUpstream([HELLO]) as up, opened(Book([nobody, at(up.port)])) as driver:
+        anonymous = at(taken.getsockname()[1])
+        async with ScriptedUpstream([HELLO]) as up, opened(Book([anonymous, at(up.port)])) as driver:
             assert await get(driver, "http://provider.test/") == b"hello"
 
 
@@ -215,7 +215,7 @@ async def test_tls_is_spoken_to_whom_the_certificate_names(
             await get(driver, f"https://127.0.0.1:{up.port}/v1")
         assert [seen.connection for seen in up.received] == [1, 1, 2]
         assert len(trusted) == 1
-        assert all(line.peek is not see_nothing for line in list_lines(driver))
+        assert all(connection.peek is not see_nothing for connection in list_lines(driver))
 
 
 async def test_a_certificate_that_nobody_vouches_foris_refused(
@@ -266,10 +266,10 @@ async def test_a_large_body_and_a_stream_go_over_tls(
         ScriptedUpstream([answer(body)], tls=tls) as up,
         opened(Book([at(up.port)]), lambda: ssl.create_default_context(cafile=certificate)) as driver,
     ):
-        sent = attrs.evolve(plan(up, url="https://provider.test/v1"), body=body)
-        reply = await driver.send(sent)
-        assert await reply.read(len(body)) == body
-        reply.close()
+        sent = attrs.evolve(build_request(up, url="https://provider.test/v1"), body=body)
+        response = await driver.send(sent)
+        assert await response.read(len(body)) == body
+        response.close()
         assert up.received[0].body == body
 
 
@@ -300,7 +300,7 @@ async def test_tls_goes_through_a_tunnel_that_is_asked_for_with_the_proxys_passw
 
 
 @pytest.mark.parametrize(
-    "said",
+    "raw",
     [
         b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",
         b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 4\r\n\r\nbusy",
@@ -310,12 +310,12 @@ async def test_tls_goes_through_a_tunnel_that_is_asked_for_with_the_proxys_passw
     ],
     ids=["password", "busy", "no proxy", "more", "endless"],
 )
-async def test_a_tunnel_that_is_refused_is_the_proxys_doing(wire: FastHttpClient, said: bytes) -> None:
-    async with ScriptedUpstream([HELLO]) as up, tunnel(up.port, said) as proxy:
+async def test_a_tunnel_that_is_refused_is_the_proxys_doing(wire: FastHttpClient, raw: bytes) -> None:
+    async with ScriptedUpstream([HELLO]) as up, tunnel(up.port, raw) as proxy:
         with pytest.raises(ProviderBadResponse, match="proxy refused") as caught:
             await get(wire, "https://127.0.0.1/v1", proxy=f"http://127.0.0.1:{proxy.port}")
         assert caught.value.phase == "connect"
-        assert ("(407 Proxy Authentication Required)" in caught.value.message) == (b" 407 " in said)
+        assert ("(407 Proxy Authentication Required)" in caught.value.message) == (b" 407 " in raw)
         assert len(proxy.asked) == 1
 
 

@@ -30,7 +30,7 @@ from tests.support.scripted_upstream import (
     chunk,
 )
 from tests.support.upstream_lines import BIG, list_lines, open_reply
-from tests.support.upstream_requests import HEADERS, LIMIT, TIMEOUTS, ask, plan, pump_all, until
+from tests.support.upstream_requests import HEADERS, LIMIT, TIMEOUTS, ask, build_request, pump_all, until
 
 HELLO = answer(b"hello")
 ONE_PIECE = 256 * 1024
@@ -43,9 +43,9 @@ ONE_PIECE = 256 * 1024
 async def test_a_plan_that_is_sent_once_takes_a_fresh_connection(upstream: HttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         await ask(upstream, up)
-        reply = await upstream.send(plan(up, once=True))
-        assert await reply.read(LIMIT) == b"hello"
-        reply.close()
+        response = await upstream.send(build_request(up, once=True))
+        assert await response.read(LIMIT) == b"hello"
+        response.close()
         assert [seen.connection for seen in up.received] == [1, 2]
 
 
@@ -54,16 +54,16 @@ async def test_a_plan_that_is_sent_once_is_not_sent_again(upstream: HttpClient, 
     async with ScriptedUpstream([HELLO], [act], [HELLO]) as up:
         await ask(upstream, up)
         with pytest.raises(ProviderBadResponse) as caught:
-            await upstream.send(plan(up, once=True))
+            await upstream.send(build_request(up, once=True))
         assert caught.value.phase == "headers"
         assert len(up.received) == 2
 
 
 async def test_the_last_connection_that_came_back_is_the_first_to_go(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
-        replies = [await wire.send(plan(up)) for _ in range(3)]
-        for reply in replies:
-            await reply.read(LIMIT)
+        replies = [await wire.send(build_request(up)) for _ in range(3)]
+        for response in replies:
+            await response.read(LIMIT)
         for number in (0, 2, 1):
             replies[number].close()
         for _ in range(2):
@@ -74,14 +74,14 @@ async def test_the_last_connection_that_came_back_is_the_first_to_go(wire: FastH
 async def test_an_idle_connection_is_closed_after_a_while_and_then_no_timer_runs(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         await ask(wire, up)
-        (line,) = list_lines(wire)
+        (connection,) = list_lines(wire)
         loop = asyncio.get_running_loop()
-        assert 25 < line.due_at - loop.time() <= 30
-        line.due_at = loop.time() + 0.02
-        wire._pool.watch(line)
+        assert 25 < connection.due_at - loop.time() <= 30
+        connection.due_at = loop.time() + 0.02
+        wire._pool.watch(connection)
         await until(lambda: up.open_connections == 0)
         await until(lambda: wire._pool._timer._handle is None)
-        assert not line.idle
+        assert not connection.idle
 
 
 async def test_one_timer_serves_a_thousand_requests(wire: FastHttpClient) -> None:
@@ -127,9 +127,9 @@ async def test_an_answer_to_half_a_request_is_read_and_its_connection_closed(wir
     async with server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
         for asked in (1, 2):
-            reply = await wire.send(HttpRequest("POST", url, HEADERS, bytes(9_000_000), TIMEOUTS))
-            assert await reply.read(LIMIT) == b"hello"
-            reply.close()
+            response = await wire.send(HttpRequest("POST", url, HEADERS, bytes(9_000_000), TIMEOUTS))
+            assert await response.read(LIMIT) == b"hello"
+            response.close()
             assert len(served) == asked
         await asyncio.sleep(0.06)
 
@@ -150,9 +150,9 @@ async def test_a_large_body_thatis_refused_early_is_sent_no_further(wire: FastHt
     async with await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 16) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
         for asked in (1, 2):
-            reply = await wire.send(HttpRequest("POST", url, HEADERS, BIG, TIMEOUTS))
-            assert (reply.status, await reply.read(LIMIT)) == (413, b"too large")
-            reply.close()
+            response = await wire.send(HttpRequest("POST", url, HEADERS, BIG, TIMEOUTS))
+            assert (response.status, await response.read(LIMIT)) == (413, b"too large")
+            response.close()
             await until(lambda asked=asked: len(taken) == asked)  # type: ignore[misc]
         assert max(taken) < 5_000_000
 
@@ -161,19 +161,19 @@ async def test_ways_through_proxies_are_kept_apart(wire: FastHttpClient) -> None
     async with ScriptedUpstream([HELLO]) as proxy:
         there = "http://provider.invalid/v1"
         for way in (f"http://a:b@127.0.0.1:{proxy.port}", f"http://c:d@127.0.0.1:{proxy.port}") * 2:
-            reply = await wire.send(plan(proxy, url=there, proxy=way))
-            await reply.read(LIMIT)
-            reply.close()
+            response = await wire.send(build_request(proxy, url=there, proxy=way))
+            await response.read(LIMIT)
+            response.close()
         assert [seen.connection for seen in proxy.received] == [1, 2, 1, 2]
         assert {seen.headers["proxy-authorization"] for seen in proxy.received} == {"Basic YTpi", "Basic Yzpk"}
 
 
 async def test_a_finished_reply_has_no_part_in_the_next_one(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([HELLO], [SSE_HEAD, chunk(b"one"), 0.03, chunk(b"two"), LAST_CHUNK]) as up:
-        first = await wire.send(plan(up))
+        first = await wire.send(build_request(up))
         await first.read(LIMIT)
         first.finish()
-        second = await wire.send(plan(up))
+        second = await wire.send(build_request(up))
         first.close()
         first.finish()
         first.abort(ProviderBadResponse("late"))
@@ -197,10 +197,10 @@ async def test_while_a_chunk_is_pushed_the_reply_says_how_it_lay_on_the_wire(wir
         chunk(b"5"),
     ]
     async with ScriptedUpstream([SSE_HEAD, *(step for part in parts for step in (0.02, part)), 0.02, LAST_CHUNK]) as up:
-        reply = await wire.send(plan(up))
+        response = await wire.send(build_request(up))
         seen: list[tuple[bytes, bytes | None]] = []
-        assert await reply.pump(lambda *pushed: bool(seen.append(pushed))) is PumpResult.ENDED
-        reply.close()
+        assert await response.pump(lambda *pushed: bool(seen.append(pushed))) is PumpResult.ENDED
+        response.close()
     assert seen == [
         (b"one", parts[0]),
         (b"twothree", parts[1]),
@@ -214,31 +214,31 @@ async def test_what_the_sink_raises_is_raised_to_who_pumps_and_what_comes_then_i
     wire: FastHttpClient,
 ) -> None:
     async with ScriptedUpstream([SSE_HEAD, 0.01, chunk(b"one"), 0.02, chunk(b"two"), LAST_CHUNK]) as up:
-        reply, _ = await open_reply(wire, up)
+        response, _ = await open_reply(wire, up)
 
         def fail(*_: bytes | None) -> bool:
             raise LookupError("the sink's own")
 
         with pytest.raises(LookupError):
-            await reply.pump(fail)
-        assert await pump_all(reply) == b"two"
-        reply.close()
+            await response.pump(fail)
+        assert await pump_all(response) == b"two"
+        response.close()
 
 
 async def test_what_a_sink_raised_that_nobody_heard_is_not_raised_to_the_next_one(wire: FastHttpClient) -> None:
     script = [SSE_HEAD, 0.01, chunk(b"one") + LAST_CHUNK]
     async with ScriptedUpstream(script) as up:
-        reply = await wire.send(plan(up))
+        response = await wire.send(build_request(up))
 
         def fail(*_: bytes | None) -> bool:
             pumping.cancel()
             raise LookupError("the sink's own")
 
-        pumping = asyncio.ensure_future(reply.pump(fail))
+        pumping = asyncio.ensure_future(response.pump(fail))
         with pytest.raises(asyncio.CancelledError):
             await pumping
-        reply.close()
-        second = await wire.send(plan(up))
+        response.close()
+        second = await wire.send(build_request(up))
         assert await pump_all(second) == b"one"
         second.close()
         assert [seen.connection for seen in up.received] == [1, 1]
@@ -247,14 +247,14 @@ async def test_what_a_sink_raised_that_nobody_heard_is_not_raised_to_the_next_on
 async def test_a_flood_that_nobody_pumps_is_held_back_and_nothing_of_it_is_lost(wire: FastHttpClient) -> None:
     piece, times = b"x" * 50_000, 200
     async with ScriptedUpstream([SSE_HEAD, Flood(chunk(piece), times), LAST_CHUNK]) as up:
-        reply, line = await open_reply(wire, up)
-        await until(lambda: line._held)
+        response, connection = await open_reply(wire, up)
+        await until(lambda: connection._held)
         await asyncio.sleep(0.05)
-        assert READ_BUFFER < line.waiting_bytes <= READ_BUFFER + ONE_PIECE
-        assert len(b"".join(line.backlog)) == line.waiting_bytes
-        assert len(await pump_all(reply)) == len(piece) * times
-        assert line.waiting_bytes == 0
-        reply.close()
+        assert READ_BUFFER < connection.waiting_bytes <= READ_BUFFER + ONE_PIECE
+        assert len(b"".join(connection.backlog)) == connection.waiting_bytes
+        assert len(await pump_all(response)) == len(piece) * times
+        assert connection.waiting_bytes == 0
+        response.close()
 
 
 @attrs.define
@@ -296,9 +296,9 @@ async def test_a_burst_is_pushed_in_parts_between_events_and_others_have_their_t
     """Whoever translates events must not hold the loop for all that a socket had at once."""
     event, times = b"data: {}\n\n", 60_000
     async with ScriptedUpstream([SSE_HEAD, 0.05, chunk(event * times), LAST_CHUNK]) as up, Turns() as turns:
-        reply = await wire.send(plan(up))
-        assert await reply.pump(turns.take) is PumpResult.ENDED
-        reply.close()
+        response = await wire.send(build_request(up))
+        assert await response.pump(turns.take) is PumpResult.ENDED
+        response.close()
     assert b"".join(piece for piece, _ in turns.pieces) == event * times
     assert turns.most <= MAX_PUSH_BYTES
 
@@ -306,72 +306,74 @@ async def test_a_burst_is_pushed_in_parts_between_events_and_others_have_their_t
 @pytest.mark.parametrize("sizes", [[60_000, 60_000], [1, MAX_PUSH_BYTES], [30_000] * 5, [MAX_PUSH_BYTES] * 3])
 async def test_no_turn_takes_more_than_one_part_of_what_has_waited(wire: FastHttpClient, sizes: list[int]) -> None:
     async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
-        reply, line = await open_reply(wire, up)
+        response, connection = await open_reply(wire, up)
         for size in sizes:
-            line._keep(b"a" * size)
+            connection._keep(b"a" * size)
         async with Turns() as turns:
-            pumping = asyncio.ensure_future(reply.pump(turns.take))
+            pumping = asyncio.ensure_future(response.pump(turns.take))
             await until(lambda: len(turns.pieces) == len(sizes))
         assert turns.most <= MAX_PUSH_BYTES
-        reply.abort(ProviderBadResponse("enough"))
+        response.abort(ProviderBadResponse("enough"))
         with pytest.raises(ProviderBadResponse, match="enough"):
             await pumping
 
 
 async def test_what_has_waited_and_what_is_read_in_the_same_turn_are_pushed_in_two(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
-        reply, line = await open_reply(wire, up)
-        line._keep(b"a" * 60_000)
+        response, connection = await open_reply(wire, up)
+        connection._keep(b"a" * 60_000)
         async with Turns() as turns:
-            pumping = asyncio.ensure_future(reply.pump(turns.take))
-            asyncio.get_running_loop().call_soon(line.data_received, chunk(b"b" * 60_000))
+            pumping = asyncio.ensure_future(response.pump(turns.take))
+            asyncio.get_running_loop().call_soon(connection.data_received, chunk(b"b" * 60_000))
             await until(lambda: len(turns.pieces) == 2)
         assert [piece[:1] for piece, _ in turns.pieces] == [b"a", b"b"]
         assert turns.most <= MAX_PUSH_BYTES
-        reply.abort(ProviderBadResponse("enough"))
+        response.abort(ProviderBadResponse("enough"))
         with pytest.raises(ProviderBadResponse, match="enough"):
             await pumping
 
 
 async def test_a_burst_is_not_overtaken_by_what_comes_while_it_waits_for_its_turn(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
-        reply, line = await open_reply(wire, up)
+        response, connection = await open_reply(wire, up)
         pieces: list[bytes] = []
-        pumping = asyncio.ensure_future(reply.pump(lambda piece, _raw: bool(pieces.append(piece)) or len(pieces) == 4))
+        pumping = asyncio.ensure_future(
+            response.pump(lambda piece, _raw: bool(pieces.append(piece)) or len(pieces) == 4)
+        )
         await asyncio.sleep(0)
-        line._give(b"a" * (2 * MAX_PUSH_BYTES + 1))
-        line._give(b"b")
+        connection._give(b"a" * (2 * MAX_PUSH_BYTES + 1))
+        connection._give(b"b")
         assert await pumping is PumpResult.PAUSED
         assert [(piece[:1], len(piece)) for piece in pieces] == [
             (b"a", MAX_PUSH_BYTES), (b"a", MAX_PUSH_BYTES), (b"a", 1), (b"b", 1)
         ]  # fmt: skip
-        reply.close()
+        response.close()
 
 
 async def test_a_burst_is_divided_between_events(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
-        reply, line = await open_reply(wire, up)
+        response, connection = await open_reply(wire, up)
         event = b"data: {}\n\n"
-        line._give(event * (3 * MAX_PUSH_BYTES // len(event)))
-        assert [len(piece) % len(event) for piece in line.backlog] == [0] * 4
-        assert max(map(len, line.backlog)) > MAX_PUSH_BYTES - len(event)
-        reply.close()
+        connection._give(event * (3 * MAX_PUSH_BYTES // len(event)))
+        assert [len(piece) % len(event) for piece in connection.backlog] == [0] * 4
+        assert max(map(len, connection.backlog)) > MAX_PUSH_BYTES - len(event)
+        response.close()
 
 
 async def test_a_short_pause_does_not_stop_the_reading(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), 0.01, chunk(b"two"), STALL]) as up:
-        reply, line = await open_reply(wire, up)
-        await reply.pump(lambda *_: True)
-        await until(lambda: line.waiting_bytes)
-        assert not line._held
-        reply.close()
+        response, connection = await open_reply(wire, up)
+        await response.pump(lambda *_: True)
+        await until(lambda: connection.waiting_bytes)
+        assert not connection._held
+        response.close()
 
 
 async def test_a_long_backlog_is_pushed_in_turns_with_others(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
-        reply, line = await open_reply(wire, up)
+        response, connection = await open_reply(wire, up)
         for _ in range(1000):
-            line._give(b"x")
+            connection._give(b"x")
         turns = 0
 
         async def count() -> None:
@@ -382,30 +384,30 @@ async def test_a_long_backlog_is_pushed_in_turns_with_others(wire: FastHttpClien
 
         counting = asyncio.create_task(count())
         seen: list[bytes] = []
-        await reply.pump(lambda piece, _raw: bool(seen.append(piece)) or len(seen) == 1000)
+        await response.pump(lambda piece, _raw: bool(seen.append(piece)) or len(seen) == 1000)
         counting.cancel()
         assert turns > 20
-        reply.close()
+        response.close()
 
 
 async def test_a_json_answer_that_is_there_is_read_without_a_wait(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
-        reply, _ = await open_reply(wire, up)
-        reading = reply.read(LIMIT)
+        response, _ = await open_reply(wire, up)
+        reading = response.read(LIMIT)
         with pytest.raises(StopIteration) as ended:
             reading.send(None)
         assert ended.value.value == b"hello"
-        reply.close()
+        response.close()
 
 
 async def test_an_answer_that_has_come_in_pieces_is_read_whole(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([HELLO[:-4], 0.02, HELLO[-4:-2], 0.02, HELLO[-2:]], [HELLO]) as up:
-        reply, line = await open_reply(wire, up)
-        await until(lambda: line.framing.complete)
-        assert len(line.backlog) == 3
-        assert await reply.read(LIMIT) == b"hello"
-        assert line.waiting_bytes == 0
-        reply.close()
+        response, connection = await open_reply(wire, up)
+        await until(lambda: connection.framing.complete)
+        assert len(connection.backlog) == 3
+        assert await response.read(LIMIT) == b"hello"
+        assert connection.waiting_bytes == 0
+        response.close()
         assert await ask(wire, up) == b"hello"
         assert [seen.connection for seen in up.received] == [1, 1]
 
@@ -413,21 +415,21 @@ async def test_an_answer_that_has_come_in_pieces_is_read_whole(wire: FastHttpCli
 @pytest.mark.parametrize("size", [5001, 70_000])
 async def test_a_whole_body_over_the_limit_is_an_error(wire: FastHttpClient, size: int) -> None:
     async with ScriptedUpstream([SSE_HEAD + chunk(b"x" * size) + LAST_CHUNK]) as up:
-        reply, line = await open_reply(wire, up)
+        response, connection = await open_reply(wire, up)
         with pytest.raises(ProviderBadResponse, match="larger than 5000 bytes"):
-            await reply.read(5000)
-        assert line.gone
-        reply.close()
+            await response.read(5000)
+        assert connection.gone
+        response.close()
 
 
 async def test_a_bomb_is_pushed_in_steps(wire: FastHttpClient) -> None:
     packer = zlib.compressobj(9, wbits=31)
     packed = packer.compress(bytes(4 << 20)) + packer.flush()
     async with ScriptedUpstream([answer(packed, Content_Encoding="gzip")]) as up:
-        reply = await wire.send(plan(up))
+        response = await wire.send(build_request(up))
         sizes: list[int] = []
-        assert await reply.pump(lambda piece, _raw: bool(sizes.append(len(piece)))) is PumpResult.ENDED
-        reply.close()
+        assert await response.pump(lambda piece, _raw: bool(sizes.append(len(piece)))) is PumpResult.ENDED
+        response.close()
     assert sum(sizes) == 4 << 20
     assert max(sizes) <= 64 * 1024
 
@@ -462,9 +464,9 @@ async def test_what_came_while_the_loop_was_busy_is_no_answer_to_the_next_reques
         providing.start()
         there = HttpRequest("POST", f"http://127.0.0.1:{server.getsockname()[1]}/v1", HEADERS, b"{}", TIMEOUTS)
         for _ in range(2):
-            reply = await wire.send(there)
-            assert await reply.read(LIMIT) == b"hello"
-            reply.close()
+            response = await wire.send(there)
+            assert await response.read(LIMIT) == b"hello"
+            response.close()
             go.set()
             done.wait(5)  # this loop does not turn meanwhile
         providing.join()

@@ -14,14 +14,14 @@ from gateway.upstream.connection import Connection
 from gateway.upstream.fast_client import FastHttpClient
 from tests.support.scripted_upstream import FIN, SSE_HEAD, STALL, ScriptedUpstream, answer, chunk
 from tests.support.upstream_lines import BIG, list_lines, open_reply
-from tests.support.upstream_requests import HEADERS, LIMIT, TIMEOUTS, ask, plan, pump_all, until
+from tests.support.upstream_requests import HEADERS, LIMIT, TIMEOUTS, ask, build_request, pump_all, until
 
 HELLO = answer(b"hello")
 Leave = Callable[[FastHttpClient, ScriptedUpstream], Awaitable[object]]
 
 
 async def send_small(wire: FastHttpClient, up: ScriptedUpstream) -> object:
-    return await wire.send(plan(up))
+    return await wire.send(build_request(up))
 
 
 async def send_big(wire: FastHttpClient, up: ScriptedUpstream) -> object:
@@ -29,27 +29,27 @@ async def send_big(wire: FastHttpClient, up: ScriptedUpstream) -> object:
 
 
 async def shake_hands(wire: FastHttpClient, up: ScriptedUpstream) -> object:
-    return await wire.send(plan(up, url=up.base_url.replace("http:", "https:")))
+    return await wire.send(build_request(up, url=up.base_url.replace("http:", "https:")))
 
 
 async def ask_for_a_tunnel(wire: FastHttpClient, up: ScriptedUpstream) -> object:
-    return await wire.send(plan(up, url="https://provider.invalid/", proxy=f"http://127.0.0.1:{up.port}"))
+    return await wire.send(build_request(up, url="https://provider.invalid/", proxy=f"http://127.0.0.1:{up.port}"))
 
 
 async def pump(wire: FastHttpClient, up: ScriptedUpstream) -> object:
-    reply = await wire.send(plan(up))
+    response = await wire.send(build_request(up))
     try:
-        return await reply.pump(lambda *_: False)
+        return await response.pump(lambda *_: False)
     finally:
-        reply.close()
+        response.close()
 
 
 async def read(wire: FastHttpClient, up: ScriptedUpstream) -> object:
-    reply = await wire.send(plan(up))
+    response = await wire.send(build_request(up))
     try:
-        return await reply.read(LIMIT)
+        return await response.read(LIMIT)
     finally:
-        reply.close()
+        response.close()
 
 
 LEAVES = [send_small, send_big, shake_hands, ask_for_a_tunnel, pump, read]
@@ -89,18 +89,18 @@ async def test_after_close_no_connection_is_made(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         await wire.close()
         with pytest.raises(ProviderBadResponse):
-            await wire.send(plan(up))
+            await wire.send(build_request(up))
         assert not up.received
         await until(lambda: up.open_connections == 0)
 
 
 async def test_a_reply_that_is_given_back_after_close_is_closed(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
-        reply, line = await open_reply(wire, up)
-        await reply.read(LIMIT)
+        response, connection = await open_reply(wire, up)
+        await response.read(LIMIT)
         wire._pool.closed = True
-        reply.close()
-        assert line.gone
+        response.close()
+        assert connection.gone
 
 
 async def test_a_connection_that_is_lost_is_nobodys_garbage(wire: FastHttpClient) -> None:
@@ -123,7 +123,7 @@ async def test_the_sweep_breaks_what_took_too_long_whoever_waits(wire: FastHttpC
     script = [STALL] if phase == "headers" else [SSE_HEAD, chunk(b"x"), STALL]
     async with ScriptedUpstream(script) as up:
         with pytest.raises(ProviderTimeout) as caught:
-            await pump_all(await wire.send(plan(up, Timeouts(total_s=0.06))))
+            await pump_all(await wire.send(build_request(up, Timeouts(total_s=0.06))))
         assert caught.value.phase == phase
         await until(lambda: up.open_connections == 0)
 
@@ -142,10 +142,10 @@ async def test_a_provider_that_does_not_read_is_not_given_more_than_it_takes(
     async with await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1000) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
         sending = asyncio.ensure_future(wire.send(HttpRequest("POST", url, HEADERS, body, TIMEOUTS)))
-        await until(lambda: any(line.choked for line in list_lines(wire)))
-        (line,) = list_lines(wire)
-        assert line.transport is not None
-        assert line.transport.get_write_buffer_size() < 1_000_000
+        await until(lambda: any(connection.choked for connection in list_lines(wire)))
+        (connection,) = list_lines(wire)
+        assert connection.transport is not None
+        assert connection.transport.get_write_buffer_size() < 1_000_000
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
         await until(lambda: not list_lines(wire))

@@ -40,7 +40,7 @@ class Watched:
 
     data: bytes
     claimed: int | None = None
-    fault: Exception | None = None
+    error: Exception | None = None
     largest: int = 0
     total: int = 0
 
@@ -50,8 +50,8 @@ class Watched:
 
     async def read(self, offset: int, size: int) -> bytes:
         await asyncio.sleep(0)
-        if self.fault is not None and offset:
-            raise self.fault
+        if self.error is not None and offset:
+            raise self.error
         found = self.data[offset : offset + size]
         self.largest = max(self.largest, len(found))
         self.total += len(found)
@@ -62,16 +62,16 @@ def upload(spooled: Watched) -> Upload:
     return Upload("image", "a.png", "image/png", spooled.data[:512], spooled)
 
 
-def plan(url: str, content: Content, timeouts: Timeouts = TIMEOUTS) -> HttpRequest:
+def build_request(url: str, content: Content, timeouts: Timeouts = TIMEOUTS) -> HttpRequest:
     return HttpRequest("POST", url, HEADERS, content, timeouts)
 
 
 async def ask(upstream: HttpClient, url: str, content: Content) -> tuple[int, bytes]:
-    reply = await upstream.send(plan(url, content))
+    response = await upstream.send(build_request(url, content))
     try:
-        return reply.status, await reply.read(LIMIT)
+        return response.status, await response.read(LIMIT)
     finally:
-        reply.close()
+        response.close()
 
 
 @asynccontextmanager
@@ -265,7 +265,7 @@ async def test_a_caller_who_leaves_half_way_leaves_no_connection_to_a_provider_t
 
 async def test_a_file_that_cannot_be_read_is_our_fault_and_not_the_providers(upstream: HttpClient) -> None:
     lost = StoreUnavailable("The upload cannot be read", retry_after_s=5)
-    for spooled in (Watched(bytes(900_000), fault=lost), Watched(bytes(1000), claimed=400_000)):
+    for spooled in (Watched(bytes(900_000), error=lost), Watched(bytes(1000), claimed=400_000)):
         async with ScriptedUpstream([answer(COMPLETION)]) as up:
             with pytest.raises(StoreUnavailable):
                 await ask(upstream, up.base_url, Content((FilePiece(upload(spooled)),)))

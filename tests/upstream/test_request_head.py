@@ -14,7 +14,7 @@ from gateway.upstream.interface import HttpClient
 from gateway.upstream.request_head import MAX_ORIGINS, RequestHead, RequestHeadBuilder
 from tests.support.scripted_upstream import ScriptedUpstream, answer
 from tests.support.table_rows import table_rows
-from tests.support.upstream_requests import HEADERS, plan
+from tests.support.upstream_requests import HEADERS, build_request
 
 HELLO = answer(b"hello")
 
@@ -52,15 +52,17 @@ def test_a_url_is_written_as_http_wants_it(url: str, target: bytes, host: bytes)
 
 async def test_both_drivers_write_a_url_alike(upstream: HttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
-        reply = await upstream.send(plan(up, url=f"{up.base_url}/a b/é?q=ü%2F&x=[1]#there"))
-        reply.close()
+        response = await upstream.send(build_request(up, url=f"{up.base_url}/a b/é?q=ü%2F&x=[1]#there"))
+        response.close()
         assert up.received[0].path == "/v1/a%20b/%C3%A9?q=%C3%BC/&x=%5B1%5D"
 
 
 async def test_both_drivers_leave_a_url_that_a_signature_covers_as_it_is(upstream: HttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
-        reply = await upstream.send(plan(up, url=f"{up.base_url}/model/a.b-v1%3A0%2Fx/%7E?q=%3A", exact=True))
-        reply.close()
+        response = await upstream.send(
+            build_request(up, url=f"{up.base_url}/model/a.b-v1%3A0%2Fx/%7E?q=%3A", exact=True)
+        )
+        response.close()
         assert up.received[0].path == "/v1/model/a.b-v1%3A0%2Fx/%7E?q=%3A"
 
 
@@ -131,9 +133,9 @@ async def test_a_head_is_built_once_for_all_requests_of_a_template(wire: FastHtt
         heads = set()
         for number in range(2):
             request = HttpRequest("POST", template.url, template.headers, b"%d" % number, template=template)
-            reply = await wire.send(request)
-            await reply.read(100)
-            reply.close()
+            response = await wire.send(request)
+            await response.read(100)
+            response.close()
             heads.add(template.head)
         assert [seen.body for seen in up.received] == [b"0", b"1"]
         assert up.connections == 1

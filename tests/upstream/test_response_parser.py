@@ -360,14 +360,14 @@ def test_the_fields_of_a_head_are_those_that_llhttp_would_tell(
     alone, (_, framing) = Reference(head), read_all(cut(head, at))
     if framing.headed:
         fields = Reference(head[: head.index(b"\r\n\r\n") + 4]).fields
-        told = dict(reversed(fields))
+        reported = dict(reversed(fields))
         assert alone.headed
         assert dict(Headers(framing.head)) == {
-            name.decode("latin-1"): said.decode("latin-1") for name, said in told.items()
+            name.decode("latin-1"): raw.decode("latin-1") for name, raw in reported.items()
         }
-        assert (framing.length is None) == (b"content-length" not in told)
-        assert framing.chunked == (b"transfer-encoding" in told)
-        codings = [said for name, said in fields if name == b"content-encoding"]
+        assert (framing.length is None) == (b"content-length" not in reported)
+        assert framing.chunked == (b"transfer-encoding" in reported)
+        codings = [raw for name, raw in fields if name == b"content-encoding"]
         assert framing.encoding == (None if len(codings) > 1 else b"".join(codings).strip().lower().decode("latin-1"))
     elif alone.headed:
         assert framing.broken is not None

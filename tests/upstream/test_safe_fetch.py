@@ -85,9 +85,9 @@ async def fail(fetcher: Fetcher, url: str, trusted: str | None = None, proxy: st
     """What is said of a fetch that must fail: never an address, nor any part of a URL."""
     with pytest.raises(ProviderError) as raised:
         await fetch(fetcher, url, trusted, proxy, **more)  # type: ignore[arg-type]
-    said = raised.value.message
-    assert not any(part in said for part in ("127.0", "://", ".test", "localhost", "secret"))
-    return said
+    text = raised.value.message
+    assert not any(part in text for part in ("127.0", "://", ".test", "localhost", "secret"))
+    return text
 
 
 def redirect(location: str, status: int = 302) -> bytes:
@@ -141,8 +141,8 @@ async def test_a_link_with_what_no_url_has_is_quoted(fetcher: Fetcher) -> None:
 )
 async def test_another_scheme_host_or_port_is_another_origin(fetcher: Fetcher, trusted: str) -> None:
     async with ScriptedUpstream([FILE]) as up:
-        said = await fail(fetcher, f"http://127.0.0.1:{up.port}/", trusted.format(port=up.port))
-        assert "fetches nothing from" in said
+        text = await fail(fetcher, f"http://127.0.0.1:{up.port}/", trusted.format(port=up.port))
+        assert "fetches nothing from" in text
         assert up.connections == 0
 
 
@@ -364,15 +364,15 @@ async def test_the_proxy_is_asked_for_private_places_where_they_are_allowed_or_t
 
 async def test_a_redirect_that_a_proxy_brings_is_judged(fetcher: Fetcher) -> None:
     async with ScriptedUpstream([redirect("http://169.254.169.254/latest")]) as proxy:
-        said = await fail(fetcher, "http://files.test/", None, f"http://127.0.0.1:{proxy.port}")
-        assert "fetches nothing from" in said
+        text = await fail(fetcher, "http://files.test/", None, f"http://127.0.0.1:{proxy.port}")
+        assert "fetches nothing from" in text
         assert len(proxy.received) == 1
 
 
 async def test_a_proxy_that_refuses_is_told_apart(fetcher: Fetcher) -> None:
     async with ScriptedUpstream([answer(b"", 407)]) as proxy:
-        said = await fail(fetcher, "https://files.test/1.png", None, f"http://127.0.0.1:{proxy.port}")
-        assert said == "The proxy refused the connection (407 Proxy Authentication Required)"
+        text = await fail(fetcher, "https://files.test/1.png", None, f"http://127.0.0.1:{proxy.port}")
+        assert text == "The proxy refused the connection (407 Proxy Authentication Required)"
         assert proxy.received[0].method == "CONNECT"
 
 
@@ -405,6 +405,6 @@ def test_a_url_has_a_bound() -> None:
 @pytest.mark.parametrize("scheme", ["socks5", "socks5h"])
 async def test_nothing_is_fetched_through_a_socks_proxy_nor_past_it(fetcher: Fetcher, scheme: str) -> None:
     async with ScriptedUpstream([FILE]) as up:
-        said = await fail(fetcher, f"{up.base_url}/1.png", up.base_url, f"{scheme}://127.0.0.1:{up.port}")
-        assert "SOCKS" in said
+        text = await fail(fetcher, f"{up.base_url}/1.png", up.base_url, f"{scheme}://127.0.0.1:{up.port}")
+        assert "SOCKS" in text
         assert not up.connections

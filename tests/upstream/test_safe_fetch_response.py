@@ -169,10 +169,10 @@ async def test_redirects_are_followed_three_times(guard: Allowing, more: int) ->
 @pytest.mark.parametrize("status", [201, 204, 206, 300, 304, 400, 401, 403, 416, 429, 500, 503])
 async def test_only_a_200_is_a_file(guard: Allowing, status: int) -> None:
     async with ScriptedUpstream([answer(b"" if status in {204, 304} else b"secret", status)]) as up:
-        fault = await fail(guard, ask(up))
-        assert f"status {status}" in fault.message
-        assert type(fault) is FileRefused
-        assert fault.answer_status == status
+        error = await fail(guard, ask(up))
+        assert f"status {status}" in error.message
+        assert type(error) is FileRefused
+        assert error.answer_status == status
         await until(lambda: up.open_connections == 0)
 
 
@@ -325,27 +325,27 @@ async def test_a_webhook_is_sent_as_it_is_and_its_status_heard_redirects_too(gua
 @pytest.mark.parametrize("host", ["127.0.0.1:{port}", "[::ffff:127.0.0.1]:{port}", "localhost:{port}", "10.0.0.1:25"])
 async def test_a_webhook_goes_nowhere_private_unless_it_is_allowed(guard: Allowing, host: str) -> None:
     async with ScriptedUpstream([answer(b"")]) as up:
-        fault = await fail_to_post(guard, f"http://{host.format(port=up.port)}/hook")
-        assert "does not call" in fault.message
-        assert isinstance(fault, EgressRefused) == (not host.startswith("localhost"))  # a name may lead elsewhere
+        error = await fail_to_post(guard, f"http://{host.format(port=up.port)}/hook")
+        assert "does not call" in error.message
+        assert isinstance(error, EgressRefused) == (not host.startswith("localhost"))  # a name may lead elsewhere
         assert up.connections == 0
 
 
 @pytest.mark.parametrize("port", [22, 25, 6379])
 async def test_a_webhook_goes_to_no_other_service_where_its_address_is_allowed(guard: Allowing, port: int) -> None:
     guard.networks = LOOPBACK
-    fault = await fail_to_post(guard, f"http://127.0.0.1:{port}/hook")
-    assert isinstance(fault, EgressRefused)
-    assert "does not call" in fault.message
+    error = await fail_to_post(guard, f"http://127.0.0.1:{port}/hook")
+    assert isinstance(error, EgressRefused)
+    assert "does not call" in error.message
 
 
 @pytest.mark.parametrize(
     "url", ["", "hook", "ftp://files.test/", "http://u:p@files.test/", "http://[/", "//files.test"]
 )
 async def test_a_webhook_that_is_no_url_is_not_sent(guard: Allowing, url: str) -> None:
-    fault = await fail_to_post(guard, url)
-    assert isinstance(fault, EgressRefused)
-    assert "not a plain" in fault.message
+    error = await fail_to_post(guard, url)
+    assert isinstance(error, EgressRefused)
+    assert "not a plain" in error.message
 
 
 @pytest.mark.parametrize(
@@ -371,15 +371,15 @@ async def test_of_a_receivers_answer_only_the_status_counts(guard: Allowing, tai
 async def test_a_receiver_may_say_what_belongs_to_its_status(guard: Allowing) -> None:
     """It is not reset while it still says the little that is read of it."""
     guard.networks = LOOPBACK
-    said = asyncio.Event()
+    answer = asyncio.Event()
 
     async def note(_received: object) -> None:
-        said.set()
+        answer.set()
 
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % MAX_HEARD
     async with ScriptedUpstream([head, 0.03, b"x" * (MAX_HEARD - 1), 0.03, b"x", note]) as up:
         assert await guard.fetcher.post(up.base_url, b"{}", HEADERS, 5) == 200
-        await asyncio.wait_for(said.wait(), 3)
+        await asyncio.wait_for(answer.wait(), 3)
 
 
 @pytest.mark.parametrize("script", [[FIN], [RST], [b"no http\r\n\r\n", FIN], [b"HTTP/1.1 200", FIN]])

@@ -17,7 +17,7 @@ from gateway.errors import (
     ProviderTimeout,
     StoreUnavailable,
 )
-from gateway.routing.target import Way
+from gateway.routing.target import ProviderAccess
 from gateway.storage.media_files import MediaFiles
 from gateway.videos import content as room
 from gateway.videos.content import VideoContent
@@ -28,11 +28,11 @@ from tests.support.video_services import CLIP, Reel, VideoServices, play, refuse
 BROKEN = ProviderBadResponse("It broke off", phase="body")
 
 
-async def begin(services: VideoServices) -> tuple[VideoJob, Way]:
+async def begin(services: VideoServices) -> tuple[VideoJob, ProviderAccess]:
     job = await services.submit()
-    way = services.provider_api.find_way(job)
-    assert way is not None
-    return job, way
+    access = services.provider_api.find_access(job)
+    assert access is not None
+    return job, access
 
 
 def pieces(data: bytes, size: int = 700) -> list[Any]:
@@ -45,12 +45,12 @@ def test_a_file_is_kept_as_it_comes(length: int | None) -> None:
         services = VideoServices(play(task()))
         reel = Reel(pieces(CLIP), length)
         services.files.reels = [reel]
-        job, way = await begin(services)
-        media = await services.video_content.fetch(way, job)
+        job, access = await begin(services)
+        media = await services.video_content.fetch(access, job)
         assert (media.size, media.media_type, services.shelf.files) == (len(CLIP), "video/mp4", {media.id: CLIP})
         assert reel.closed
-        (ask,) = services.files.asked
-        assert (ask.url, ask.wanted) == ("http://up/v1/videos/video_theirs/content", None)
+        (file_request,) = services.files.asked
+        assert (file_request.url, file_request.wanted) == ("http://up/v1/videos/video_theirs/content", None)
 
     run(scene())
 
@@ -72,9 +72,9 @@ def test_what_is_not_the_whole_video_is_not_kept(reel: Reel) -> None:
     async def scene() -> None:
         services = VideoServices(play(task(), task("completed")))
         services.files.reels = [attrs.evolve(reel, pieces=list(reel.pieces))]
-        job, way = await begin(services)
+        job, access = await begin(services)
         with pytest.raises(ProviderBadResponse):
-            await services.video_content.fetch(way, job)
+            await services.video_content.fetch(access, job)
         assert (services.shelf.files, services.shelf.open_drafts) == ({}, 0)
         assert services.files.reels[0].closed  # type: ignore[union-attr]
 
@@ -86,9 +86,9 @@ def test_what_is_too_large_by_its_own_word_is_not_begun() -> None:
         services = VideoServices(play(task(), task("completed")))
         reel = Reel(pieces(CLIP), room.MAX_VIDEO_BYTES + 1)
         services.files.reels = [reel]
-        job, way = await begin(services)
+        job, access = await begin(services)
         with pytest.raises(ProviderContentGone):
-            await services.video_content.fetch(way, job)
+            await services.video_content.fetch(access, job)
         assert len(reel.pieces) == len(pieces(CLIP)), "not a byte of it is read"
         assert (services.shelf.files, services.shelf.open_drafts) == ({}, 0)
 
@@ -120,13 +120,13 @@ def test_a_file_that_trickles_in_is_given_up(piece: bytes, wait_s: float, given_
     async def scene() -> None:
         services = VideoServices(play(task(), task("completed")))
         services.files.reels = [Slow([CLIP, *[piece] * 12], wait_s=wait_s)]
-        job, way = await begin(services)
+        job, access = await begin(services)
         began = services.loop.time()
         if given_up_s is None:
-            assert (await services.video_content.fetch(way, job)).size == len(CLIP) + 12 * len(piece)
+            assert (await services.video_content.fetch(access, job)).size == len(CLIP) + 12 * len(piece)
             return
         with pytest.raises(ProviderTimeout):
-            await services.video_content.fetch(way, job)
+            await services.video_content.fetch(access, job)
         assert services.loop.time() - began == pytest.approx(given_up_s)
         assert (services.shelf.files, services.shelf.open_drafts) == ({}, 0)
 
@@ -136,12 +136,12 @@ def test_a_file_that_trickles_in_is_given_up(piece: bytes, wait_s: float, given_
 def test_a_disk_that_is_full_keeps_nothing_and_says_so() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
-        job, way = await begin(services)
+        job, access = await begin(services)
         services.shelf.full = True
         with pytest.raises(StoreUnavailable):
             services.video_content.check_room()
         with pytest.raises(StoreUnavailable):
-            await services.video_content.fetch(way, job)
+            await services.video_content.fetch(access, job)
         assert (services.shelf.files, services.shelf.open_drafts) == ({}, 0)
 
     run(scene())
@@ -151,9 +151,9 @@ def test_a_file_that_is_gone_is_said_to_be() -> None:
     async def scene() -> None:
         services = VideoServices(play(task(), task("completed")))
         services.files.reels = [ProviderContentGone("It is not there")]
-        job, way = await begin(services)
+        job, access = await begin(services)
         with pytest.raises(ProviderContentGone):
-            await services.video_content.fetch(way, job)
+            await services.video_content.fetch(access, job)
         assert services.shelf.drafts == []
 
     run(scene())
@@ -162,12 +162,12 @@ def test_a_file_that_is_gone_is_said_to_be() -> None:
 async def test_on_a_real_disk_nothing_is_left_of_what_broke_off(tmp_path: Path) -> None:
     services = VideoServices(play(task(), task("completed")))
     video_content = VideoContent(MediaFiles(tmp_path), services.provider_api)
-    job, way = await begin(services)
+    job, access = await begin(services)
     services.files.reels = [Reel([*pieces(CLIP)[:3], BROKEN], len(CLIP)), Reel(pieces(CLIP), len(CLIP))]
     with pytest.raises(ProviderBadResponse):
-        await video_content.fetch(way, job)
+        await video_content.fetch(access, job)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    media = await video_content.fetch(way, job)
+    media = await video_content.fetch(access, job)
     assert media.path.read_bytes() == CLIP
     assert await video_content.find(attrs.evolve(job, media_id=media.id), "video") == media
     await video_content.remove(media.id)
@@ -180,8 +180,8 @@ async def test_on_a_real_disk_nothing_is_left_of_what_broke_off(tmp_path: Path) 
 def test_what_is_kept_is_found_as_long_as_it_is() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
-        job, way = await begin(services)
-        media = await services.video_content.fetch(way, job)
+        job, access = await begin(services)
+        media = await services.video_content.fetch(access, job)
         kept = attrs.evolve(job, media_id=media.id)
         found = await services.video_content.find(kept, "video")
         assert found is not None
@@ -209,8 +209,8 @@ def test_what_is_not_kept_is_given_as_its_provider_has_it_with_the_range_that_is
 def test_another_variant_is_the_providers_or_named_as_one_that_is_not() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
-        job, way = await begin(services)
-        media = await services.video_content.fetch(way, job)
+        job, access = await begin(services)
+        media = await services.video_content.fetch(access, job)
         found = await services.video_content.open(attrs.evolve(job, media_id=media.id), "thumbnail", None)
         assert isinstance(found, Reel)
         assert services.files.asked[-1].url.endswith("/content?variant=thumbnail")

@@ -21,9 +21,9 @@ from tests.support.video_services import A_SECOND, CALLER, Answered, VideoServic
 HELD = 4 * A_SECOND
 
 
-async def finished(services: VideoServices, **ask: Any) -> VideoJob:
+async def finished(services: VideoServices, **body: Any) -> VideoJob:
     """A job with its video."""
-    job = await services.submit(**ask)
+    job = await services.submit(**body)
     after = attrs.evolve((await services.find(job)).move("fetching", services.now_ms), media_id="0.mp4")
     await services.store.advance([(job, after)])
     assert await services.videos.complete(after)
@@ -48,8 +48,8 @@ def test_a_completed_job_is_charged_once_and_told_of_and_nothing_is_held_for_it_
         (row,) = await services.rows()
         assert (row.id, row.cost_nanos, row.outcome, row.status) == (job.receipt.id, HELD, "completed", 200)
         assert (row.duration_ms, row.usage_source, row.total_ms, row.attempts) == (4_000, "upstream", 7_000, 1)
-        (told,) = await services.deliveries.list_deliveries(video_id=job.id, limit=9)
-        assert (told.event, told.url, orjson.loads(told.body)["data"]) == (
+        (reported,) = await services.deliveries.list_deliveries(video_id=job.id, limit=9)
+        assert (reported.event, reported.url, orjson.loads(reported.body)["data"]) == (
             "video.completed", "https://hooks/1", {"id": job.id},
         )  # fmt: skip
         assert (services.held, services.videos.list_held()) == (0, {})

@@ -22,7 +22,7 @@ from gateway.errors import (
     UnsupportedByProvider,
 )
 from gateway.formats.video_backend import TaskStatus
-from gateway.routing.target import Way
+from gateway.routing.target import ProviderAccess
 from gateway.videos.provider_api import POLL_TIMEOUT_S, PollResult, SubmitOutcomeUnknown, build_print, must_fetch
 from tests.support.image_calls import upload
 from tests.support.image_providers import draw
@@ -35,12 +35,12 @@ RUNWAY_ID = "17f20503-6c24-4c16-946b-35dbbce2af2f"
 FILE = "https://files.example/1.mp4?signature=hush"
 
 
-async def begin(services: VideoServices, **ask: Any) -> tuple[VideoJob, Way]:
-    job = await services.submit(**ask)
-    way = services.provider_api.find_way(job)
-    assert way is not None
+async def begin(services: VideoServices, **body: Any) -> tuple[VideoJob, ProviderAccess]:
+    job = await services.submit(**body)
+    access = services.provider_api.find_access(job)
+    assert access is not None
     services.provider.asked.clear()
-    return job, way
+    return job, access
 
 
 def make_runway(*answers: Answer) -> VideoServices:
@@ -56,14 +56,19 @@ def make_runway(*answers: Answer) -> VideoServices:
 def test_a_task_is_found_by_its_channel_and_the_key_that_began_it() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()), api_keys=("key-1", "key-2"))
-        job, way = await begin(services)
-        assert build_print(way.key) == job.key_print
-        assert (way.channel.name, way.endpoint.wire, way.model, way.mark) == ("up", "openai_videos", "m", job.id)
+        job, access = await begin(services)
+        assert build_print(access.key) == job.key_print
+        assert (access.channel.name, access.endpoint.wire, access.model, access.mark) == (
+            "up",
+            "openai_videos",
+            "m",
+            job.id,
+        )
         for key in ("key-1", "key-2"):
-            theirs = services.provider_api.find_way(attrs.evolve(job, key_print=build_print(key)))
+            theirs = services.provider_api.find_access(attrs.evolve(job, key_print=build_print(key)))
             assert theirs is not None
             assert theirs.key == key
-        replaced = services.provider_api.find_way(attrs.evolve(job, key_print=build_print("an old key")))
+        replaced = services.provider_api.find_access(attrs.evolve(job, key_print=build_print("an old key")))
         assert replaced is not None
         assert replaced.key == "key-1", "keys are replaced, and the account stays"
 
@@ -80,9 +85,9 @@ def test_a_fingerprint_does_not_give_its_key_away() -> None:
 def test_a_channel_without_a_key_is_asked_without_one() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()), api_keys=())
-        job, way = await begin(services)
-        assert (way.key, job.key_print) == ("", "")
-        await services.provider_api.poll(way, job)
+        job, access = await begin(services)
+        assert (access.key, job.key_print) == ("", "")
+        await services.provider_api.poll(access, job)
         assert "Authorization" not in services.provider.asked[0].headers
 
     run(scene())
@@ -92,10 +97,10 @@ def test_there_is_no_way_where_the_channel_is_no_more_or_leads_elsewhere() -> No
     async def scene() -> None:
         services = VideoServices(play(task()))
         job, _ = await begin(services)
-        assert services.provider_api.find_way(attrs.evolve(job, channel="another")) is None
-        assert services.provider_api.find_way(attrs.evolve(job, provider="openai")) is None
-        assert services.provider_api.find_way(attrs.evolve(job, wire="kling_videos")) is None
-        known = services.provider_api.find_way(attrs.evolve(job, upstream_model="a model that is no more"))
+        assert services.provider_api.find_access(attrs.evolve(job, channel="another")) is None
+        assert services.provider_api.find_access(attrs.evolve(job, provider="openai")) is None
+        assert services.provider_api.find_access(attrs.evolve(job, wire="kling_videos")) is None
+        known = services.provider_api.find_access(attrs.evolve(job, upstream_model="a model that is no more"))
         assert known is not None
 
     run(scene())
@@ -109,13 +114,13 @@ def test_what_is_said_of_a_task_is_read_with_how_long_to_wait() -> None:
         services = VideoServices(
             play(task(), task("in_progress", progress=40, headers={"openai-poll-after-ms": "2500"}))
         )
-        job, way = await begin(services)
-        polled = await services.provider_api.poll(way, job)
+        job, access = await begin(services)
+        polled = await services.provider_api.poll(access, job)
         assert polled == PollResult(TaskStatus("processing", progress=40), 2.5)
         (asked,) = services.provider.asked
         assert (asked.method, asked.path, asked.body) == ("GET", f"/videos/{ID}", None)
         assert asked.headers["Authorization"] == "Bearer key-of-up"
-        assert not asked.plan.once, "asking again does no harm"
+        assert not asked.http_request.once, "asking again does no harm"
 
     run(scene())
 
@@ -137,9 +142,9 @@ def test_an_answer_that_is_none_is_a_fault_and_its_connection_is_given_back(
 ) -> None:
     async def scene() -> None:
         services = VideoServices(play(task(), answer))
-        job, way = await begin(services)
+        job, access = await begin(services)
         with pytest.raises(ProviderError) as met:
-            await services.provider_api.poll(way, job)
+            await services.provider_api.poll(access, job)
         assert type(met.value) is kind
         assert kind is not ProviderRateLimited or met.value.provider_retry_after_s == 9.0
         assert all(reply.closed for reply in services.provider.replies)
@@ -150,10 +155,10 @@ def test_an_answer_that_is_none_is_a_fault_and_its_connection_is_given_back(
 def test_an_answer_is_not_waited_for_for_ever() -> None:
     async def scene() -> None:
         services = VideoServices(play(task(), Answered({}, wait_s=10**9)))
-        job, way = await begin(services)
+        job, access = await begin(services)
         began = services.loop.time()
         with pytest.raises(ProviderTimeout):
-            await services.provider_api.poll(way, job)
+            await services.provider_api.poll(access, job)
         assert services.loop.time() - began == pytest.approx(POLL_TIMEOUT_S)
 
     run(scene())
@@ -191,10 +196,10 @@ def test_a_remix_is_asked_for_by_the_providers_own_name_of_the_original() -> Non
 
 
 def test_an_unknown_beginning_says_so_to_its_caller_and_to_whoever_tries_again() -> None:
-    fault = SubmitOutcomeUnknown(ProviderTimeout("The provider took too long", phase="headers"))
-    assert (fault.status, fault.public_code, fault.phase) == (504, "upstream_timeout", "headers")
-    assert (fault.retryable, fault.should_retry) == (False, False)
-    assert fault.message == "The provider took too long; whether the job was begun is not known"
+    error = SubmitOutcomeUnknown(ProviderTimeout("The provider took too long", phase="headers"))
+    assert (error.status, error.public_code, error.phase) == (504, "upstream_timeout", "headers")
+    assert (error.retryable, error.should_retry) == (False, False)
+    assert error.message == "The provider took too long; whether the job was begun is not known"
 
 
 # ---- a picture to start from
@@ -235,8 +240,8 @@ def test_a_file_goes_along_as_it_is() -> None:
         services = VideoServices(play(task()))
         file: Upload = upload(PNG, "input_reference")
         await services.submit(reference=Reference(file))
-        plan = services.provider.asked[0].plan
-        assert plan.headers["Content-Type"].startswith("multipart/form-data; boundary=gateway-video_")
+        http_request = services.provider.asked[0].http_request
+        assert http_request.headers["Content-Type"].startswith("multipart/form-data; boundary=gateway-video_")
 
     run(scene())
 
@@ -247,21 +252,21 @@ def test_a_file_goes_along_as_it_is() -> None:
 def test_the_key_goes_to_the_channels_own_server_and_nowhere_else() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
-        job, way = await begin(services)
-        await services.provider_api.open(way, job, "video", "bytes=0-9")
-        (ask,) = services.files.asked
-        assert (ask.url, ask.trusted_origin, ask.wanted) == (
+        job, access = await begin(services)
+        await services.provider_api.open(access, job, "video", "bytes=0-9")
+        (file_request,) = services.files.asked
+        assert (file_request.url, file_request.trusted_origin, file_request.wanted) == (
             f"http://up/v1/videos/{ID}/content",
             "http://up/v1",
             "bytes=0-9",
         )
-        assert dict(ask.signature) == {"Authorization": "Bearer key-of-up"}
+        assert dict(file_request.signature) == {"Authorization": "Bearer key-of-up"}
         runway = make_runway(Answered({"id": RUNWAY_ID}))
         made, there = await begin(runway, seconds=5, size="1280x720")
         await runway.provider_api.open(there, attrs.evolve(made, clue=FILE), "video")
-        (ask,) = runway.files.asked
-        assert (ask.url, ask.signature) == (FILE, ())
-        assert "hush" not in repr(ask)
+        (file_request,) = runway.files.asked
+        assert (file_request.url, file_request.signature) == (FILE, ())
+        assert "hush" not in repr(file_request)
 
     run(scene())
 
@@ -272,14 +277,14 @@ def test_an_address_that_has_expired_is_asked_for_anew() -> None:
         services = make_runway(
             Answered({"id": RUNWAY_ID}), Answered({"id": RUNWAY_ID, "status": "SUCCEEDED", "output": [fresh]})
         )
-        job, way = await begin(services, seconds=5, size="1280x720")
+        job, access = await begin(services, seconds=5, size="1280x720")
         services.files.reels = [ProviderBadResponse("The file was answered with status 403"), Reel([b"x"])]
-        found = await services.provider_api.open_anew(way, attrs.evolve(job, clue=FILE), "video")
+        found = await services.provider_api.open_anew(access, attrs.evolve(job, clue=FILE), "video")
         assert isinstance(found, Reel)
-        assert [ask.url for ask in services.files.asked] == [FILE, fresh]
+        assert [file_request.url for file_request in services.files.asked] == [FILE, fresh]
         services.files.reels = [ProviderContentGone("It is not there")]
         with pytest.raises(ProviderContentGone):
-            await services.provider_api.open_anew(way, attrs.evolve(job, clue=fresh), "video")
+            await services.provider_api.open_anew(access, attrs.evolve(job, clue=fresh), "video")
         assert len(services.files.asked) == 3, "the same address is not asked twice"
 
     run(scene())
@@ -303,9 +308,9 @@ def test_who_does_not_say_where_a_file_is_is_not_its_readers_judge(answer: Answe
             play(Answered({"task_id": "1", "base_resp": {"status_code": 0}}), answer), "minimax", models=()
         )
         services.use(attrs.evolve(services.channels[0], model_map=(("m", "MiniMax-Hailuo-2.3"),)))
-        job, way = await begin(services, seconds=6)
+        job, access = await begin(services, seconds=6)
         with pytest.raises(ProviderError) as met:
-            await services.provider_api.open(way, attrs.evolve(job, clue="205258526306433"), "video")
+            await services.provider_api.open(access, attrs.evolve(job, clue="205258526306433"), "video")
         assert type(met.value) is kind
         assert services.files.asked == []
 
@@ -318,15 +323,15 @@ def test_who_does_not_say_where_a_file_is_is_not_its_readers_judge(answer: Answe
 def test_a_task_is_stopped_and_forgotten_where_that_is_offered_and_nobody_is_troubled_where_it_fails() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
-        job, way = await begin(services)
-        assert not await services.provider_api.cancel(way, job), "the convention has no word for it"
+        job, access = await begin(services)
+        assert not await services.provider_api.cancel(access, job), "the convention has no word for it"
         assert services.provider.asked == []
-        assert await services.provider_api.delete(way, job)
+        assert await services.provider_api.delete(access, job)
         assert [(asked.method, asked.path) for asked in services.provider.asked] == [("DELETE", f"/videos/{ID}")]
         for answer in (refuse(404), refuse(500), ProviderBadResponse("It broke"), Answered({}, wait_s=10**6)):
             services.provider.clerk = play(answer)
             with capture_logs() as lines:
-                assert not await services.provider_api.delete(way, job)
+                assert not await services.provider_api.delete(access, job)
             assert [(line["event"], line["video_id"]) for line in lines] == [("provider_task_not_cancelled", job.id)]
         runway = make_runway(Answered({"id": RUNWAY_ID}))
         made, there = await begin(runway, seconds=5, size="1280x720")
@@ -338,9 +343,9 @@ def test_a_task_is_stopped_and_forgotten_where_that_is_offered_and_nobody_is_tro
 def test_many_are_asked_at_the_same_time() -> None:
     async def scene() -> None:
         services = VideoServices(play(task(), attrs.evolve(task("in_progress"), wait_s=10.0)))
-        job, way = await begin(services)
+        job, access = await begin(services)
         began = services.loop.time()
-        await asyncio.gather(*(services.provider_api.poll(way, job) for _ in range(50)))
+        await asyncio.gather(*(services.provider_api.poll(access, job) for _ in range(50)))
         assert services.loop.time() - began == pytest.approx(10.0)
 
     run(scene())

@@ -57,10 +57,10 @@ FAR = ProviderBadResponse("The provider could not be reached", phase="connect")
 HELD = 4 * A_SECOND
 
 
-async def see(services: VideoServices, **ask: Any) -> GatewayError:
+async def see(services: VideoServices, **body: Any) -> GatewayError:
     """The fault that a call ends in."""
     with pytest.raises(GatewayError) as met:
-        await services.submit(**ask)
+        await services.submit(**body)
     return met.value
 
 
@@ -85,21 +85,24 @@ def test_a_job_and_its_hold_are_on_record_before_its_provider_is_asked() -> None
 
         services = VideoServices(clerk)
         job = await services.submit(webhook_url="https://hooks/1")
-        ((asked, held),) = seen
+        ((requested_job, held),) = seen
         assert services.store.tried == ["create", "advance", "advance"]
-        assert (asked.state, asked.channel, asked.provider, asked.wire) == (
+        assert (requested_job.state, requested_job.channel, requested_job.provider, requested_job.wire) == (
             "submitting",
             "up",
             "custom",
             "openai_videos",
         )
-        assert (asked.upstream_model, asked.key_print) == ("m", build_print("key-of-up"))
-        assert (asked.owner, asked.lease_until_ms) == (services.videos.owner, asked.created_ms + LEASE_MS)
-        assert (asked.seconds, asked.size, asked.prompt) == ("4", "1280x720", "a cat")
-        assert (asked.held_nanos, held, asked.receipt.outcome) == (HELD, HELD, "interrupted")
-        assert asked.deadline_ms == asked.created_ms + 24 * 3_600_000
-        assert asked.webhook_url == "https://hooks/1"
-        assert asked.id == job.id
+        assert (requested_job.upstream_model, requested_job.key_print) == ("m", build_print("key-of-up"))
+        assert (requested_job.owner, requested_job.lease_until_ms) == (
+            services.videos.owner,
+            requested_job.created_ms + LEASE_MS,
+        )
+        assert (requested_job.seconds, requested_job.size, requested_job.prompt) == ("4", "1280x720", "a cat")
+        assert (requested_job.held_nanos, held, requested_job.receipt.outcome) == (HELD, HELD, "interrupted")
+        assert requested_job.deadline_ms == requested_job.created_ms + 24 * 3_600_000
+        assert requested_job.webhook_url == "https://hooks/1"
+        assert requested_job.id == job.id
 
     run(scene())
 
@@ -132,14 +135,14 @@ def test_the_provider_is_asked_in_its_own_words_and_knows_the_job_by_name() -> N
             "seed": 7, "model": "their-model", "prompt": "a cat", "seconds": "8", "size": "1920x1080",
         }  # fmt: skip
         assert asked.headers["Idempotency-Key"] == job.id
-        assert asked.plan.once, "a connection that breaks is no reason to send it again"
+        assert asked.http_request.once, "a connection that breaks is no reason to send it again"
         assert (job.seconds, job.size, job.held_nanos, job.cost_nanos) == ("8", "1920x1080", 8 * FULL_HD, 8 * FULL_HD)
 
     run(scene())
 
 
 @table_rows(
-    ("told", "seconds", "charged"),
+    ("reported", "seconds", "charged"),
     [
         ({"seconds": "8", "size": "1280x720"}, "8", 8), ({"seconds": 6}, "6", 6), ({}, "", 10),
         ({"seconds": "6.2"}, "7", 7), ({"seconds": "nan"}, "", 10), ({"seconds": "-1"}, "", 10),
@@ -148,23 +151,23 @@ def test_the_provider_is_asked_in_its_own_words_and_knows_the_job_by_name() -> N
     ],
 )  # fmt: skip
 def test_where_nobody_said_how_long_the_provider_does_and_what_it_says_is_charged(
-    told: dict[str, Any], seconds: str, charged: int
+    reported: dict[str, Any], seconds: str, charged: int
 ) -> None:
     async def scene() -> None:
-        services = VideoServices(play(task(**told)), models=())
+        services = VideoServices(play(task(**reported)), models=())
         job = await services.submit()
         assert (job.seconds, job.cost_nanos, job.held_nanos) == (seconds, charged * A_SECOND, 10 * A_SECOND)
 
     run(scene())
 
 
-@table_rows(("asked", "told"), [(None, "https://key/hook"), ("https://mine/hook", "https://mine/hook")])
-def test_the_keys_own_webhook_is_told_where_the_call_names_none(asked: str | None, told: str) -> None:
+@table_rows(("asked", "message"), [(None, "https://key/hook"), ("https://mine/hook", "https://mine/hook")])
+def test_the_keys_own_webhook_is_told_where_the_call_names_none(asked: str | None, message: str) -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
         caller = attrs.evolve(CALLER, key=attrs.evolve(CALLER.key, webhook_url="https://key/hook"))
         job = await services.submissions.submit(services.order(caller, webhook_url=asked))
-        assert job.webhook_url == told
+        assert job.webhook_url == message
 
     run(scene())
 
@@ -192,13 +195,13 @@ def test_a_refusal_leaves_a_row_and_no_job_and_another_channel_takes_it_if_it_ma
 ) -> None:
     async def scene() -> None:
         alone = VideoServices(play(answer))
-        fault = await see(alone)
-        assert isinstance(fault, kind)
+        error = await see(alone)
+        assert isinstance(error, kind)
         await check_nothing_left(alone)
         (row,) = await alone.rows()
         assert (row.cost_nanos, row.reserved_nanos, row.attempts, row.channel) == (0, HELD, 1, "up")
-        assert row.error_code == fault.public_code
-        assert row.outcome == find_outcome(fault) != "completed"
+        assert row.error_code == error.public_code
+        assert row.outcome == find_outcome(error) != "completed"
         assert await list_jobs(alone.store) == {}
 
         both = VideoServices(play(answer, task()), "custom", "custom")
@@ -223,8 +226,8 @@ def test_a_channel_that_has_no_words_for_it_is_passed_over_unasked() -> None:
         job = await services.submit(size="1920x1080", seconds=10)  # it has either, and not both
         assert (job.channel, job.wire, len(services.provider.asked)) == ("up1", "openai_videos", 1)
         services.use(hailuo)
-        fault = await see(services, size="1920x1080", seconds=10)
-        assert (fault.status, fault.public_code, fault.param) == (400, "invalid_request", "seconds")
+        error = await see(services, size="1920x1080", seconds=10)
+        assert (error.status, error.public_code, error.param) == (400, "invalid_request", "seconds")
         assert len(services.provider.asked) == 1
         assert services.videos.list_held() == {job.id: 10 * FULL_HD}
 
@@ -255,11 +258,11 @@ def test_where_nobody_knows_whether_it_was_begun_it_fails_and_nobody_is_asked_ag
     async def scene() -> None:
         services = VideoServices(play(answer, task()), "custom", "custom")
         with capture_logs() as lines:
-            fault = await see(services)
-        assert isinstance(fault, SubmitOutcomeUnknown)
-        assert (fault.should_retry, fault.retryable) == (False, False)
-        assert fault.status in {502, 504}
-        assert "not known" in fault.message
+            error = await see(services)
+        assert isinstance(error, SubmitOutcomeUnknown)
+        assert (error.should_retry, error.retryable) == (False, False)
+        assert error.status in {502, 504}
+        assert "not known" in error.message
         assert len(services.provider.asked) == 1
         (job,) = (await list_jobs(services.store)).values()
         assert (job.state, job.error_code, job.cost_nanos, job.due_ms) == ("failed", "submit_unknown", 0, None)
@@ -295,8 +298,8 @@ def test_a_stop_in_the_middle_of_a_submit_is_no_reason_to_believe_that_it_was_no
             await submitting
         (job,) = (await list_jobs(services.store)).values()
         assert job.error_code == "submit_unknown"
-        fault = await see(services)
-        assert isinstance(fault, ShuttingDown)
+        error = await see(services)
+        assert isinstance(error, ShuttingDown)
         assert len(await list_jobs(services.store)) == 1, "and nothing more is begun"
         await check_nothing_left(services)
 
@@ -411,13 +414,13 @@ def test_what_nobody_may_ask_for_is_refused_before_anything_is_held() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
         services.submissions.find_words = lambda: WordList({"forbidden fruit": "forbidden fruit"})
-        call = services.order().ctx.call
-        assert call is not None
-        services.submissions.check(call)
-        assert call.video is not None
+        inference = services.order().ctx.inference
+        assert inference is not None
+        services.submissions.check(inference)
+        assert inference.video is not None
         for spoilt in (
-            attrs.evolve(call, video=attrs.evolve(call.video, prompt="Forbidden  FRUIT")),
-            attrs.evolve(call, body={"negative_prompt": "no forbidden fruit"}),
+            attrs.evolve(inference, video=attrs.evolve(inference.video, prompt="Forbidden  FRUIT")),
+            attrs.evolve(inference, body={"negative_prompt": "no forbidden fruit"}),
         ):
             with pytest.raises(ContentForbidden) as refused:
                 services.submissions.check(spoilt)
@@ -430,12 +433,12 @@ def test_no_room_on_the_disk_is_a_reason_to_begin_nothing_unless_nothing_is_kept
     async def scene() -> None:
         services = VideoServices(play(task()))
         services.shelf.full = True
-        call = services.order().ctx.call
-        assert call is not None
+        inference = services.order().ctx.inference
+        assert inference is not None
         with pytest.raises(StoreUnavailable):
-            services.submissions.check(call)
+            services.submissions.check(inference)
         services.rules = attrs.evolve(services.rules, keep=False)
-        services.submissions.check(call)
+        services.submissions.check(inference)
 
     run(scene())
 
@@ -494,8 +497,8 @@ def test_a_job_that_is_cancelled_before_it_is_begun_is_not_begun() -> None:
 
         cancelling: list[Any] = []
         services.provider.clerk = cancel_first
-        fault = await see(services)
-        assert isinstance(fault, Conflict)
+        error = await see(services)
+        assert isinstance(error, Conflict)
         assert len(services.provider.asked) == 1
         assert (await cancelling[0]).error_code == "cancelled"
         (row,) = await services.rows()
@@ -515,8 +518,8 @@ def test_a_job_that_is_cancelled_while_it_is_being_begun_stays_so_and_its_provid
         await asyncio.sleep(1)
         (job,) = (await list_jobs(services.store)).values()
         await services.videos.cancel(job.id)
-        told = await submitting
-        assert (told.state, told.error_code) == ("failed", "cancelled")
+        reported = await submitting
+        assert (reported.state, reported.error_code) == ("failed", "cancelled")
         assert [asked.method for asked in services.provider.asked] == ["POST", "DELETE"]
         assert len(await services.rows()) == 1
         await check_nothing_left(services)

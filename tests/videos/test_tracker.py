@@ -141,10 +141,10 @@ def test_a_provider_may_say_when_it_is_to_be_asked_again(headers: dict[str, str]
     run(scene())
 
 
-@table_rows(("told", "wait_s"), [("7", 7), ("99999", LONGEST_HINT_S), ("0", 2)])
-def test_a_rate_limit_may_say_it_too(told: str, wait_s: float) -> None:
+@table_rows(("message", "wait_s"), [("7", 7), ("99999", LONGEST_HINT_S), ("0", 2)])
+def test_a_rate_limit_may_say_it_too(message: str, wait_s: float) -> None:
     async def scene() -> None:
-        services = VideoServices(play(task(), refuse(429, Retry_After=told)))
+        services = VideoServices(play(task(), refuse(429, Retry_After=message)))
         after = await look(services, await begin(services))
         assert after is not None
         assert wait_of(services, after) == wait_s
@@ -154,16 +154,16 @@ def test_a_rate_limit_may_say_it_too(told: str, wait_s: float) -> None:
 
 
 @table_rows(
-    ("known", "told", "state"),
+    ("known", "message", "state"),
     [
         ("queued", "queued", "queued"), ("queued", "in_progress", "processing"), ("queued", "pondering", "queued"),
         ("processing", "queued", "processing"), ("processing", "pondering", "processing"),
         ("processing", "in_progress", "processing"), ("queued", "completed", "fetching"),
     ],
 )  # fmt: skip
-def test_a_job_moves_on_and_never_back(known: str, told: str, state: str) -> None:
+def test_a_job_moves_on_and_never_back(known: str, message: str, state: str) -> None:
     async def scene() -> None:
-        services = VideoServices(play(task(), task(told)))
+        services = VideoServices(play(task(), task(message)))
         after = await look(services, await begin(services, known))
         assert after is not None
         assert after.state == state

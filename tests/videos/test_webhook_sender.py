@@ -177,8 +177,14 @@ def test_any_text_is_a_webhook_or_has_a_problem(text: str) -> None:
 async def test_what_is_told_is_signed_so_that_other_peoples_libraries_take_it(guarded: Guarded) -> None:
     async with ScriptedUpstream([answer(b"", 204)]) as up:
         delivery = make_delivery(f"http://127.0.0.1:{up.port}/hook?a=%2F")
-        told = await guarded.webhook_sender.send(delivery)
-        assert (told.status, told.attempts, told.answer, told.error, told.due_ms) == ("delivered", 1, 204, None, None)
+        reported = await guarded.webhook_sender.send(delivery)
+        assert (reported.status, reported.attempts, reported.answer, reported.error, reported.due_ms) == (
+            "delivered",
+            1,
+            204,
+            None,
+            None,
+        )
         (seen,) = up.received
     assert (seen.method, seen.path, seen.body) == ("POST", "/hook?a=%2F", delivery.body)
     assert (seen.headers["content-type"], seen.headers["user-agent"]) == ("application/json", USER_AGENT)
@@ -233,16 +239,16 @@ async def test_whatever_a_receiver_does_is_an_attempt(
     guarded: Guarded, script: Script, status: int | None, error: str
 ) -> None:
     async with ScriptedUpstream(script) as up:
-        told = await guarded.webhook_sender.send(make_delivery(f"{up.base_url}/hook"))
-        assert (told.status, told.attempts, told.answer) == ("pending", 1, status)
-        assert error in (told.error or "")
+        reported = await guarded.webhook_sender.send(make_delivery(f"{up.base_url}/hook"))
+        assert (reported.status, reported.attempts, reported.answer) == ("pending", 1, status)
+        assert error in (reported.error or "")
         assert [seen.path for seen in up.received] == ["/v1/hook"]
 
 
 async def test_whoever_says_that_it_is_gone_is_told_nothing_more(guarded: Guarded) -> None:
     async with ScriptedUpstream([answer(b"", 410)]) as up:
-        told = await guarded.webhook_sender.send(make_delivery(f"{up.base_url}/hook"))
-        assert (told.status, told.attempts, told.answer, told.due_ms) == ("failed", 1, 410, None)
+        reported = await guarded.webhook_sender.send(make_delivery(f"{up.base_url}/hook"))
+        assert (reported.status, reported.attempts, reported.answer, reported.due_ms) == ("failed", 1, 410, None)
 
 
 @pytest.mark.parametrize(("host", "status"), [("127.0.0.1", "failed"), ("localhost", "pending")])
@@ -252,16 +258,27 @@ async def test_a_private_address_is_not_told_and_tried_again_where_it_has_a_name
     """A name may lead elsewhere tomorrow; an address does not."""
     guarded.networks = ()
     async with ScriptedUpstream([answer(b"")]) as up:
-        told = await guarded.webhook_sender.send(make_delivery(f"http://{host}:{up.port}/hook?secret"))
-        assert (told.status, told.attempts, told.answer, told.due_ms is None) == (status, 1, None, status == "failed")
-        assert told.error == "The webhook's address is in a network that the gateway does not call"
+        reported = await guarded.webhook_sender.send(make_delivery(f"http://{host}:{up.port}/hook?secret"))
+        assert (reported.status, reported.attempts, reported.answer, reported.due_ms is None) == (
+            status,
+            1,
+            None,
+            status == "failed",
+        )
+        assert reported.error == "The webhook's address is in a network that the gateway does not call"
         assert up.connections == 0
 
 
 async def test_what_is_refused_for_its_url_is_not_told_again() -> None:
     webhook_sender = WebhookSender(Post(EgressRefused("no")), find_secret, lambda: NOW_MS / 1000)  # type: ignore[arg-type]
-    told = await webhook_sender.send(make_delivery(HOOK))
-    assert (told.status, told.attempts, told.error, told.ended_ms, told.due_ms) == ("failed", 1, "no", NOW_MS, None)
+    reported = await webhook_sender.send(make_delivery(HOOK))
+    assert (reported.status, reported.attempts, reported.error, reported.ended_ms, reported.due_ms) == (
+        "failed",
+        1,
+        "no",
+        NOW_MS,
+        None,
+    )
 
 
 @pytest.mark.parametrize("outcome", [500, ProviderBadResponse("no"), ProviderTimeout("too slow")])

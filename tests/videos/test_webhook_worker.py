@@ -70,7 +70,7 @@ class Receivers:
             self.under_way -= Counter([host, "together"])
 
     @property
-    def told(self) -> Counter[str]:
+    def delivered(self) -> Counter[str]:
         """How often each delivery was."""
         return Counter(name for came in self.came.values() for name, _ in came)
 
@@ -172,16 +172,16 @@ def play(scene: Callable[..., Coroutine[Any, Any, None]], **reactions: Reaction)
             await close_databases()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    with capture_logs() as told:
+    with capture_logs() as reported:
         run_hurried(main())
-    return told
+    return reported
 
 
 def test_what_is_due_is_told_once() -> None:
     async def scene(scenario: WebhookScenario) -> None:
         await scenario.put("well", *range(5))
         await scenario.run(3600)
-        assert scenario.receivers.told == {f"evt_{number}": 1 for number in range(5)}
+        assert scenario.receivers.delivered == {f"evt_{number}": 1 for number in range(5)}
         for number in range(5):
             found = await scenario.look(number)
             assert (found.status, found.attempts, found.answer, found.owner) == ("delivered", 1, 200, "")
@@ -249,10 +249,10 @@ def test_many_for_a_dead_host_do_not_hold_up_another_and_have_their_turns() -> N
         await scenario.run(1)
         assert (await scenario.look("y")).status == "delivered"
         await scenario.run(8 * count * TIMEOUT_S / AT_ONE_HOST)  # later attempts come between the first ones
-        told = scenario.receivers.told
-        assert all(told[f"evt_{number}"] for number in range(count))
+        reported = scenario.receivers.delivered
+        assert all(reported[f"evt_{number}"] for number in range(count))
         assert scenario.receivers.most["dead"] == AT_ONE_HOST
-        assert len(scenario.store.noted) < 4 * sum(told.values())
+        assert len(scenario.store.noted) < 4 * sum(reported.values())
         scenario.receivers.reactions["dead"] = take
         await scenario.run(GIVE_UP_AFTER_S / 2)
         assert scenario.job._hosts == {}
@@ -264,8 +264,8 @@ def test_many_for_one_host_that_is_well_are_told_without_being_put_off() -> None
     async def scene(scenario: WebhookScenario) -> None:
         await scenario.put("well", *range(200))
         await scenario.run(200 * 0.05 / AT_ONE_HOST + 1.5)
-        assert set(scenario.receivers.told.values()) == {1}
-        assert len(scenario.receivers.told) == len(scenario.store.noted) == 200
+        assert set(scenario.receivers.delivered.values()) == {1}
+        assert len(scenario.receivers.delivered) == len(scenario.store.noted) == 200
         assert scenario.receivers.most["well"] == AT_ONE_HOST
 
     assert play(scene, well=take) == []
@@ -286,7 +286,7 @@ def test_many_dead_hosts_of_one_account_do_not_hold_up_another_account() -> None
         assert (await scenario.look("y")).status == "delivered"
         assert scenario.receivers.under_way["together"] == EACH
         await scenario.run(count / EACH * (TIMEOUT_S + REST_S) * 2)
-        assert all(scenario.receivers.told[f"evt_{number}"] for number in range(count))
+        assert all(scenario.receivers.delivered[f"evt_{number}"] for number in range(count))
         assert scenario.receivers.most["together"] == EACH + 1  # the other account's
 
     play(scene, well=take, **{f"dead{number}": hang for number in range(count)})
@@ -312,7 +312,7 @@ def test_no_more_than_some_are_told_at_once_and_every_one_in_its_lease() -> None
             await scenario.put(f"dead{number}", number, account=number)
         await scenario.run(3 * TIMEOUT_S + 10)
         assert scenario.receivers.most["together"] == MOST
-        assert min(scenario.receivers.told[f"evt_{number}"] for number in range(3 * MOST)) >= 1
+        assert min(scenario.receivers.delivered[f"evt_{number}"] for number in range(3 * MOST)) >= 1
         for one in scenario.store.noted:
             assert one.attempts > 0  # none of them was put off: each has a host of its own
 
@@ -365,7 +365,7 @@ def test_an_outcome_that_cannot_be_stored_is_kept_and_not_told_again() -> None:
         assert (await scenario.look("a")).status == "pending"
         await scenario.run(2 * LEASE_MS / 1000)
         assert (await scenario.look("a")).status == "delivered"
-        assert scenario.receivers.told == {"evt_a": 1}
+        assert scenario.receivers.delivered == {"evt_a": 1}
 
     (line,) = play(scene, well=take)
     assert (line["event"], line["delivery_id"], line["error"]) == ("delivery_not_stored", "evt_a", "not now")
@@ -385,7 +385,7 @@ def test_what_a_stop_cuts_off_is_told_again_by_the_next_start() -> None:
         await scenario.run(LEASE_MS / 1000 + 1)
         found = await scenario.look("a")
         assert (found.status, found.attempts) == ("delivered", 1)
-        assert scenario.receivers.told["evt_a"] == 2
+        assert scenario.receivers.delivered["evt_a"] == 2
 
     assert play(scene, dead=hang) == []
 

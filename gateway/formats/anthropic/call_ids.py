@@ -19,28 +19,28 @@ Body = dict[str, Any]
 _CALL = b'"tool_use"'
 
 
-def find_used_ids(call: InferenceRequest) -> set[str]:
+def find_used_ids(inference: InferenceRequest) -> set[str]:
     """Return the ids of the calls in the history of a request with tools."""
-    if not call.body.get("tools"):
+    if not inference.body.get("tools"):
         return set()
-    blocks = [block for message in call.body["messages"] for block in list_objects(message["content"])]
+    blocks = [block for message in inference.body["messages"] for block in list_objects(message["content"])]
     return {as_text(block.get("id")) for block in blocks if block["type"] == "tool_use"} - {""}
 
 
-def parse_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def parse_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return a whole answer, whose calls get ids that the history does not have, and its usage."""
-    usage = parse_passed_answer(raw, call, secrets)
-    if _CALL not in raw or not (used := find_used_ids(call)):
+    usage = parse_passed_answer(raw, inference, secrets)
+    if _CALL not in raw or not (used := find_used_ids(inference)):
         return raw, usage
     message = exact_json.loads(raw)
     changed = [_rename(block, used) for block in list_objects(message["content"])]
     return exact_json.dumps(message) if any(changed) else raw, usage
 
 
-def open_stream(call: InferenceRequest, secrets: Secrets = ()) -> MessagesPassthrough:
+def open_stream(inference: InferenceRequest, secrets: Secrets = ()) -> MessagesPassthrough:
     """Return the passthrough of a stream; only one whose history has calls looks at the calls."""
-    used = find_used_ids(call)
-    return _UniqueCalls(call, secrets, used) if used else MessagesPassthrough(call, secrets)
+    used = find_used_ids(inference)
+    return _UniqueCalls(inference, secrets, used) if used else MessagesPassthrough(inference, secrets)
 
 
 class _UniqueCalls(MessagesPassthrough):
@@ -48,8 +48,8 @@ class _UniqueCalls(MessagesPassthrough):
 
     __slots__ = ("_used",)
 
-    def __init__(self, call: InferenceRequest, secrets: Secrets, used: set[str]) -> None:
-        super().__init__(call, secrets)
+    def __init__(self, inference: InferenceRequest, secrets: Secrets, used: set[str]) -> None:
+        super().__init__(inference, secrets)
         self._used = used
 
     def feed(self, data: bytes) -> bytes:

@@ -17,13 +17,13 @@ _ENDS = ("stop_reason", "stop_sequence")
 _UNFINISHED: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
 
 
-def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Build the events, end mark included, from an unstreamed message, and return its usage too.
 
     Raises ``ProviderBadResponse``.
     """
     value = parse_message(raw, secrets)
-    used = parse_message_usage(value, call)
+    used = parse_message_usage(value, inference)
     blocks = [block for block in value["content"] if isinstance(block, dict)]
     reported = value.get("usage")
     usage = reported if isinstance(reported, dict) else {"input_tokens": used.prompt_tokens}

@@ -39,11 +39,11 @@ class MessagesPassthrough(PassthroughStream):
         events: complete events with data so far, except ``ping``, ``message_start`` and the end mark.
     """
 
-    __slots__ = ("_begun_usage", "_buffer", "_call", "_finished", "_usage")
+    __slots__ = ("_begun_usage", "_buffer", "_finished", "_inference", "_usage")
 
-    def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
+    def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
-        self._call = call
+        self._inference = inference
         self._buffer = HeadTailBuffer()
         self._begun_usage: object = None
         self._finished = False
@@ -93,7 +93,7 @@ class MessagesPassthrough(PassthroughStream):
             delta = value.get("delta")
             self._finished |= isinstance(delta, dict) and delta.get("stop_reason") is not None
             if isinstance(delta, dict) and delta.get("container"):
-                note_container(delta, self._call)
+                note_container(delta, self._inference)
             used = parse_delta_usage(self._begun_usage, value.get("usage"))
             self._usage = used.usage if used is not None else self._usage
         elif kind.startswith("content_block_"):
@@ -118,10 +118,10 @@ class MessagesPassthrough(PassthroughStream):
     def parse_usage(self) -> Usage:
         """Return the provider's counts, else its counts of the start and an estimate of the rest."""
         if self._usage is not None:
-            return fill_counts(self._usage, self._call, self._estimate_completion) if self.events else self._usage
+            return fill_counts(self._usage, self._inference, self._estimate_completion) if self.events else self._usage
         if not self.events:
             return Usage()
-        begun = parse_start_usage(self._begun_usage) or Usage(estimate_prompt(self._call))
+        begun = parse_start_usage(self._begun_usage) or Usage(estimate_prompt(self._inference))
         return attrs.evolve(begun, completion_tokens=self._estimate_completion(), source="estimate")
 
     def _estimate_completion(self) -> int:
@@ -134,7 +134,7 @@ class MessagesPassthrough(PassthroughStream):
 
 
 @attrs.frozen
-class _Sample:
+class _MessageSample:
     """A part of a stream's content. ``stopped``: no block is open after it."""
 
     events: int
@@ -142,7 +142,7 @@ class _Sample:
     stopped: bool
 
 
-def _parse_sample(raw: bytes) -> _Sample:
+def _parse_sample(raw: bytes) -> _MessageSample:
     events, texts = 0, []
     last = "content_block_stop"
     for event in sse.SseSplitter().split(raw[-_SAMPLE_BYTES:]):
@@ -150,4 +150,4 @@ def _parse_sample(raw: bytes) -> _Sample:
         events += 1
         if isinstance(value, dict):
             texts += [extract_text(value.get("delta")), extract_text(value.get("content_block"))]
-    return _Sample(events, "".join(texts), last == "content_block_stop")
+    return _MessageSample(events, "".join(texts), last == "content_block_stop")

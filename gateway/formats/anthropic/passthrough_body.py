@@ -27,18 +27,18 @@ _find_role = itemgetter("role")
 _ID_FIELDS = (("tool_use", "id"), ("tool_result", "tool_use_id"))
 
 
-def build_passed_body(call: InferenceRequest, model: str) -> Body:
+def build_passed_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body with the provider's name of the model; the request itself is not changed.
 
     If reasoning is missing that the current turn would have to begin with, this request goes without reasoning: it had
     to be removed, or another provider, which gave none, called the tools.
     """
-    body = call.body | {"model": model}
+    body = inference.body | {"model": model}
     features = parse_claude_features(model)
     claude, messages = features.claude, body["messages"]
     if not features.takes_system_messages and _SYSTEM in map(_find_role, messages):
         body["messages"] = messages = _write_system_as_user(messages)
-    if call.body.get("tools"):
+    if inference.body.get("tools"):
         messages = make_ids_unique(messages)
     passed = [_build_message(message, claude=claude) for message in messages]
     if any(after is not before for after, before in zip(passed, body["messages"], strict=True)):

@@ -53,7 +53,7 @@ Size = tuple[int, int]
 """Characters of text, and an upper bound of their tokens."""
 
 
-def parse_messages_call(body: Body, features: str | None = None) -> InferenceRequest:
+def parse_messages_inference(body: Body, features: str | None = None) -> InferenceRequest:
     """Check a parsed body for ``/v1/messages`` and return the request. Raises ``InvalidRequest`` naming the field.
 
     ``max_tokens`` may be 0, which fills the provider's cache without an answer. ``features`` is the client's
@@ -79,7 +79,7 @@ def parse_messages_call(body: Body, features: str | None = None) -> InferenceReq
     )
 
 
-def parse_count_call(body: Body, features: str | None = None) -> InferenceRequest:
+def parse_count_inference(body: Body, features: str | None = None) -> InferenceRequest:
     """Check a parsed body for ``/v1/messages/count_tokens`` and return the request. Raises ``InvalidRequest``.
 
     Nothing is reserved: counting is free, without output and cache writes.

@@ -244,28 +244,28 @@ def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list
     return [*events, used, ENDED] if used is not None else [*events, ENDED]
 
 
-def parse_passed_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
+def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """Return the usage of a whole message that is sent on unchanged. Raises ``ProviderBadResponse``."""
     message = parse_message(raw, secrets, exact=False)
     if message.get("container"):
-        note_container(message, call)
-    return parse_message_usage(message, call)
+        note_container(message, inference)
+    return parse_message_usage(message, inference)
 
 
-def note_container(message: Mapping[str, Any], call: InferenceRequest) -> None:
+def note_container(message: Mapping[str, Any], inference: InferenceRequest) -> None:
     """Note the container of an answer or of its last delta: the client may go on in it."""
     container = message.get("container")
     if isinstance(container, dict) and isinstance(container.get("id"), str):
-        call.made[:] = [container["id"]]
+        inference.made[:] = [container["id"]]
 
 
-def parse_message_usage(value: Mapping[str, Any], call: InferenceRequest) -> Usage:
+def parse_message_usage(value: Mapping[str, Any], inference: InferenceRequest) -> Usage:
     """Return the usage of a parsed message, else an estimate."""
     content = value["content"]
     usage = parse_usage(value.get("usage")) or Usage(source="estimate")
     if not content and usage.source == "upstream":
         return usage
-    return fill_counts(usage, call, lambda: estimate_text("".join(map(extract_text, content))))
+    return fill_counts(usage, inference, lambda: estimate_text("".join(map(extract_text, content))))
 
 
 def extract_text(part: object) -> str:

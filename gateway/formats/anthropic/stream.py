@@ -95,7 +95,7 @@ def is_end(rest: bytes) -> bool:
 
 
 @attrs.define
-class _Open:
+class _OpenBlock:
     """A content block that has begun: its type, and what is sent only at its end."""
 
     kind: object
@@ -122,7 +122,7 @@ class MessagesStreamParser:
         self._begun = False
         self._begun_usage: object = None
         self._id = answer_id
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenBlock] = {}
         self._calls = 0
         self._finished = False
         self._closed = False
@@ -204,7 +204,7 @@ class MessagesStreamParser:
         block = value.get("content_block")
         if not isinstance(block, dict):
             return []
-        opened = _Open(block.get("type"), signature=read_text(block, "signature"))
+        opened = _OpenBlock(block.get("type"), signature=read_text(block, "signature"))
         before = self._stop(_index(value))  # a block that was never stopped
         self._open[_index(value)] = opened
         if len(self._open) > MAX_OPEN:

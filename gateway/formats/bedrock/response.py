@@ -89,18 +89,18 @@ def parse_image(block: Json) -> list[Event]:
     return [ImageOutput(f"image/{as_text(image.get('format')) or 'png'}", data)] if data else []
 
 
-def parse_answer(raw: bytes, naming_id: str, model: str, secrets: Secrets = ()) -> list[Event]:
+def parse_answer(raw: bytes, identity_id: str, model: str, secrets: Secrets = ()) -> list[Event]:
     """Parse an unstreamed answer into events, up to ``StreamEnd``. Raises ``ProviderBadResponse``."""
     value = parse_answer_object(raw, secrets, exact=True)
     content = as_object(as_object(value.get("output")).get("message")).get("content")
     if not isinstance(content, list):
         raise ProviderBadResponse("The provider's answer has no content")
-    events: list[Event] = [MessageStart(naming_id, model)]
+    events: list[Event] = [MessageStart(identity_id, model)]
     calls = 0
     for block in list_objects(content):
         use = block.get("toolUse")
         if isinstance(use, dict):
-            events += [parse_tool(use, calls, naming_id), ToolCallDelta(calls, _write_arguments(use.get("input")))]
+            events += [parse_tool(use, calls, identity_id), ToolCallDelta(calls, _write_arguments(use.get("input")))]
             calls += 1
         else:
             events += _parse_block(block)

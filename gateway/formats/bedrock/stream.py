@@ -28,7 +28,7 @@ from gateway.formats.chat import (
 )
 from gateway.formats.json_values import as_object, as_text
 from gateway.formats.openai.errors import Secrets, mask
-from gateway.formats.vendor_errors import parse_worded_fault
+from gateway.formats.vendor_errors import parse_worded_error
 
 MAX_OPEN = 64
 """Content blocks that may be open at once; the documentation has them one after another."""
@@ -122,7 +122,7 @@ class ConverseStreamParser:
         headers = message.headers
         kind = headers.get(":message-type", "event")
         if kind != "event":
-            raise self._parse_fault(kind, message)
+            raise self._parse_error(kind, message)
         try:
             value = exact_json.loads(message.payload or b"{}")
         except orjson.JSONDecodeError:
@@ -131,17 +131,17 @@ class ConverseStreamParser:
             raise ProviderBadResponse("The provider sent an event that makes no sense")
         return self._convert(headers.get(":event-type", ""), value, message.size)
 
-    def _parse_fault(self, kind: str, message: EventMessage) -> ProviderError:
+    def _parse_error(self, kind: str, message: EventMessage) -> ProviderError:
         """Return the error of a message that is an exception, or an error of the transport."""
         headers = message.headers
         if kind == "exception":
             name = headers.get(":exception-type", "")
-            fault = parse_worded_fault(_STATUSES.get(name, _FAILED), message.payload, self._secrets)
+            error = parse_worded_error(_STATUSES.get(name, _FAILED), message.payload, self._secrets)
         else:
             reason = mask(headers.get(":error-message") or headers.get(":error-code") or "", self._secrets)
-            fault = ProviderBadResponse(f"The provider reported an error: {reason or 'without a reason'}")
-        fault.declined = True
-        return fault
+            error = ProviderBadResponse(f"The provider reported an error: {reason or 'without a reason'}")
+        error.declined = True
+        return error
 
     def _convert(self, name: str, value: Json, size: int) -> list[Event]:
         events: list[Event] = []

@@ -24,20 +24,20 @@ _DIMENSIONS = "outputDimensionality"
 _TEXTS = ("taskType", "title")
 
 
-def parse_embed_call(body: Body, *, model: str) -> InferenceRequest:
+def parse_embed_inference(body: Body, *, model: str) -> InferenceRequest:
     """Check a body for ``:embedContent`` and return the request. Raises ``InvalidRequest`` naming the field."""
-    return _parse_call({name: value for name, value in unify_names(body).items() if name != "requests"}, model)
+    return _parse_inference({name: value for name, value in unify_names(body).items() if name != "requests"}, model)
 
 
-def parse_batch_embed_call(body: Body, *, model: str) -> InferenceRequest:
+def parse_batch_embed_inference(body: Body, *, model: str) -> InferenceRequest:
     """Check a body for ``:batchEmbedContents`` and return the request. Raises ``InvalidRequest`` naming the field."""
     requests = parse_list(unify_names(body), "requests")
     if not requests:
         raise InvalidRequest("Missing required field 'requests': at least one request", param="requests")
-    return _parse_call({"requests": requests}, model)
+    return _parse_inference({"requests": requests}, model)
 
 
-def _parse_call(body: Body, model: str) -> InferenceRequest:
+def _parse_inference(body: Body, model: str) -> InferenceRequest:
     model = parse_model({"model": model})
     chars = tokens = 0
     for prefix, request in _list_named(body):
@@ -65,22 +65,22 @@ def _list_named(body: Body) -> list[tuple[str, Any]]:
 # Gemini's format.
 
 
-def build_batch_body(call: InferenceRequest, model: str) -> Body:
+def build_batch_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body of ``:batchEmbedContents`` with the provider's name of the model."""
     name = f"models/{model.removeprefix('models/')}"
-    return {"requests": [request | {"model": name} for _, request in _list_named(call.body)]}
+    return {"requests": [request | {"model": name} for _, request in _list_named(inference.body)]}
 
 
-def parse_batch_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def parse_batch_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return the client's answer and the usage; that to a batch is not changed. Raises ``ProviderBadResponse``."""
     value = parse_answer_object(raw, secrets)
     embeddings = list_objects(value.get("embeddings"))
-    if len(embeddings) != len(_list_named(call.body)):
+    if len(embeddings) != len(_list_named(inference.body)):
         raise ProviderBadResponse("The provider's answer does not have one embedding for each content")
     metadata = value.get("usageMetadata")
     prompt = parse_count(metadata.get("promptTokenCount")) if isinstance(metadata, dict) else None
-    usage = Usage(estimate_prompt(call), source="estimate") if prompt is None else Usage(prompt, source="upstream")
-    if "requests" in call.body:
+    usage = Usage(estimate_prompt(inference), source="estimate") if prompt is None else Usage(prompt, source="upstream")
+    if "requests" in inference.body:
         return raw, usage
     rest = {name: item for name, item in value.items() if name != "embeddings"}
     return orjson.dumps({"embedding": embeddings[0], **rest}), usage
@@ -89,9 +89,9 @@ def parse_batch_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()
 # OpenAI's format.
 
 
-def build_openai_body(call: InferenceRequest, model: str) -> Body:
+def build_openai_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body in OpenAI's format. Raises ``InvalidRequest`` for what is no text, and for mixed dimensions."""
-    requests = _list_named(call.body)
+    requests = _list_named(inference.body)
     dimensions = requests[0][1].get(_DIMENSIONS)
     for prefix, request in requests:
         if request.get(_DIMENSIONS) != dimensions:
@@ -110,14 +110,14 @@ def _join_text(parts: list[Body], prefix: str) -> str:
     return "\n".join(part["text"] for part in parts)
 
 
-def build_google_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def build_google_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Convert an answer in OpenAI's format, and return the usage too. Raises ``ProviderBadResponse``."""
-    converted, usage = parse_embeddings_answer(raw, call, secrets)
+    converted, usage = parse_embeddings_answer(raw, inference, secrets)
     items = sorted(enumerate(orjson.loads(converted)["data"]), key=lambda numbered: _find_index(*numbered))
     vectors = [{"values": item["embedding"]} for _, item in items]
-    if len(vectors) != len(_list_named(call.body)):
+    if len(vectors) != len(_list_named(inference.body)):
         raise ProviderBadResponse("The provider's answer does not have one embedding for each content")
-    answer: Body = {"embeddings": vectors} if "requests" in call.body else {"embedding": vectors[0]}
+    answer: Body = {"embeddings": vectors} if "requests" in inference.body else {"embedding": vectors[0]}
     return orjson.dumps(answer | {"usageMetadata": {"promptTokenCount": usage.prompt_tokens}}), usage
 
 

@@ -17,14 +17,14 @@ from gateway.formats.openai.errors import Secrets
 from gateway.formats.prompt_tokens import estimate_prompt
 
 
-def build_embeddings_body(call: InferenceRequest, model: str) -> dict[str, Any]:
+def build_embeddings_body(inference: InferenceRequest, model: str) -> dict[str, Any]:
     """Build the body of ``:batchEmbedContents`` for a checked request. Raises ``InvalidRequest`` for token ids."""
     name = f"models/{model.removeprefix('models/')}"
-    dimensions = call.body.get("dimensions")
+    dimensions = inference.body.get("dimensions")
     options = {} if dimensions is None else {"outputDimensionality": dimensions}
     return {
         "requests": [
-            {"model": name, "content": {"parts": [{"text": text}]}, **options} for text in list_texts(call.body)
+            {"model": name, "content": {"parts": [{"text": text}]}, **options} for text in list_texts(inference.body)
         ],
     }
 
@@ -40,7 +40,7 @@ def list_texts(body: dict[str, Any]) -> list[str]:
 
 
 def parse_embeddings_answer(
-    raw: bytes, call: InferenceRequest, model: str, secrets: Secrets = ()
+    raw: bytes, inference: InferenceRequest, model: str, secrets: Secrets = ()
 ) -> tuple[bytes, Usage]:
     """Convert Gemini's answer into OpenAI's, in the encoding that the client requested, and return the usage too.
 
@@ -48,11 +48,11 @@ def parse_embeddings_answer(
     """
     value = parse_answer_object(raw, secrets)
     items = value.get("embeddings")
-    if not isinstance(items, list) or len(items) != len(list_texts(call.body)):
+    if not isinstance(items, list) or len(items) != len(list_texts(inference.body)):
         raise ProviderBadResponse("The provider's answer does not have one embedding for each input")
-    usage = _parse_usage(value.get("usageMetadata")) or Usage(estimate_prompt(call), source="estimate")
+    usage = _parse_usage(value.get("usageMetadata")) or Usage(estimate_prompt(inference), source="estimate")
     data = [
-        {"object": "embedding", "index": index, "embedding": parse_vector(item, call.encoding)}
+        {"object": "embedding", "index": index, "embedding": parse_vector(item, inference.encoding)}
         for index, item in enumerate(items)
     ]
     counts = {"prompt_tokens": usage.prompt_tokens, "total_tokens": usage.prompt_tokens}

@@ -19,7 +19,7 @@ from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse
 from gateway.formats.aspect_ratios import DEFAULT_TIER, parse_shape
 from gateway.formats.content_filter import build_block, find_block
 from gateway.formats.gemini.usage_metadata import parse_usage_metadata
-from gateway.formats.image_backend import ImageBackend, ProviderCall
+from gateway.formats.image_backend import ImageBackend, ProviderRequest
 from gateway.formats.image_data import FoundImage, build_format_field, estimate_usage, parse_base64, parse_media_type
 from gateway.formats.image_task import check_format, check_plain_image
 from gateway.formats.json_values import as_object, as_text, list_objects
@@ -42,25 +42,25 @@ _SHOWN_CHARS = 300
 class GeminiImageBackend(ImageBackend):
     """``ImageBackend`` of Gemini."""
 
-    __slots__ = ("_call", "_capability", "_count", "_image")
+    __slots__ = ("_capability", "_count", "_image", "_inference")
 
-    def __init__(self, call: InferenceRequest, _model: str, _mark: str, capability: Capability) -> None:
-        self._call = call
-        self._image = call.image or ImageRequest("")
+    def __init__(self, inference: InferenceRequest, _model: str, _mark: str, capability: Capability) -> None:
+        self._inference = inference
+        self._image = inference.image or ImageRequest("")
         self._capability = capability
         self._count = 1
 
-    def begin(self, count: int) -> ProviderCall:
+    def begin(self, count: int) -> ProviderRequest:
         """Build the only request.
 
         Raises ``InvalidRequest`` for several images, masks, other formats and unsupported sizes.
         """
-        check_expressible(self._call, count)
+        check_expressible(self._inference, count)
         self._count = count
         parts: list[Body] = [{"text": self._image.prompt}]
         parts += (
             {"inlineData": {"mimeType": file.media_type, "data": Inline(file)}}
-            for file in self._call.files
+            for file in self._inference.files
             if file.field == "image"
         )
         config: Body = {"responseModalities": ["TEXT", "IMAGE"]}
@@ -69,7 +69,7 @@ class GeminiImageBackend(ImageBackend):
             config["imageConfig"] = {"aspectRatio": shape.ratio}
             if shape.tier != DEFAULT_TIER:  # models with one tier reject the field
                 config["imageConfig"]["imageSize"] = shape.tier
-        return ProviderCall({"contents": [{"role": "user", "parts": parts}], "generationConfig": config})
+        return ProviderRequest({"contents": [{"role": "user", "parts": parts}], "generationConfig": config})
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
         """Return the images; the model's text is left out."""
@@ -89,20 +89,20 @@ class GeminiImageBackend(ImageBackend):
         usage = _parse_usage(value.get("usageMetadata"), len(found))
         return Images(
             tuple(one.image for one in found),
-            usage or estimate_usage(self._call, len(found)),
+            usage or estimate_usage(self._inference, len(found)),
             build_format_field(found),
         )
 
 
-def check_expressible(call: InferenceRequest, count: int) -> None:
+def check_expressible(inference: InferenceRequest, count: int) -> None:
     """Raise ``InvalidRequest`` for what a model that answers with images does not support.
 
     Fields that only tune the result (quality, style, moderation…) are left to the model.
     """
     if count != 1:
         raise InvalidRequest("'n' must be 1", param="n")
-    check_plain_image(call)
-    check_format(call.body.get("output_format"), _FORMATS)
+    check_plain_image(inference)
+    check_format(inference.body.get("output_format"), _FORMATS)
 
 
 def _check_error(value: object, secrets: Secrets) -> None:

@@ -35,12 +35,12 @@ class GenerateContentPassthrough(PassthroughStream):
     So the request is settled before the client has the whole answer. Forwarded events are byte for byte the provider's.
     """
 
-    __slots__ = ("_buffer", "_call", "_finished", "_last", "_searched", "_several", "_usage")
+    __slots__ = ("_buffer", "_finished", "_inference", "_last", "_searched", "_several", "_usage")
 
-    def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
+    def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
-        self._call = call
-        self._several = call.choices > 1
+        self._inference = inference
+        self._several = inference.choices > 1
         self._buffer = HeadTailBuffer()
         self._finished: dict[int, bool] = {}
         self._last = b""
@@ -140,8 +140,8 @@ class GenerateContentPassthrough(PassthroughStream):
             return self._usage
         tail = _parse_sample(self._buffer.tail)
         if self._last and (usage := self._usage or tail.usage) is not None:
-            return fill_counts(usage, self._call, lambda: self._estimate_completion(tail))
-        begun = tail.usage or Usage(estimate_prompt(self._call))
+            return fill_counts(usage, self._inference, lambda: self._estimate_completion(tail))
+        begun = tail.usage or Usage(estimate_prompt(self._inference))
         return attrs.evolve(begun, completion_tokens=self._estimate_completion(tail), source="estimate")
 
     def _estimate_completion(self, tail: "_Sample") -> int:
@@ -190,19 +190,19 @@ def is_blocked(answer: Mapping[str, Any]) -> bool:
     return as_text(as_object(answer.get("promptFeedback")).get("blockReason")) not in _UNSPECIFIED
 
 
-def parse_passed_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
+def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """Return the usage of a whole answer that is sent on unchanged. Raises ``ProviderBadResponse``."""
-    return _parse_answer_usage(_check_answer(loads_or_none(raw), secrets), call)
+    return _parse_answer_usage(_check_answer(loads_or_none(raw), secrets), inference)
 
 
-def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Build the events from a whole answer, or from a stream without ``alt=sse``, which is an array of chunks.
 
     Returns the usage too. Raises ``ProviderBadResponse``.
     """
     value = loads_or_none(raw, exact=True)
     chunks = [_check_answer(chunk, secrets) for chunk in (value if isinstance(value, list) and value else [value])]
-    usage = _parse_answer_usage(chunks[-1], call)
+    usage = _parse_answer_usage(chunks[-1], inference)
     for candidate in list_objects(chunks[-1].get("candidates")):
         if as_text(candidate.get("finishReason")) in _UNSPECIFIED:
             candidate["finishReason"] = "STOP"
@@ -220,7 +220,7 @@ def _check_answer(value: object, secrets: Secrets) -> dict[str, Any]:
     return value
 
 
-def _parse_answer_usage(answer: Mapping[str, Any], call: InferenceRequest) -> Usage:
+def _parse_answer_usage(answer: Mapping[str, Any], inference: InferenceRequest) -> Usage:
     usage = _parse_usage(answer) or Usage(source="estimate")
-    usage = fill_counts(usage, call, lambda: estimate_text("".join(_list_texts(answer))))
+    usage = fill_counts(usage, inference, lambda: estimate_text("".join(_list_texts(answer))))
     return attach_searches(usage, answer)

@@ -15,11 +15,11 @@ from gateway.formats.gemini.signatures import is_foreign
 Body = dict[str, Any]
 
 
-def build_passed_body(call: InferenceRequest, model: str) -> Body:
+def build_passed_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body, without the model, which is in the path; the request itself is not changed."""
     signs = wants_signatures(model)
-    contents = [_build_content(content, signs=signs) for content in call.body["contents"]]
-    return call.body | {"contents": [content for content in contents if content["parts"]]}
+    contents = [_build_content(content, signs=signs) for content in inference.body["contents"]]
+    return inference.body | {"contents": [content for content in contents if content["parts"]]}
 
 
 def _build_content(content: Body, *, signs: bool) -> Body:

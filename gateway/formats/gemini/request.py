@@ -54,7 +54,7 @@ _MISPLACED = frozenset({"maxOutputTokens", "candidateCount", "responseModalities
 _PROMPT_SCHEMAS = ("responseSchema", "responseJsonSchema")
 
 
-def parse_generate_call(body: Body, *, model: str, stream: bool = False) -> InferenceRequest:
+def parse_generate_inference(body: Body, *, model: str, stream: bool = False) -> InferenceRequest:
     """Check a body for ``:generateContent`` and return the request. Raises ``InvalidRequest`` naming the field."""
     model = parse_model({"model": model})
     body = unify_names(body)

@@ -204,7 +204,7 @@ class _Answer:
         if error is not None:
             raise build_reported(error, self._phase)
         if not isinstance(value, dict):
-            raise self._fault("The provider's answer is not a JSON object")
+            raise self._error("The provider's answer is not a JSON object")
         self._check_prompt(value.get("promptFeedback"))
         metadata = value.get("usageMetadata")
         if not self._begun:
@@ -255,9 +255,9 @@ class _Answer:
     def finish(self) -> list[Event]:
         """Return the last events."""
         if self._phase == "stream" and not self._stopped:
-            raise self._fault(_CUT)
+            raise self._error(_CUT)
         if not self._candidates:
-            raise self._fault("The provider's answer has no candidates")
+            raise self._error("The provider's answer has no candidates")
         finished = [
             ChoiceFinished(self._find_reason(candidate), index) for index, candidate in sorted(self._candidates.items())
         ]
@@ -293,7 +293,7 @@ class _Answer:
     def _parse_candidate(self, raw: Mapping[str, Any]) -> Iterator[Event]:
         index = raw.get("index") or 0
         if type(index) is not int or not 0 <= index < MAX_CHOICES:
-            raise self._fault("The provider's answer has a candidate with an invalid index")
+            raise self._error("The provider's answer has a candidate with an invalid index")
         candidate = self._candidates.setdefault(index, _Candidate())
         if raw.get("logprobsResult") and (tokens := parse_logprobs(raw["logprobsResult"])):
             yield LogprobsReport(tokens, index)
@@ -304,7 +304,7 @@ class _Answer:
                 yield event
         reason = raw.get("finishReason")
         if reason is not None and not isinstance(reason, str):
-            raise self._fault("The provider's answer has a candidate that stopped for no reason")
+            raise self._error("The provider's answer has a candidate that stopped for no reason")
         if reason is None or reason in _UNSPECIFIED:
             return
         if reason in _MODEL_FAILED:
@@ -338,11 +338,11 @@ class _Answer:
         call = self._object(raw)
         name = _text(call.get("name"))
         if not name:
-            raise self._fault("The provider's answer has a tool call without a name")
+            raise self._error("The provider's answer has a tool call without a name")
         number = candidate.tools
         candidate.tools += 1
         if candidate.tools > MAX_CALLS:
-            raise self._fault("The provider's answer has too many tool calls")
+            raise self._error("The provider's answer has too many tool calls")
         call_id = _text(call.get("id")) or f"call_{self._id}_{index}_{number}"
         yield ToolCallStart(number, call_id, name, index, _text(part.get("thoughtSignature")) or None)
         yield ToolCallDelta(number, self._build_arguments(call.get("args")), index)
@@ -351,27 +351,27 @@ class _Answer:
         try:
             return exact_json.dumps({} if args is None else self._object(args)).decode()
         except orjson.JSONEncodeError:
-            raise self._fault("The provider's answer has a tool call that is nested too deeply") from None
+            raise self._error("The provider's answer has a tool call that is nested too deeply") from None
 
     def _object(self, value: object) -> dict[str, Any]:
         if isinstance(value, dict):
             return value
-        raise self._fault("The provider's answer has something else where an object should be")
+        raise self._error("The provider's answer has something else where an object should be")
 
     def _list(self, value: object) -> list[Any]:
         if value is None or isinstance(value, list):
             return value or []
-        raise self._fault("The provider's answer has something else where an array should be")
+        raise self._error("The provider's answer has something else where an array should be")
 
-    def _fault(self, message: str) -> ProviderBadResponse:
+    def _error(self, message: str) -> ProviderBadResponse:
         return ProviderBadResponse(message, phase=self._phase)
 
     def _model_failed(self, message: str) -> ProviderBadResponse:
         """Build an error of the model, which does not count against the channel."""
-        fault = self._fault(message)
-        fault.failure_scope = "nobody"
-        fault.answered = True
-        return fault
+        error = self._error(message)
+        error.failure_scope = "nobody"
+        error.answered = True
+        return error
 
 
 def _find_only_text(candidates: object) -> tuple[int, str, bool] | None:

@@ -48,7 +48,7 @@ Json = dict[str, Any]
 
 
 @attrs.define
-class _Call:
+class _FunctionCall:
     """A function call so far."""
 
     start: ToolCallStart
@@ -56,10 +56,10 @@ class _Call:
 
 
 @attrs.define
-class _Candidate:
+class _WrittenCandidate:
     """What one answer ends with."""
 
-    calls: dict[int, _Call] = attrs.Factory(dict)
+    calls: dict[int, _FunctionCall] = attrs.Factory(dict)
     reason: Reason | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
 
@@ -87,7 +87,7 @@ class _Candidate:
         return {"logprobsResult": build_logprobs(tokens)} if tokens else {}
 
 
-def _build_call(call: _Call) -> Json | None:
+def _build_call(call: _FunctionCall) -> Json | None:
     """Return the part of a function call; None if its arguments are no JSON object."""
     text = "".join(call.arguments)
     try:
@@ -152,7 +152,7 @@ class GenerateContentSerializer:
     def __init__(self, model: str, answer_id: str) -> None:
         self._identity = {"modelVersion": model, "responseId": answer_id}
         self._tail = b"}]," + orjson.dumps(self._identity)[1:] + b"\n\n"
-        self._candidates: dict[int, _Candidate] = {}
+        self._candidates: dict[int, _WrittenCandidate] = {}
         self._held = 0
         self._logprobs = False  # there were any
         self._used: UsageReport | None = None
@@ -167,12 +167,12 @@ class GenerateContentSerializer:
             case ToolCallStart() | ToolCallDelta():
                 self._hold(event)
             case ChoiceFinished():
-                candidate = self._candidates.setdefault(event.choice, _Candidate())
+                candidate = self._candidates.setdefault(event.choice, _WrittenCandidate())
                 candidate.reason = candidate.reason or event.reason
             case UsageReport():
                 self._used = event
             case LogprobsReport():
-                self._candidates.setdefault(event.choice, _Candidate()).logprobs += event.tokens
+                self._candidates.setdefault(event.choice, _WrittenCandidate()).logprobs += event.tokens
                 self._logprobs = True
             case StreamEnd():
                 return self._end()
@@ -192,7 +192,7 @@ class GenerateContentSerializer:
 
     def _end(self) -> bytes:
         candidates = []
-        for index, candidate in sorted(self._candidates.items()) or [(0, _Candidate())]:
+        for index, candidate in sorted(self._candidates.items()) or [(0, _WrittenCandidate())]:
             parts, ended = candidate.build_end()
             # Google's SDK takes a content without parts for a broken answer, and Gemini ends with an empty text, too.
             candidates.append(_build_candidate(parts or [{"text": ""}], index) | ended)
@@ -209,11 +209,11 @@ def _build_candidate(parts: list[Json], index: int) -> Json:
     return {"content": {"parts": parts, "role": "model"}, "index": index}
 
 
-def _note_call(candidates: dict[int, _Candidate], event: ToolCallStart | ToolCallDelta) -> int:
+def _note_call(candidates: dict[int, _WrittenCandidate], event: ToolCallStart | ToolCallDelta) -> int:
     """Add ``event`` to the function calls of its answer; return the approximate bytes that it takes."""
-    calls = candidates.setdefault(event.choice, _Candidate()).calls
+    calls = candidates.setdefault(event.choice, _WrittenCandidate()).calls
     if isinstance(event, ToolCallStart):
-        calls.setdefault(event.index, _Call(event))
+        calls.setdefault(event.index, _FunctionCall(event))
         return _CALL_BYTES
     if event.index in calls:
         calls[event.index].arguments.append(event.arguments)
@@ -222,7 +222,7 @@ def _note_call(candidates: dict[int, _Candidate], event: ToolCallStart | ToolCal
 
 def build_answer(events: Iterable[Event], *, model: str, answer_id: str) -> bytes:
     """Build a whole answer from events. Raises the error of a ``StreamError``."""
-    candidates: dict[int, _Candidate] = {}
+    candidates: dict[int, _WrittenCandidate] = {}
     contents: dict[int, list[Json]] = {}
     used: UsageReport | None = None
     for event in events:
@@ -230,18 +230,18 @@ def build_answer(events: Iterable[Event], *, model: str, answer_id: str) -> byte
             case ToolCallStart() | ToolCallDelta():
                 _note_call(candidates, event)
             case ChoiceFinished():
-                candidates.setdefault(event.choice, _Candidate()).reason = event.reason
+                candidates.setdefault(event.choice, _WrittenCandidate()).reason = event.reason
             case UsageReport():
                 used = event
             case LogprobsReport():
-                candidates.setdefault(event.choice, _Candidate()).logprobs += event.tokens
+                candidates.setdefault(event.choice, _WrittenCandidate()).logprobs += event.tokens
             case StreamError():
                 raise event.error
             case _ if (part := _build_part(event)) is not None:
                 _append(contents.setdefault(getattr(event, "choice", 0), []), part)
     written = []
     for index in sorted(candidates.keys() | contents.keys()) or [0]:
-        calls, ended = candidates.get(index, _Candidate()).build_end()
+        calls, ended = candidates.get(index, _WrittenCandidate()).build_end()
         parts = [_finish(part) for part in contents.get(index, [])] + calls
         written.append(_build_candidate(parts or [{"text": ""}], index) | ended)
     answer: Json = {"candidates": written}

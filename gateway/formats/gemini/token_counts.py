@@ -23,23 +23,23 @@ _INNER = "generateContentRequest"
 _COUNTED_BY_ANTHROPIC = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
 
 
-def parse_count_call(body: Body, *, model: str) -> InferenceRequest:
+def parse_count_inference(body: Body, *, model: str) -> InferenceRequest:
     """Check a body for ``:countTokens`` and return the request. Raises ``InvalidRequest``. Nothing is reserved."""
     model = parse_model({"model": model})
     body = unify_names(body)
     inner = parse_object(body, _INNER)
     if inner is not None and body.get("contents") is not None:
         raise InvalidRequest(f"'contents' and '{_INNER}' exclude each other", param="contents")
-    asked = body if inner is None else inner
-    check_body(asked)
+    requested = body if inner is None else inner
+    check_body(requested)
     return InferenceRequest(
-        operation="count_content_tokens", model=model, body=asked, prompt_chars=measure_prompt(asked)[0]
+        operation="count_content_tokens", model=model, body=requested, prompt_chars=measure_prompt(requested)[0]
     )
 
 
-def build_gemini_body(call: InferenceRequest, model: str) -> Body:
+def build_gemini_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body for Gemini. ``contents`` alone would leave out the instructions and the tools."""
-    return {_INNER: {"model": f"models/{model.removeprefix('models/')}", **build_passed_body(call, model)}}
+    return {_INNER: {"model": f"models/{model.removeprefix('models/')}", **build_passed_body(inference, model)}}
 
 
 def check_gemini_answer(raw: bytes, secrets: Secrets = ()) -> bytes:
@@ -48,9 +48,9 @@ def check_gemini_answer(raw: bytes, secrets: Secrets = ()) -> bytes:
     return raw
 
 
-def build_anthropic_body(call: InferenceRequest, model: str) -> Body:
+def build_anthropic_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body for Anthropic. Raises ``InvalidRequest``."""
-    valid = make_valid(parse_chat_request(call.body), anthropic_writer.find_rules(model), model)
+    valid = make_valid(parse_chat_request(inference.body), anthropic_writer.find_rules(model), model)
     written = anthropic_writer.build_body(valid.request, model, stream=False)
     return {name: written[name] for name in _COUNTED_BY_ANTHROPIC if name in written}
 

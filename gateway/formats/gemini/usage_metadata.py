@@ -29,9 +29,9 @@ def parse_usage_metadata(raw: object) -> UsageReport | None:
     counts = [parse_count(0 if raw.get(name) is None else raw[name]) for name in names]
     if None in counts:
         return None
-    asked, found, answered, thought = (count or 0 for count in counts)
+    requested, found, answered, thought = (count or 0 for count in counts)
     cached = parse_count(raw.get("cachedContentTokenCount")) or 0
-    prompt = asked + found
+    prompt = requested + found
     usage = Usage(prompt, answered + thought, min(cached, prompt), "upstream", reasoning_tokens=thought)
     return UsageReport(attach_rare(usage, _find_rare(raw)), thought)
 
@@ -55,8 +55,8 @@ def attach_searches(usage: Usage, answer: Mapping[str, Any]) -> Usage:
     """Return ``usage`` with the searches that an answer or the last chunk of one names."""
     queries = 0
     for candidate in list_objects(answer.get("candidates")):
-        asked = as_object(candidate.get("groundingMetadata")).get("webSearchQueries")
-        queries += len(asked) if isinstance(asked, list) else 0
+        requested = as_object(candidate.get("groundingMetadata")).get("webSearchQueries")
+        queries += len(requested) if isinstance(requested, list) else 0
     if not queries:
         return usage
     by_prompt = str(answer.get("modelVersion")).startswith(_PAID_BY_THE_PROMPT)

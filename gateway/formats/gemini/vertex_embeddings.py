@@ -20,18 +20,20 @@ from gateway.formats.prompt_tokens import estimate_prompt
 MAX_TEXTS = 250
 
 
-def build_predict_body(call: InferenceRequest, model: str) -> dict[str, Any]:
+def build_predict_body(inference: InferenceRequest, model: str) -> dict[str, Any]:
     """Build the body of ``:predict``. Raises ``InvalidRequest`` for token ids, and for more texts than it takes."""
-    texts = list_texts(call.body)
+    texts = list_texts(inference.body)
     most = 1 if model.startswith("gemini-") else MAX_TEXTS
     if len(texts) > most:
         raise InvalidRequest(f"'input' has at most {most} texts for this model at this provider", param="input")
-    dimensions = call.body.get("dimensions")
+    dimensions = inference.body.get("dimensions")
     parameters = {} if dimensions is None else {"parameters": {"outputDimensionality": dimensions}}
     return {"instances": [{"content": text} for text in texts], **parameters}
 
 
-def parse_predict_answer(raw: bytes, call: InferenceRequest, model: str, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def parse_predict_answer(
+    raw: bytes, inference: InferenceRequest, model: str, secrets: Secrets = ()
+) -> tuple[bytes, Usage]:
     """Convert an answer of ``:predict`` into OpenAI's, and return the usage too. Raises ``ProviderBadResponse``."""
     predictions = parse_answer_object(raw, secrets).get("predictions")
     if not isinstance(predictions, list):
@@ -40,11 +42,11 @@ def parse_predict_answer(raw: bytes, call: InferenceRequest, model: str, secrets
     counts = [parse_count(as_object(item.get("statistics")).get("token_count")) for item in items]
     known = [count for count in counts if count is not None]
     prompt = parse_count(sum(known)) if known and len(known) == len(items) else None
-    if len(items) != len(list_texts(call.body)):
+    if len(items) != len(list_texts(inference.body)):
         raise ProviderBadResponse("The provider's answer does not have one embedding for each input")
-    usage = Usage(estimate_prompt(call), source="estimate") if prompt is None else Usage(prompt, source="upstream")
+    usage = Usage(estimate_prompt(inference), source="estimate") if prompt is None else Usage(prompt, source="upstream")
     data = [
-        {"object": "embedding", "index": index, "embedding": parse_vector(item, call.encoding)}
+        {"object": "embedding", "index": index, "embedding": parse_vector(item, inference.encoding)}
         for index, item in enumerate(items)
     ]
     reported = {"prompt_tokens": usage.prompt_tokens, "total_tokens": usage.prompt_tokens}

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from gateway.errors import ProviderBadResponse
 from gateway.formats.gemini.videos import GeminiVideoBackend
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.json_values import as_list, as_object
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body
@@ -36,18 +36,18 @@ class VertexVideoBackend(GeminiVideoBackend):
         rf"projects/{_PART}/locations/{_PART}/publishers/google/models/{_PART}/operations/{_PART}\Z", re.ASCII
     )
 
-    def submit(self, spec: VideoSpec) -> ProviderCall:
+    def submit(self, spec: VideoSpec) -> ProviderRequest:
         check_fixed_fields(spec.extra, _FIXED)
         return super().submit(spec)
 
     def build_parameters(self, spec: VideoSpec) -> Body:
         return {**super().build_parameters(spec), "generateAudio": True}
 
-    def poll(self, task: ProviderTask) -> ProviderCall:
+    def poll(self, task: ProviderTask) -> ProviderRequest:
         path = f"/publishers/google/models/{quote(task.model, safe='')}:fetchPredictOperation"
-        return ProviderCall({"operationName": task.id.replace("~", "/")}, path=path, passing=True)
+        return ProviderRequest({"operationName": task.id.replace("~", "/")}, path=path, passing=True)
 
-    def find_content(self, task: ProviderTask, variant: Variant) -> ProviderCall | None:
+    def find_content(self, task: ProviderTask, variant: Variant) -> ProviderRequest | None:
         """The answer to a poll has the video."""
         return self.poll(task) if variant == "video" else None
 

@@ -27,7 +27,7 @@ from gateway.errors import (
     ProviderError,
     ProviderRejected,
 )
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.image_data import find_url
 from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import as_list, as_object
@@ -42,7 +42,7 @@ from gateway.formats.video_backend import (
     VideoSpec,
     build_error,
     parse_object,
-    parse_video_fault,
+    parse_video_error,
 )
 
 SECONDS = (8, 4, 6)
@@ -77,7 +77,7 @@ class GeminiVideoBackend(VideoBackend):
     takes_urls = False
     name_pattern = _NAME
 
-    def submit(self, spec: VideoSpec) -> ProviderCall:
+    def submit(self, spec: VideoSpec) -> ProviderRequest:
         stray = next((name for name in _REJECTED if spec.extra.get(name) not in (None, "")), None)
         if stray is not None:
             raise InvalidRequest(f"'{stray}' is not supported: set 'input_reference' for the first image", param=stray)
@@ -87,7 +87,7 @@ class GeminiVideoBackend(VideoBackend):
         body: Body = {"instances": [instance]}
         if parameters := self.build_parameters(spec):
             body["parameters"] = parameters
-        return ProviderCall(body, begins=True)
+        return ProviderRequest(body, begins=True)
 
     def build_parameters(self, spec: VideoSpec) -> Body:
         """Return ``parameters`` of the request. Raises ``InvalidRequest``."""
@@ -106,14 +106,14 @@ class GeminiVideoBackend(VideoBackend):
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
         """Google's error object; a block is recognizable only by its message."""
-        error = parse_video_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
+        error = parse_video_error(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
         if type(error) is ProviderRejected and _is_block(error.message):
             return ContentBlocked(error.message)
         return error
 
-    def poll(self, task: ProviderTask) -> ProviderCall:
+    def poll(self, task: ProviderTask) -> ProviderRequest:
         name = "/".join(quote(part, safe="") for part in task.id.split("~"))
-        return ProviderCall(method="GET", path=f"/{name}", passing=True)
+        return ProviderRequest(method="GET", path=f"/{name}", passing=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
@@ -144,7 +144,7 @@ class GeminiVideoBackend(VideoBackend):
         count = result.get("raiMediaFilteredCount")
         return _build_failure(" ".join(reasons), secrets, blocked=bool(reasons) or (type(count) is int and count > 0))
 
-    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
+    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
         """The address needs the key."""
         if variant != "video" or task.clue is None:
             return None

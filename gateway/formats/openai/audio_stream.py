@@ -42,7 +42,7 @@ class AudioEventsPassthrough(PassthroughStream):
             self.ended = True
             return event
         value = _parse_event(payload)
-        self.error = _find_fault(value, self._secrets)
+        self.error = _find_error(value, self._secrets)
         if self.error is not None:
             return b""
         if value.get("type") == self.LAST:
@@ -61,7 +61,7 @@ def _parse_event(payload: bytes) -> dict[str, Any]:
     return as_object(loads_or_none(payload))
 
 
-def _find_fault(value: dict[str, Any], secrets: Secrets) -> ProviderError | None:
+def _find_error(value: dict[str, Any], secrets: Secrets) -> ProviderError | None:
     """Return the error that an event reports, in an ``error`` object or, if its type says so, as a whole."""
     error = parse_error_value(value, secrets)
     if error is None and value.get("type") == "error":

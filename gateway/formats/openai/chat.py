@@ -89,7 +89,7 @@ def _ignore() -> None:
     pass
 
 
-def parse_chat_call(body: Body) -> InferenceRequest:
+def parse_chat_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
 
     Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged.
@@ -105,7 +105,7 @@ def parse_chat_call(body: Body) -> InferenceRequest:
     if "user" in body:
         read_text(body, "user")
     choices = parse_integer(body, "n", 1, MAX_CHOICES) if "n" in body else None
-    call = InferenceRequest(  # positional: keyword arguments would cost more than the rest
+    inference = InferenceRequest(  # positional: keyword arguments would cost more than the rest
         "chat",
         model,
         body,
@@ -118,7 +118,7 @@ def parse_chat_call(body: Body) -> InferenceRequest:
         None if _ANY_AFFINITY_FIELD.isdisjoint(body) else find_affinity_key(body),
         plain=plain,
     )
-    return attrs.evolve(call, sounds=True) if "modalities" in body and "audio" in body else call
+    return attrs.evolve(inference, sounds=True) if "modalities" in body and "audio" in body else inference
 
 
 def parse_stream(body: Body) -> tuple[bool, bool]:
@@ -146,13 +146,13 @@ def find_affinity_key(body: Body) -> str | None:
     return None
 
 
-def build_chat_body(call: InferenceRequest, model: str) -> Body:
+def build_chat_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body with the provider's name of the model; a stream is asked for usage.
 
     Returns a new dict with the request's own values; used for legacy completions too.
     """
-    body = call.body | {"model": model}
-    if call.stream:
+    body = inference.body | {"model": model}
+    if inference.stream:
         body["stream_options"] = (body.get("stream_options") or {}) | {"include_usage": True}
     return body
 
@@ -168,12 +168,12 @@ class ChatPassthrough(PassthroughStream):
         note_mended: called when an event was changed because every client library would read it wrongly.
     """
 
-    __slots__ = ("_beginning", "_buffer", "_call", "_hollow", "_mender", "_strip", "note_mended")
+    __slots__ = ("_beginning", "_buffer", "_hollow", "_inference", "_mender", "_strip", "note_mended")
 
-    def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
+    def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
-        self._call = call
-        self._strip = not call.include_usage
+        self._inference = inference
+        self._strip = not inference.include_usage
         self._mender: CallMender | None = None
         self.note_mended: Callable[[], None] = _ignore
         self._hollow = False  # there was a chunk without a choice, which alone is no answer
@@ -256,11 +256,11 @@ class ChatPassthrough(PassthroughStream):
         if no_choice and self._strip and b'"usage"' in payload and _is_usage_frame(payload):
             return b""
         called = _CALLS in payload or _SPACED_CALLS in payload
-        return self._mend(event, payload) if called and self._call.operation == "chat" else event
+        return self._mend(event, payload) if called and self._inference.operation == "chat" else event
 
     def _mend(self, event: bytes, payload: bytes) -> bytes:
         if self._mender is None:
-            self._mender = CallMender(self._call)
+            self._mender = CallMender(self._inference)
         written = self._mender.mend(event, payload)
         if written is not event:
             self.note_mended()
@@ -281,7 +281,7 @@ class ChatPassthrough(PassthroughStream):
             return b""
         rest = self._splitter.take()
         marked = (sse.parse_data(rest) or b"").startswith(DONE)
-        if marked or (not rest.strip() and parse_tail(self._buffer.tail).finished >= self._call.choices):
+        if marked or (not rest.strip() and parse_tail(self._buffer.tail).finished >= self._inference.choices):
             self.ended = True
             return DONE_EVENT
         raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
@@ -289,8 +289,8 @@ class ChatPassthrough(PassthroughStream):
     def parse_usage(self) -> Usage:
         """Return the provider's counts, else an estimate from a sample of the text."""
         buffer = self._buffer
-        if self._call.sounds and (named := _AUDIO_ID.findall(buffer.head)):
-            self._call.made[:] = [one.decode("utf-8", "replace") for one in dict.fromkeys(named)]
+        if self._inference.sounds and (named := _AUDIO_ID.findall(buffer.head)):
+            self._inference.made[:] = [one.decode("utf-8", "replace") for one in dict.fromkeys(named)]
         # Providers report usage near the end: only events that mention it are parsed.
         reported = find_last_usage(buffer.tail)
         if reported is not None and reported.completion_tokens:
@@ -304,7 +304,7 @@ class ChatPassthrough(PassthroughStream):
         head = parse_tail(buffer.head) if tail.sample_events < self.events and not buffer.whole else NOTHING
         sampled = tail.sample_events + head.sample_events
         completion = estimate_sample((tail.sample, head.sample), sampled, self.events)
-        return Usage(estimate_prompt(self._call), completion, 0, "estimate")
+        return Usage(estimate_prompt(self._inference), completion, 0, "estimate")
 
 
 def _find_error(event: bytes, payload: bytes, secrets: Secrets) -> ProviderError | None:
@@ -321,7 +321,7 @@ def _is_usage_frame(payload: bytes) -> bool:
     return value is not None and value.get("choices") == [] and isinstance(value.get("usage"), dict)
 
 
-def parse_chat_answer(value: Mapping[str, Any], call: InferenceRequest) -> Usage:
+def parse_chat_answer(value: Mapping[str, Any], inference: InferenceRequest) -> Usage:
     """Return the usage of an unstreamed answer. Raises ``ProviderBadResponse`` if it is no completion.
 
     A legacy completion is one too. The bytes are forwarded unchanged.
@@ -329,9 +329,9 @@ def parse_chat_answer(value: Mapping[str, Any], call: InferenceRequest) -> Usage
     listed = value.get("choices")
     if type(listed) is not list or not listed:
         raise ProviderBadResponse(NO_CHOICES)
-    if call.sounds:
+    if inference.sounds:
         spoken = [as_object(as_object(one.get("message")).get("audio")) for one in list_objects(listed)]
-        call.made[:] = [one["id"] for one in spoken if isinstance(one.get("id"), str)]
+        inference.made[:] = [one["id"] for one in spoken if isinstance(one.get("id"), str)]
     usage = parse_usage(value.get("usage"), completes=True)
     if usage is not None and usage.completion_tokens:
         tier = value.get("service_tier")
@@ -339,7 +339,7 @@ def parse_chat_answer(value: Mapping[str, Any], call: InferenceRequest) -> Usage
     text = "".join(parse_choice(choice, "message") for choice in list_objects(value.get("choices")))
     if usage is not None and not text:
         return usage
-    return Usage(estimate_prompt(call), estimate_text(text), 0, "estimate")
+    return Usage(estimate_prompt(inference), estimate_text(text), 0, "estimate")
 
 
 def parse_answer_object(raw: bytes, secrets: Secrets = (), *, exact: bool = False) -> dict[str, Any]:

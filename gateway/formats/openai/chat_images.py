@@ -21,7 +21,7 @@ from gateway.errors import ImageBlocked, ProviderBadResponse
 from gateway.formats.aspect_ratios import DEFAULT_TIER, parse_shape
 from gateway.formats.content_filter import build_block, find_block
 from gateway.formats.gemini.images import BLOCKED, build_no_image, build_text_answer, check_expressible
-from gateway.formats.image_backend import ImageBackend, ProviderCall
+from gateway.formats.image_backend import ImageBackend, ProviderRequest
 from gateway.formats.image_data import (
     FoundImage,
     build_format_field,
@@ -48,21 +48,21 @@ _IMAGE_PARTS = frozenset({"image_url", "output_image", "image"})
 class ChatImageBackend(ImageBackend):
     """``ImageBackend`` of a chat model."""
 
-    __slots__ = ("_call", "_capability", "_count", "_image", "_model")
+    __slots__ = ("_capability", "_count", "_image", "_inference", "_model")
 
-    def __init__(self, call: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
-        self._call = call
+    def __init__(self, inference: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
+        self._inference = inference
         self._model = model
-        self._image = call.image or ImageRequest("")
+        self._image = inference.image or ImageRequest("")
         self._capability = capability
         self._count = 1
 
-    def begin(self, count: int) -> ProviderCall:
+    def begin(self, count: int) -> ProviderRequest:
         """Build the only request.
 
         Raises ``InvalidRequest`` for several images, masks, other formats and unsupported sizes.
         """
-        check_expressible(self._call, count)
+        check_expressible(self._inference, count)
         self._count = count
         body: Body = {
             "model": self._model,
@@ -74,13 +74,13 @@ class ChatImageBackend(ImageBackend):
             body["image_config"] = {"aspect_ratio": shape.ratio}
             if shape.tier != DEFAULT_TIER:
                 body["image_config"]["image_size"] = shape.tier
-        user = self._call.body.get("user")
+        user = self._inference.body.get("user")
         if isinstance(user, str) and user:
             body["user"] = user
-        return ProviderCall(body)
+        return ProviderRequest(body)
 
     def _build_content(self) -> str | list[Body]:
-        sources = [file for file in self._call.files if file.field == "image"]
+        sources = [file for file in self._inference.files if file.field == "image"]
         if not sources:
             return self._image.prompt
         images = ({"type": "image_url", "image_url": {"url": build_data_url(file)}} for file in sources)
@@ -103,7 +103,7 @@ class ChatImageBackend(ImageBackend):
         usage = parse_usage(value.get("usage"), completes=True)
         return Images(
             tuple(one.image for one in found),
-            attrs.evolve(usage, images=len(found)) if usage else estimate_usage(self._call, len(found)),
+            attrs.evolve(usage, images=len(found)) if usage else estimate_usage(self._inference, len(found)),
             build_format_field(found),
         )
 

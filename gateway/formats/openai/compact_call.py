@@ -14,13 +14,13 @@ from gateway.formats.openai.chat import parse_answer_object, parse_any_object
 from gateway.formats.openai.compaction import TRIGGER
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.fields import Body, parse_flag
-from gateway.formats.openai.responses import build_responses_body, parse_response_usage, parse_responses_call
+from gateway.formats.openai.responses import build_responses_body, parse_response_usage, parse_responses_inference
 
 OBJECT = "response.compaction"
 _OF_RESPONSES = frozenset({"stream", "store", "background"})
 
 
-def parse_compact_call(body: Body) -> InferenceRequest:
+def parse_compact_inference(body: Body) -> InferenceRequest:
     """Check a body and return the request. Raises ``InvalidRequest`` naming the field."""
     if parse_flag(body, "stream"):
         raise InvalidRequest("'stream' must be false: a compacted conversation comes as one object", param="stream")
@@ -29,22 +29,22 @@ def parse_compact_call(body: Body) -> InferenceRequest:
     if items is None or isinstance(items, str):
         items = [{"type": "message", "role": "user", "content": items}] if items else []
     own["input"] = [*items, {"type": TRIGGER}] if isinstance(items, list) else items
-    return attrs.evolve(parse_responses_call(own), compaction="response")
+    return attrs.evolve(parse_responses_inference(own), compaction="response")
 
 
-def build_compact_body(call: InferenceRequest, model: str) -> Body:
+def build_compact_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body with the provider's name of the model, without the trigger: the path says what is asked for."""
-    body = build_responses_body(call, model)
+    body = build_responses_body(inference, model)
     del body["store"]
     items = body.pop("input")[:-1]
     return body | {"input": items} if items else body
 
 
-def parse_compact_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
+def parse_compact_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """Return the usage of a compacted conversation. Raises ``ProviderBadResponse`` if the answer is none."""
     value = parse_any_object(raw)
     if value.get("object") != OBJECT:
         parse_answer_object(raw, secrets)
         raise ProviderBadResponse("The provider's answer is not a compacted conversation")
-    call.made[:] = list_made(value, kept=False)
-    return parse_response_usage(value, call)
+    inference.made[:] = list_made(value, kept=False)
+    return parse_response_usage(value, inference)

@@ -21,10 +21,10 @@ class CompactionSerializer(ResponseStreamSerializer):
 
     __slots__ = ("_messages", "_summary")
 
-    def __init__(self, call: InferenceRequest, naming: ResponseIdentity) -> None:
-        super().__init__(call, naming)
+    def __init__(self, inference: InferenceRequest, identity: ResponseIdentity) -> None:
+        super().__init__(inference, identity)
         self._summary = StringIO()
-        self._messages = None if call.compaction == "item" else list(filter(is_of_user, call.body["input"]))
+        self._messages = None if inference.compaction == "item" else list(filter(is_of_user, inference.body["input"]))
 
     def _add_content(self, event: chat.Event) -> bytes:
         if isinstance(event, chat.TextDelta):
@@ -64,19 +64,23 @@ def _complete(item: Body, item_id: str) -> Body:
     return {"type": "message", "id": item_id, "status": "completed", **item, "content": parts}
 
 
-def open_writer(call: InferenceRequest, naming: ResponseIdentity) -> ResponseStreamSerializer:
+def open_writer(inference: InferenceRequest, identity: ResponseIdentity) -> ResponseStreamSerializer:
     """Return the writer of a response, or of a summary if the request asks for one."""
-    return CompactionSerializer(call, naming) if call.compaction else ResponseStreamSerializer(call, naming)
+    return (
+        CompactionSerializer(inference, identity)
+        if inference.compaction
+        else ResponseStreamSerializer(inference, identity)
+    )
 
 
-def build_answer(events: Iterable[chat.Event], call: InferenceRequest, naming: ResponseIdentity) -> bytes:
+def build_answer(events: Iterable[chat.Event], inference: InferenceRequest, identity: ResponseIdentity) -> bytes:
     """Build a whole response. Raises the error of a ``StreamError``."""
-    writer = open_writer(call, naming)
+    writer = open_writer(inference, identity)
     for event in events:
         if isinstance(event, chat.StreamError):
             raise event.error
         writer.write(event)
     whole = writer.build_response()
-    if call.keep is not None:
-        call.keep(whole)
+    if inference.keep is not None:
+        inference.keep(whole)
     return whole

@@ -19,20 +19,20 @@ _CHUNK = "chat.completion.chunk"
 _OUTER = frozenset({"choices", "usage"})
 
 
-def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Build the chunks, end mark included, from an unstreamed answer, and return its usage too.
 
     Each choice becomes one chunk with all its content and one with its finish reason; the usage frame follows if the
     client requested it. Raises ``ProviderBadResponse``.
     """
     value = parse_answer_object(raw, secrets, exact=True)
-    used = parse_chat_answer(value, call)
+    used = parse_chat_answer(value, inference)
     head = {name: field for name, field in value.items() if name not in _OUTER}
-    if call.operation == "chat":
+    if inference.operation == "chat":
         head["object"] = _CHUNK
-        mend_calls(value["choices"], call, as_text(value.get("id")) or "made")
-    frames = [head | {"choices": [part]} for part in _list_parts(value["choices"], chat=call.operation == "chat")]
-    if call.include_usage:
+        mend_calls(value["choices"], inference, as_text(value.get("id")) or "made")
+    frames = [head | {"choices": [part]} for part in _list_parts(value["choices"], chat=inference.operation == "chat")]
+    if inference.include_usage:
         frames = [frame | {"usage": None} for frame in frames]
         if isinstance(value.get("usage"), dict):
             frames.append(head | {"choices": [], "usage": value["usage"]})

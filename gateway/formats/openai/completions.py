@@ -23,7 +23,7 @@ CompletionsPassthrough = ChatPassthrough
 """The stream's passthrough."""
 
 
-def parse_completions_call(body: Body) -> InferenceRequest:
+def parse_completions_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
 
     Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged. Every prompt
@@ -83,12 +83,12 @@ def _bound_output(body: Body, answers: int) -> int:
 
     Without ``max_tokens`` OpenAI's default is 16, but many servers fill the context.
     """
-    asked = parse_integer(body, "max_tokens", 0, MAX_TOKENS)
+    requested = parse_integer(body, "max_tokens", 0, MAX_TOKENS)
     tries = max(parse_integer(body, "best_of", 0, MAX_CHOICES) or 0, answers)
-    longest = MAX_RESERVED_OUTPUT if asked is None else min(asked, MAX_RESERVED_OUTPUT)
+    longest = MAX_RESERVED_OUTPUT if requested is None else min(requested, MAX_RESERVED_OUTPUT)
     return -(-longest * tries // answers)
 
 
-def build_completions_body(call: InferenceRequest, model: str) -> Body:
+def build_completions_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body with the provider's name of the model; a stream is asked for usage."""
-    return build_chat_body(call, model)
+    return build_chat_body(inference, model)

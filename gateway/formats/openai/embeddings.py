@@ -24,7 +24,7 @@ MAX_DIMENSIONS = 65_536
 _FLOAT32 = 4
 
 
-def parse_embeddings_call(body: Body) -> InferenceRequest:
+def parse_embeddings_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
     model = parse_model(body)
     chars = _count_input(body)
@@ -81,12 +81,12 @@ def _bound_input(value: Any) -> int:
     )
 
 
-def build_embeddings_body(call: InferenceRequest, model: str) -> Body:
+def build_embeddings_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body with the provider's name of the model."""
-    return call.body | {"model": model}
+    return inference.body | {"model": model}
 
 
-def parse_embeddings_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def parse_embeddings_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return the answer in the encoding that the client requested, and the usage.
 
     Bytes that need no conversion are forwarded unchanged. Raises ``ProviderBadResponse`` if it is no embeddings answer.
@@ -95,21 +95,21 @@ def parse_embeddings_answer(raw: bytes, call: InferenceRequest, secrets: Secrets
     items = value.get("data")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise ProviderBadResponse("The provider's answer has no embeddings")
-    usage = _parse_usage(value.get("usage"), call)
-    wanted = str if call.encoding == "base64" else list
+    usage = _parse_usage(value.get("usage"), inference)
+    wanted = str if inference.encoding == "base64" else list
     if all(isinstance(item.get("embedding"), wanted) for item in items):
         return raw, usage
     for item in items:
-        item["embedding"] = _convert(item.get("embedding"), call.encoding)
+        item["embedding"] = _convert(item.get("embedding"), inference.encoding)
     return exact_json.dumps(value), usage
 
 
-def _parse_usage(reported: object, call: InferenceRequest) -> Usage:
+def _parse_usage(reported: object, inference: InferenceRequest) -> Usage:
     """Return the reported usage, else an estimate. Voyage reports only a total (docs.voyageai.com, "Embeddings")."""
     usage = parse_usage(reported)
     if usage is None and isinstance(reported, dict) and reported.keys() == {"total_tokens"}:
         usage = parse_usage({"prompt_tokens": reported["total_tokens"]})
-    return usage or Usage(estimate_prompt(call), 0, 0, "estimate")
+    return usage or Usage(estimate_prompt(inference), 0, 0, "estimate")
 
 
 def _convert(vector: Any, encoding: str) -> Any:

@@ -104,22 +104,22 @@ class ErrorBody:
     code: str | None = None
 
 
-def build_error(fault: GatewayError, request_id: str) -> bytes:
+def build_error(failure: GatewayError, request_id: str) -> bytes:
     """Build the error object as a JSON body."""
     error = {
-        "message": f"{fault.message} (request id: {request_id})",
-        "type": fault.type,
-        "param": fault.param,
-        "code": fault.public_code,
+        "message": f"{failure.message} (request id: {request_id})",
+        "type": failure.type,
+        "param": failure.param,
+        "code": failure.public_code,
     }
-    if fault.doc_url is not None:
-        error["doc_url"] = fault.doc_url
+    if failure.doc_url is not None:
+        error["doc_url"] = failure.doc_url
     return orjson.dumps({"error": error})
 
 
-def build_error_event(fault: GatewayError, request_id: str) -> bytes:
+def build_error_event(error: GatewayError, request_id: str) -> bytes:
     """Build the error object as an event of a stream, from which the client libraries raise ``APIError``."""
-    return b"data: " + build_error(fault, request_id) + b"\n\n"
+    return b"data: " + build_error(error, request_id) + b"\n\n"
 
 
 def mask(text: str, secrets: Secrets = ()) -> str:
@@ -183,7 +183,7 @@ def _word(value: object, secrets: Secrets) -> str | None:
     return mask(value, secrets)[:100] if isinstance(value, str) and value else None
 
 
-def parse_fault(
+def parse_provider_error(
     status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None, path: str | None = None
 ) -> ProviderError:
     """Convert a provider's unsuccessful answer (not 2xx) into an error.
@@ -198,16 +198,16 @@ def parse_fault(
     if error.message.startswith(NO_REASON):
         error = attrs.evolve(error, message=write_reason(_find_reason(status, path), error.code or error.type))
     if status == _PROXY_REFUSES:
-        fault: ProviderError = ProxyRefused(describe_status(status))
+        failure: ProviderError = ProxyRefused(describe_status(status))
     elif status == _BAD_REQUEST and _NO_KEY.search(raw):
-        fault = refuse_credentials(describe_status(status), error.message)
+        failure = refuse_credentials(describe_status(status), error.message)
     else:
-        fault = _find_fault(status, error)
-    fault.provider_retry_after_s = provider_retry_after_s
-    fault.lacks_path = path is not None and status in _NO_PATH and _is_about_path(error.message, path)
-    if isinstance(fault, ProviderRateLimited):
-        fault.retry_after_s = min(max(math.ceil(provider_retry_after_s or 1), 1), _MAX_RETRY_AFTER_S)
-    return fault
+        failure = _find_error(status, error)
+    failure.provider_retry_after_s = provider_retry_after_s
+    failure.lacks_path = path is not None and status in _NO_PATH and _is_about_path(error.message, path)
+    if isinstance(failure, ProviderRateLimited):
+        failure.retry_after_s = min(max(math.ceil(provider_retry_after_s or 1), 1), _MAX_RETRY_AFTER_S)
+    return failure
 
 
 def _is_about_path(message: str, path: str) -> bool:
@@ -225,7 +225,7 @@ def describe_status(status: int) -> str:
     return f"{status} {responses.get(status, '')}".strip()
 
 
-def _find_fault(status: int, error: ErrorBody) -> ProviderError:
+def _find_error(status: int, error: ErrorBody) -> ProviderError:
     message = error.message
     if status in _CREDENTIALS or (status == _TOO_MANY_REQUESTS and _USED_UP & {error.code, error.type}):
         return refuse_credentials(describe_status(status), message)
@@ -253,17 +253,17 @@ def _find_fault(status: int, error: ErrorBody) -> ProviderError:
 def _find_failure(status: int, message: str, code: str | None) -> ProviderBadResponse:
     """Return the error for a status that blames the provider, not the request."""
     if status < 500:  # noqa: PLR2004
-        fault = ProviderBadResponse(
+        error = ProviderBadResponse(
             message if message.startswith(_RETURNED) else f"{_RETURNED}{describe_status(status)}: {message}"
         )
-        fault.passing = status in _TRANSIENT
-        return fault
+        error.passing = status in _TRANSIENT
+        return error
     if not message.startswith(_RETURNED):
         message = f"The provider failed with status {status}: {write_reason(message, code)}"
-    fault = ProviderBadResponse(message)
-    fault.passing = status not in _PERMANENT
-    fault.may_be_prompt = status == _BROKE_DOWN
-    return fault
+    error = ProviderBadResponse(message)
+    error.passing = status not in _PERMANENT
+    error.may_be_prompt = status == _BROKE_DOWN
+    return error
 
 
 def _exceed_context(error: ErrorBody) -> ContextExceeded:
@@ -277,9 +277,9 @@ def build_reported(error: ErrorBody, phase: str = "stream") -> ProviderError:
     """Build the error for an answer that began successfully, with status 200, and then reports a failure."""
     if is_context_exceeded(error.message, (error.code, error.type), error.param):
         return _exceed_context(error)
-    fault = ProviderBadResponse(f"The provider reported an error: {error.message}", phase=phase)
-    fault.declined = fault.may_be_prompt = True
-    return fault
+    failure = ProviderBadResponse(f"The provider reported an error: {error.message}", phase=phase)
+    failure.declined = failure.may_be_prompt = True
+    return failure
 
 
 def _parse_date(text: str) -> datetime:

@@ -5,7 +5,7 @@ import attrs
 from gateway.domain.capability import Capability
 from gateway.domain.image import ImageForm, Images
 from gateway.domain.inference_request import InferenceRequest
-from gateway.formats.image_backend import ImageBackend, ProviderCall
+from gateway.formats.image_backend import ImageBackend, ProviderRequest
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.fields import Body
 from gateway.formats.openai.images import build_edits_form, build_images_body, parse_images_answer
@@ -16,33 +16,33 @@ class OpenAiImageBackend(ImageBackend):
     """``ImageBackend`` of one request, sent as JSON or, for an edit, as a form.
 
     Args:
-        call: the request.
+        inference: the request.
         model: the provider's name of the model.
         _mark: unused.
         capability: what the model can be asked to answer with.
     """
 
-    def __init__(self, call: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
-        self._call = call
+    def __init__(self, inference: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
+        self._inference = inference
         self._model = model
-        self._form = _choose_form(call, capability)
+        self._form = _choose_form(inference, capability)
         self._shaped = capability.sizes == ()
         self._count = 1
 
-    def begin(self, count: int) -> ProviderCall:
+    def begin(self, count: int) -> ProviderRequest:
         """Return the only request. ``n`` is left out if it is one and the client did not set it."""
         self._count = count
-        if self._call.operation == "image_edits":
-            form = build_edits_form(self._call, self._model, shaped=self._shaped)
-            return ProviderCall(Form(self._shape(form.fields), form.files))
-        return ProviderCall(self._shape(build_images_body(self._call, self._model, shaped=self._shaped)))
+        if self._inference.operation == "image_edits":
+            form = build_edits_form(self._inference, self._model, shaped=self._shaped)
+            return ProviderRequest(Form(self._shape(form.fields), form.files))
+        return ProviderRequest(self._shape(build_images_body(self._inference, self._model, shaped=self._shaped)))
 
     def _shape(self, body: Body) -> Body:
         """Return the body without stream fields, with the form and number that this provider gets."""
-        asked = body.pop("n", None)
+        requested = body.pop("n", None)
         for name in ("stream", "partial_images"):
             body.pop(name, None)
-        if self._count > 1 or asked is not None:
+        if self._count > 1 or requested is not None:
             body["n"] = self._count
         if self._form is not None:
             body["response_format"] = self._form
@@ -50,18 +50,18 @@ class OpenAiImageBackend(ImageBackend):
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
         """Return at most as many images as were requested."""
-        images = parse_images_answer(raw, self._call, secrets)
+        images = parse_images_answer(raw, self._inference, secrets)
         items = images.items[: self._count]
         return attrs.evolve(images, items=items, usage=attrs.evolve(images.usage, images=len(items)))
 
 
-def _choose_form(call: InferenceRequest, capability: Capability) -> ImageForm | None:
+def _choose_form(inference: InferenceRequest, capability: Capability) -> ImageForm | None:
     """Return the form that the provider is asked for; None: the field is not sent.
 
     The client's own form saves a conversion.
     """
-    wanted: ImageForm = "b64_json" if call.stream or call.image is None else call.image.form
+    wanted: ImageForm = "b64_json" if inference.stream or inference.image is None else inference.image.form
     formats = capability.response_formats
     if formats is None:
-        return wanted if call.body.get("response_format") is not None else None
+        return wanted if inference.body.get("response_format") is not None else None
     return wanted if wanted in formats else next(iter(formats), None)

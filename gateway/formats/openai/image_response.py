@@ -79,13 +79,13 @@ def _build_usage(used: Usage) -> dict[str, Any]:
     }
 
 
-def build_completed(images: Images, call: InferenceRequest, created_s: int) -> bytes:
+def build_completed(images: Images, inference: InferenceRequest, created_s: int) -> bytes:
     """Build the stream equivalent to an unstreamed answer: a ``completed`` event for each image, and the end mark.
 
     The usage is in the last event; the others report zero. Raises ``ProviderBadResponse`` if an image is only an
     address.
     """
-    kind = "image_edit.completed" if call.operation == "image_edits" else "image_generation.completed"
+    kind = "image_edit.completed" if inference.operation == "image_edits" else "image_generation.completed"
     last = len(images.items) - 1
     nothing = _build_usage(Usage())
     written: list[bytes] = []
@@ -96,22 +96,22 @@ def build_completed(images: Images, call: InferenceRequest, created_s: int) -> b
             "type": kind,
             "b64_json": data,
             "created_at": created_s,
-            **_describe(images, call, data),
+            **_describe(images, inference, data),
             "usage": usage or nothing,
         }
         written += (b"event: ", kind.encode(), b"\ndata: ", orjson.dumps(event), b"\n\n")
     return b"".join((*written, DONE_EVENT))
 
 
-def _describe(images: Images, call: InferenceRequest, data: str) -> dict[str, str]:
+def _describe(images: Images, inference: InferenceRequest, data: str) -> dict[str, str]:
     """Describe an image by its provider's report, else by the request."""
     reported = _list_reported(images.reported)
-    asked = {name: _find_word(call.body.get(name), words) for name, words in _WORDS.items()}
-    size = call.image.size if call.image else None
+    requested = {name: _find_word(inference.body.get(name), words) for name, words in _WORDS.items()}
+    size = inference.image.size if inference.image else None
     return {
-        "background": reported["background"] or asked["background"] or AUTO,
+        "background": reported["background"] or requested["background"] or AUTO,
         "output_format": _find_format(data) or _find_word(reported["output_format"], _STREAMED_FORMATS) or "png",
-        "quality": reported["quality"] or asked["quality"] or AUTO,
+        "quality": reported["quality"] or requested["quality"] or AUTO,
         "size": reported["size"] or size or AUTO,
     }
 

@@ -49,12 +49,12 @@ class ImagesPassthrough(PassthroughStream):
     Partial images are not parsed. The gateway writes the end mark right after the last image: the rest is dropped.
     """
 
-    __slots__ = ("_call", "_completed", "_failed", "_in_progress", "_usage")
+    __slots__ = ("_completed", "_failed", "_in_progress", "_inference", "_usage")
 
-    def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
+    def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._splitter = sse.SseSplitter(MAX_IMAGE_EVENT_BYTES)
-        self._call = call
+        self._inference = inference
         self._in_progress = [0] * (_UNNUMBERED + 1)
         self._completed = 0
         self._failed = False
@@ -94,7 +94,7 @@ class ImagesPassthrough(PassthroughStream):
         used = parse_images_usage(value.get("usage")) if isinstance(value, dict) else None
         if used is not None:
             self._usage = used if self._usage is None else _add(self._usage, used)
-        return self._end(event) if self._completed >= self._call.choices else event
+        return self._end(event) if self._completed >= self._inference.choices else event
 
     def _end(self, event: bytes) -> bytes:
         if self._completed:
@@ -120,10 +120,10 @@ class ImagesPassthrough(PassthroughStream):
         if the client disconnected after a part of it: it is generated nevertheless.
         """
         failed = self._failed or self.ended or self.error is not None
-        left = 0 if failed else min(max(self._in_progress), self._call.choices - self._completed)
+        left = 0 if failed else min(max(self._in_progress), self._inference.choices - self._completed)
         if not self._completed and not left:
             return NO_USAGE
-        used = self._usage or estimate_usage(self._call, self._completed)
+        used = self._usage or estimate_usage(self._inference, self._completed)
         if left:
             tokens = used.completion_tokens + ESTIMATED_IMAGE_TOKENS * left
             used = attrs.evolve(used, completion_tokens=tokens, source="estimate")
@@ -173,16 +173,16 @@ def _add(one: Usage, other: Usage) -> Usage:
     return attrs.evolve(both, rare=attrs.evolve(both.rare, calls=1) if both.rare and (one.rare or other.rare) else None)
 
 
-def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Build the stream from an unstreamed answer, and return its usage too.
 
     At most as many images as were requested. Raises ``ImageBlocked``, or ``ProviderBadResponse`` if one is invalid or
     only an address.
     """
-    images = parse_images_answer(raw, call, secrets)
-    items = images.items[: call.choices]
+    images = parse_images_answer(raw, inference, secrets)
+    items = images.items[: inference.choices]
     for image in items:
         if image.data is not None:
             check_whole(image.data)
     images = attrs.evolve(images, items=items, usage=attrs.evolve(images.usage, images=len(items)))
-    return build_completed(images, call, images.reported.get("created", 0)), images.usage
+    return build_completed(images, inference, images.reported.get("created", 0)), images.usage

@@ -82,23 +82,23 @@ _REPORTED = {
 _LAST_SECOND = 2**40
 
 
-def parse_images_call(body: Body) -> InferenceRequest:
+def parse_images_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
 
     Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged.
     """
     parse_object(body, "svg")
-    return _parse_call("images", body)
+    return _parse_inference("images", body)
 
 
-def parse_edits_call(form: ReceivedForm) -> InferenceRequest:
+def parse_edits_inference(form: ReceivedForm) -> InferenceRequest:
     """Check a form and return the request: one to sixteen images, a mask or markup, and the fields of a generation."""
     check_files(form, _FILES)
     body = parse_fields(form, _KINDS)
     stray = next((name for name in _FILES if name in body), None)
     if stray is not None:
         raise InvalidRequest(f"'{stray}' must be a file", param=stray)
-    call = _parse_call("image_edits", body)
+    inference = _parse_inference("image_edits", body)
     images, masks, markups = (parse_files(form, name, MAX_INPUT_IMAGES if name == "image" else 1) for name in _FILES)
     if not images:
         raise InvalidRequest("Missing required file 'image'", param="image")
@@ -106,14 +106,14 @@ def parse_edits_call(form: ReceivedForm) -> InferenceRequest:
     for file in files:
         _check_image(file)
     return attrs.evolve(
-        call,
+        inference,
         files=files,
-        image=attrs.evolve(_get_ask(call), sources=len(images), masked=bool(masks)),
-        max_prompt_tokens=call.max_prompt_tokens + SOURCE_TOKENS * len(files),
+        image=attrs.evolve(_get_ask(inference), sources=len(images), masked=bool(masks)),
+        max_prompt_tokens=inference.max_prompt_tokens + SOURCE_TOKENS * len(files),
     )
 
 
-def _parse_call(operation: Operation, body: Body) -> InferenceRequest:
+def _parse_inference(operation: Operation, body: Body) -> InferenceRequest:
     model = parse_model(body)
     prompt = parse_prompt(body, MAX_PROMPT_CHARS)
     for name in _TEXTS:
@@ -122,7 +122,7 @@ def _parse_call(operation: Operation, body: Body) -> InferenceRequest:
         parse_integer(body, name, low, high)
     size = _parse_size(body)
     check_fields(body, sized=size is not None)
-    ask = ImageRequest(
+    image_request = ImageRequest(
         prompt,
         count=parse_integer(body, "n", 1, MAX_IMAGES) or 1,
         size=size,
@@ -133,11 +133,11 @@ def _parse_call(operation: Operation, body: Body) -> InferenceRequest:
         model=model,
         body=body,
         stream=parse_flag(body, "stream"),
-        choices=ask.count,
+        choices=image_request.count,
         prompt_chars=len(prompt),
         max_prompt_tokens=bound_text(prompt),
         max_output_tokens=_bound_image(body, size),
-        image=ask,
+        image=image_request,
     )
 
 
@@ -171,36 +171,36 @@ def _check_image(file: Upload) -> None:
         raise InvalidRequest(f"'{file.field}' must be an image: a PNG, a JPEG or a WebP file", param=file.field)
 
 
-def _get_ask(call: InferenceRequest) -> ImageRequest:
-    return call.image or ImageRequest("")
+def _get_ask(inference: InferenceRequest) -> ImageRequest:
+    return inference.image or ImageRequest("")
 
 
-def build_images_body(call: InferenceRequest, model: str, *, shaped: bool = False) -> Body:
+def build_images_body(inference: InferenceRequest, model: str, *, shaped: bool = False) -> Body:
     """Build the body of a generation with the provider's name of the model.
 
     ``response_format`` is left out: a stream contains its images, and otherwise ``OpenAiImageBackend`` knows what a
     provider can be asked for. Raises ``InvalidRequest`` if a vendor's field sets the size; for ``shaped`` see
     ``check_size``.
     """
-    check_size(call.body, shaped=shaped)
-    body = call.body | {"model": model}
+    check_size(inference.body, shaped=shaped)
+    body = inference.body | {"model": model}
     body.pop("response_format", None)
-    if _get_ask(call).size is None:
+    if _get_ask(inference).size is None:
         body.pop("size", None)  # the default means the same, also to servers that do not know "auto"
     return body
 
 
-def build_edits_form(call: InferenceRequest, model: str, *, shaped: bool = False) -> Form:
+def build_edits_form(inference: InferenceRequest, model: str, *, shaped: bool = False) -> Form:
     """Build the form of an edit. Several images are ``image[]``, as in the client libraries.
 
     Raises ``InvalidRequest``; see ``build_images_body``.
     """
-    images = [file for file in call.files if file.field == "image"]
-    named = [("image[]" if file.field == "image" and len(images) > 1 else file.field, file) for file in call.files]
-    return Form(build_images_body(call, model, shaped=shaped), tuple(named))
+    images = [file for file in inference.files if file.field == "image"]
+    named = [("image[]" if file.field == "image" and len(images) > 1 else file.field, file) for file in inference.files]
+    return Form(build_images_body(inference, model, shaped=shaped), tuple(named))
 
 
-def parse_images_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Images:
+def parse_images_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Images:
     """Parse the images of a provider's answer with status 200.
 
     Raises ``ImageBlocked`` if a filter removed them, ``ProviderBadResponse`` if there are none for another reason.
@@ -215,7 +215,7 @@ def parse_images_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = (
     images = tuple(image for image in found if image is not None)
     if not images or value.get("error"):
         raise find_block(value, secrets) or _build_failure(value, secrets)
-    return Images(images, _parse_usage(value.get("usage"), call, len(images)), _parse_reported(value))
+    return Images(images, _parse_usage(value.get("usage"), inference, len(images)), _parse_reported(value))
 
 
 def _build_failure(value: Body, secrets: Secrets) -> ProviderBadResponse:
@@ -248,16 +248,16 @@ def _parse_string(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _parse_usage(raw: object, call: InferenceRequest, images: int) -> Usage:
+def _parse_usage(raw: object, inference: InferenceRequest, images: int) -> Usage:
     used = parse_images_usage(raw)
     if used is not None:
         return attrs.evolve(used, images=images)
-    return estimate_usage(call, images)
+    return estimate_usage(inference, images)
 
 
-def estimate_usage(call: InferenceRequest, images: int) -> Usage:
+def estimate_usage(inference: InferenceRequest, images: int) -> Usage:
     """Estimate the usage of ``images`` images whose provider does not report it."""
-    return Usage(estimate_prompt(call), ESTIMATED_IMAGE_TOKENS * images, 0, "estimate", images)
+    return Usage(estimate_prompt(inference), ESTIMATED_IMAGE_TOKENS * images, 0, "estimate", images)
 
 
 def parse_images_usage(raw: object) -> Usage | None:

@@ -16,7 +16,7 @@ DEFAULT_MODEL = "omni-moderation-latest"
 """OpenAI's default if the client names no model."""
 
 
-def parse_moderations_call(body: Body) -> InferenceRequest:
+def parse_moderations_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
     model = DEFAULT_MODEL if body.get("model") is None else parse_model(body)
     counts = [_count_item(item, where) for item, where in _list_input(body)]
@@ -55,12 +55,12 @@ def _count_item(item: object, where: str) -> tuple[int, int]:
     return len(text), 1 + bound_text(text)
 
 
-def build_moderations_body(call: InferenceRequest, model: str) -> Body:
+def build_moderations_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body with the provider's name of the model."""
-    return call.body | {"model": model}
+    return inference.body | {"model": model}
 
 
-def parse_moderations_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
+def parse_moderations_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """Return the usage of an answer, usually an estimate: OpenAI reports none.
 
     Raises ``ProviderBadResponse`` if it is no valid answer. The bytes are forwarded unchanged.
@@ -68,4 +68,4 @@ def parse_moderations_answer(raw: bytes, call: InferenceRequest, secrets: Secret
     value = parse_answer_object(raw, secrets)
     if not isinstance(value.get("results"), list):
         raise ProviderBadResponse("The provider's answer has no results")
-    return parse_usage(value.get("usage")) or Usage(estimate_prompt(call), source="estimate")
+    return parse_usage(value.get("usage")) or Usage(estimate_prompt(inference), source="estimate")

@@ -40,17 +40,17 @@ def join_choices(choices: list[Any]) -> list[Any]:
     return [{**choices[0], "index": 0, "message": joined, "finish_reason": reason}]
 
 
-def mend_answer(raw: bytes, call: InferenceRequest, answer_id: str) -> bytes:
-    """Return the bytes of a whole answer to ``call``; the same ones if nothing breaks clients."""
+def mend_answer(raw: bytes, inference: InferenceRequest, answer_id: str) -> bytes:
+    """Return the bytes of a whole answer to ``inference``; the same ones if nothing breaks clients."""
     value = exact_json.loads(raw)
-    listed = join_choices(value["choices"]) if call.choices == 1 else value["choices"]
-    changed = mend_calls(listed, call, answer_id) or listed is not value["choices"]
+    listed = join_choices(value["choices"]) if inference.choices == 1 else value["choices"]
+    changed = mend_calls(listed, inference, answer_id) or listed is not value["choices"]
     return exact_json.dumps(value | {"choices": listed}) if changed else raw
 
 
-def mend_calls(choices: list[Any], call: InferenceRequest, answer_id: str) -> bool:
+def mend_calls(choices: list[Any], inference: InferenceRequest, answer_id: str) -> bool:
     """Put right the tool calls of whole choices; return whether any was wrong."""
-    used, changed = find_used_ids(call), False
+    used, changed = find_used_ids(inference), False
     for choice in list_objects(choices):
         known = used.copy()
         for at, called in enumerate(list_objects(as_object(choice.get("message")).get("tool_calls"))):
@@ -64,12 +64,12 @@ def mend_calls(choices: list[Any], call: InferenceRequest, answer_id: str) -> bo
     return changed
 
 
-def find_used_ids(call: InferenceRequest) -> set[str]:
+def find_used_ids(inference: InferenceRequest) -> set[str]:
     """Return the ids of the calls in the history of a chat: clients match results with calls by id alone.
 
     Some servers number the calls of each answer from zero.
     """
-    messages = list_objects(call.body.get("messages")) if call.operation == "chat" else []
+    messages = list_objects(inference.body.get("messages")) if inference.operation == "chat" else []
     calls = [called for message in messages for called in list_objects(message.get("tool_calls"))]
     return {name for called in calls if (name := as_text(called.get("id")))}
 
@@ -78,15 +78,15 @@ class CallMender:
     """Puts right the fragments of the tool calls of one stream.
 
     Args:
-        call: the request.
+        inference: the request.
     """
 
     __slots__ = ("_calls", "_ids", "_single")
 
-    def __init__(self, call: InferenceRequest) -> None:
-        self._single = call.choices == 1
+    def __init__(self, inference: InferenceRequest) -> None:
+        self._single = inference.choices == 1
         self._calls: dict[int, ChoiceCalls] = {}
-        self._ids = find_used_ids(call)
+        self._ids = find_used_ids(inference)
 
     def mend(self, event: bytes, payload: bytes) -> bytes:
         """Return an event with tool calls; the same bytes if nothing in it breaks clients."""

@@ -139,7 +139,7 @@ def parse_event(raw: bytes) -> Event | None:
     return event if isinstance(event, dict) else None
 
 
-def build_session_call(model: str | None) -> InferenceRequest:
+def build_session_inference(model: str | None) -> InferenceRequest:
     """Build the request for a session from the ``model`` of its address. Raises ``InvalidRequest``."""
     if not model:
         raise InvalidRequest("The query needs 'model': /v1/realtime?model=…", param="model")
@@ -161,7 +161,7 @@ def estimate_transcript(event: Event, audio_tokens: int) -> Usage:
     return Usage(audio_tokens, made, 0, "estimate", duration_ms=1_000 * audio_tokens // _HEARD_A_SECOND, rare=rare)
 
 
-def build_response_call(model: str, prompt_tokens: int, output_tokens: int) -> InferenceRequest:
+def build_response_inference(model: str, prompt_tokens: int, output_tokens: int) -> InferenceRequest:
     """Build the request for one response of a session, with the most tokens that it probably takes."""
     body = {"max_output_tokens": output_tokens}
     return InferenceRequest(
@@ -431,15 +431,15 @@ class Conversation:
             meter.audio_tokens += _count_audio(delta, self._spoken_bytes, _SPOKEN_A_SECOND)
 
     def _use(self, session: Event, state: str) -> None:
-        """Take the settings that are ``asked`` for or ``confirmed``; those asked for only where they are more."""
-        asked = state == "asked"
+        """Take the settings that are ``requested`` for or ``confirmed``; those asked for only where they are more."""
+        requested = state == "asked"
         for name in ("instructions", "tools"):
             if name in session:
                 size = _measure_json(session[name])
                 known = self._settings.get(name, size)
-                self._settings[name] = max(size, known, key=lambda one: one.most) if asked else size
+                self._settings[name] = max(size, known, key=lambda one: one.most) if requested else size
         heard, spoken = (_find_rate(session, side) for side in ("input", "output"))
-        self._heard_bytes = min(heard or _PCM_BYTES, self._heard_bytes) if asked else heard or self._heard_bytes
+        self._heard_bytes = min(heard or _PCM_BYTES, self._heard_bytes) if requested else heard or self._heard_bytes
         self._spoken_bytes = spoken or self._spoken_bytes
         for model, _ in list_transcribers(session)[:1]:
             self._transcribers[state] = model

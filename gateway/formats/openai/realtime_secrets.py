@@ -81,16 +81,16 @@ def _check_settings(session: Body, place: str) -> None:
     check_limits(session, place)
 
 
-def build_secret_answer(asked: SecretRequest, secret: str, expires_s: int, session_id: str) -> Body:
+def build_secret_answer(secret_request: SecretRequest, secret: str, expires_s: int, session_id: str) -> Body:
     """Build the answer with the secret and the session's settings."""
     session = {
-        **({} if asked.flat else {"type": "realtime"}),
-        **{name: value for name, value in asked.session.items() if name not in _NOT_SETTINGS},
+        **({} if secret_request.flat else {"type": "realtime"}),
+        **{name: value for name, value in secret_request.session.items() if name not in _NOT_SETTINGS},
         "id": session_id,
         "object": _OBJECT,
-        "model": asked.model,
+        "model": secret_request.model,
         "expires_at": 0,
     }
-    if asked.flat:
+    if secret_request.flat:
         return {**session, "client_secret": {"value": secret, "expires_at": expires_s}}
     return {"value": secret, "expires_at": expires_s, "session": session}

@@ -19,7 +19,7 @@ Events = Iterator[tuple[str, Item]]
 _UNFINISHED: Item = {"output": [], "usage": None, "incomplete_details": None, "completed_at": None}
 
 
-def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Build the events from an unstreamed response, and return its usage too. Raises the error of a failed response.
 
     A response that continues in the background is only begun.
@@ -30,7 +30,7 @@ def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tu
         % (kind.encode(), exact_json.dumps({"type": kind, "sequence_number": number} | fields))
         for number, (kind, fields) in enumerate(_list_events(value))
     ]
-    return b"".join(events), parse_response_usage(value, call)
+    return b"".join(events), parse_response_usage(value, inference)
 
 
 def _list_events(value: Item) -> Events:

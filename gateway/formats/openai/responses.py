@@ -45,7 +45,7 @@ from gateway.formats.openai.errors import (
     build_reported,
     mask,
     parse_error_value,
-    parse_fault,
+    parse_provider_error,
 )
 from gateway.formats.openai.fields import (
     Body,
@@ -97,7 +97,7 @@ _STORED = "responses"
 _STATUS: Mapping[str, int] = MappingProxyType(dict.fromkeys(_REFUSED, 400) | dict.fromkeys(_LIMITED, 429))
 
 
-def parse_responses_call(body: Body) -> InferenceRequest:
+def parse_responses_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
 
     Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged. The content
@@ -185,26 +185,26 @@ def _list_texts(value: Any) -> list[str]:
     return texts
 
 
-def build_responses_body(call: InferenceRequest, model: str) -> Body:
+def build_responses_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body with the provider's name of the model, without reasoning that another provider has made.
 
     A stream reports its usage by default.
     """
-    body = call.body | {"model": model}
+    body = inference.body | {"model": model}
     if (items := body.get("input")) is not None:
         body["input"] = drop_own(items)
     return body
 
 
-def parse_responses_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
+def parse_responses_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """Return the usage of an unstreamed answer. The bytes are forwarded unchanged.
 
     Raises ``ProviderBadResponse`` if it is no response, and the error of a failed one: ``ProviderRejected`` if that
     blames the client's request.
     """
     answer = parse_response(raw, secrets)
-    call.made[:] = list_made(answer, kept=call.body.get("store") is not False)
-    return parse_response_usage(answer, call)
+    inference.made[:] = list_made(answer, kept=inference.body.get("store") is not False)
+    return parse_response_usage(answer, inference)
 
 
 def parse_response(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def parse_response(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
     return value
 
 
-def parse_response_usage(answer: Mapping[str, Any], call: InferenceRequest) -> Usage:
+def parse_response_usage(answer: Mapping[str, Any], inference: InferenceRequest) -> Usage:
     """Return the usage of a response as its provider reports it, else an estimate.
 
     A response that continues in the background counts with its reserved output: the gateway never sees its end.
@@ -230,9 +230,9 @@ def parse_response_usage(answer: Mapping[str, Any], call: InferenceRequest) -> U
     def count_answer() -> int:
         status = answer.get("status")
         running = isinstance(status, str) and status in UNFINISHED
-        return call.max_output_tokens if running else estimate_text("\n".join(_list_texts(answer.get("output"))))
+        return inference.max_output_tokens if running else estimate_text("\n".join(_list_texts(answer.get("output"))))
 
-    return fill_counts(usage, call, count_answer)
+    return fill_counts(usage, inference, count_answer)
 
 
 def parse_usage_object(raw: object) -> Usage | None:
@@ -276,7 +276,7 @@ def _parse_failure(error: object, secrets: Secrets, *, phase: str = "stream") ->
     status = _STATUS.get(reported.code or "") or _STATUS.get(reported.type or "")
     if status is None:
         return build_reported(reported, phase)
-    return parse_fault(status, orjson.dumps({"error": attrs.asdict(reported)}), secrets)
+    return parse_provider_error(status, orjson.dumps({"error": attrs.asdict(reported)}), secrets)
 
 
 def find_response_id(raw: bytes) -> str:
@@ -300,11 +300,11 @@ class ResponsesPassthrough(PassthroughStream):
             an end mark as in chat, which some servers add and no client needs.
     """
 
-    __slots__ = ("_buffer", "_call", "_usage")
+    __slots__ = ("_buffer", "_inference", "_usage")
 
-    def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
+    def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
-        self._call = call
+        self._inference = inference
         self._buffer = HeadTailBuffer()
         self._usage: Usage | None = None
 
@@ -338,9 +338,9 @@ class ResponsesPassthrough(PassthroughStream):
             self.error = _parse_failure(answer.get("error"), self._secrets)
             return b""
         self.ended = True
-        self._call.made[:] = list_made(answer, kept=self._call.body.get("store") is not False)
+        self._inference.made[:] = list_made(answer, kept=self._inference.body.get("store") is not False)
         if answer.get("output") or parse_usage_object(answer.get("usage")) is not None:
-            self._usage = parse_response_usage(answer, self._call)
+            self._usage = parse_response_usage(answer, self._inference)
         return _mask_failure(event, value, self._secrets) if kind == _FAILED else event
 
     def finish(self) -> bytes:
@@ -355,7 +355,12 @@ class ResponsesPassthrough(PassthroughStream):
 
     def write_error(self, error: GatewayError, request_id: str) -> bytes:
         begun, number = _find_position(self._buffer)
-        response = begun or {"id": f"resp_{request_id}", "object": "response", "model": self._call.model, "output": []}
+        response = begun or {
+            "id": f"resp_{request_id}",
+            "object": "response",
+            "model": self._inference.model,
+            "output": [],
+        }
         return build_failure(error, request_id, response, number)
 
     def parse_usage(self) -> Usage:
@@ -369,7 +374,7 @@ class ResponsesPassthrough(PassthroughStream):
             more_events, more_text = _sample(self._buffer.head)
             events, text = events + more_events, text + more_text
         completion = estimate_sample((text,), events, self.events)
-        return Usage(estimate_prompt(self._call), completion, source="estimate")
+        return Usage(estimate_prompt(self._inference), completion, source="estimate")
 
 
 def _parse_event(event: bytes, payload: bytes) -> tuple[str, dict[str, Any]]:

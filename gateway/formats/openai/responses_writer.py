@@ -59,8 +59,8 @@ class ResponseStreamSerializer:
     The model is the provider's if it reports one.
 
     Args:
-        call: the request; its response repeats its settings.
-        naming: id and time of the response.
+        inference: the request; its response repeats its settings.
+        identity: id and time of the response.
     """
 
     __slots__ = (
@@ -84,12 +84,12 @@ class ResponseStreamSerializer:
         "_used",
     )  # fmt: skip
 
-    def __init__(self, call: InferenceRequest, naming: ResponseIdentity) -> None:
-        self._echo = build_echo(call.body, call.continues)
-        self._keep = call.keep
-        self._kinds = find_call_kinds(call.body)
-        self._namespaced = find_namespaces(call.body)
-        self._name, self._model, self._now_s = naming.id, naming.model, naming.now_s
+    def __init__(self, inference: InferenceRequest, identity: ResponseIdentity) -> None:
+        self._echo = build_echo(inference.body, inference.continues)
+        self._keep = inference.keep
+        self._kinds = find_call_kinds(inference.body)
+        self._namespaced = find_namespaces(inference.body)
+        self._name, self._model, self._now_s = identity.id, identity.model, identity.now_s
         self._number = 0
         self._chars = 0
         self._output: list[Body] = []

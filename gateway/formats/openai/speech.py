@@ -46,7 +46,7 @@ _HEAD_BYTES = 64
 _DELTA = b'"speech.audio.delta"'
 
 
-def parse_speech_call(body: Body) -> InferenceRequest:
+def parse_speech_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
 
     Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged. The answer
@@ -100,19 +100,19 @@ def _check_word(body: Body, name: str, allowed: tuple[str, ...]) -> None:
         raise InvalidRequest(f"'{name}' must be one of {', '.join(allowed)}", param=name)
 
 
-def build_speech_body(call: InferenceRequest, model: str) -> Body:
+def build_speech_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body with the provider's name of the model."""
-    return call.body | {"model": model}
+    return inference.body | {"model": model}
 
 
-def is_events(call: InferenceRequest) -> bool:
+def is_events(inference: InferenceRequest) -> bool:
     """Return whether the answer is a stream of events instead of bytes."""
-    return call.body.get("stream_format") == "sse"
+    return inference.body.get("stream_format") == "sse"
 
 
-def find_media_type(call: InferenceRequest) -> str:
+def find_media_type(inference: InferenceRequest) -> str:
     """Return the media type of the requested audio."""
-    return MEDIA_TYPES[_find_format(call)]
+    return MEDIA_TYPES[_find_format(inference)]
 
 
 def is_sound_type(content_type: str) -> bool:
@@ -121,24 +121,26 @@ def is_sound_type(content_type: str) -> bool:
     return not kind or kind.startswith(_SOUND_TYPES)
 
 
-def open_speech_gate(call: InferenceRequest, secrets: Secrets) -> StreamTransform:
+def open_speech_transform(inference: InferenceRequest, secrets: Secrets) -> StreamTransform:
     """Return the stream transform for the requested form."""
-    return SpeechEventsPassthrough(call, secrets) if is_events(call) else SpeechPassthrough(call, secrets)
+    return (
+        SpeechEventsPassthrough(inference, secrets) if is_events(inference) else SpeechPassthrough(inference, secrets)
+    )
 
 
-def _find_format(call: InferenceRequest) -> str:
-    return call.body.get("response_format") or "mp3"
+def _find_format(inference: InferenceRequest) -> str:
+    return inference.body.get("response_format") or "mp3"
 
 
-def _estimate(call: InferenceRequest, length_ms: int | None) -> Usage:
+def _estimate(inference: InferenceRequest, length_ms: int | None) -> Usage:
     """Estimate the usage from the text, and from the audio's length if it is known."""
-    length_ms = call.sound_ms if length_ms is None else min(length_ms, bound_speech_ms(call.sound_ms))
+    length_ms = inference.sound_ms if length_ms is None else min(length_ms, bound_speech_ms(inference.sound_ms))
     return Usage(
-        estimate_prompt(call),
+        estimate_prompt(inference),
         min(count_spoken_tokens(length_ms), MAX_TOKENS),
         source="estimate",
         duration_ms=length_ms,
-        characters=call.characters,
+        characters=inference.characters,
     )
 
 
@@ -149,11 +151,11 @@ class SpeechPassthrough(StreamState):
         events: pieces so far.
     """
 
-    __slots__ = ("_call", "_head", "_secrets", "_size", "events")
+    __slots__ = ("_head", "_inference", "_secrets", "_size", "events")
 
-    def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
+    def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__()
-        self._call = call
+        self._inference = inference
         self._secrets = secrets
         self._head = b""
         self._size = 0
@@ -185,19 +187,19 @@ class SpeechPassthrough(StreamState):
         """Return the known number of characters, and an estimate from the forwarded audio; OpenAI reports nothing."""
         if not self.events:
             return Usage()
-        return _estimate(self._call, find_speech_ms(self._head, self._size, _find_format(self._call)))
+        return _estimate(self._inference, find_speech_ms(self._head, self._size, _find_format(self._inference)))
 
 
 class SpeechEventsPassthrough(AudioEventsPassthrough):
     """Passthrough of speech in events."""
 
-    __slots__ = ("_call", "_usage")
+    __slots__ = ("_inference", "_usage")
 
     LAST = "speech.audio.done"
 
-    def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
+    def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
-        self._call = call
+        self._inference = inference
         self._usage: Usage | None = None
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
@@ -207,18 +209,18 @@ class SpeechEventsPassthrough(AudioEventsPassthrough):
         return super()._judge(event, payload)
 
     def _note(self, value: dict[str, Any]) -> None:
-        self._usage = _parse_usage(value.get("usage"), self._call) or self._usage
+        self._usage = _parse_usage(value.get("usage"), self._inference) or self._usage
 
     def parse_usage(self) -> Usage:
         if self._usage is not None:
             return self._usage
-        return _estimate(self._call, None) if self.events or self.ended else Usage()
+        return _estimate(self._inference, None) if self.events or self.ended else Usage()
 
 
-def _parse_usage(raw: object, call: InferenceRequest) -> Usage | None:
+def _parse_usage(raw: object, inference: InferenceRequest) -> Usage | None:
     if not isinstance(raw, Mapping):
         return None
     prompt, completion = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
     if prompt is None or completion is None:
         return None
-    return Usage(prompt, completion, source="upstream", duration_ms=call.sound_ms, characters=call.characters)
+    return Usage(prompt, completion, source="upstream", duration_ms=inference.sound_ms, characters=inference.characters)

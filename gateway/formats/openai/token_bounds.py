@@ -19,8 +19,8 @@ MESSAGE_TOKENS = 8
 
 def bound_output(body: Body) -> int:
     """Return the tokens to reserve for one answer to a checked chat body."""
-    asked = max(body.get("max_tokens") or 0, body.get("max_completion_tokens") or 0)
-    return asked if 0 < asked < MAX_RESERVED_OUTPUT else MAX_RESERVED_OUTPUT
+    requested = max(body.get("max_tokens") or 0, body.get("max_completion_tokens") or 0)
+    return requested if 0 < requested < MAX_RESERVED_OUTPUT else MAX_RESERVED_OUTPUT
 
 
 def bound_text(text: str) -> int:

@@ -65,14 +65,14 @@ _EXTENSIONS: Mapping[str, str] = MappingProxyType(
 """Of the file types that OpenAI accepts (developers.openai.com/api/docs/guides/speech-to-text)."""
 
 
-def parse_transcription_call(form: ReceivedForm) -> InferenceRequest:
+def parse_transcription_inference(form: ReceivedForm) -> InferenceRequest:
     """Check a form and return the request. Raises ``InvalidRequest`` naming the field.
 
     Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged, those of
     ``chunking_strategy`` with their received names.
     """
     body = parse_fields(form, _KINDS)
-    call = _parse_call(form, body, "transcriptions", _FORMATS)
+    inference = _parse_inference(form, body, "transcriptions", _FORMATS)
     unknown = next((one for one in body.get("timestamp_granularities", ()) if one not in _GRANULARITIES), None)
     if unknown is not None:
         raise InvalidRequest(
@@ -82,18 +82,20 @@ def parse_transcription_call(form: ReceivedForm) -> InferenceRequest:
     stream = body.get("stream") is True
     if stream and body.get("response_format") in {"srt", "vtt"}:
         raise InvalidRequest("'response_format' must not be srt or vtt where 'stream' is true", param="response_format")
-    return attrs.evolve(call, stream=stream)
+    return attrs.evolve(inference, stream=stream)
 
 
-def parse_translation_call(form: ReceivedForm) -> InferenceRequest:
+def parse_translation_inference(form: ReceivedForm) -> InferenceRequest:
     """Like ``parse_transcription_call``, for a translation, which is never streamed."""
     body = parse_fields(form, _KINDS)
     if body.pop("stream", False):
         raise InvalidRequest("'stream' is not supported for translations", param="stream")
-    return _parse_call(form, body, "translations", _TRANSLATION_FORMATS)
+    return _parse_inference(form, body, "translations", _TRANSLATION_FORMATS)
 
 
-def _parse_call(form: ReceivedForm, body: Body, operation: Operation, formats: tuple[str, ...]) -> InferenceRequest:
+def _parse_inference(
+    form: ReceivedForm, body: Body, operation: Operation, formats: tuple[str, ...]
+) -> InferenceRequest:
     model = parse_model(body)
     check_files(form, ("file",))
     files = parse_files(form, "file", 1)
@@ -124,15 +126,15 @@ def _list_hints(body: Body) -> list[str]:
     return [body.get("prompt", ""), *body.get("keywords", ())]
 
 
-def build_transcription_form(call: InferenceRequest, model: str) -> Form:
+def build_transcription_form(inference: InferenceRequest, model: str) -> Form:
     """Build the form with the provider's name of the model, also for a translation.
 
     JSON is requested instead of plain text, which has no usage: the gateway writes the text from the JSON.
     """
-    fields = call.body | {"model": model}
-    if _find_format(call) == "text":
+    fields = inference.body | {"model": model}
+    if _find_format(inference) == "text":
         fields["response_format"] = "json"
-    return Form(fields, tuple(("file", _name_file(upload)) for upload in call.files))
+    return Form(fields, tuple(("file", _name_file(upload)) for upload in inference.files))
 
 
 def _name_file(upload: Upload) -> Upload:
@@ -143,34 +145,34 @@ def _name_file(upload: Upload) -> Upload:
     return attrs.evolve(upload, filename=f"{upload.filename}.{extension}")
 
 
-def find_media_type(call: InferenceRequest) -> str:
+def find_media_type(inference: InferenceRequest) -> str:
     """Return the media type of an unstreamed answer."""
-    return "text/plain; charset=utf-8" if _find_format(call) in _PLAIN else "application/json"
+    return "text/plain; charset=utf-8" if _find_format(inference) in _PLAIN else "application/json"
 
 
-def _find_format(call: InferenceRequest) -> str:
-    return call.body.get("response_format") or "json"
+def _find_format(inference: InferenceRequest) -> str:
+    return inference.body.get("response_format") or "json"
 
 
-def parse_transcription_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def parse_transcription_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return the client's bytes of an unstreamed answer, and its usage. Raises ``ProviderBadResponse``.
 
     Bytes pass unchanged, except that a requested text is written from a JSON answer.
     """
-    kind = _find_format(call)
+    kind = _find_format(inference)
     if kind not in _PLAIN:
         value = _parse_object(raw, secrets)
-        return raw, _parse_usage(value, call, value["text"])
+        return raw, _parse_usage(value, inference, value["text"])
     if _is_object(raw):
         value = _parse_object(raw, secrets)
-        return _write_text(value, kind).encode(), _parse_usage(value, call, value["text"])
+        return _write_text(value, kind).encode(), _parse_usage(value, inference, value["text"])
     if raw.lstrip()[:16].lower().startswith(_PAGE):
         raise ProviderBadResponse("The provider answered with a page")
     try:
         text = raw.decode()
     except UnicodeDecodeError:
         raise ProviderBadResponse("The provider's answer is not text") from None
-    return raw, _estimate(call, text, cue_ms=None if kind == "text" else parse_last_cue_ms(text))
+    return raw, _estimate(inference, text, cue_ms=None if kind == "text" else parse_last_cue_ms(text))
 
 
 def _is_object(raw: bytes) -> bool:
@@ -217,7 +219,7 @@ def _build_clock(length_ms: int, mark: str) -> str:
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{mark}{millis:03}"
 
 
-def _parse_usage(value: Mapping[str, Any], call: InferenceRequest, text: str) -> Usage:
+def _parse_usage(value: Mapping[str, Any], inference: InferenceRequest, text: str) -> Usage:
     """Return the reported tokens and audio length, and estimates of what is missing.
 
     A price uses one of them: a provider that bills by length reports no tokens. ``text`` is the transcript.
@@ -229,9 +231,9 @@ def _parse_usage(value: Mapping[str, Any], call: InferenceRequest, text: str) ->
         length_ms = parse_length_ms(value.get("duration"))
     tokens = _parse_tokens(reported)
     if tokens is None and not by_length:
-        return _estimate(call, text, length_ms)
+        return _estimate(inference, text, length_ms)
     prompt, completion = tokens or (0, 0)
-    usage = Usage(prompt, completion, source="upstream", duration_ms=_find_length(call, length_ms))
+    usage = Usage(prompt, completion, source="upstream", duration_ms=_find_length(inference, length_ms))
     details = reported.get("input_token_details") or reported.get("prompt_tokens_details")
     return attach_rare(usage, find_modalities(details, None))
 
@@ -248,31 +250,33 @@ def _first(*values: int | None) -> int | None:
     return next((value for value in values if value is not None), None)
 
 
-def _find_length(call: InferenceRequest, reported_ms: int | None, cue_ms: int | None = None) -> int:
+def _find_length(inference: InferenceRequest, reported_ms: int | None, cue_ms: int | None = None) -> int:
     """Return the audio's length: as its provider reports it, within what its bytes can contain; else as its file does.
 
     There is audio until the last subtitle, whatever the file says, and each second takes some bytes.
     """
-    size = sum(upload.size for upload in call.files)
+    size = sum(upload.size for upload in inference.files)
     if reported_ms is not None:
         return min(reported_ms, limit_length_ms(size))
-    file_ms = _first(*(upload.duration_ms for upload in call.files))
+    file_ms = _first(*(upload.duration_ms for upload in inference.files))
     if file_ms is None and cue_ms is None:
-        return call.sound_ms
+        return inference.sound_ms
     least_ms = floor_length_ms(size) if file_ms is None else file_ms
     return max(least_ms, min(cue_ms or 0, limit_length_ms(size)))
 
 
-def _estimate(call: InferenceRequest, text: str, reported_ms: int | None = None, cue_ms: int | None = None) -> Usage:
-    length_ms = _find_length(call, reported_ms, cue_ms)
-    prompt = estimate_text("\n".join(_list_hints(call.body))) + count_heard_tokens(length_ms)
+def _estimate(
+    inference: InferenceRequest, text: str, reported_ms: int | None = None, cue_ms: int | None = None
+) -> Usage:
+    length_ms = _find_length(inference, reported_ms, cue_ms)
+    prompt = estimate_text("\n".join(_list_hints(inference.body))) + count_heard_tokens(length_ms)
     return Usage(prompt, estimate_text(text), source="estimate", duration_ms=length_ms)
 
 
-def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Build the events from an unstreamed JSON answer, and return its usage too. Raises ``ProviderBadResponse``."""
     value = _parse_object(raw, secrets)
-    text, usage = value["text"], _parse_usage(value, call, value["text"])
+    text, usage = value["text"], _parse_usage(value, inference, value["text"])
     done: Body = {"type": "transcript.text.done", "text": text}
     reported = value.get("usage")
     if isinstance(reported, dict) and reported.get("type") == "tokens":
@@ -287,13 +291,13 @@ def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tu
 class TranscriptPassthrough(AudioEventsPassthrough):
     """Passthrough of a transcript in events."""
 
-    __slots__ = ("_call", "_last", "_texts")
+    __slots__ = ("_inference", "_last", "_texts")
 
     LAST = "transcript.text.done"
 
-    def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
+    def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
-        self._call = call
+        self._inference = inference
         self._texts: list[str] = []
         self._last: Mapping[str, Any] = {}
 
@@ -305,4 +309,4 @@ class TranscriptPassthrough(AudioEventsPassthrough):
             self._texts.append(delta)
 
     def parse_usage(self) -> Usage:
-        return _parse_usage(self._last, self._call, "".join(self._texts)) if self.events or self.ended else Usage()
+        return _parse_usage(self._last, self._inference, "".join(self._texts)) if self.events or self.ended else Usage()

@@ -49,9 +49,9 @@ _FOLDED = {_fold(name): name for name in _OURS}
 _REFUSED = frozenset(map(_fold, _VENDOR_FIELDS))
 
 
-def parse_videos_call(body: Body) -> InferenceRequest:
+def parse_videos_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
-    return _parse_call(body, _parse_reference(body.get(REFERENCE), REFERENCE))
+    return _parse_inference(body, _parse_reference(body.get(REFERENCE), REFERENCE))
 
 
 def parse_videos_form(form: ReceivedForm) -> InferenceRequest:
@@ -64,13 +64,15 @@ def parse_videos_form(form: ReceivedForm) -> InferenceRequest:
     if len(given) + len(files) > 1:
         raise InvalidRequest(f"'{REFERENCE}' is there more than once", param=REFERENCE)
     if files:
-        return _parse_call(body, _parse_file(files[0]), files)
+        return _parse_inference(body, _parse_file(files[0]), files)
     if fields[_REFERENCE_FILE] not in _NOTHING:
         raise _refuse_file_id(_REFERENCE_FILE)
-    return _parse_call(body, _parse_reference(fields[given[0]] if given else None, given[0] if given else REFERENCE))
+    return _parse_inference(
+        body, _parse_reference(fields[given[0]] if given else None, given[0] if given else REFERENCE)
+    )
 
 
-def parse_remix_call(body: Body) -> InferenceRequest:
+def parse_remix_inference(body: Body) -> InferenceRequest:
     """Check a remix and return a request without model and original, which the path names.
 
     Raises ``InvalidRequest``.
@@ -80,23 +82,23 @@ def parse_remix_call(body: Body) -> InferenceRequest:
         shown = stray[:_SHOWN_CHARS]
         raise InvalidRequest(f"'{shown}' is not supported: a remix takes only a prompt", param=shown)
     prompt = parse_prompt(body, MAX_PROMPT_CHARS)
-    ask = VideoRequest(prompt, webhook_url=read_text(body, "webhook_url") or None)
+    video_request = VideoRequest(prompt, webhook_url=read_text(body, "webhook_url") or None)
     return InferenceRequest(
-        "video_remixes", "", body, prompt_chars=len(prompt), max_prompt_tokens=bound_text(prompt), video=ask
+        "video_remixes", "", body, prompt_chars=len(prompt), max_prompt_tokens=bound_text(prompt), video=video_request
     )
 
 
 def parse_remix_form(form: ReceivedForm) -> InferenceRequest:
-    """Like ``parse_remix_call``, for a form."""
+    """Like ``parse_remix_inference``, for a form."""
     check_files(form, ())
-    return parse_remix_call(parse_fields(form, _KINDS))
+    return parse_remix_inference(parse_fields(form, _KINDS))
 
 
-def _parse_call(body: Body, reference: Reference | None, files: tuple[Upload, ...] = ()) -> InferenceRequest:
+def _parse_inference(body: Body, reference: Reference | None, files: tuple[Upload, ...] = ()) -> InferenceRequest:
     _check_names(body)
     model = parse_model(body)
     prompt = parse_prompt(body, MAX_PROMPT_CHARS)
-    ask = VideoRequest(
+    video_request = VideoRequest(
         prompt,
         seconds=_parse_seconds(body.get("seconds")),
         size=_parse_size(body),
@@ -110,7 +112,7 @@ def _parse_call(body: Body, reference: Reference | None, files: tuple[Upload, ..
         prompt_chars=len(prompt),
         max_prompt_tokens=bound_text(prompt),
         files=files,
-        video=ask,
+        video=video_request,
     )
 
 

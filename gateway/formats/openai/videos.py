@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.domain.video import StatusWords, VideoJob, VideoState
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Form
 from gateway.formats.video_backend import (
@@ -111,7 +111,7 @@ class OpenAiVideoBackend(VideoBackend):
 
     __slots__ = ()
 
-    def submit(self, spec: VideoSpec) -> ProviderCall:
+    def submit(self, spec: VideoSpec) -> ProviderRequest:
         """Build JSON, or a form if it includes a file, as the client libraries do.
 
         Of the client's other fields only ``SAFE_FIELDS`` are sent: by others (``quality``, ``metadata``, …) a server
@@ -125,10 +125,10 @@ class OpenAiVideoBackend(VideoBackend):
         headers = (("Idempotency-Key", spec.mark),)  # a server that knows it makes one job of two equal requests
         if spec.reference is not None and spec.reference.upload is not None:
             form = Form(body, (("input_reference", spec.reference.upload),))
-            return ProviderCall(form, begins=True, headers=headers)
+            return ProviderRequest(form, begins=True, headers=headers)
         if spec.reference is not None:
             body["input_reference"] = {"image_url": spec.reference.url}
-        return ProviderCall(body, begins=True, headers=headers)
+        return ProviderRequest(body, begins=True, headers=headers)
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
@@ -136,8 +136,8 @@ class OpenAiVideoBackend(VideoBackend):
         found = self.parse_polled(raw, secrets) if isinstance(value.get("status"), str) else TaskStatus()
         return TaskStatus(found.state, task, found.progress, seconds=found.seconds, size=found.size)
 
-    def poll(self, task: ProviderTask) -> ProviderCall:
-        return ProviderCall(method="GET", path=build_task_path(PATH, task), passing=True)
+    def poll(self, task: ProviderTask) -> ProviderRequest:
+        return ProviderRequest(method="GET", path=build_task_path(PATH, task), passing=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
@@ -155,18 +155,18 @@ class OpenAiVideoBackend(VideoBackend):
             size=_read_text(value.get("size")),
         )
 
-    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
+    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
         query = "" if variant == "video" else f"?variant={variant}"
         return ContentLocation(path=f"{build_task_path(PATH, task)}/content{query}", signed=True)
 
-    def remix(self, task: ProviderTask, spec: VideoSpec) -> ProviderCall | None:
+    def remix(self, task: ProviderTask, spec: VideoSpec) -> ProviderRequest | None:
         headers = (("Idempotency-Key", spec.mark),)
-        return ProviderCall(
+        return ProviderRequest(
             {"prompt": spec.prompt}, path=f"{build_task_path(PATH, task)}/remix", begins=True, headers=headers
         )
 
-    def delete(self, task: ProviderTask) -> ProviderCall | None:
-        return ProviderCall(method="DELETE", path=build_task_path(PATH, task), passing=True)
+    def delete(self, task: ProviderTask) -> ProviderRequest | None:
+        return ProviderRequest(method="DELETE", path=build_task_path(PATH, task), passing=True)
 
 
 def _parse_safe_fields(extra: Body) -> Body:

@@ -21,7 +21,7 @@ from gateway.domain.image import ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.content_filter import build_block
-from gateway.formats.image_backend import ImageBackend, ProviderCall
+from gateway.formats.image_backend import ImageBackend, ProviderRequest
 from gateway.formats.image_task import (
     ImageTask,
     build_images,
@@ -115,21 +115,21 @@ MODELS: Mapping[str, FluxModel] = MappingProxyType(
 class BflImageBackend(ImageBackend):
     """``ImageBackend`` of one task."""
 
-    __slots__ = ("_ask", "_call", "_limited", "_model", "_takes", "_task")
+    __slots__ = ("_ask", "_inference", "_limited", "_model", "_takes", "_task")
 
-    def __init__(self, call: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
-        self._call = call
-        self._ask = call.image or ImageRequest("")
+    def __init__(self, inference: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
+        self._inference = inference
+        self._ask = inference.image or ImageRequest("")
         self._model = model
         self._takes = MODELS.get(model, _UNKNOWN)
         self._limited = capability.sizes is not None and capability.sizes != tuple(self._takes.ratios or ())
         self._task = ImageTask(RESULT, _FIRST_WAIT_S, separator="")
 
-    def begin(self, count: int) -> ProviderCall:
-        takes, body = self._takes, self._call.body
+    def begin(self, count: int) -> ProviderRequest:
+        takes, body = self._takes, self._inference.body
         if not _MODEL.match(self._model):
             raise InvalidRequest("The provider's models are called flux-…", param="model")
-        check_expressible(self._call, takes=takes.sources > 0, needs=False)
+        check_expressible(self._inference, takes=takes.sources > 0, needs=False)
         if count != 1:
             raise InvalidRequest("'n' must be 1", param="n")
         if self._limited or self._ask.size is not None:
@@ -141,16 +141,16 @@ class BflImageBackend(ImageBackend):
         check_format(body.get("output_format"), _FORMATS)
         if body.get("output_format") is not None:
             fields["output_format"] = body["output_format"]
-        return ProviderCall(fields | self._build_sources(), path=f"/{self._model}", begins=True)
+        return ProviderRequest(fields | self._build_sources(), path=f"/{self._model}", begins=True)
 
     def _build_sources(self) -> Body:
-        files = [file for file in self._call.files if file.field == "image"]
+        files = [file for file in self._inference.files if file.field == "image"]
         if len(files) > self._takes.sources:
             raise InvalidRequest(f"The model takes at most {self._takes.sources} images", param="image")
         names = ("input_image", *(f"input_image_{number}" for number in range(2, len(files) + 1)))
         return {name: Inline(file) for name, file in zip(names, files, strict=False)}
 
-    def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderCall:
+    def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderRequest:
         value = self._task.parse_object(raw)
         if value is None:
             return self._task.ask_after()
@@ -159,7 +159,7 @@ class BflImageBackend(ImageBackend):
             self._task.host = self._task.host or _find_host(value.get("polling_url"))
             return self._task.follow(value.get("id"))
         if state in _BLOCKED or state == "Error":
-            raise _find_fault(value, secrets)
+            raise _find_error(value, secrets)
         if state != "Ready":
             raise ProviderBadResponse(f"The provider's task is {parse_state(state, secrets)}")
         return build_images([parse_image(as_object(value.get("result")).get("sample"))], 1)
@@ -193,7 +193,7 @@ def _find_host(address: object) -> str | None:
     return parts.netloc if usable else None
 
 
-def _find_fault(value: Body, secrets: Secrets) -> ProviderError:
+def _find_error(value: Body, secrets: Secrets) -> ProviderError:
     """Return the error of a task without an image; a filter names its reasons in ``details``."""
     details = as_object(value.get("details"))
     reasons = [text for text in as_list(details.get("Moderation Reasons")) if isinstance(text, str)]

@@ -23,7 +23,7 @@ from gateway.domain.image import Image, ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderRateLimited, ProviderRejected
 from gateway.formats.content_filter import build_block, is_block
-from gateway.formats.image_backend import ImageBackend, ProviderCall
+from gateway.formats.image_backend import ImageBackend, ProviderRequest
 from gateway.formats.image_task import (
     ImageTask,
     build_images,
@@ -105,34 +105,34 @@ def _find_call_mode(model: str) -> _CallMode:
 class DashScopeImageBackend(ImageBackend):
     """``ImageBackend`` with paths below the server's root."""
 
-    __slots__ = ("_ask", "_call", "_count", "_mode", "_model", "_task")
+    __slots__ = ("_ask", "_count", "_inference", "_mode", "_model", "_task")
 
-    def __init__(self, call: InferenceRequest, model: str, _mark: str, _capability: Capability) -> None:
-        self._call = call
-        self._ask = call.image or ImageRequest("")
+    def __init__(self, inference: InferenceRequest, model: str, _mark: str, _capability: Capability) -> None:
+        self._inference = inference
+        self._ask = inference.image or ImageRequest("")
         self._model = model
         self._mode = _find_call_mode(model)
         self._task = ImageTask(TASKS, _FIRST_WAIT_S)
         self._count = 1
 
-    def begin(self, count: int) -> ProviderCall:
+    def begin(self, count: int) -> ProviderRequest:
         mode = self._mode
-        check_expressible(self._call, takes=mode.takes, needs=mode.needs)
-        check_format(self._call.body.get("output_format"), _FORMATS)
-        check_size(self._call.body)
+        check_expressible(self._inference, takes=mode.takes, needs=mode.needs)
+        check_format(self._inference.body.get("output_format"), _FORMATS)
+        check_size(self._inference.body)
         self._count = count
         body: Body = {"model": self._model, "input": self._build_input(), "parameters": self._build_parameters()}
         for name in _PARAMETERS:
-            if self._call.body.get(name) is not None:
-                value = self._call.body[name]
+            if self._inference.body.get(name) is not None:
+                value = self._inference.body[name]
                 body[mode.negative if name == "negative_prompt" else "parameters"][name] = (
                     value if name == "negative_prompt" else parse_field(value)
                 )
-        return ProviderCall(body, path=mode.path, begins=mode.task, headers=(_AS_TASK,) if mode.task else ())
+        return ProviderRequest(body, path=mode.path, begins=mode.task, headers=(_AS_TASK,) if mode.task else ())
 
     def _build_input(self) -> Body:
         mode = self._mode
-        images = [build_data_url(file) for file in self._call.files if file.field == "image"]
+        images = [build_data_url(file) for file in self._inference.files if file.field == "image"]
         prompt = self._ask.prompt
         if mode.talks:
             content = [*({"image": image} for image in images), {"text": prompt}]
@@ -149,7 +149,7 @@ class DashScopeImageBackend(ImageBackend):
             parameters["n"] = self._count
         return parameters
 
-    def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderCall:
+    def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderRequest:
         value = self._task.parse_object(raw)
         if value is None:
             return self._task.ask_after()
@@ -159,12 +159,12 @@ class DashScopeImageBackend(ImageBackend):
         if state in _UNDER_WAY:
             return self._task.follow(output.get("task_id"))
         if state == "FAILED" or _has_code(value):
-            raise _find_fault(output if state == "FAILED" else value, secrets)
+            raise _find_error(output if state == "FAILED" else value, secrets)
         if state is not None and state != "SUCCEEDED":
             raise ProviderBadResponse(f"The provider's task is {parse_state(state, secrets)}")
         return build_images(list(_parse_images(output, secrets)), self._count)
 
-    def abandon(self) -> ProviderCall | None:
+    def abandon(self) -> ProviderRequest | None:
         return self._task.abandon()
 
 
@@ -172,7 +172,7 @@ def _parse_images(output: Body, secrets: Secrets) -> Iterator[Image]:
     """Parse images of either shape. Raises an error if one failed: all of them were requested."""
     for result in list_objects(output.get("results")):
         if _has_code(result):
-            raise _find_fault(result, secrets)
+            raise _find_error(result, secrets)
         prompt = result.get("actual_prompt")
         image = parse_image(result.get("url"))
         yield attrs.evolve(image, revised_prompt=prompt) if isinstance(prompt, str) else image
@@ -186,7 +186,7 @@ def _has_code(value: Body) -> bool:
     return bool(as_text(value.get("code")))
 
 
-def _find_fault(value: Body, secrets: Secrets) -> ProviderError:
+def _find_error(value: Body, secrets: Secrets) -> ProviderError:
     """Convert ``{"code", "message"}`` into an error."""
     code = as_text(value.get("code"))
     message = write_reason(value.get("message"), None, secrets)

@@ -27,7 +27,7 @@ from gateway.errors import (
     ProviderError,
     ProviderRateLimited,
 )
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import as_object, as_text, loads_or_none
 from gateway.formats.openai.errors import Secrets, refuse_credentials, write_reason
@@ -50,7 +50,7 @@ from gateway.formats.video_backend import (
     parse_id,
     parse_message,
     parse_object,
-    parse_video_fault,
+    parse_video_error,
     parse_video_url,
 )
 
@@ -154,7 +154,7 @@ class DashScopeVideoBackend(VideoBackend):
 
     __slots__ = ()
 
-    def submit(self, spec: VideoSpec) -> ProviderCall:
+    def submit(self, spec: VideoSpec) -> ProviderRequest:
         model = _find_model(spec.model)
         check_reference(spec, takes=model.image is not None, needs=model.image is not None)
         check_size_and_seconds(spec, model.sizes, model.seconds)
@@ -167,13 +167,13 @@ class DashScopeVideoBackend(VideoBackend):
             by_url = model.image == "img_url"
             source |= {"img_url": image} if by_url else {"media": [{"type": "first_frame", "url": image}]}
         body = {"model": spec.model, "input": source, "parameters": _build_parameters(spec, model)}
-        return ProviderCall(body, path=SYNTHESIS, begins=True, headers=(_AS_TASK,))
+        return ProviderRequest(body, path=SYNTHESIS, begins=True, headers=(_AS_TASK,))
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         output = as_object(value.get("output"))
         if "task_id" not in output and as_text(value.get("code")):
-            raise _find_fault(value, secrets)
+            raise _find_error(value, secrets)
         return TaskStatus(_find_state(output.get("task_status")), id=parse_id(output.get("task_id")))
 
     def parse_refused(
@@ -182,11 +182,11 @@ class DashScopeVideoBackend(VideoBackend):
         """Like the base class, but an account in arrears is reported with status 400."""
         value = as_object(loads_or_none(raw))
         if as_text(value.get("code")) in {"Arrearage", _INFRINGES} and status not in _NEVER_BLOCKS:
-            return _find_fault(value, secrets)
-        return parse_video_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
+            return _find_error(value, secrets)
+        return parse_video_error(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
-    def poll(self, task: ProviderTask) -> ProviderCall:
-        return ProviderCall(method="GET", path=build_task_path(TASKS, task), passing=True)
+    def poll(self, task: ProviderTask) -> ProviderRequest:
+        return ProviderRequest(method="GET", path=build_task_path(TASKS, task), passing=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
@@ -207,9 +207,9 @@ class DashScopeVideoBackend(VideoBackend):
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
         return ContentLocation(url=parse_video_url(as_object(parse_object(raw).get("output")).get("video_url")))
 
-    def cancel(self, task: ProviderTask) -> ProviderCall | None:
+    def cancel(self, task: ProviderTask) -> ProviderRequest | None:
         """Only a waiting task can be cancelled."""
-        return ProviderCall(path=f"{build_task_path(TASKS, task)}/cancel", passing=True)
+        return ProviderRequest(path=f"{build_task_path(TASKS, task)}/cancel", passing=True)
 
 
 def _build_parameters(spec: VideoSpec, model: WanModel) -> Body:
@@ -240,7 +240,7 @@ def _build_failure(output: Body, secrets: Secrets) -> VideoError:
     return build_error(output.get("code"), output.get("message"), secrets)
 
 
-def _find_fault(value: Body, secrets: Secrets) -> ProviderError:
+def _find_error(value: Body, secrets: Secrets) -> ProviderError:
     """Convert ``{"code", "message"}`` into an error."""
     code, message = as_text(value.get("code")), write_reason(value.get("message"), None, secrets)
     if code.startswith(_INFRINGES):

@@ -11,14 +11,14 @@ _NORMAL = {"response_format": "mp3", "stream_format": "audio", "speed": 1}
 """The only values that can be expressed here, which are also the defaults."""
 
 
-def build_speech_body(call: InferenceRequest, _model: str) -> Body:
+def build_speech_body(inference: InferenceRequest, _model: str) -> Body:
     """Build the body. Raises ``InvalidRequest`` for what the format cannot express.
 
     The client's ``voice`` is not sent: each voice is a model.
     """
     for field, normal in _NORMAL.items():
-        if call.body.get(field) not in (None, normal):
+        if inference.body.get(field) not in (None, normal):
             raise InvalidRequest(f"'{field}' can only be {normal} here", param=field)
-    if call.body.get("instructions"):
+    if inference.body.get("instructions"):
         raise InvalidRequest("'instructions' are not supported here", param="instructions")
-    return {"text": call.body["input"]}
+    return {"text": inference.body["input"]}

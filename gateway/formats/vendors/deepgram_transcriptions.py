@@ -16,22 +16,22 @@ from gateway.formats.request_body import RawFile
 from gateway.formats.vendors.transcripts import Transcript, build_answer, check_format, parse_seconds, parse_word
 
 
-def build_file(call: InferenceRequest, _model: str) -> RawFile:
+def build_file(inference: InferenceRequest, _model: str) -> RawFile:
     """Return the file. Raises ``InvalidRequest`` for what the API cannot express."""
-    check_format(call)
-    return RawFile(call.files[0])
+    check_format(inference)
+    return RawFile(inference.files[0])
 
 
-def find_path(call: InferenceRequest, model: str) -> str:
+def find_path(inference: InferenceRequest, model: str) -> str:
     """Return the path with the model and the language, which Deepgram detects if the client names none."""
-    language = call.body.get("language")
+    language = inference.body.get("language")
     query = [("model", model), ("smart_format", "true")]
     query.append(("language", language) if language else ("detect_language", "true"))
-    query += [("keyterm", word) for word in as_list(call.body.get("keywords")) if isinstance(word, str)]
+    query += [("keyterm", word) for word in as_list(inference.body.get("keywords")) if isinstance(word, str)]
     return f"/listen?{urlencode(query)}"
 
 
-def _convert(raw: bytes, call: InferenceRequest, secrets: Secrets) -> bytes:
+def _convert(raw: bytes, inference: InferenceRequest, secrets: Secrets) -> bytes:
     value = parse_answer_object(raw, secrets)
     channel = next(iter(list_objects(as_object(value.get("results")).get("channels"))), {})
     heard = next(iter(list_objects(channel.get("alternatives"))), {})
@@ -44,15 +44,15 @@ def _convert(raw: bytes, call: InferenceRequest, secrets: Secrets) -> bytes:
     ]
     words = tuple(word for word in found if word is not None)
     duration_s = parse_seconds(as_object(value.get("metadata")).get("duration"))
-    language = as_text(channel.get("detected_language")) or as_text(call.body.get("language"))
-    return build_answer(Transcript(text, words, language, duration_s), call)
+    language = as_text(channel.get("detected_language")) or as_text(inference.body.get("language"))
+    return build_answer(Transcript(text, words, language, duration_s), inference)
 
 
-def parse_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def parse_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return the client's bytes and the usage. Raises ``ProviderBadResponse``."""
-    return transcriptions.parse_transcription_answer(_convert(raw, call, secrets), call, secrets)
+    return transcriptions.parse_transcription_answer(_convert(raw, inference, secrets), inference, secrets)
 
 
-def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return the answer as the events of a stream, and the usage. Raises ``ProviderBadResponse``."""
-    return transcriptions.build_whole(_convert(raw, call, secrets), call, secrets)
+    return transcriptions.build_whole(_convert(raw, inference, secrets), inference, secrets)

@@ -15,10 +15,10 @@ _OWN = ("language_code", "seed", "previous_text", "next_text", "apply_text_norma
 """ElevenLabs' own fields, which clients may send."""
 
 
-def build_speech_body(call: InferenceRequest, model: str) -> Body:
+def build_speech_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body. Raises ``InvalidRequest`` for what the API cannot express."""
-    body = call.body
-    if _find_format(call) not in _FORMATS:
+    body = inference.body
+    if _find_format(inference) not in _FORMATS:
         raise InvalidRequest(f"'response_format' must be one of {', '.join(_FORMATS)} here", param="response_format")
     if body.get("stream_format") not in (None, "audio"):
         raise InvalidRequest("'stream_format' can only be audio here", param="stream_format")
@@ -34,12 +34,12 @@ def build_speech_body(call: InferenceRequest, model: str) -> Body:
     return sent | ({"voice_settings": settings} if settings else {})
 
 
-def find_speech_path(call: InferenceRequest, _model: str) -> str:
+def find_speech_path(inference: InferenceRequest, _model: str) -> str:
     """Return the path for the voice and the format of a request whose body could be built."""
-    voice = call.body["voice"]
+    voice = inference.body["voice"]
     name = voice if isinstance(voice, str) else voice["id"]
-    return f"/text-to-speech/{quote(name, safe='')}/stream?output_format={_FORMATS[_find_format(call)]}"
+    return f"/text-to-speech/{quote(name, safe='')}/stream?output_format={_FORMATS[_find_format(inference)]}"
 
 
-def _find_format(call: InferenceRequest) -> str:
-    return call.body.get("response_format") or "mp3"
+def _find_format(inference: InferenceRequest) -> str:
+    return inference.body.get("response_format") or "mp3"

@@ -19,17 +19,17 @@ _OWN = ("diarize", "num_speakers", "tag_audio_events", "seed")
 """ElevenLabs' own fields, which clients may send."""
 
 
-def build_form(call: InferenceRequest, model: str) -> Form:
+def build_form(inference: InferenceRequest, model: str) -> Form:
     """Build the form. Raises ``InvalidRequest`` for what the API cannot express."""
-    check_format(call)
+    check_format(inference)
     fields: Body = {"model_id": model, "timestamps_granularity": "word", "tag_audio_events": False}
-    fields |= {name: call.body[name] for name in (*_OWN, "temperature") if call.body.get(name) is not None}
-    if call.body.get("language"):
-        fields["language_code"] = call.body["language"]
-    return Form(fields, tuple(("file", upload) for upload in call.files))
+    fields |= {name: inference.body[name] for name in (*_OWN, "temperature") if inference.body.get(name) is not None}
+    if inference.body.get("language"):
+        fields["language_code"] = inference.body["language"]
+    return Form(fields, tuple(("file", upload) for upload in inference.files))
 
 
-def _convert(raw: bytes, call: InferenceRequest, secrets: Secrets) -> bytes:
+def _convert(raw: bytes, inference: InferenceRequest, secrets: Secrets) -> bytes:
     value = parse_answer_object(raw, secrets)
     text = value.get("text")
     if not isinstance(text, str):
@@ -40,14 +40,14 @@ def _convert(raw: bytes, call: InferenceRequest, secrets: Secrets) -> bytes:
         if item.get("type") == "word"
     ]
     words = tuple(word for word in found if word is not None)
-    return build_answer(Transcript(text, words, as_text(value.get("language_code"))), call)
+    return build_answer(Transcript(text, words, as_text(value.get("language_code"))), inference)
 
 
-def parse_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def parse_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return the client's bytes and the usage. Raises ``ProviderBadResponse``."""
-    return transcriptions.parse_transcription_answer(_convert(raw, call, secrets), call, secrets)
+    return transcriptions.parse_transcription_answer(_convert(raw, inference, secrets), inference, secrets)
 
 
-def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return the answer as the events of a stream, and the usage. Raises ``ProviderBadResponse``."""
-    return transcriptions.build_whole(_convert(raw, call, secrets), call, secrets)
+    return transcriptions.build_whole(_convert(raw, inference, secrets), inference, secrets)

@@ -15,7 +15,7 @@ from gateway.domain.image import ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.content_filter import build_block, find_block
-from gateway.formats.image_backend import ImageBackend, ProviderCall
+from gateway.formats.image_backend import ImageBackend, ProviderRequest
 from gateway.formats.image_task import (
     build_images,
     check_expressible,
@@ -53,21 +53,21 @@ may change.
 class FalImageBackend(ImageBackend):
     """``ImageBackend`` of one request."""
 
-    __slots__ = ("_ask", "_call", "_count", "_model")
+    __slots__ = ("_ask", "_count", "_inference", "_model")
 
-    def __init__(self, call: InferenceRequest, model: str, _mark: str, _capability: Capability) -> None:
-        self._call = call
-        self._ask = call.image or ImageRequest("")
+    def __init__(self, inference: InferenceRequest, model: str, _mark: str, _capability: Capability) -> None:
+        self._inference = inference
+        self._ask = inference.image or ImageRequest("")
         self._model = model
         self._count = 1
 
-    def begin(self, count: int) -> ProviderCall:
+    def begin(self, count: int) -> ProviderRequest:
         edits = fnmatchcase(self._model, EDITS)
-        check_expressible(self._call, takes=edits, needs=edits)
+        check_expressible(self._inference, takes=edits, needs=edits)
         if not _MODEL.match(self._model):
             raise InvalidRequest("The provider calls its models owner/name", param="model")
         self._count = count
-        body = self._call.body
+        body = self._inference.body
         fields: Body = copy_fields(body, _GATEWAY_FIELDS)
         fields["prompt"] = self._ask.prompt
         if self._ask.size is not None:
@@ -78,8 +78,8 @@ class FalImageBackend(ImageBackend):
         if body.get("output_format") is not None:
             fields["output_format"] = body["output_format"]
         if edits:
-            fields["image_urls"] = [build_data_url(file) for file in self._call.files if file.field == "image"]
-        return ProviderCall(fields, path=f"/{self._model}")
+            fields["image_urls"] = [build_data_url(file) for file in self._inference.files if file.field == "image"]
+        return ProviderRequest(fields, path=f"/{self._model}")
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
         value = parse_any_object(raw)

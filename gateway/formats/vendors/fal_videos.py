@@ -19,7 +19,7 @@ from urllib.parse import quote
 import attrs
 
 from gateway.errors import ProviderBadResponse
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import as_object
 from gateway.formats.openai.errors import Secrets
@@ -91,7 +91,7 @@ class FalVideoBackend(VideoBackend):
 
     __slots__ = ()
 
-    def submit(self, spec: VideoSpec) -> ProviderCall:
+    def submit(self, spec: VideoSpec) -> ProviderRequest:
         model = find_model(MODELS, spec.model)
         check_size_and_seconds(spec, model.sizes, model.seconds)
         check_fixed_fields(spec.extra, _FIXED_FIELDS)
@@ -104,15 +104,15 @@ class FalVideoBackend(VideoBackend):
             if spec.extra.get(name) not in (None, ""):
                 body[name] = spec.extra[name] if name == "negative_prompt" else parse_field(spec.extra[name])
         if spec.reference is None:
-            return ProviderCall(body, path=f"/{spec.model}", begins=True)
+            return ProviderRequest(body, path=f"/{spec.model}", begins=True)
         body["image_url"] = build_reference(spec.reference)
-        return ProviderCall(body, path=f"/{spec.model}/{_BY_IMAGE}", begins=True)
+        return ProviderRequest(body, path=f"/{spec.model}/{_BY_IMAGE}", begins=True)
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
         return TaskStatus("queued", id=parse_id(parse_object(raw).get("request_id")))
 
-    def poll(self, task: ProviderTask) -> ProviderCall:
-        return ProviderCall(method="GET", path=f"{_build_path(task)}/status", passing=True)
+    def poll(self, task: ProviderTask) -> ProviderRequest:
+        return ProviderRequest(method="GET", path=f"{_build_path(task)}/status", passing=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
@@ -125,17 +125,17 @@ class FalVideoBackend(VideoBackend):
             return TaskStatus("failed", error=build_error(value.get("error_type"), value.get("error"), secrets))
         return TaskStatus("completed", progress=100, clue=_ANSWER)
 
-    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
+    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
         """The model's answer has the address, which is public."""
-        return ProviderCall(method="GET", path=_build_path(task), passing=True) if variant == "video" else None
+        return ProviderRequest(method="GET", path=_build_path(task), passing=True) if variant == "video" else None
 
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
         video: Any = as_object(parse_object(raw).get("video"))
         return ContentLocation(url=parse_video_url(video.get("url")))
 
-    def cancel(self, task: ProviderTask) -> ProviderCall | None:
+    def cancel(self, task: ProviderTask) -> ProviderRequest | None:
         """A request that runs is only asked to stop."""
-        return ProviderCall(method="PUT", path=f"{_build_path(task)}/cancel", passing=True)
+        return ProviderRequest(method="PUT", path=f"{_build_path(task)}/cancel", passing=True)
 
 
 def _build_path(task: ProviderTask) -> str:

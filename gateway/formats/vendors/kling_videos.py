@@ -29,7 +29,7 @@ import attrs
 from gateway.domain.video import Reference
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.content_filter import build_verdict
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.image_data import find_url
 from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import as_object, as_text, list_objects, loads_or_none
@@ -48,7 +48,7 @@ from gateway.formats.video_backend import (
     VideoSpec,
     build_error,
     check_size_and_seconds,
-    parse_code_fault,
+    parse_code_error,
     parse_id,
     parse_object,
     parse_reported,
@@ -148,7 +148,7 @@ class KlingVideoBackend(VideoBackend):
 
     __slots__ = ()
 
-    def submit(self, spec: VideoSpec) -> ProviderCall:
+    def submit(self, spec: VideoSpec) -> ProviderRequest:
         model = find_model(MODELS, spec.model)
         _check(spec, model)
         return _build_older(spec, model) if model.older else _build_body(spec, model)
@@ -171,15 +171,15 @@ class KlingVideoBackend(VideoBackend):
         code = _parse_code(value)
         if code in _BLOCKS:
             return ContentBlocked(build_verdict(BLOCKED, parse_words(value, secrets), secrets))
-        return parse_code_fault(
+        return parse_code_error(
             status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
         )
 
-    def poll(self, task: ProviderTask) -> ProviderCall:
+    def poll(self, task: ProviderTask) -> ProviderRequest:
         kind, _, older_id = task.id.partition(":")
         if kind in _OLDER_PATHS:
-            return ProviderCall(method="GET", path=f"{_OLDER_PATHS[kind]}/{quote(older_id, safe='')}", passing=True)
-        return ProviderCall(method="GET", path=f"/tasks?task_ids={quote(task.id, safe='')}", passing=True)
+            return ProviderRequest(method="GET", path=f"{_OLDER_PATHS[kind]}/{quote(older_id, safe='')}", passing=True)
+        return ProviderRequest(method="GET", path=f"/tasks?task_ids={quote(task.id, safe='')}", passing=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """An unsuccessful answer says nothing about the task."""
@@ -192,7 +192,7 @@ class KlingVideoBackend(VideoBackend):
             raise ProviderBadResponse("The provider's answer does not contain the task")
         return _parse_task(task, secrets)
 
-    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
+    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
         """The address is public and valid for thirty days."""
         return ContentLocation(url=task.clue) if variant == "video" and task.clue is not None else None
 
@@ -213,7 +213,7 @@ def _list_rejected(model: KlingModel) -> Iterator[str]:
     yield "multi_shot" if model.older else "negative_prompt"  # replaces the prompt; is part of the prompt
 
 
-def _build_body(spec: VideoSpec, model: KlingModel) -> ProviderCall:
+def _build_body(spec: VideoSpec, model: KlingModel) -> ProviderRequest:
     settings: Body = {}
     if spec.size is not None:
         ratio, settings["resolution"] = model.sizes[spec.size]
@@ -226,15 +226,15 @@ def _build_body(spec: VideoSpec, model: KlingModel) -> ProviderCall:
         settings["multi_shot"] = several
     body: Body = {"settings": settings} if settings else {}
     if spec.reference is None and not model.omni:
-        return ProviderCall({"prompt": spec.prompt, **body}, path=f"/text-to-video/{spec.model}", begins=True)
+        return ProviderRequest({"prompt": spec.prompt, **body}, path=f"/text-to-video/{spec.model}", begins=True)
     contents: list[Body] = [{"type": "prompt", "text": spec.prompt}]
     if spec.reference is not None:
         contents.append({"type": "first_frame", "url": _build_image(spec.reference)})
     path = "omni-video" if model.omni else "image-to-video"
-    return ProviderCall({"contents": contents, **body}, path=f"/{path}/{spec.model}", begins=True)
+    return ProviderRequest({"contents": contents, **body}, path=f"/{path}/{spec.model}", begins=True)
 
 
-def _build_older(spec: VideoSpec, model: KlingModel) -> ProviderCall:
+def _build_older(spec: VideoSpec, model: KlingModel) -> ProviderRequest:
     kind = "text2video" if spec.reference is None else "image2video"
     body: Body = {"model_name": spec.model, "prompt": spec.prompt, "external_task_id": f"{kind}-{spec.mark}"}
     body |= {name: spec.extra[name] for name in _OLDER_TEXTS if spec.extra.get(name) not in (None, "")}
@@ -250,7 +250,7 @@ def _build_older(spec: VideoSpec, model: KlingModel) -> ProviderCall:
         body["duration"] = str(spec.seconds)
     if spec.reference is not None:
         body["image"] = _build_image(spec.reference)
-    return ProviderCall(body, path=_OLDER_PATHS[kind], begins=True)
+    return ProviderRequest(body, path=_OLDER_PATHS[kind], begins=True)
 
 
 def _build_image(reference: Reference) -> str | Inline:

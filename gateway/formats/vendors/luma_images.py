@@ -16,7 +16,7 @@ from gateway.domain.image import ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.content_filter import build_block, is_block
-from gateway.formats.image_backend import ImageBackend, ProviderCall
+from gateway.formats.image_backend import ImageBackend, ProviderRequest
 from gateway.formats.image_task import (
     ImageTask,
     build_images,
@@ -47,22 +47,22 @@ SIZES: Mapping[str, str] = MappingProxyType(
 class LumaImageBackend(ImageBackend):
     """``ImageBackend`` of one generation."""
 
-    __slots__ = ("_ask", "_call", "_model", "_task")
+    __slots__ = ("_ask", "_inference", "_model", "_task")
 
-    def __init__(self, call: InferenceRequest, model: str, _mark: str, _capability: Capability) -> None:
-        self._call = call
-        self._ask = call.image or ImageRequest("")
+    def __init__(self, inference: InferenceRequest, model: str, _mark: str, _capability: Capability) -> None:
+        self._inference = inference
+        self._ask = inference.image or ImageRequest("")
         self._model = model
         self._task = ImageTask(GENERATIONS, _FIRST_WAIT_S)
 
-    def begin(self, count: int) -> ProviderCall:
+    def begin(self, count: int) -> ProviderRequest:
         if self._model not in MODELS:
             raise InvalidRequest(f"The provider's models are {', '.join(MODELS)}", param="model")
-        check_expressible(self._call, takes=True, needs=False)
+        check_expressible(self._inference, takes=True, needs=False)
         if count != 1:
             raise InvalidRequest("'n' must be 1", param="n")
-        check_size(self._call.body)
-        wanted = self._call.body.get("output_format")
+        check_size(self._inference.body)
+        wanted = self._inference.body.get("output_format")
         check_format(wanted, _FORMATS)
         body: Body = {"model": self._model, "type": "image", "prompt": self._ask.prompt}
         if self._ask.size is not None:
@@ -71,16 +71,16 @@ class LumaImageBackend(ImageBackend):
             body["aspect_ratio"] = SIZES[self._ask.size]
         if wanted is not None:
             body["output_format"] = wanted
-        return ProviderCall(body | self._build_source(), path=GENERATIONS, begins=True)
+        return ProviderRequest(body | self._build_source(), path=GENERATIONS, begins=True)
 
     def _build_source(self) -> Body:
-        files = [file for file in self._call.files if file.field == "image"]
+        files = [file for file in self._inference.files if file.field == "image"]
         if len(files) > 1:
             raise InvalidRequest("The model takes at most 1 image", param="image")
         sources = [{"data": Inline(file), "media_type": file.media_type} for file in files]
         return {"type": "image_edit", "source": sources[0]} if sources else {}
 
-    def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderCall:
+    def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderRequest:
         value = self._task.parse_object(raw)
         if value is None:
             return self._task.ask_after()
@@ -88,14 +88,14 @@ class LumaImageBackend(ImageBackend):
         if state in _UNDER_WAY:
             return self._task.follow(value.get("id"))
         if state == "failed":
-            raise _find_fault(value, secrets)
+            raise _find_error(value, secrets)
         if state != "completed":
             raise ProviderBadResponse(f"The provider's task is {parse_state(state, secrets)}")
         outputs = [one for one in list_objects(value.get("output")) if one.get("type", "image") == "image"]
         return build_images([parse_image(one.get("url")) for one in outputs[:1]], 1)
 
 
-def _find_fault(value: Body, secrets: Secrets) -> ProviderError:
+def _find_error(value: Body, secrets: Secrets) -> ProviderError:
     """Return the error of a generation without an image."""
     code, message = as_text(value.get("failure_code")), as_text(value.get("failure_reason"))
     if is_block(code, message):

@@ -17,7 +17,7 @@ import attrs
 
 from gateway.domain.video import Reference
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.image_data import is_web_url
 from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import list_objects
@@ -75,7 +75,7 @@ class LumaVideoBackend(VideoBackend):
 
     __slots__ = ()
 
-    def submit(self, spec: VideoSpec) -> ProviderCall:
+    def submit(self, spec: VideoSpec) -> ProviderRequest:
         model = find_model(MODELS, spec.model)
         check_size_and_seconds(spec, model.sizes, model.seconds)
         check_fixed_fields(spec.extra, _FIXED_FIELDS)
@@ -92,14 +92,14 @@ class LumaVideoBackend(VideoBackend):
         if parse_field(spec.extra.get("loop")) is True:
             _check_loop(spec)
             options["loop"] = True
-        return ProviderCall(body | {"video": options} if options else body, path=GENERATIONS, begins=True)
+        return ProviderRequest(body | {"video": options} if options else body, path=GENERATIONS, begins=True)
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         return attrs.evolve(_parse_generation(value, secrets), id=parse_id(value.get("id")))
 
-    def poll(self, task: ProviderTask) -> ProviderCall:
-        return ProviderCall(method="GET", path=build_task_path(GENERATIONS, task), passing=True)
+    def poll(self, task: ProviderTask) -> ProviderRequest:
+        return ProviderRequest(method="GET", path=build_task_path(GENERATIONS, task), passing=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         return _parse_generation(parse_object(raw), secrets)

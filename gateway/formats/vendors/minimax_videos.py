@@ -25,7 +25,7 @@ import attrs
 from gateway.domain.video import Reference
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.content_filter import build_verdict
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.image_data import find_url
 from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import as_object, as_text, loads_or_none
@@ -46,7 +46,7 @@ from gateway.formats.video_backend import (
     build_error,
     check_reference,
     check_size_and_seconds,
-    parse_code_fault,
+    parse_code_error,
     parse_id,
     parse_object,
     parse_reported,
@@ -145,7 +145,7 @@ class MiniMaxVideoBackend(VideoBackend):
 
     __slots__ = ()
 
-    def submit(self, spec: VideoSpec) -> ProviderCall:
+    def submit(self, spec: VideoSpec) -> ProviderRequest:
         model = find_model(MODELS, spec.model)
         _check(spec, model)
         return _build_h3_body(spec, model) if _is_h3(spec.model) else _build_body(spec, model)
@@ -165,13 +165,13 @@ class MiniMaxVideoBackend(VideoBackend):
         sensitive = as_object(as_object(value).get("error")).get("type") == "unprocessable_entity_error"
         if code in _BLOCKS or sensitive:
             return ContentBlocked(build_verdict(BLOCKED, parse_words(value, secrets), secrets))
-        return parse_code_fault(
+        return parse_code_error(
             status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
         )
 
-    def poll(self, task: ProviderTask) -> ProviderCall:
+    def poll(self, task: ProviderTask) -> ProviderRequest:
         path = _QUERY_H3 if _is_h3(task.model) else _QUERY
-        return ProviderCall(method="GET", path=path + quote(task.id, safe=""), passing=True)
+        return ProviderRequest(method="GET", path=path + quote(task.id, safe=""), passing=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """An error says nothing about the task, except the filter's."""
@@ -179,13 +179,13 @@ class MiniMaxVideoBackend(VideoBackend):
         task = value.get("task")
         return _parse_h3_task(task, secrets) if isinstance(task, dict) else _parse_task(value, secrets)
 
-    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
+    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
         """The address is valid for some hours, so it is requested each time."""
         if variant != "video" or task.clue is None:
             return None
         if _is_h3(task.model):
             return self.poll(task)
-        return ProviderCall(method="GET", path=_FILE + quote(task.clue, safe=""), passing=True)
+        return ProviderRequest(method="GET", path=_FILE + quote(task.clue, safe=""), passing=True)
 
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:
         value = parse_object(raw)
@@ -198,15 +198,15 @@ class MiniMaxVideoBackend(VideoBackend):
             raise ProviderBadResponse("The provider's answer has no address of the video")
         return ContentLocation(url=url)
 
-    def cancel(self, task: ProviderTask) -> ProviderCall | None:
+    def cancel(self, task: ProviderTask) -> ProviderRequest | None:
         """Only H3, and only a waiting task."""
         return self.delete(task)
 
-    def delete(self, task: ProviderTask) -> ProviderCall | None:
+    def delete(self, task: ProviderTask) -> ProviderRequest | None:
         """Only H3, and only a task that has ended."""
         if not _is_h3(task.model):
             return None
-        return ProviderCall(method="DELETE", path=f"{_TASKS_H3}/{quote(task.id, safe='')}", passing=True)
+        return ProviderRequest(method="DELETE", path=f"{_TASKS_H3}/{quote(task.id, safe='')}", passing=True)
 
 
 def _is_h3(model: str) -> bool:
@@ -222,7 +222,7 @@ def _check(spec: VideoSpec, model: HailuoModel) -> None:
         raise InvalidRequest(f"'{stray}' is not supported: set 'input_reference' for the first image", param=stray)
 
 
-def _build_body(spec: VideoSpec, model: HailuoModel) -> ProviderCall:
+def _build_body(spec: VideoSpec, model: HailuoModel) -> ProviderRequest:
     body: Body = {"model": spec.model, "prompt": spec.prompt, **_parse_flags(spec.extra, _FLAGS)}
     if spec.size is not None:
         body["resolution"] = model.sizes[spec.size][0]
@@ -232,10 +232,10 @@ def _build_body(spec: VideoSpec, model: HailuoModel) -> ProviderCall:
         body["duration"] = spec.seconds
     if spec.reference is not None:
         body["first_frame_image"] = _build_image(spec.reference)
-    return ProviderCall(body, path=TASKS, begins=True)
+    return ProviderRequest(body, path=TASKS, begins=True)
 
 
-def _build_h3_body(spec: VideoSpec, model: HailuoModel) -> ProviderCall:
+def _build_h3_body(spec: VideoSpec, model: HailuoModel) -> ProviderRequest:
     """Build the body for H3, which requires length, resolution and, without an image, a shape."""
     resolution, ratio = model.sizes[spec.size or next(iter(model.sizes))]
     content: list[Body] = [{"type": "text", "text": spec.prompt}]
@@ -250,7 +250,7 @@ def _build_h3_body(spec: VideoSpec, model: HailuoModel) -> ProviderCall:
         "duration": spec.seconds or model.seconds[0],
         **_parse_flags(spec.extra, _FLAGS_H3),
     }
-    return ProviderCall(body, path=_TASKS_H3, begins=True)
+    return ProviderRequest(body, path=_TASKS_H3, begins=True)
 
 
 def _parse_flags(extra: Body, names: tuple[str, ...]) -> Body:

@@ -23,7 +23,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.aspect_ratios import FIRST_SIZES, USUAL_SIZES, parse_shape
 from gateway.formats.content_filter import build_block, is_block
-from gateway.formats.image_backend import ImageBackend, ProviderCall
+from gateway.formats.image_backend import ImageBackend, ProviderRequest
 from gateway.formats.image_task import (
     ImageTask,
     build_images,
@@ -159,52 +159,52 @@ MODELS: Mapping[str, ReplicateModel] = MappingProxyType(
 class ReplicateImageBackend(ImageBackend):
     """``ImageBackend`` of one prediction."""
 
-    __slots__ = ("_ask", "_call", "_count", "_limited", "_model", "_takes", "_task")
+    __slots__ = ("_ask", "_count", "_inference", "_limited", "_model", "_takes", "_task")
 
-    def __init__(self, call: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
-        self._call = call
-        self._ask = call.image or ImageRequest("")
+    def __init__(self, inference: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
+        self._inference = inference
+        self._ask = inference.image or ImageRequest("")
         self._model = model
         self._takes = MODELS.get(model.partition(":")[0], _UNKNOWN)
         self._limited = capability.sizes is not None and capability.sizes != tuple(self._takes.sizes or ())
         self._task = ImageTask(PREDICTIONS, _FIRST_WAIT_S)
         self._count = 1
 
-    def begin(self, count: int) -> ProviderCall:
+    def begin(self, count: int) -> ProviderRequest:
         takes = self._takes
-        check_expressible(self._call, takes=takes.source_field is not None, needs=takes.needs)
+        check_expressible(self._inference, takes=takes.source_field is not None, needs=takes.needs)
         named = _MODEL.match(self._model)
         if named is None:
             raise InvalidRequest("The provider calls its models owner/name, or owner/name:version", param="model")
         if self._limited or self._ask.size is not None:
-            check_size(self._call.body)
+            check_size(self._inference.body)
         self._count = count
         body: Body = {"input": self._build_input()}
         if named["version"] is None:
-            return ProviderCall(body, path=f"/models/{named['owned']}{PREDICTIONS}", begins=True)
-        return ProviderCall({"version": named["version"], **body}, path=PREDICTIONS, begins=True)
+            return ProviderRequest(body, path=f"/models/{named['owned']}{PREDICTIONS}", begins=True)
+        return ProviderRequest({"version": named["version"], **body}, path=PREDICTIONS, begins=True)
 
     def _build_input(self) -> Body:
-        takes, ask, body = self._takes, self._ask, self._call.body
+        takes, image_request, body = self._takes, self._ask, self._inference.body
         apart = _GATEWAY_FIELDS | {takes.source_field}
         fields: Body = {
             name: parse_field(value)
             for name, value in body.items()
             if name not in apart and not is_count(name) and value is not None
         }
-        fields["prompt"] = ask.prompt
-        if ask.size is not None:
-            fields |= _build_size(takes, ask.size)
+        fields["prompt"] = image_request.prompt
+        if image_request.size is not None:
+            fields |= _build_size(takes, image_request.size)
         if takes.many_field is not None:
             fields[takes.many_field] = self._count
         elif self._count > 1:
             raise InvalidRequest("'n' must be 1", param="n")
-        images = [build_data_url(file) for file in self._call.files if file.field == "image"]
+        images = [build_data_url(file) for file in self._inference.files if file.field == "image"]
         if takes.source_field is not None and images:
             fields[takes.source_field] = images[0] if takes.most_sources == 1 else images
         return fields | _build_format(takes, body.get("output_format"))
 
-    def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderCall:
+    def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderRequest:
         value = self._task.parse_object(raw)
         if value is None:
             return self._task.ask_after()
@@ -213,14 +213,14 @@ class ReplicateImageBackend(ImageBackend):
         if state in _UNDER_WAY:
             return self._task.follow(value.get("id"))
         if state == "failed":
-            raise _find_fault(value.get("error"), secrets)
+            raise _find_error(value.get("error"), secrets)
         if state != "succeeded":
             raise ProviderBadResponse(f"The provider's prediction is {parse_state(state, secrets)}")
         output = value.get("output")
         addresses = output if isinstance(output, list) else [output]
         return build_images([parse_image(one) for one in addresses if one is not None], self._count)
 
-    def abandon(self) -> ProviderCall | None:
+    def abandon(self) -> ProviderRequest | None:
         return self._task.abandon()
 
 
@@ -246,7 +246,7 @@ def _build_format(takes: ReplicateModel, wanted: object) -> dict[str, Any]:
     return {"output_format": "jpg" if wanted == "jpeg" else wanted}
 
 
-def _find_fault(error: object, secrets: Secrets) -> ProviderError:
+def _find_error(error: object, secrets: Secrets) -> ProviderError:
     """Return the error of a failed prediction, whose model gives the reason in its own words."""
     message = write_reason(error, None, secrets)
     if is_block(None, message):

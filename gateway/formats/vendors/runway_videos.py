@@ -21,7 +21,7 @@ import orjson
 
 from gateway.domain.video import Reference
 from gateway.errors import InvalidRequest, ProviderAuthError, ProviderBadResponse, ProviderError, ProviderRejected
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.image_data import is_web_url
 from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import as_list, as_object, loads_or_none
@@ -41,7 +41,7 @@ from gateway.formats.video_backend import (
     parse_id,
     parse_object,
     parse_sides,
-    parse_video_fault,
+    parse_video_error,
     parse_video_url,
 )
 
@@ -125,7 +125,7 @@ class RunwayVideoBackend(VideoBackend):
 
     __slots__ = ()
 
-    def submit(self, spec: VideoSpec) -> ProviderCall:
+    def submit(self, spec: VideoSpec) -> ProviderRequest:
         check_fixed_fields(spec.extra, _FIXED_FIELDS)
         model = MODELS.get(spec.model)
         if model is not None:
@@ -141,7 +141,7 @@ class RunwayVideoBackend(VideoBackend):
         for name in _EXTRA_FIELDS if model is None else model.extra_fields:
             if extra.get(name) is not None:
                 body[name] = extra[name] if name == "negativePrompt" else parse_field(extra[name])
-        return ProviderCall(
+        return ProviderRequest(
             body, path=BY_WORDS if spec.reference is None else BY_IMAGE, begins=True, headers=(_VERSION,)
         )
 
@@ -152,13 +152,13 @@ class RunwayVideoBackend(VideoBackend):
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
         """Like the base class, but names the invalid field, and takes missing credit as the account's fault."""
-        error = parse_video_fault(status, _spell_out(raw), secrets, provider_retry_after_s=provider_retry_after_s)
+        error = parse_video_error(status, _spell_out(raw), secrets, provider_retry_after_s=provider_retry_after_s)
         if isinstance(error, ProviderRejected) and _NO_CREDITS in error.message:
             return ProviderAuthError(f"The provider's account has nothing left: {error.message}", should_retry=False)
         return error
 
-    def poll(self, task: ProviderTask) -> ProviderCall:
-        return ProviderCall(method="GET", path=build_task_path(TASKS, task), passing=True, headers=(_VERSION,))
+    def poll(self, task: ProviderTask) -> ProviderRequest:
+        return ProviderRequest(method="GET", path=build_task_path(TASKS, task), passing=True, headers=(_VERSION,))
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """The code of a failure is dotted; its first word names the party at fault."""
@@ -181,11 +181,11 @@ class RunwayVideoBackend(VideoBackend):
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
         return ContentLocation(url=_parse_address(parse_object(raw).get("output")))
 
-    def cancel(self, task: ProviderTask) -> ProviderCall | None:
+    def cancel(self, task: ProviderTask) -> ProviderRequest | None:
         """Afterwards the task does not exist any more."""
-        return ProviderCall(method="DELETE", path=build_task_path(TASKS, task), passing=True, headers=(_VERSION,))
+        return ProviderRequest(method="DELETE", path=build_task_path(TASKS, task), passing=True, headers=(_VERSION,))
 
-    def delete(self, task: ProviderTask) -> ProviderCall | None:
+    def delete(self, task: ProviderTask) -> ProviderRequest | None:
         """The same request: what it does depends on whether the task has ended."""
         return self.cancel(task)
 

@@ -13,7 +13,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.content_filter import build_block, find_block
-from gateway.formats.image_backend import ImageBackend, ProviderCall
+from gateway.formats.image_backend import ImageBackend, ProviderRequest
 from gateway.formats.image_data import parse_base64
 from gateway.formats.image_task import check_expressible, check_format
 from gateway.formats.json_values import as_text
@@ -50,19 +50,19 @@ _SHOWN_CHARS = 64
 class StabilityImageBackend(ImageBackend):
     """``ImageBackend`` of one request."""
 
-    __slots__ = ("_ask", "_call", "_model")
+    __slots__ = ("_ask", "_inference", "_model")
 
-    def __init__(self, call: InferenceRequest, model: str, _mark: str, _capability: Capability) -> None:
-        self._call = call
-        self._ask = call.image or ImageRequest("")
+    def __init__(self, inference: InferenceRequest, model: str, _mark: str, _capability: Capability) -> None:
+        self._inference = inference
+        self._ask = inference.image or ImageRequest("")
         self._model = model
 
-    def begin(self, count: int) -> ProviderCall:
-        check_expressible(self._call, takes=False, needs=False)
+    def begin(self, count: int) -> ProviderRequest:
+        check_expressible(self._inference, takes=False, needs=False)
         place = find_model(MODELS, self._model)
         if count != 1:
             raise InvalidRequest("'n' must be 1", param="n")
-        body = self._call.body
+        body = self._inference.body
         fields: Body = {name: body[name] for name in _OWN if body.get(name) is not None}
         fields["prompt"] = self._ask.prompt
         if self._ask.size is not None:
@@ -74,7 +74,7 @@ class StabilityImageBackend(ImageBackend):
             fields["output_format"] = body["output_format"]
         if place == "sd3":
             fields["model"] = self._model
-        return ProviderCall(Form(fields), path=f"{PLACE}/{place}")
+        return ProviderRequest(Form(fields), path=f"{PLACE}/{place}")
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
         value = parse_any_object(raw)

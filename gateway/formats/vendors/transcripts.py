@@ -39,9 +39,9 @@ class Transcript:
     duration_s: float | None = None
 
 
-def check_format(call: InferenceRequest) -> None:
+def check_format(inference: InferenceRequest) -> None:
     """Raise ``InvalidRequest`` for speakers in the answer, which is not written here."""
-    if call.body.get("response_format") == "diarized_json":
+    if inference.body.get("response_format") == "diarized_json":
         raise InvalidRequest("'response_format' must not be diarized_json here", param="response_format")
 
 
@@ -60,18 +60,18 @@ def parse_seconds(value: object) -> float | None:
     return float(value) if 0 <= value <= _LONGEST_S else None
 
 
-def build_answer(heard: Transcript, call: InferenceRequest) -> bytes:
+def build_answer(heard: Transcript, inference: InferenceRequest) -> bytes:
     """Write a transcript as JSON of the OpenAI API format."""
     body: dict[str, Any] = {"text": heard.text}
     if heard.duration_s is not None:
         body["usage"] = {"type": "duration", "seconds": heard.duration_s}
-    if call.body.get("response_format") in _TIMED:
+    if inference.body.get("response_format") in _TIMED:
         segments = _split(heard.words)
         body |= {"task": "transcribe", "language": heard.language, "segments": list(map(_build_segment, segments))}
         body |= {"duration": heard.duration_s} if heard.duration_s is not None else {}
         for number, segment in enumerate(body["segments"]):
             segment["id"] = number
-        if "word" in call.body.get("timestamp_granularities", ()):
+        if "word" in inference.body.get("timestamp_granularities", ()):
             body["words"] = [{"word": one.text, "start": one.start_s, "end": one.end_s} for one in heard.words]
     return orjson.dumps(body)
 

@@ -23,7 +23,7 @@ import attrs
 
 from gateway.domain.video import MAX_SECONDS
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import as_object
 from gateway.formats.openai.errors import Secrets
@@ -149,7 +149,7 @@ class VolcengineVideoBackend(VideoBackend):
 
     __slots__ = ()
 
-    def submit(self, spec: VideoSpec) -> ProviderCall:
+    def submit(self, spec: VideoSpec) -> ProviderRequest:
         _check_prompt(spec.prompt)
         check_fixed_fields(spec.extra, _FIXED_FIELDS)
         model = _find_model(spec.model)
@@ -165,13 +165,13 @@ class VolcengineVideoBackend(VideoBackend):
         for name in _EXTRA_FIELDS:
             if spec.extra.get(name) is not None:
                 body[name] = parse_field(spec.extra[name])
-        return ProviderCall(body, path=TASKS, begins=True)
+        return ProviderRequest(body, path=TASKS, begins=True)
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
         return TaskStatus("queued", id=parse_id(parse_object(raw).get("id")))
 
-    def poll(self, task: ProviderTask) -> ProviderCall:
-        return ProviderCall(method="GET", path=build_task_path(TASKS, task), passing=True)
+    def poll(self, task: ProviderTask) -> ProviderRequest:
+        return ProviderRequest(method="GET", path=build_task_path(TASKS, task), passing=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
@@ -193,11 +193,11 @@ class VolcengineVideoBackend(VideoBackend):
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
         return ContentLocation(url=parse_video_url(as_object(parse_object(raw).get("content")).get("video_url")))
 
-    def cancel(self, task: ProviderTask) -> ProviderCall | None:
+    def cancel(self, task: ProviderTask) -> ProviderRequest | None:
         """Only a waiting task can be cancelled."""
-        return ProviderCall(method="DELETE", path=build_task_path(TASKS, task), passing=True)
+        return ProviderRequest(method="DELETE", path=build_task_path(TASKS, task), passing=True)
 
-    def delete(self, task: ProviderTask) -> ProviderCall | None:
+    def delete(self, task: ProviderTask) -> ProviderRequest | None:
         """The same request: what it does depends on whether the task has ended."""
         return self.cancel(task)
 

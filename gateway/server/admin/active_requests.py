@@ -102,14 +102,14 @@ async def cancel_running(request: web.Request) -> web.Response:
 
 async def cancel_here(services: Services, request_id: str, actor: Actor) -> None:
     """Cancel an active request of this gateway. Raises ``NotFound``, ``Conflict``."""
-    call = services.active_requests.get(request_id, actor)
-    if call.cancel():
+    active = services.active_requests.get(request_id, actor)
+    if active.cancel():
         row = actor.did(
             "request.cancelled",
             request_id,
             int(services.clock() * 1000),
-            account_id=call.context.caller.account.id,
-            detail=orjson.dumps({"key": call.context.caller.key.name}).decode(),
+            account_id=active.context.caller.account.id,
+            detail=orjson.dumps({"key": active.context.caller.key.name}).decode(),
         )
         await note(services.admin.audit_log, row)
 

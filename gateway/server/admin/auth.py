@@ -63,8 +63,8 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
 def _find_asking(request: web.Request, peers: "Peers", operation: AdminOperation | None) -> Actor:
     """Return on whose behalf another node of the cluster asks. Raises as ``require_access``."""
     signatures, actors = request.headers.getall(SIGNATURE_HEADER), request.headers.getall(ACTOR_HEADER, ())
-    asked = NodeRequest(peers.own_id, request.method, request.raw_path, "".join(actors))
-    if len(signatures) > 1 or len(actors) != 1 or not peers.signer.check(signatures[0], asked):
+    node_request = NodeRequest(peers.own_id, request.method, request.raw_path, "".join(actors))
+    if len(signatures) > 1 or len(actors) != 1 or not peers.signer.check(signatures[0], node_request):
         raise InvalidApiKey(
             f"{SIGNATURE_HEADER} is not that of a node of this cluster, is older than {WINDOW_S} seconds, or was used "
             "before",

@@ -256,10 +256,10 @@ async def test_channel(request: web.Request) -> web.Response:
 
 
 def _asks_request(request: web.Request) -> bool:
-    asked = request.query.get("request", "false")
-    if asked not in {"true", "false"}:
+    requested = request.query.get("request", "false")
+    if requested not in {"true", "false"}:
         raise InvalidRequest("'request' must be true or false", param="request")
-    return asked == "true"
+    return requested == "true"
 
 
 async def sync_channel(request: web.Request) -> web.Response:

@@ -82,7 +82,7 @@ def _describe_limits(services: Services) -> dict[str, Any]:
 
 
 def _count_channels(load_balancer: LoadBalancer) -> dict[str, int]:
-    counts = Counter(find_health(state, load_balancer) for state in load_balancer.lines.values())
+    counts = Counter(find_health(state, load_balancer) for state in load_balancer.channels.values())
     return {health: counts[health] for health in get_args(Health)}
 
 

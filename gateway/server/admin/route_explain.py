@@ -58,25 +58,25 @@ class RouteExplainer:
     def explain(self, caller: Caller | None, model: str, operation: Operation) -> Fields:
         """Return every channel with its verdict, the usable ones first; without ``caller`` for an unrestricted one."""
         who = caller or UNRESTRICTED_CALLER
-        options = self.router.list_options(who, model, operation)
+        targets = self.router.list_options(who, model, operation)
         with contextlib.suppress(ModelNotPriced):  # given as the reason of each channel
-            options, every = [], options
-            options = self.router.keep_priced(every, who, model, operation)
+            targets, every = [], targets
+            targets = self.router.keep_priced(every, who, model, operation)
         # The channel's capability shows what else is possible with an image.
-        unable = {target.channel.name for target in options if operation == "image_edits" and not _edits(target)}
-        options = [target for target in options if target.channel.name not in unable]
-        standing = [_ChannelStatus.of(target, who.account.id, self.load_balancer) for target in options]
-        usable = sorted((one for one in standing if one.obstacle is None), key=_ChannelStatus.order)
+        unable = {target.channel.name for target in targets if operation == "image_edits" and not _edits(target)}
+        targets = [target for target in targets if target.channel.name not in unable]
+        statuses = [_ChannelStatus.of(target, who.account.id, self.load_balancer) for target in targets]
+        usable = sorted((one for one in statuses if one.obstacle is None), key=_ChannelStatus.order)
         equals = [one for one in usable if one.order()[:2] == usable[0].order()[:2]]
         total = sum(one.weight for one in equals)
         lines = [
             self._describe(one, operation, rank, one.weight / total if one in equals else 0.0)
             for rank, one in enumerate(usable, 1)
         ]
-        stuck = [one for one in standing if one.obstacle is not None]
+        stuck = [one for one in statuses if one.obstacle is not None]
         tried = not usable and any(one.may_insist for one in stuck)
         lines += [self._describe(one, operation, None, 0.0, tried=tried) for one in stuck]
-        taken = {target.channel.name for target in options}
+        taken = {target.channel.name for target in targets}
         lines += [
             _refuse(channel, _NO_EDITS if channel.name in unable else self._find_reason(channel, who, model, operation))
             for channel in self.catalog.channels
@@ -87,27 +87,27 @@ class RouteExplainer:
             "model": model,
             "operation": operation,
             "key": caller and {"id": caller.key.id, "name": caller.key.name, "account": caller.account.name},
-            "served": refused is None and (bool(usable) or tried or not options),
+            "served": refused is None and (bool(usable) or tried or not targets),
             "refused": refused and {"code": refused.code, "message": refused.message},
             "channels": lines,
             "room": caller and self._describe_room(caller),
         }
 
-    def _find_refusal(self, caller: Caller, call: InferenceRequest) -> GatewayError | None:
+    def _find_refusal(self, caller: Caller, inference: InferenceRequest) -> GatewayError | None:
         """Return the error that the request would get; None if it would be routed."""
         try:
             caller.check_usable(self.clock())
-            self.router.route(caller, call)
+            self.router.route(caller, inference)
         except GatewayError as error:
             return error
         return None
 
     def _describe(
-        self, standing: "_ChannelStatus", operation: Operation, rank: int | None, chance: float, *, tried: bool = False
+        self, status: "_ChannelStatus", operation: Operation, rank: int | None, chance: float, *, tried: bool = False
     ) -> Fields:
-        target, obstacle = standing.target, standing.obstacle
-        channel, reason = target.channel, standing.find_reason()
-        if tried and standing.may_insist:
+        target, obstacle = status.target, status.obstacle
+        channel, reason = target.channel, status.find_reason()
+        if tried and status.may_insist:
             reason = f"{reason}; a few requests are sent all the same, because no other channel serves the model"
         return {
             **_name(channel),
@@ -118,8 +118,8 @@ class RouteExplainer:
             "upstream_model": target.model,
             "language": target.endpoint.wire,
             "translated": target.endpoint.wire != WIRES[operation][0],
-            "state": standing.ill[0].state if standing.ill else "closed",
-            "share": round(standing.share, 2),
+            "state": status.ill[0].state if status.ill else "closed",
+            "share": round(status.share, 2),
             "running": target.state.running,
             "capability": _build_capability(target.capability),
             "price": _build_price(target.price),
@@ -172,15 +172,15 @@ class _ChannelStatus:
     def of(cls, target: Target, account: int, load_balancer: LoadBalancer) -> "_ChannelStatus":
         """Return the current state; for account 0, which is no account, as the latest request has found it."""
         state, now = target.state, load_balancer.now
-        account = account or state.find_witness(target.place)
-        obstacle = state.find_obstacle(target.place, account, now)
+        account = account or state.find_witness(target.endpoint_key)
+        obstacle = state.find_obstacle(target.endpoint_key, account, now)
         may_insist = obstacle is not None and obstacle[0] in AFTER_FAILURES
         return cls(
             target,
             obstacle,
-            state.list_ill(target.place, account),
-            state.find_share(target.place, account, now, load_balancer.settings.rules),
-            may_insist and state.find_insisting_s(target.place, account, now) is not None,
+            state.list_ill(target.endpoint_key, account),
+            state.find_share(target.endpoint_key, account, now, load_balancer.settings.rules),
+            may_insist and state.find_insisting_s(target.endpoint_key, account, now) is not None,
         )
 
     @property

@@ -37,7 +37,7 @@ class Bar:
 
 
 @attrs.frozen
-class Column:
+class ChartColumn:
     """A place in time with the text of its tooltip."""
 
     x: float
@@ -59,7 +59,7 @@ class Chart:
 
     title: str
     bars: Sequence[Bar]
-    columns: Sequence[Column]
+    columns: Sequence[ChartColumn]
     rows: Sequence[Tick]
     marks: Sequence[Tick]
     legend: Sequence[Series]
@@ -99,7 +99,7 @@ def draw(
         title,
         [bar for index in range(len(places)) for bar in _stack(series, index, step, scale)],
         [
-            Column(round(_LEFT + index * step, 2), round(step, 2), f"{place}: {_say(series, index, write)}")
+            ChartColumn(round(_LEFT + index * step, 2), round(step, 2), f"{place}: {_say(series, index, write)}")
             for index, place in enumerate(places)
         ],
         rows=[Tick(round(HEIGHT - _BOTTOM - height * scale, 2), write(height)) for height in heights],

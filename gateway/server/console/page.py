@@ -133,8 +133,8 @@ async def ask(request: web.Request, path: str, **query: Any) -> Any:
     if operation.access != "anyone" and not may(signed.member.role, operation.access):
         raise Forbidden(f"This needs the role {operation.access!r}; yours is {signed.member.role!r}")
     values = {name: str(value) for name, value in query.items() if value not in {None, ""}}
-    asked = request.clone(rel_url=request.rel_url.with_path(PREFIX + path).with_query(values))
-    answer = await operation.handler(asked)
+    page_request = request.clone(rel_url=request.rel_url.with_path(PREFIX + path).with_query(values))
+    answer = await operation.handler(page_request)
     if not isinstance(answer, web.Response) or not isinstance(answer.body, bytes):
         raise TypeError(f"{path} has no answer that a page could show")
     return orjson.loads(answer.body)

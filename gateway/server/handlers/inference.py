@@ -20,10 +20,10 @@ async def forward_inference(
     """
     active = request[INFERENCE]
     ctx, services = active.context, active.services
-    call = ctx.call
-    assert call is not None  # noqa: S101 - it has been parsed
-    images = None if call.image is None else services.media.images
-    if call.stream:
+    inference = ctx.inference
+    assert inference is not None  # noqa: S101 - it has been parsed
+    images = None if inference.image is None else services.media.images
+    if inference.stream:
         client_stream = open_stream(request)
         stream = forward.stream if images is None else images.fetch_stream
         await stream(services.proxy, ctx, client_stream, settle=active.settle_stream)

@@ -7,8 +7,8 @@ from aiohttp import web
 
 from gateway.errors import InvalidRequest, ProviderError
 from gateway.formats.openai.errors import parse_retry_after
-from gateway.formats.openai.realtime import build_session_call
-from gateway.formats.vendor_errors import parse_worded_fault
+from gateway.formats.openai.realtime import build_session_inference
+from gateway.formats.vendor_errors import parse_worded_error
 from gateway.providers.base import EndpointRequest
 from gateway.routing.target import Attempt
 from gateway.server.active_inference import INFERENCE
@@ -44,8 +44,8 @@ async def open_session(request: web.Request) -> web.StreamResponse:
     ctx = active.context
     client = _open_socket(request)
     model, settings = find_session(request)
-    ctx.call = call = build_session_call(model)
-    ctx.route = services.routing.router.route(ctx.caller, call)
+    ctx.inference = inference = build_session_inference(model)
+    ctx.route = services.routing.router.route(ctx.caller, inference)
     await services.billing.quota.peek(ctx.caller, partial(services.routing.router.may_be_free, ctx.caller))
     beta = find_beta(request)
 
@@ -57,7 +57,7 @@ async def open_session(request: web.Request) -> web.StreamResponse:
             services.routing.load_balancer.record_success(attempt.lease)
             await client.prepare(request)
             ctx.first_byte_at = active.loop.time()
-            active.session = session = RealtimeSession(active, attempt, call, client=client, provider=provider)
+            active.session = session = RealtimeSession(active, attempt, inference, client=client, provider=provider)
             attempt.client = session
             await session.run(settings)
         finally:
@@ -91,10 +91,10 @@ def _open_socket(request: web.Request) -> web.WebSocketResponse:
 async def _connect(services: Services, attempt: Attempt, beta: str | None) -> ProviderSocket:
     """Open the provider's side. Raises ``ProviderError``."""
     headers = () if beta is None else ((BETA, beta),)
-    plan = attempt.way.address(EndpointRequest(None, method="GET", headers=headers), attempt.naming.now_s)
-    plain = {name: value for name, value in plan.headers.items() if name not in {"Accept", "Accept-Encoding"}}
+    http_request = attempt.access.address(EndpointRequest(None, method="GET", headers=headers), attempt.identity.now_s)
+    plain = {name: value for name, value in http_request.headers.items() if name not in {"Accept", "Accept-Encoding"}}
     try:
-        return await services.websockets.connect(attrs.evolve(plan, headers=plain))
+        return await services.websockets.connect(attrs.evolve(http_request, headers=plain))
     except HandshakeRefused as refused:
         raise _parse_refusal(services, attempt, refused) from None
 
@@ -102,6 +102,6 @@ async def _connect(services: Services, attempt: Attempt, beta: str | None) -> Pr
 def _parse_refusal(services: Services, attempt: Attempt, refused: HandshakeRefused) -> ProviderError:
     retry_after_s = parse_retry_after(refused.headers.get("Retry-After"), services.clock())
     path = attempt.target.endpoint.path.partition("?")[0]
-    return parse_worded_fault(
+    return parse_worded_error(
         refused.status, refused.body, attempt.channel.secrets, provider_retry_after_s=retry_after_s, path=path
     )

@@ -10,7 +10,7 @@ from aiohttp import web
 from gateway.domain.account import Caller
 from gateway.domain.channel import Channel
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.formats.openai.realtime import build_session_call
+from gateway.formats.openai.realtime import build_session_inference
 from gateway.formats.openai.realtime_secrets import build_secret_answer, parse_secret_request
 from gateway.server.context import CALLER, SERVICES, Services
 from gateway.server.realtime_session import check_settings
@@ -26,17 +26,19 @@ def add_secret_routes(app: web.Application) -> None:
 async def create_secret(request: web.Request, *, flat: bool) -> web.Response:
     """Make a client secret. What its sessions may not have is refused here, and again when one begins."""
     caller, services = request[CALLER], request.app[SERVICES]
-    asked = parse_secret_request(await read_json(request), flat=flat)
+    secret_request = parse_secret_request(await read_json(request), flat=flat)
     if not caller.key.id:
         raise InvalidRequest("A client secret needs an API key", should_retry=False)
     await services.billing.quota.check_rate(caller)
     channels: Iterable[Channel] = services.routing.router.catalog.channels
-    if asked.model is not None:
-        route = services.routing.router.route(caller, build_session_call(asked.model))
-        channels = [target.channel for target in route.options]
-    _check_settings(services, caller, asked.settings, channels)
-    secret, expires_s = await services.auth.client_secrets.create(caller, asked.model, asked.settings, asked.ttl_s)
-    answer = build_secret_answer(asked, secret, expires_s, f"sess_{secrets.token_hex(12)}")
+    if secret_request.model is not None:
+        route = services.routing.router.route(caller, build_session_inference(secret_request.model))
+        channels = [target.channel for target in route.targets]
+    _check_settings(services, caller, secret_request.settings, channels)
+    secret, expires_s = await services.auth.client_secrets.create(
+        caller, secret_request.model, secret_request.settings, secret_request.ttl_s
+    )
+    answer = build_secret_answer(secret_request, secret, expires_s, f"sess_{secrets.token_hex(12)}")
     return web.json_response(answer, headers={"Cache-Control": "no-store"})
 
 

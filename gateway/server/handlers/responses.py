@@ -13,7 +13,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.kept_response import KeptResponse
 from gateway.errors import InvalidRequest
 from gateway.formats.openai.response_to_stream import build_whole
-from gateway.formats.openai.responses import parse_responses_call
+from gateway.formats.openai.responses import parse_responses_inference
 from gateway.memory_budget import Loan
 from gateway.routing.kept_responses import make_missing
 from gateway.routing.provider_response import ask_provider
@@ -50,7 +50,7 @@ async def get_response(request: web.Request) -> web.Response:
     raw = await _ask(request) if kept is None else read_kept(request.app[SERVICES], kept)
     if not streamed:
         return LargeResponse(request, raw, _JSON, loan)
-    events, _ = build_whole(raw, parse_responses_call({"model": "none", "input": ""}))
+    events, _ = build_whole(raw, parse_responses_inference({"model": "none", "input": ""}))
     return LargeResponse(request, events, _EVENTS, loan)
 
 
@@ -125,7 +125,7 @@ async def _ask(request: web.Request, method: Literal["GET", "POST", "DELETE"] = 
 
 
 def _find_channel(request: web.Request, name: str) -> Channel | None:
-    state = request.app[SERVICES].routing.load_balancer.lines.get(name)
+    state = request.app[SERVICES].routing.load_balancer.channels.get(name)
     return None if state is None else state.channel
 
 

@@ -18,7 +18,12 @@ from gateway.domain.video import StatusWords, VideoJob, VideoRequest, find_poll_
 from gateway.domain.webhook import find_webhook_problem
 from gateway.errors import Conflict, GatewayError, InvalidRequest
 from gateway.formats.form import ReceivedForm
-from gateway.formats.openai.video_params import parse_remix_call, parse_remix_form, parse_videos_call, parse_videos_form
+from gateway.formats.openai.video_params import (
+    parse_remix_form,
+    parse_remix_inference,
+    parse_videos_form,
+    parse_videos_inference,
+)
 from gateway.formats.openai.videos import build_video
 from gateway.server.active_inference import INFERENCE, ActiveInference
 from gateway.server.context import CONTEXT, SERVICES
@@ -78,27 +83,27 @@ async def load_original(request: web.Request, handler: Handler) -> web.StreamRes
     original = await active.services.videos.jobs.get(request.match_info["id"], ctx.caller.account.id)
     check_completed(original)
     seconds = int(original.seconds) if original.seconds else None
-    call = ctx.call
-    assert call is not None  # noqa: S101 - parse_video comes before
-    video = attrs.evolve(_get_video(call), seconds=seconds, size=original.size or None, remix_of=original)
-    ctx.call = attrs.evolve(call, model=original.model, video=video)
+    inference = ctx.inference
+    assert inference is not None  # noqa: S101 - parse_video comes before
+    video = attrs.evolve(_get_video(inference), seconds=seconds, size=original.size or None, remix_of=original)
+    ctx.inference = attrs.evolve(inference, model=original.model, video=video)
     return await handler(request)
 
 
 async def submit(request: web.Request) -> web.StreamResponse:
     """Create the job and answer with it."""
     active, ctx, services = request[INFERENCE], request[CONTEXT], request.app[SERVICES]
-    call = ctx.call
+    inference = ctx.inference
     assert isinstance(active, ActiveVideoSubmission)  # noqa: S101 - as POST_VIDEOS says
-    assert call is not None  # noqa: S101 - parse_video comes before
-    video = _get_video(call)
-    call = attrs.evolve(call, video=attrs.evolve(video, status_words=_find_words(request, video)))
-    services.videos.submitter.check(call)
+    assert inference is not None  # noqa: S101 - parse_video comes before
+    video = _get_video(inference)
+    inference = attrs.evolve(inference, video=attrs.evolve(video, status_words=_find_words(request, video)))
+    services.videos.submitter.check(inference)
     url = video.webhook_url
     problem = find_webhook_problem(url, services.live_config.find_webhook_hosts()) if url else None
     if problem is not None:
         raise InvalidRequest(problem, param="webhook_url")
-    ctx.call, ctx.route = call, services.routing.router.route(ctx.caller, call)
+    ctx.inference, ctx.route = inference, services.routing.router.route(ctx.caller, inference)
     submission = Submission(ctx)
     carrying = services.videos.jobs.run(_carry(request, submission, active.idempotency_key.hand_over(), active.form))
     active.submission, active.form = submission, None
@@ -144,15 +149,15 @@ async def _carry(
     return job, body
 
 
-def _get_video(call: InferenceRequest) -> VideoRequest:
-    return call.video or VideoRequest("")
+def _get_video(inference: InferenceRequest) -> VideoRequest:
+    return inference.video or VideoRequest("")
 
 
 POST_VIDEOS = with_middlewares(
     submit,
     [
         partial(settle_request, operation="videos", kind=ActiveVideoSubmission),
-        partial(parse_video, parse_json=parse_videos_call, parse_fields=parse_videos_form),
+        partial(parse_video, parse_json=parse_videos_inference, parse_fields=parse_videos_form),
         replay_response,
     ],
 )
@@ -160,7 +165,7 @@ POST_REMIX = with_middlewares(
     submit,
     [
         partial(settle_request, operation="video_remixes", kind=ActiveVideoSubmission),
-        partial(parse_video, parse_json=parse_remix_call, parse_fields=parse_remix_form),
+        partial(parse_video, parse_json=parse_remix_inference, parse_fields=parse_remix_form),
         load_original,
         replay_response,
     ],

@@ -19,7 +19,7 @@ _SAME_KIND = "Both are data folders. To copy a folder, use 'gateway backup' and 
 
 
 @attrs.frozen
-class Place:
+class StoreLocation:
     """A data folder, or the URL of a database on a server."""
 
     text: str
@@ -41,16 +41,18 @@ class Place:
         return describe_url(self.text)
 
 
-async def copy_between(source: Place, target: Place, progress: Callable[[str, int], None]) -> CopyReport:
+async def copy_between(
+    source: StoreLocation, target: StoreLocation, progress: Callable[[str, int], None]
+) -> CopyReport:
     """Copy the store of ``source`` to ``target``, which must be empty, completely or not at all.
 
     Raises:
         CopyFailed: a gateway runs with one of them, the target has data, or they differ in the end.
         OSError: a file cannot be read or written.
     """
-    for place in (source, target):
-        if "://" in place.text and not place.is_server:  # its rest may have a password
-            scheme = place.text.partition("://")[0]
+    for location in (source, target):
+        if "://" in location.text and not location.is_server:  # its rest may have a password
+            scheme = location.text.partition("://")[0]
             raise CopyFailed(f"A store at {scheme}:// is not known: name a data folder, or a postgresql:// URL")
     if not (source.is_server or target.is_server):
         raise CopyFailed(_SAME_KIND)
@@ -73,17 +75,17 @@ def list_missing_secrets(folder: Path) -> list[str]:
 
 
 @asynccontextmanager
-async def _open_source(place: Place) -> AsyncIterator[CopySource]:
-    if place.is_server:
+async def _open_source(location: StoreLocation) -> AsyncIterator[CopySource]:
+    if location.is_server:
         from gateway.storage.copying.postgres_store import open_source as open_server
 
-        async with open_server(place.text) as server:
+        async with open_server(location.text) as server:
             yield server
         return
-    database = place.folder / DATABASE
+    database = location.folder / DATABASE
     if not database.exists():
         raise CopyFailed(f"There is no database {database}. Name the data folder of a gateway, or a postgresql:// URL")
-    folder = DataFolder(place.folder)
+    folder = DataFolder(location.folder)
     try:
         with open_source(database) as store:
             yield store
@@ -92,20 +94,20 @@ async def _open_source(place: Place) -> AsyncIterator[CopySource]:
 
 
 @asynccontextmanager
-async def _open_target(place: Place, source: CopySource) -> AsyncIterator[CopyTarget]:
-    if place.is_server:
+async def _open_target(location: StoreLocation, source: CopySource) -> AsyncIterator[CopyTarget]:
+    if location.is_server:
         from gateway.storage.copying.postgres_store import open_target
 
-        async with open_target(place.text) as server:
+        async with open_target(location.text) as server:
             yield server
         return
-    missing = [folder for folder in (place.folder, *place.folder.parents) if not folder.exists()]
-    folder = DataFolder(place.folder)
+    missing = [folder for folder in (location.folder, *location.folder.parents) if not folder.exists()]
+    folder = DataFolder(location.folder)
     try:
-        async with _make_database(place.folder, source) as store:
+        async with _make_database(location.folder, source) as store:
             yield store
     except BaseException:
-        _remove_folder(place.folder, missing)
+        _remove_folder(location.folder, missing)
         raise
     finally:
         folder.close()

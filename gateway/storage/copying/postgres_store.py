@@ -10,7 +10,7 @@ from gateway.storage.copying.tables import CopiedTable, Row
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import open_postgres
-from gateway.storage.postgres.incarnation import begin_incarnation
+from gateway.storage.postgres.incarnation import begin_generation
 from gateway.storage.postgres.sole_user import DatabaseInUse, SoleUser
 
 _NO_LIMIT = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
@@ -107,7 +107,7 @@ async def open_target(url: str) -> AsyncIterator[PostgresStore]:
             try:
                 async with connection.transaction():
                     yield PostgresStore(f"The database {address.name}", connection)
-                    await begin_incarnation(connection)
+                    await begin_generation(connection)
             finally:
                 connection.terminate()
         finally:

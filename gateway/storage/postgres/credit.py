@@ -38,17 +38,17 @@ async def take_credit(
         day: the current one by the store's clock.
         wants: one for each balance.
     """
-    asked = sorted(wants, key=lambda want: _place(want.balance))
+    requested = sorted(wants, key=lambda want: _place(want.balance))
     rows = await connection.fetch(
         _TAKE,
         node,
         live,
         day.number,
         day.month_number,
-        *_columns([want.balance for want in asked]),
-        [want.least_nanos for want in asked],
-        [want.need_nanos for want in asked],
-        [want.want_nanos for want in asked],
+        *_columns([want.balance for want in requested]),
+        [want.least_nanos for want in requested],
+        [want.need_nanos for want in requested],
+        [want.want_nanos for want in requested],
     )
     return [CreditGrant((OWNERS[owner], number), *answer) for owner, number, *answer in rows]
 
@@ -76,7 +76,7 @@ async def find_leases(connection: Connection, node: str) -> Sequence[StoredLease
     ]
 
 
-async def fold_leases(connection: Connection, node: str) -> None:
+async def release_leases(connection: Connection, node: str) -> None:
     """End every lease of a node: what it spent stays spent, and the rest is free. Its journal is posted before."""
     await connection.execute(_FOLD, node)
 

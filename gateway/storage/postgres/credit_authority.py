@@ -13,7 +13,14 @@ from gateway.domain.balance import Owner, UtcDay
 from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, StoredLease
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.address import Address
-from gateway.storage.postgres.credit import LIMITS_LOCK, Connection, find_leases, fold_leases, give_credit, take_credit
+from gateway.storage.postgres.credit import (
+    LIMITS_LOCK,
+    Connection,
+    find_leases,
+    give_credit,
+    release_leases,
+    take_credit,
+)
 
 STATEMENT_S = 2.0
 """How long a statement may take; then the connection is closed, because the server may or may not have finished it."""
@@ -112,7 +119,7 @@ class PostgresCreditAuthority:
     async def fold(self) -> None:
         """End every lease of the node. Raises ``StoreUnavailable``."""
         async with self._work(FOLD_S) as connection:
-            await fold_leases(connection, self._node)
+            await release_leases(connection, self._node)
 
     async def listen(self) -> None:
         """Connect, if the node is not connected, so that it hears recalls. Raises ``StoreUnavailable``."""

@@ -22,7 +22,7 @@ Connection: TypeAlias = Any
 """asyncpg's ``Connection``, which has no types."""
 
 
-async def read_incarnation(connection: Connection) -> str:
+async def read_generation(connection: Connection) -> str:
     """Return a text that is another one after each restore and each promotion of a standby.
 
     A server that does not show its timeline to this user, as some that are offered as a service, shows restores only.
@@ -36,6 +36,6 @@ async def read_incarnation(connection: Connection) -> str:
     return " ".join(found)
 
 
-async def begin_incarnation(connection: Connection) -> None:
+async def begin_generation(connection: Connection) -> None:
     """Make this database another one than it was, as part of the current transaction."""
     await connection.execute(_BEGIN, secrets.token_bytes(8))

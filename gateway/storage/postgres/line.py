@@ -19,7 +19,7 @@ FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Inte
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Line:
+class DedicatedConnection:
     """One connection, which ``connect`` makes."""
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:

@@ -15,13 +15,13 @@ import attrs
 import structlog
 from sqlalchemy import Executable, text
 
-from gateway.domain.node import Beat, Change, Node
+from gateway.domain.node import Change, Heartbeat, Node
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.credit import LIMITS_LOCK
 from gateway.storage.postgres.functions import CHANGES, RINGS
-from gateway.storage.postgres.incarnation import read_incarnation
-from gateway.storage.postgres.line import Connection, Line, describe
+from gateway.storage.postgres.incarnation import read_generation
+from gateway.storage.postgres.line import Connection, DedicatedConnection, describe
 from gateway.storage.postgres.node_backends import (
     LEADER,
     SPACE,
@@ -112,20 +112,20 @@ class NodeSession:
     Attributes:
         node: the node as it has registered last; its ``epoch`` is 0 before.
         heard: called when the log of changes has grown, and when the connection was lost.
-        rung: called with each message of ``notify``, this node's own ones included.
-        incarnation: see ``read_incarnation``; as of the last connection.
+        ignore_notification: called with each message of ``notify``, this node's own ones included.
+        generation: see ``read_generation``; as of the last connection.
     """
 
     def __init__(self, address: Address, node: Node) -> None:
         self._address = address
         self._name = f"{address.user} control"
-        self._own = Line(self._connect)
-        self._log = Line(self._listen)
+        self._own = DedicatedConnection(self._connect)
+        self._log = DedicatedConnection(self._listen)
         self._leads = False
         self.node = node
         self.heard: Callable[[], None] = lambda: None
-        self.rung: Callable[[str], None] = lambda _: None
-        self.incarnation = ""
+        self.ignore_notification: Callable[[str], None] = lambda _: None
+        self.generation = ""
 
     def lock(self, *, alone: bool) -> Executable:
         """See ``DatabaseUser``. A node that counts as alive does so until the commit."""
@@ -162,7 +162,7 @@ class NodeSession:
         self.node = attrs.evolve(node, epoch=row["epoch"], started_ms=row["started_ms"])
         return seen
 
-    async def beat(self, seen: int, detail: str = "{}", *, serves: bool = True) -> Beat | None:
+    async def heartbeat(self, seen: int, detail: str = "{}", *, serves: bool = True) -> Heartbeat | None:
         """Tell the other nodes that this one lives and has applied the changes up to ``seen``.
 
         ``detail`` is a JSON object for those who list the nodes. A node that no longer ``serves`` gets no share of the
@@ -172,7 +172,7 @@ class NodeSession:
             row = await connection.fetchrow(_BEAT, self.node.id, self.node.epoch, seen, detail, serves)
         if row is None:
             return None
-        return Beat(row["at_ms"], tuple(row["live"]), row["dead"], frozenset(row["late"]), row["oldest"] or "")
+        return Heartbeat(row["at_ms"], tuple(row["live"]), row["dead"], frozenset(row["late"]), row["oldest"] or "")
 
     async def read_changes(self, after: int) -> Sequence[Change]:
         """Return the changes after number ``after`` in their order."""
@@ -306,7 +306,7 @@ class NodeSession:
             await connection.add_listener(CHANGES, self._hear)
             await connection.add_listener(RINGS, self._hear_ring)
             connection.add_termination_listener(self._hear)
-            self.incarnation = await read_incarnation(connection)
+            self.generation = await read_generation(connection)
         except BaseException:
             connection.terminate()
             raise
@@ -330,7 +330,7 @@ class NodeSession:
         self.heard()
 
     def _hear_ring(self, _connection: Connection, _pid: int, _channel: str, message: str) -> None:
-        self.rung(message)
+        self.ignore_notification(message)
 
 
 @lru_cache(maxsize=8)

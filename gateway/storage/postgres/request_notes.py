@@ -83,18 +83,18 @@ class NoteWriter:
         self._woken = asyncio.Event()
         self._failing = False
 
-    async def write(self, call: RequestStart) -> None:
-        """Return once the note of ``call`` is committed.
+    async def write(self, start: RequestStart) -> None:
+        """Return once the note of ``start`` is committed.
 
         Raises:
             StoreUnavailable: it is not; a note that was written nevertheless will be deleted.
         """
-        written = self.write_soon(call)
+        written = self.write_soon(start)
         try:
             async with asyncio.timeout(WAIT_S):
                 await written
         except BaseException as error:
-            self.withdraw(call.id)
+            self.withdraw(start.id)
             if isinstance(error, TimeoutError):
                 raise _make_unavailable() from None
             raise
@@ -104,10 +104,10 @@ class NoteWriter:
         self._withdrawn.add(request_id)
         self._woken.set()
 
-    def write_soon(self, call: RequestStart) -> "asyncio.Future[None]":
-        """Write the note of ``call`` with the next statement."""
+    def write_soon(self, start: RequestStart) -> "asyncio.Future[None]":
+        """Write the note of ``start`` with the next statement."""
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_WaitingNote(call.id, orjson.dumps(call._asdict()), written))
+        self._waiting.append(_WaitingNote(start.id, orjson.dumps(start._asdict()), written))
         self._woken.set()
         return written
 

@@ -33,16 +33,16 @@ class StoreJournal(RequestJournal):
         await self._jobs.stop()
         await self._writer.close()
 
-    def start_at_once(self, call: RequestStart) -> bool:  # noqa: ARG002 - the disk records it at once
+    def start_at_once(self, start: RequestStart) -> bool:  # noqa: ARG002 - the disk records it at once
         return False
 
-    async def start(self, call: RequestStart) -> bool:
+    async def start(self, start: RequestStart) -> bool:
         """Return True once the note of a request is committed. Raises ``StoreUnavailable``."""
-        await self._writer.write(call)
+        await self._writer.write(start)
         return True
 
     def withdraw(self, request_id: str) -> None:
         self._writer.withdraw(request_id)
 
-    def start_soon(self, call: RequestStart) -> None:
-        self._writer.write_soon(call)
+    def start_soon(self, start: RequestStart) -> None:
+        self._writer.write_soon(start)

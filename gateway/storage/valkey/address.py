@@ -46,17 +46,17 @@ class ValkeyAddress:
     async def _ask(self, hosts: str, service: str) -> tuple[str, int]:
         """Return host and port of the primary server of ``service``."""
         sentinels = [urlsplit(f"//{one}") for one in hosts.split(",")]
-        asked = Sentinel(  # type: ignore[no-untyped-call]
+        requested = Sentinel(  # type: ignore[no-untyped-call]
             [(one.hostname, one.port or _SENTINEL_PORT) for one in sentinels],
             socket_connect_timeout=_SENTINEL_S,
             socket_timeout=_SENTINEL_S,
             ssl=self._scheme == "valkeys",
         )
         try:
-            host, port = await asked.discover_master(service)
+            host, port = await requested.discover_master(service)
             return str(host), int(port)
         finally:
-            for client in asked.sentinels:
+            for client in requested.sentinels:
                 await _close(client)
 
 

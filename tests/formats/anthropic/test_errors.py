@@ -45,7 +45,7 @@ THEIRS = {
 
 
 @table_rows(
-    ("fault", "kind"),
+    ("error", "kind"),
     [
         (InvalidRequest("x"), "invalid_request_error"),
         (UnsupportedMediaType("x"), "invalid_request_error"),
@@ -68,8 +68,8 @@ THEIRS = {
         (ProviderRateLimited("x", status=429), "rate_limit_error"),
     ],
 )
-def test_the_type_follows_from_the_status(fault: GatewayError, kind: str) -> None:
-    assert orjson.loads(build_messages_error(fault, "req_1"))["error"]["type"] == kind
+def test_the_type_follows_from_the_status(error: GatewayError, kind: str) -> None:
+    assert orjson.loads(build_messages_error(error, "req_1"))["error"]["type"] == kind
 
 
 @given(st.sampled_from(sorted(STATUS.values())) | st.integers(400, 599))
@@ -92,7 +92,7 @@ def test_the_object_says_what_where_and_which_request() -> None:
 
 @given(st.text(st.characters(codec="utf-8")))
 def test_the_event_is_one_event_named_error_that_holds_the_object(message: str) -> None:
-    fault = ProviderBadResponse(message)
-    (event,) = SseSplitter().split(build_messages_error_event(fault, "req_1"))
+    error = ProviderBadResponse(message)
+    (event,) = SseSplitter().split(build_messages_error_event(error, "req_1"))
     assert event.startswith(b"event: error\ndata: {")
-    assert parse_data(event) == build_messages_error(fault, "req_1")
+    assert parse_data(event) == build_messages_error(error, "req_1")

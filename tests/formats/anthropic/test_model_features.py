@@ -21,12 +21,12 @@ LOW = {"effort": "low"}
 ADAPTIVE = {"type": "adaptive", "display": "summarized"}
 
 
-def think(model: str, *, may_budget: bool = True, **said: Any) -> dict[str, Any]:
-    return build_thinking(ChatRequest((), **said), parse_claude_features(model), may_budget=may_budget)
+def think(model: str, *, may_budget: bool = True, **body: Any) -> dict[str, Any]:
+    return build_thinking(ChatRequest((), **body), parse_claude_features(model), may_budget=may_budget)
 
 
-def dial(model: str, *, thinks: bool = False, **said: Any) -> dict[str, Any]:
-    return build_sampling(ChatRequest((), **said), parse_claude_features(model), thinks=thinks)
+def dial(model: str, *, thinks: bool = False, **body: Any) -> dict[str, Any]:
+    return build_sampling(ChatRequest((), **body), parse_claude_features(model), thinks=thinks)
 
 
 @table_rows(
@@ -86,7 +86,7 @@ def test_what_a_generation_can(model: str, can: set[str], off: str | None) -> No
 
 
 @table_rows(
-    ("model", "said", "written"),
+    ("model", "body", "written"),
     [
         (OLD, {}, {"max_tokens": DEFAULT_MAX_TOKENS}),
         (OLD, {"max_tokens": 5}, {"max_tokens": 5}),
@@ -142,8 +142,8 @@ def test_what_a_generation_can(model: str, can: set[str], off: str | None) -> No
         ),
     ],
 )
-def test_thinking_is_said_in_the_models_words(model: str, said: dict[str, Any], written: dict[str, Any]) -> None:
-    assert think(model, **said) == written
+def test_thinking_is_said_in_the_models_words(model: str, body: dict[str, Any], written: dict[str, Any]) -> None:
+    assert think(model, **body) == written
 
 
 @given(st.integers(1, 200_000), st.none() | st.integers(1, 200_000))
@@ -165,7 +165,7 @@ def test_a_model_that_may_not_count_in_this_turn_adapts_where_it_can_and_else_do
 
 
 @table_rows(
-    ("model", "thinks", "said", "written"),
+    ("model", "thinks", "body", "written"),
     [
         (OLD, False, {"temperature": 1.7, "top_k": 4}, {"temperature": 1.0, "top_k": 4}),
         (OLD, False, {"temperature": 0.0, "top_p": 0.5}, {"temperature": 0.0}),
@@ -177,6 +177,6 @@ def test_a_model_that_may_not_count_in_this_turn_adapts_where_it_can_and_else_do
     ],
 )
 def test_dials_that_a_model_refuses_are_dropped(
-    model: str, thinks: bool, said: dict[str, Any], written: dict[str, Any]
+    model: str, thinks: bool, body: dict[str, Any], written: dict[str, Any]
 ) -> None:
-    assert dial(model, thinks=thinks, **said) == written
+    assert dial(model, thinks=thinks, **body) == written

@@ -317,10 +317,10 @@ NAMES = st.sampled_from(
 
 
 @given(st.lists(st.tuples(NAMES, JSON | st.binary(max_size=30)), max_size=5))
-def test_any_stream_passes_and_costs_something_sensible(said: list[tuple[bytes, Any]]) -> None:
+def test_any_stream_passes_and_costs_something_sensible(answers: list[tuple[bytes, Any]]) -> None:
     data = b"".join(
         b"event: %b\ndata: %b\n\n" % (name, value if isinstance(value, bytes) else orjson.dumps(value))
-        for name, value in said
+        for name, value in answers
     )
     out, transform = run(data)
     assert data.startswith(out)

@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 from gateway.formats.anthropic.passthrough_body import build_passed_body
-from gateway.formats.anthropic.request import parse_messages_call
+from gateway.formats.anthropic.request import parse_messages_inference
 from tests.support.table_rows import table_rows
 
 CLAUDE = "claude-sonnet-4-5"
@@ -33,7 +33,7 @@ def talk(*content: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
 def send(body: dict[str, Any], model: str = CLAUDE) -> dict[str, Any]:
     """The written body; the call's own is left as it was."""
     before = copy.deepcopy(body)
-    written = build_passed_body(parse_messages_call(body), model)
+    written = build_passed_body(parse_messages_inference(body), model)
     assert body == before
     assert written["model"] == model
     return written
@@ -139,5 +139,5 @@ def test_references_to_tools_are_texts_for_any_server_but_anthropics() -> None:
     found = result("toolu_1") | {"content": [{"type": "tool_reference", "tool_name": "TaskStop"}, QUICK]}
     body = talk(ASK, [use("toolu_1")], [found])
     assert send(body)["messages"] == body["messages"]
-    told = {"type": "text", "text": "Tool available: TaskStop"}
-    assert send(body, "deepseek-v4-pro")["messages"][2]["content"] == [found | {"content": [told, QUICK]}]
+    reported = {"type": "text", "text": "Tool available: TaskStop"}
+    assert send(body, "deepseek-v4-pro")["messages"][2]["content"] == [found | {"content": [reported, QUICK]}]

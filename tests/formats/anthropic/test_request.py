@@ -15,8 +15,8 @@ from gateway.formats.anthropic.request import (
     PAGE_BYTES,
     PAGE_TOKENS,
     TOOLS_TOKENS,
-    parse_count_call,
-    parse_messages_call,
+    parse_count_inference,
+    parse_messages_inference,
 )
 from gateway.formats.anthropic.request_reader import parse_chat_request
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS
@@ -46,13 +46,13 @@ FIELDS = st.sampled_from(
 )  # fmt: skip
 
 
-def said(content: Any, role: Any = "user") -> dict[str, Any]:
+def with_message(content: Any, role: Any = "user") -> dict[str, Any]:
     return {"messages": [{"role": role, "content": content}]}
 
 
 def bound(**more: Any) -> int:
     """What ``more`` adds to the bound of an empty message."""
-    return parse_messages_call(HELLO | said("") | more).max_prompt_tokens - EMPTY
+    return parse_messages_inference(HELLO | with_message("") | more).max_prompt_tokens - EMPTY
 
 
 @table_rows(
@@ -66,18 +66,18 @@ def bound(**more: Any) -> int:
         {"tools": [{"name": "f", "input_schema": {}}, {"type": "web_search_20250305", "name": "web_search"}]},
         {"thinking": {"type": "adaptive"}, "tool_choice": {"type": "any"}, "metadata": {"user_id": "me"}},
         {"output_config": {"effort": "max"}, "a_field_of_tomorrow": {"deep": [1, {"x": None}]}},
-        *(said("x", role) for role in ("user", "assistant", "system")),
-        said([]),
-        said([{"type": "text", "text": "hi"}, IMAGE, {"type": "of_tomorrow", "what": 1}]),
-        said([{"type": "server_tool_use", "id": "1", "name": "web_search", "input": {}}], "assistant"),
+        *(with_message("x", role) for role in ("user", "assistant", "system")),
+        with_message([]),
+        with_message([{"type": "text", "text": "hi"}, IMAGE, {"type": "of_tomorrow", "what": 1}]),
+        with_message([{"type": "server_tool_use", "id": "1", "name": "web_search", "input": {}}], "assistant"),
     ],
 )
 def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any]) -> None:
     body = HELLO | extra
-    call = parse_messages_call(body, "files-api-2025-04-14")
-    assert (call.operation, call.model, call.body) == ("messages", "m", body)
-    assert call.stream == bool(body.get("stream"))
-    assert (call.include_usage, call.choices, call.features) == (True, 1, "files-api-2025-04-14")
+    inference = parse_messages_inference(body, "files-api-2025-04-14")
+    assert (inference.operation, inference.model, inference.body) == ("messages", "m", body)
+    assert inference.stream == bool(body.get("stream"))
+    assert (inference.include_usage, inference.choices, inference.features) == (True, 1, "files-api-2025-04-14")
 
 
 @table_rows(
@@ -89,15 +89,15 @@ def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any]) -> 
         ({"messages": []}, "messages"),
         ({"messages": "hi"}, "messages"),
         ({"messages": ["hi"]}, "messages[0]"),
-        (said("x", "tool"), "messages[0].role"),
-        (said("x", ["user"]), "messages[0].role"),
-        (said(None), "messages[0].content"),
-        (said({"type": "text"}), "messages[0].content"),
-        (said(["hi"]), "messages[0].content[0]"),
-        (said([IMAGE, {"text": "x"}]), "messages[0].content[1].type"),
-        (said([{"type": 5}]), "messages[0].content[0].type"),
-        (said([{"type": "text"}]), "messages[0].content[0].text"),
-        (said([{"type": "text", "text": ["x"]}]), "messages[0].content[0].text"),
+        (with_message("x", "tool"), "messages[0].role"),
+        (with_message("x", ["user"]), "messages[0].role"),
+        (with_message(None), "messages[0].content"),
+        (with_message({"type": "text"}), "messages[0].content"),
+        (with_message(["hi"]), "messages[0].content[0]"),
+        (with_message([IMAGE, {"text": "x"}]), "messages[0].content[1].type"),
+        (with_message([{"type": 5}]), "messages[0].content[0].type"),
+        (with_message([{"type": "text"}]), "messages[0].content[0].text"),
+        (with_message([{"type": "text", "text": ["x"]}]), "messages[0].content[0].text"),
         ({"max_tokens": None}, "max_tokens"),
         ({"max_tokens": -1}, "max_tokens"),
         ({"max_tokens": 1.0}, "max_tokens"),
@@ -126,14 +126,14 @@ def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any]) -> 
 )
 def test_a_bad_field_is_named(extra: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_messages_call(HELLO | extra)
+        parse_messages_inference(HELLO | extra)
     assert caught.value.param == param
 
 
 @given(st.dictionaries(FIELDS, JSON), st.lists(JSON, max_size=3))
 def test_garbage_is_refused_or_read_and_nothing_else(extra: dict[str, Any], content: list[Any]) -> None:
-    for body in (HELLO | extra, HELLO | extra | said(content), HELLO | said(content, "assistant")):
-        for read in (parse_messages_call, parse_count_call):
+    for body in (HELLO | extra, HELLO | extra | with_message(content), HELLO | with_message(content, "assistant")):
+        for read in (parse_messages_inference, parse_count_inference):
             try:
                 parse_chat_request(read(body).body)
             except InvalidRequest as refused:
@@ -142,14 +142,14 @@ def test_garbage_is_refused_or_read_and_nothing_else(extra: dict[str, Any], cont
 
 def test_counting_needs_no_max_tokens_and_sets_nothing_aside() -> None:
     body = {name: value for name, value in HELLO.items() if name != "max_tokens"} | {"stream": True, **MARK}
-    call = parse_count_call(body, "b")
-    assert (call.operation, call.stream, call.features) == ("count_tokens", False, "b")
-    assert call.need == Usage()
+    inference = parse_count_inference(body, "b")
+    assert (inference.operation, inference.stream, inference.features) == ("count_tokens", False, "b")
+    assert inference.need == Usage()
 
 
 @table_rows(("max_tokens", "reserved"), [(0, 0), (7, 7), (100_000, MAX_RESERVED_OUTPUT)])
 def test_the_answer_is_bounded_by_what_was_allowed_and_by_the_house(max_tokens: int, reserved: int) -> None:
-    assert parse_messages_call(HELLO | {"max_tokens": max_tokens}).max_output_tokens == reserved
+    assert parse_messages_inference(HELLO | {"max_tokens": max_tokens}).max_output_tokens == reserved
 
 
 @table_rows(
@@ -175,13 +175,13 @@ def test_the_answer_is_bounded_by_what_was_allowed_and_by_the_house(max_tokens: 
     ],
 )  # fmt: skip
 def test_content_comes_to_its_texts_and_a_lump_for_what_is_no_text(content: Any, tokens: int) -> None:
-    assert bound(**said(content)) == tokens
+    assert bound(**with_message(content)) == tokens
 
 
 @given(JSON)
 def test_a_block_nobody_knows_counts_as_the_json_it_is(value: Any) -> None:
     block = {"type": "of_tomorrow", "what": value}
-    assert bound(**said([block])) == len(orjson.dumps(block))
+    assert bound(**with_message([block])) == len(orjson.dumps(block))
 
 
 def test_tools_and_schemas_and_the_system_count_and_settings_do_not() -> None:
@@ -196,8 +196,8 @@ def test_tools_and_schemas_and_the_system_count_and_settings_do_not() -> None:
 
 def test_the_characters_are_those_of_the_texts() -> None:
     result = {"type": "tool_result", "content": [{"type": "text", "text": "éé"}]}
-    body = HELLO | {"system": "abc"} | said([{"type": "text", "text": "四"}, IMAGE, result])
-    assert parse_messages_call(body).prompt_chars == 6
+    body = HELLO | {"system": "abc"} | with_message([{"type": "text", "text": "四"}, IMAGE, result])
+    assert parse_messages_inference(body).prompt_chars == 6
 
 
 @table_rows(
@@ -206,19 +206,19 @@ def test_the_characters_are_those_of_the_texts() -> None:
         MARK,
         {"system": [{"type": "text", "text": "x", **MARK}]},
         {"tools": [{"name": "f"}, {"name": "g", **MARK}]},
-        said([{"type": "text", "text": "x", **MARK}]),
-        said([{"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "x", **MARK}]}]),
-        said([{"type": "of_tomorrow", **MARK}]),
+        with_message([{"type": "text", "text": "x", **MARK}]),
+        with_message([{"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "x", **MARK}]}]),
+        with_message([{"type": "of_tomorrow", **MARK}]),
     ],
 )
 def test_a_cache_mark_anywhere_means_that_the_whole_prompt_may_be_written(marked: dict[str, Any]) -> None:
-    call = parse_messages_call(HELLO | marked)
-    assert call.max_cache_write_tokens == call.max_prompt_tokens > 0
+    inference = parse_messages_inference(HELLO | marked)
+    assert inference.max_cache_write_tokens == inference.max_prompt_tokens > 0
 
 
-@table_rows("unmarked", [{}, {"cache_control": None}, said([{"type": "text", "text": "cache_control"}])])
+@table_rows("unmarked", [{}, {"cache_control": None}, with_message([{"type": "text", "text": "cache_control"}])])
 def test_without_a_mark_nothing_is_written(unmarked: dict[str, Any]) -> None:
-    assert parse_messages_call(HELLO | unmarked).max_cache_write_tokens == 0
+    assert parse_messages_inference(HELLO | unmarked).max_cache_write_tokens == 0
 
 
 @table_rows(
@@ -234,5 +234,5 @@ def test_without_a_mark_nothing_is_written(unmarked: dict[str, Any]) -> None:
     ],
 )
 def test_the_users_name_holds_calls_together(metadata: Any, affinity_key: str | None) -> None:
-    assert parse_messages_call(HELLO | {"metadata": metadata}).affinity_key == affinity_key
-    assert parse_count_call(HELLO | {"metadata": metadata}).affinity_key == affinity_key
+    assert parse_messages_inference(HELLO | {"metadata": metadata}).affinity_key == affinity_key
+    assert parse_count_inference(HELLO | {"metadata": metadata}).affinity_key == affinity_key

@@ -12,7 +12,7 @@ from gateway.errors import InvalidRequest
 from gateway.formats import chat
 from gateway.formats.anthropic.errors import build_messages_error
 from gateway.formats.anthropic.passthrough_body import build_passed_body
-from gateway.formats.anthropic.request import parse_messages_call
+from gateway.formats.anthropic.request import parse_messages_inference
 from gateway.formats.anthropic.request_reader import parse_chat_request
 from tests.support.table_rows import table_rows
 
@@ -91,7 +91,7 @@ def list_kinds(union: Any) -> Iterator[str]:
 
 def read(*messages: Any, **more: Any) -> chat.ChatRequest:
     body = {"model": "m", "max_tokens": 9, "messages": [*messages, {"role": "user", "content": "Go on"}], **more}
-    return parse_chat_request(parse_messages_call(body).body)
+    return parse_chat_request(parse_messages_inference(body).body)
 
 
 def test_every_block_of_the_library_has_a_row() -> None:
@@ -180,12 +180,12 @@ def test_arguments_of_any_form_are_read(value: Any, arguments: str) -> None:
 def test_the_billing_line_is_only_sent_to_anthropic() -> None:
     request = read(system=[LINE, SPOKEN])
     assert (request.messages[0].parts, request.adapted) == ((chat.TextPart("Hm"),), ("x-anthropic-billing-header",))
-    call = parse_messages_call(
+    inference = parse_messages_inference(
         {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}], "system": [LINE, SPOKEN]}
     )
-    assert build_passed_body(call, "claude-sonnet-4-5")["system"] == [LINE, SPOKEN]
-    assert build_passed_body(call, "qwen3:8b")["system"] == [SPOKEN]
-    assert call.body["system"] == [LINE, SPOKEN]
+    assert build_passed_body(inference, "claude-sonnet-4-5")["system"] == [LINE, SPOKEN]
+    assert build_passed_body(inference, "qwen3:8b")["system"] == [SPOKEN]
+    assert inference.body["system"] == [LINE, SPOKEN]
 
 
 def test_a_tool_runner_learns_to_go_on_without_a_thread() -> None:

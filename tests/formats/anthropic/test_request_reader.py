@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.formats.anthropic.request import parse_messages_call
+from gateway.formats.anthropic.request import parse_messages_inference
 from gateway.formats.anthropic.request_reader import parse_chat_request
 from gateway.formats.chat import (
     ChatRequest,
@@ -29,7 +29,7 @@ OWN = "Anthropic's own language"
 
 
 def read(**more: Any) -> ChatRequest:
-    return parse_chat_request(parse_messages_call(HELLO | more).body)
+    return parse_chat_request(parse_messages_inference(HELLO | more).body)
 
 
 def read_block(block: Any, role: str = "user") -> tuple[Part, ...]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
 from gateway.formats.anthropic.model_features import DEFAULT_MAX_TOKENS
-from gateway.formats.anthropic.request import parse_messages_call
+from gateway.formats.anthropic.request import parse_messages_inference
 from gateway.formats.anthropic.request_reader import parse_chat_request
 from gateway.formats.anthropic.request_writer import OPENING, build_body
 from gateway.formats.chat import (
@@ -40,13 +40,13 @@ HELLO = Message("assistant", (TextPart("hello"),))
 TOOL = Tool("f", "does f", SCHEMA)
 
 
-def write(*turns: Message, model: str = OLD, **said: Any) -> dict[str, Any]:
-    return build_body(ChatRequest(turns or (HI,), **said), model, stream=False)
+def write(*turns: Message, model: str = OLD, **body: Any) -> dict[str, Any]:
+    return build_body(ChatRequest(turns or (HI,), **body), model, stream=False)
 
 
-def refuse(*turns: Message, model: str = OLD, **said: Any) -> str | None:
+def refuse(*turns: Message, model: str = OLD, **body: Any) -> str | None:
     with pytest.raises(InvalidRequest) as caught:
-        write(*turns, model=model, **said)
+        write(*turns, model=model, **body)
     return caught.value.param
 
 
@@ -191,8 +191,8 @@ def test_arguments_are_an_object_whatever_the_model_wrote(arguments: str, writte
 @given(st.lists(st.text(max_size=60), min_size=2, max_size=4, unique=True))
 def test_ids_keep_to_their_letters_and_use_and_result_stay_together(ids: list[str]) -> None:
     uses = assistant(*(ToolCallPart(id_, "f", "") for id_ in ids))
-    _, said, answered = write(HI, uses, user(*(ToolResultPart(id_, ()) for id_ in ids)))["messages"]
-    written = [block["id"] for block in said["content"]]
+    _, body, answered = write(HI, uses, user(*(ToolResultPart(id_, ()) for id_ in ids)))["messages"]
+    written = [block["id"] for block in body["content"]]
     assert all(re.fullmatch("[a-zA-Z0-9_-]+", id_) for id_ in written)
     assert len(set(written)) == len(ids)
     assert written == [block["tool_use_id"] for block in answered["content"]]
@@ -219,7 +219,7 @@ def test_a_strict_tool_is_strict_where_the_model_can_be() -> None:
 
 
 @table_rows(
-    ("said", "written"),
+    ("body", "written"),
     [
         ({}, None),
         ({"parallel_tools": True}, None),
@@ -230,8 +230,8 @@ def test_a_strict_tool_is_strict_where_the_model_can_be() -> None:
         ({"tool_choice": "none", "parallel_tools": False}, {"type": "none"}),
     ],
 )
-def test_the_choice_of_a_tool(said: dict[str, Any], written: Any) -> None:
-    assert write(tools=(TOOL,), **said).get("tool_choice") == written
+def test_the_choice_of_a_tool(body: dict[str, Any], written: Any) -> None:
+    assert write(tools=(TOOL,), **body).get("tool_choice") == written
 
 
 def test_without_tools_there_is_no_choice() -> None:
@@ -354,7 +354,7 @@ ASSISTANTS = st.lists(THOUGHTS | TEXTS | USES, min_size=1, max_size=3).map(
 SYSTEMS = st.lists(TEXTS, min_size=1, max_size=2).map(lambda parts: Message("system", tuple(parts)))
 TURNS = st.tuples(
     st.lists(SYSTEMS, max_size=1), st.lists(st.tuples(USERS, ASSISTANTS), max_size=2), USERS
-).map(lambda said: (*said[0], *(turn for pair in said[1] for turn in pair), said[2]))  # fmt: skip
+).map(lambda answer: (*answer[0], *(turn for pair in answer[1] for turn in pair), answer[2]))  # fmt: skip
 SCHEMAS = st.just(SCHEMA | {"additionalProperties": False})
 TOOLS = st.lists(
     st.builds(Tool, IDS, st.none() | WORDS, SCHEMAS, st.none() | st.just(value=True), MARKS), max_size=2
@@ -378,7 +378,7 @@ ANSWERED = st.builds(
 @given(ANSWERED)
 def test_what_both_can_say_comes_back_as_it_was(conversation: ChatRequest) -> None:
     body = build_body(conversation, OLD, stream=False)
-    assert parse_chat_request(parse_messages_call(orjson.loads(orjson.dumps(body))).body) == conversation
+    assert parse_chat_request(parse_messages_inference(orjson.loads(orjson.dumps(body))).body) == conversation
 
 
 @given(
@@ -386,9 +386,9 @@ def test_what_both_can_say_comes_back_as_it_was(conversation: ChatRequest) -> No
     st.none() | st.just(value=False),
 )
 def test_so_does_a_choice_beside_tools(choice: Any, parallel: bool | None) -> None:
-    said = ChatRequest((HI,), max_tokens=1, tools=(TOOL,), tool_choice=choice, parallel_tools=parallel)
-    expected = attrs.evolve(said, parallel_tools=None) if choice == "none" else said
-    assert parse_chat_request(build_body(said, OLD, stream=False)) == expected
+    answer = ChatRequest((HI,), max_tokens=1, tools=(TOOL,), tool_choice=choice, parallel_tools=parallel)
+    expected = attrs.evolve(answer, parallel_tools=None) if choice == "none" else answer
+    assert parse_chat_request(build_body(answer, OLD, stream=False)) == expected
 
 
 # And whatever the hub says, what is written keeps to the rules.
@@ -441,7 +441,7 @@ def test_whatever_is_said_is_refused_by_name_or_written_by_the_rules(conversatio
     except InvalidRequest as refused:
         assert refused.param in {"messages", "tool_choice"}  # noqa: PT017 - either way is right
         return
-    parse_messages_call(orjson.loads(orjson.dumps(body)))
+    parse_messages_inference(orjson.loads(orjson.dumps(body)))
     roles = [message["role"] for message in body["messages"]]
     assert roles == (["user", "assistant"] * len(roles))[: len(roles)]
     for message in body["messages"]:

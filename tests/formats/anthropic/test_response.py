@@ -122,7 +122,7 @@ def test_a_fault_has_the_providers_words_and_no_secrets() -> None:
 
 
 @table_rows(
-    ("said", "reason"),
+    ("answer", "reason"),
     [
         ("end_turn", "stop"),
         ("pause_turn", "stop"),
@@ -136,8 +136,8 @@ def test_a_fault_has_the_providers_words_and_no_secrets() -> None:
         (5, "tool_calls"),
     ],
 )
-def test_a_reason_is_read(said: object, reason: str) -> None:
-    (finished,) = [event for event in parse_answer(dump(stop_reason=said)) if isinstance(event, ChoiceFinished)]
+def test_a_reason_is_read(answer: object, reason: str) -> None:
+    (finished,) = [event for event in parse_answer(dump(stop_reason=answer)) if isinstance(event, ChoiceFinished)]
     assert (finished.reason, finished.stop_sequence) == (reason, None)
 
 
@@ -158,9 +158,9 @@ def test_a_block_that_says_nothing_is_left_out(block: object) -> None:
     assert parse_answer(dump(content=[block]))[1:-2] == [ChoiceFinished("tool_calls")]
 
 
-@table_rows("said", [None, "x", [], 5])
-def test_a_call_without_arguments_has_an_empty_object(said: object) -> None:
-    block = {"type": "tool_use", "name": "x", "input": said}
+@table_rows("answer", [None, "x", [], 5])
+def test_a_call_without_arguments_has_an_empty_object(answer: object) -> None:
+    block = {"type": "tool_use", "name": "x", "input": answer}
     assert parse_answer(dump(content=[block]))[1:3] == [
         ToolCallStart(0, "toolu_013Zva2CMHLNnXjNJJKqJ2EF_0", "x"),
         ToolCallDelta(0, "{}"),
@@ -178,8 +178,8 @@ def test_what_a_client_could_not_run_is_a_fault() -> None:
 
 @given(JSON, JSON, JSON)
 def test_any_json_is_a_message_or_a_fault(value: Any, block: Any, usage: Any) -> None:
-    for said in (value, {"content": [block, value], "usage": usage, "stop_reason": block}):
-        raw = orjson.dumps(said)
+    for body in (value, {"content": [block, value], "usage": usage, "stop_reason": block}):
+        raw = orjson.dumps(body)
         for read in (parse_answer, lambda raw: parse_passed_answer(raw, CALL), parse_count_answer):
             with contextlib.suppress(ProviderBadResponse):
                 assert read(raw) is not None
@@ -236,8 +236,8 @@ def test_the_usage_of_a_passed_answer_is_the_providers_or_an_estimate_of_all_it_
     assert parse_passed_answer(dump(), CALL) == Usage(2150, 503, 5, "upstream", written_tokens=50)
     estimated = parse_passed_answer(dump(usage=None), CALL)
     assert (estimated.prompt_tokens, estimated.source) == (estimate_prompt(CALL), "estimate")
-    said = ["Let me see", "Hi! My name is Claude.", '{"query":"x"}', '{"city":"SF"}']
-    assert estimate_text("".join(said)) <= estimated.completion_tokens <= 2 * sum(map(estimate_text, said))
+    answers = ["Let me see", "Hi! My name is Claude.", '{"query":"x"}', '{"city":"SF"}']
+    assert estimate_text("".join(answers)) <= estimated.completion_tokens <= 2 * sum(map(estimate_text, answers))
 
 
 def test_what_was_read_is_written_as_it_was_but_for_what_the_hub_has_not() -> None:
@@ -303,10 +303,10 @@ def test_only_the_first_answer_is_written() -> None:
 
 
 def test_a_fault_is_raised() -> None:
-    fault = ProviderBadResponse("no")
+    error = ProviderBadResponse("no")
     with pytest.raises(ProviderBadResponse) as caught:
-        build_answer([TextDelta("a"), StreamError(fault)], model="m", message_id="x")
-    assert caught.value is fault
+        build_answer([TextDelta("a"), StreamError(error)], model="m", message_id="x")
+    assert caught.value is error
 
 
 def test_a_count_is_read_and_written() -> None:

@@ -162,8 +162,8 @@ def test_a_delta_that_says_nothing_is_left_out(delta: dict[str, Any]) -> None:
 def test_an_event_without_an_end_is_a_fault() -> None:
     reader = MessagesStreamParser()
     piece = b"x" * (1024 * 1024)
-    said = [event for _ in range(sse.MAX_EVENT_BYTES // len(piece) + 1) for event in reader.feed(piece)]
-    assert isinstance(said[0], StreamError)
+    answers = [event for _ in range(sse.MAX_EVENT_BYTES // len(piece) + 1) for event in reader.feed(piece)]
+    assert isinstance(answers[0], StreamError)
     with pytest.raises(ProviderBadResponse):
         reader.finish()
 
@@ -189,8 +189,8 @@ def test_blocks_without_an_end_are_a_fault() -> None:
 def test_a_call_without_any_id_is_named_after_our_own_answer() -> None:
     block = tape.start(0, "tool_use", name="x", input={}) + tape.stop(0)
     reader = MessagesStreamParser(answer_id="req_1")
-    said = reader.feed(tape.event("message_start", message={}) + block)
-    assert [event.id for event in said if isinstance(event, MessageStart | ToolCallStart)] == ["", "toolu_req_1_0"]
+    answers = reader.feed(tape.event("message_start", message={}) + block)
+    assert [event.id for event in answers if isinstance(event, MessageStart | ToolCallStart)] == ["", "toolu_req_1_0"]
 
 
 def test_a_call_without_an_id_gets_one_of_its_own() -> None:
@@ -275,8 +275,8 @@ def test_the_type_in_the_data_wins_over_the_name() -> None:
 )
 def test_usage_is_laid_over_the_beginnings(begun: Any, final: dict[str, Any], expected: Usage | None) -> None:
     raw = tape.event("message_start", message={"id": "m", "usage": begun})
-    said = [event.usage for event in read(raw + tape.finish("end_turn", **final)) if isinstance(event, UsageReport)]
-    assert said == ([] if expected is None else [expected])
+    answers = [event.usage for event in read(raw + tape.finish("end_turn", **final)) if isinstance(event, UsageReport)]
+    assert answers == ([] if expected is None else [expected])
 
 
 @table_rows("usage", [None, {}, {"input_tokens": 0, "output_tokens": 0}, {"input_tokens": -1}, "x", [1]])
@@ -302,8 +302,8 @@ def test_a_reason_counts_once_and_the_last_usage_counts() -> None:
 def test_a_stream_that_lacks_only_its_end_mark_is_whole(rest: bytes) -> None:
     for raw, events in tape.ANSWERED.values():
         reader = MessagesStreamParser()
-        said = reader.feed(raw.removesuffix(tape.STOP) + rest)
-        assert [*said, *reader.finish()] == events
+        answers = reader.feed(raw.removesuffix(tape.STOP) + rest)
+        assert [*answers, *reader.finish()] == events
         assert reader.finish() == []
         assert reader.feed(raw) == []
 
@@ -443,10 +443,10 @@ def test_every_event_is_written_when_it_happens() -> None:
         tape.used(1, 1),
         ENDED,
     ]
-    said = [
+    answers = [
         [value["type"].removeprefix("content_block_") for value in parse(writer.write(event))] for event in happened
     ]
-    assert said == [
+    assert answers == [
         ["message_start"],
         ["start", "delta"],
         ["stop", "start"],
@@ -601,9 +601,9 @@ def test_without_usage_the_beginnings_counts_stay() -> None:
     assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (7, 2, 0)
 
 
-@table_rows(("said", "ours", "written"), [("msg_a", "x", "msg_a"), ("c-1", "x", "msg_x"), ("", "msg_x", "msg_x")])
-def test_a_message_has_an_id_of_this_dialect(said: str, ours: str, written: str) -> None:
-    assert parse(write([MessageStart(said, "")], ours))[0]["message"]["id"] == written
+@table_rows(("text", "ours", "written"), [("msg_a", "x", "msg_a"), ("c-1", "x", "msg_x"), ("", "msg_x", "msg_x")])
+def test_a_message_has_an_id_of_this_dialect(text: str, ours: str, written: str) -> None:
+    assert parse(write([MessageStart(text, "")], ours))[0]["message"]["id"] == written
 
 
 def test_a_fault_writes_nothing() -> None:

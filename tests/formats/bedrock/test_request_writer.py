@@ -43,13 +43,13 @@ def messages(model: str = SONNET, **body: Any) -> dict[str, Any]:
 
 def test_a_chat_has_its_turns_its_system_and_its_limits() -> None:
     system = {"role": "system", "content": "Be brief"}
-    said = chat(messages=[system, *ASK], max_tokens=99, temperature=0.5, top_p=0.9, stop=["END"], model=LLAMA)
+    body = chat(messages=[system, *ASK], max_tokens=99, temperature=0.5, top_p=0.9, stop=["END"], model=LLAMA)
     assert chat(LLAMA, messages=[system, *ASK], max_tokens=99, temperature=0.5, top_p=0.9, stop=["END"]) == {
         "system": [{"text": "Be brief"}],
         "messages": [{"role": "user", "content": [{"text": "Hi"}]}],
         "inferenceConfig": {"maxTokens": 99, "temperature": 0.5, "topP": 0.9, "stopSequences": ["END"]},
     }
-    assert said["inferenceConfig"]["maxTokens"] == 99
+    assert body["inferenceConfig"]["maxTokens"] == 99
 
 
 def test_only_claude_gets_a_limit_that_the_client_has_not_set() -> None:
@@ -58,12 +58,12 @@ def test_only_claude_gets_a_limit_that_the_client_has_not_set() -> None:
 
 
 def test_calls_and_results_of_tools_keep_their_ids() -> None:
-    said = chat(messages=CALLED, tools=[TOOL], tool_choice="required")
-    assert said["messages"][1:] == [
+    body = chat(messages=CALLED, tools=[TOOL], tool_choice="required")
+    assert body["messages"][1:] == [
         {"role": "assistant", "content": [{"toolUse": {"toolUseId": "c1", "name": "f", "input": {"a": 1}}}]},
         {"role": "user", "content": [{"toolResult": {"toolUseId": "c1", "content": [{"text": "sunny"}]}}]},
     ]
-    assert said["toolConfig"] == {"tools": [SPEC], "toolChoice": {"any": {}}}
+    assert body["toolConfig"] == {"tools": [SPEC], "toolChoice": {"any": {}}}
 
 
 @table_rows(
@@ -97,9 +97,9 @@ def test_long_ids_and_names_are_shortened_alike_and_distinctly() -> None:
     ids = ["c" * 70 + "1", "c" * 70 + "2"]
     calls = [{"id": one, "type": "function", "function": {"name": "f", "arguments": "{}"}} for one in ids]
     results = [{"role": "tool", "tool_call_id": one, "content": one[-1]} for one in ids]
-    said = chat(messages=[*ASK, {"role": "assistant", "content": None, "tool_calls": calls}, *results], tools=[TOOL])
-    sent = [block["toolUse"]["toolUseId"] for block in said["messages"][1]["content"]]
-    assert sent == [block["toolResult"]["toolUseId"] for block in said["messages"][2]["content"]]
+    body = chat(messages=[*ASK, {"role": "assistant", "content": None, "tool_calls": calls}, *results], tools=[TOOL])
+    sent = [block["toolUse"]["toolUseId"] for block in body["messages"][1]["content"]]
+    assert sent == [block["toolResult"]["toolUseId"] for block in body["messages"][2]["content"]]
     assert len(set(sent)) == 2
     assert max(map(len, sent)) <= 64
 
@@ -143,11 +143,11 @@ def test_cache_controls_become_cache_points_of_models_that_cache() -> None:
         "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": short}]}],
         "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object"}, "cache_control": long}],
     }
-    said = messages(**body)
+    answer = messages(**body)
     hour = {"cachePoint": {"type": "default", "ttl": "1h"}}
-    assert said["system"] == [{"text": "s"}, hour]
-    assert said["messages"][0]["content"] == [{"text": "Hi"}, {"cachePoint": {"type": "default"}}]
-    assert said["toolConfig"]["tools"] == [SPEC, hour]
+    assert answer["system"] == [{"text": "s"}, hour]
+    assert answer["messages"][0]["content"] == [{"text": "Hi"}, {"cachePoint": {"type": "default"}}]
+    assert answer["toolConfig"]["tools"] == [SPEC, hour]
     assert "cachePoint" not in str(messages(LLAMA, **body))
 
 
@@ -155,8 +155,8 @@ def test_a_failed_result_says_so() -> None:
     use = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "c1", "content": "no", "is_error": True}
     turns = [*ASK, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
-    said = messages(messages=turns)["messages"][2]["content"][0]["toolResult"]
-    assert said == {"toolUseId": "c1", "content": [{"text": "no"}], "status": "error"}
+    body = messages(messages=turns)["messages"][2]["content"][0]["toolResult"]
+    assert body == {"toolUseId": "c1", "content": [{"text": "no"}], "status": "error"}
     assert "status" not in messages(LLAMA, messages=turns)["messages"][2]["content"][0]["toolResult"]
 
 
@@ -201,10 +201,10 @@ def test_reasoning_goes_back_to_claude_alone() -> None:
     ],
 )
 def test_reasoning_is_asked_for_in_each_models_words(model: str, asked: dict[str, Any], more: Any) -> None:
-    said = chat(model, **asked)
-    assert said.get("additionalModelRequestFields") == more
+    body = chat(model, **asked)
+    assert body.get("additionalModelRequestFields") == more
     if "temperature" in asked:
-        assert "inferenceConfig" not in said
+        assert "inferenceConfig" not in body
 
 
 @table_rows(

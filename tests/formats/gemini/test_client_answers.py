@@ -11,7 +11,7 @@ from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats import chat, sse
 from gateway.formats.gemini.passthrough import GenerateContentPassthrough, build_whole, parse_passed_answer
-from gateway.formats.gemini.request import parse_generate_call
+from gateway.formats.gemini.request import parse_generate_inference
 from gateway.formats.gemini.response import GenerateContentParser, parse_answer
 from gateway.formats.gemini.response_writer import GenerateContentSerializer, build_answer
 from gateway.formats.gemini.signatures import parse_foreign
@@ -19,7 +19,7 @@ from tests.support import gemini_cassettes as gemini
 from tests.support.table_rows import table_rows
 
 ASK: dict[str, Any] = {"contents": [{"parts": [{"text": "Hi"}]}]}
-CALL = parse_generate_call(ASK, model="m", stream=True)
+CALL = parse_generate_inference(ASK, model="m", stream=True)
 BEGUN = chat.MessageStart("theirs", "their-model")
 USED = chat.UsageReport(Usage(20, 9, 4, "upstream", reasoning_tokens=3), 3)
 CALLED = (

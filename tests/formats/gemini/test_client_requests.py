@@ -14,7 +14,7 @@ from gateway.formats import chat
 from gateway.formats.gemini.field_names import unify_names
 from gateway.formats.gemini.openapi_schema import build_json_schema
 from gateway.formats.gemini.passthrough_body import build_passed_body
-from gateway.formats.gemini.request import parse_generate_call
+from gateway.formats.gemini.request import parse_generate_inference
 from gateway.formats.gemini.request_reader import parse_chat_request
 from gateway.formats.gemini.request_writer import NO_SIGNATURE, build_body
 from gateway.formats.gemini.signatures import build_foreign, build_redacted, is_foreign, parse_foreign
@@ -28,7 +28,7 @@ OWN = {"some_key": {"other_key": 1}, "Contents": 2}
 
 
 def read(**body: Any) -> InferenceRequest:
-    return parse_generate_call({"contents": [USER], **body}, model="m")
+    return parse_generate_inference({"contents": [USER], **body}, model="m")
 
 
 def read_chat(**body: Any) -> chat.ChatRequest:
@@ -86,13 +86,13 @@ def test_a_field_that_bounds_a_request_has_one_spelling(body: dict[str, Any], fi
 
 def test_what_is_reserved_and_routed_by() -> None:
     config = {"maxOutputTokens": 9_000.0, "candidateCount": 2, "topK": 40.0}
-    call = read(generationConfig=config, cachedContent="cachedContents/1", model="models/other")
-    assert (call.operation, call.model, call.choices, call.affinity_key) == (
+    inference = read(generationConfig=config, cachedContent="cachedContents/1", model="models/other")
+    assert (inference.operation, inference.model, inference.choices, inference.affinity_key) == (
         "generate_content", "m", 2, "cachedContents/1",
     )  # fmt: skip
-    assert (call.max_output_tokens, call.allowed_output) == (4_096, 9_000)
-    assert call.body["generationConfig"] == {"maxOutputTokens": 9_000, "candidateCount": 2, "topK": 40}
-    assert "model" not in call.body
+    assert (inference.max_output_tokens, inference.allowed_output) == (4_096, 9_000)
+    assert inference.body["generationConfig"] == {"maxOutputTokens": 9_000, "candidateCount": 2, "topK": 40}
+    assert "model" not in inference.body
     assert read(generationConfig={"maxOutputTokens": 7}).max_output_tokens == 7
     assert not read().makes_media
     assert not read(generationConfig={"responseModalities": ["TEXT"]}).makes_media
@@ -110,17 +110,17 @@ def test_what_is_reserved_and_routed_by() -> None:
 )
 def test_whatever_is_in_a_part_the_estimate_is_within_the_bound(parts: list[Any]) -> None:
     try:
-        call = read(contents=[{"parts": parts}])
+        inference = read(contents=[{"parts": parts}])
     except InvalidRequest:
         return
-    assert 0 <= estimate_prompt(call) <= call.max_prompt_tokens
+    assert 0 <= estimate_prompt(inference) <= inference.max_prompt_tokens
 
 
 @given(st.text(max_size=200))
 def test_no_text_has_more_tokens_than_its_bound(text: str) -> None:
-    call = read(contents=[{"parts": [{"text": text}]}], systemInstruction={"parts": [{"text": text}]})
-    assert call.max_prompt_tokens >= 2 * len(text.encode())
-    assert call.prompt_chars == 2 * len(text)
+    inference = read(contents=[{"parts": [{"text": text}]}], systemInstruction={"parts": [{"text": text}]})
+    assert inference.max_prompt_tokens >= 2 * len(text.encode())
+    assert inference.prompt_chars == 2 * len(text)
 
 
 # Into the common model.
@@ -188,7 +188,7 @@ def requests(draw: st.DrawFn) -> chat.ChatRequest:
 
 @given(requests())
 def test_a_request_that_is_written_is_read_as_it_was(request: chat.ChatRequest) -> None:
-    assert parse_chat_request(parse_generate_call(build_body(request, MODEL), model="m").body) == request
+    assert parse_chat_request(parse_generate_inference(build_body(request, MODEL), model="m").body) == request
 
 
 def test_a_function_without_ids_is_answered_in_the_order_of_its_calls() -> None:
@@ -461,14 +461,14 @@ def test_gemini_gets_no_signature_of_others(model: str, added: dict[str, str]) -
         called,
         {"functionCall": {"name": "g"}},
     ]
-    call = read(contents=[USER, {"role": "model", "parts": parts}])
-    before = orjson.dumps(call.body)
-    body = build_passed_body(call, model)
+    inference = read(contents=[USER, {"role": "model", "parts": parts}])
+    before = orjson.dumps(inference.body)
+    body = build_passed_body(inference, model)
     assert body["contents"] == [
         USER,
         {"role": "model", "parts": [{"text": "Yes"}, called | added, {"functionCall": {"name": "g"}}]},
     ]
-    assert orjson.dumps(call.body) == before
+    assert orjson.dumps(inference.body) == before
 
 
 @table_rows("empty", [{"role": "model"}, {"role": "model", "parts": []}])

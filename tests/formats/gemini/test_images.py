@@ -50,10 +50,10 @@ def test_begin_names_the_sizes_that_are_allowed() -> None:
 def test_read_estimates_invalid_usage() -> None:
     raw = write_answer(PNG)
     raw["usageMetadata"]["candidatesTokenCount"] = -5
-    call = image_call("a cat on a mat")
-    usage = begin(call).read(orjson.dumps(raw), ()).usage
+    inference = image_call("a cat on a mat")
+    usage = begin(inference).read(orjson.dumps(raw), ()).usage
     assert (usage.completion_tokens, usage.images, usage.source) == (1290, 1, "estimate")
-    assert usage.prompt_tokens == estimate_prompt(call) >= 4
+    assert usage.prompt_tokens == estimate_prompt(inference) >= 4
 
 
 def test_read_takes_a_large_image() -> None:

@@ -101,29 +101,29 @@ def play(pieces: list[bytes]) -> tuple[list[Event], ProviderError | None]:
 
 def run(*chunks: Chunk) -> list[Event]:
     """The events of a stream without fault."""
-    events, fault = play([stream(*chunks)])
-    assert fault is None
+    events, error = play([stream(*chunks)])
+    assert error is None
     return events
 
 
 def fail(data: bytes) -> ProviderError:
-    fault = play([data])[1]
-    assert fault is not None
-    return fault
+    error = play([data])[1]
+    assert error is not None
+    return error
 
 
-def say(fault: ProviderError | None) -> object:
-    return fault and (type(fault), fault.message, fault.phase)
+def say(error: ProviderError | None) -> object:
+    return error and (type(error), error.message, error.phase)
 
 
 @table_rows("name", STREAMS)
 def test_every_cut_says_the_same(name: str) -> None:
     data = STREAMS[name]
-    whole, fault = play([data])
+    whole, error = play([data])
     for at in range(len(data)):
         events, other = play([data[:at], data[at:]])
         assert events == whole
-        assert say(other) == say(fault)
+        assert say(other) == say(error)
     assert play([bytes([byte]) for byte in data])[0] == whole
 
 
@@ -131,10 +131,10 @@ def test_every_cut_says_the_same(name: str) -> None:
 def test_many_cuts_and_any_line_end_say_the_same(name: str, marks: list[int], end: bytes) -> None:
     data = STREAMS[name].replace(b"\r\n", b"\n").replace(b"\n", end)
     places = sorted({mark % (len(data) + 1) for mark in marks})
-    events, fault = play([data[low:high] for low, high in itertools.pairwise([0, *places, len(data)])])
+    events, error = play([data[low:high] for low, high in itertools.pairwise([0, *places, len(data)])])
     whole, other = play([STREAMS[name]])
     assert events == whole
-    assert (fault is None) == (other is None)
+    assert (error is None) == (other is None)
 
 
 def test_words_and_running_totals() -> None:
@@ -228,8 +228,8 @@ def test_two_answers_end_each_for_its_own_reason() -> None:
 
 
 def test_a_image_is_made_and_its_drafts_sounds_and_code_are_not() -> None:
-    said = [event for event in run(*IMAGE) if isinstance(event, TextDelta | ImageOutput)]
-    assert said == [TextDelta("Here: "), ImageOutput("image/png", "iVBORw0KGgo=")]
+    answers = [event for event in run(*IMAGE) if isinstance(event, TextDelta | ImageOutput)]
+    assert answers == [TextDelta("Here: "), ImageOutput("image/png", "iVBORw0KGgo=")]
 
 
 def test_a_reason_in_every_chunk_ends_nothing_early() -> None:
@@ -261,9 +261,9 @@ def test_why_an_answer_ended(reason: str, expected: str) -> None:
 
 @table_rows("reason", ["OTHER", "NO_IMAGE", "SOMETHING_NEW"])
 def test_an_answer_of_nothing_for_no_known_reason_is_a_fault(reason: str) -> None:
-    fault = fail(stream(chunk({"text": "hm", "thought": True}), chunk(reason=reason)))
-    assert isinstance(fault, ProviderBadResponse)
-    assert reason in fault.message
+    error = fail(stream(chunk({"text": "hm", "thought": True}), chunk(reason=reason)))
+    assert isinstance(error, ProviderBadResponse)
+    assert reason in error.message
 
 
 def test_an_answer_of_nothing_that_stopped_is_an_answer() -> None:
@@ -278,22 +278,22 @@ def test_an_answer_of_nothing_that_stopped_is_an_answer() -> None:
 def test_a_spoiled_answer_is_a_fault_that_nobody_is_blamed_for(reason: str) -> None:
     spoiled = chunk({"text": "Let me see."})
     spoiled["candidates"][0] |= {"finishReason": reason, "finishMessage": "Malformed: at http://10.0.0.1/x"}
-    events, fault = play([stream(spoiled)])
+    events, error = play([stream(spoiled)])
     assert events[-1] == TextDelta("Let me see.")
-    assert isinstance(fault, ProviderBadResponse)
-    assert fault.retryable
-    assert fault.failure_scope == "nobody"
-    assert fault.message == f"The model spoiled its answer: {reason} Malformed: at [address]"
+    assert isinstance(error, ProviderBadResponse)
+    assert error.retryable
+    assert error.failure_scope == "nobody"
+    assert error.message == f"The model spoiled its answer: {reason} Malformed: at [address]"
 
 
 def test_a_blocked_prompt_is_the_callers_fault() -> None:
     with pytest.raises(ProviderRejected) as caught:
         whole(BLOCKED)
-    for fault in (fail(stream(BLOCKED)), caught.value):
-        assert isinstance(fault, ProviderRejected)
-        assert (fault.status, fault.public_code, fault.type) == (400, "content_policy_violation", "upstream_error")
-        assert fault.message == "The provider blocked the prompt: PROHIBITED_CONTENT"
-        assert not fault.retryable
+    for error in (fail(stream(BLOCKED)), caught.value):
+        assert isinstance(error, ProviderRejected)
+        assert (error.status, error.public_code, error.type) == (400, "content_policy_violation", "upstream_error")
+        assert error.message == "The provider blocked the prompt: PROHIBITED_CONTENT"
+        assert not error.retryable
 
 
 def test_an_unspecified_block_blocks_nothing() -> None:
@@ -314,12 +314,12 @@ def test_an_unspecified_block_blocks_nothing() -> None:
     ids=["event", "bare", "without a line end", "with a blank line", "in an array", "behind a finished answer"],
 )
 def test_an_error_in_the_middle_is_a_fault_without_addresses_and_keys(data: bytes) -> None:
-    events, fault = play([data])
+    events, error = play([data])
     assert TextDelta("Hel") in events
     assert not any(isinstance(event, ChoiceFinished) for event in events)
-    assert isinstance(fault, ProviderBadResponse)
-    assert fault.phase == "stream"
-    assert fault.message == "The provider reported an error: The model is overloaded, see [address] with [masked]"
+    assert isinstance(error, ProviderBadResponse)
+    assert error.phase == "stream"
+    assert error.message == "The provider reported an error: The model is overloaded, see [address] with [masked]"
 
 
 def test_secrets_are_masked() -> None:
@@ -351,8 +351,8 @@ def test_secrets_are_masked() -> None:
     ],
 )
 def test_a_stream_without_its_end_is_cut(data: bytes) -> None:
-    fault = fail(data)
-    assert say(fault) == (ProviderBadResponse, "The provider's stream ended before it was complete", "stream")
+    error = fail(data)
+    assert say(error) == (ProviderBadResponse, "The provider's stream ended before it was complete", "stream")
 
 
 def test_an_event_without_an_end_is_a_fault() -> None:
@@ -436,8 +436,8 @@ def test_any_json_is_an_answer_or_a_fault(value: Any) -> None:
 
 @given(st.lists(JSON | DAMAGED | st.sampled_from(TEXT), max_size=4))
 def test_any_json_is_a_stream_or_a_fault(values: list[Any]) -> None:
-    events, fault = play([stream(*values)])
-    assert (fault is None) == (bool(events) and events[-1] == ENDED)
+    events, error = play([stream(*values)])
+    assert (error is None) == (bool(events) and events[-1] == ENDED)
     open_calls = {(event.choice, event.index) for event in events if isinstance(event, ToolCallStart)}
     assert all((event.choice, event.index) in open_calls for event in events if isinstance(event, ToolCallDelta))
 
@@ -449,11 +449,11 @@ def test_any_bytes_are_a_stream_or_a_fault(data: bytes) -> None:
 
 def test_an_answer_of_more_tool_calls_than_any_has_is_a_fault() -> None:
     call = {"functionCall": {"name": "f", "args": {}}}
-    _, fault = play([stream(chunk(*[call] * MAX_CALLS))])
-    assert fault is None or "too many" not in fault.message
-    events, fault = play([stream(chunk(*[call] * (MAX_CALLS + 1)))])
-    assert fault is not None
-    assert "too many tool calls" in fault.message
+    _, error = play([stream(chunk(*[call] * MAX_CALLS))])
+    assert error is None or "too many" not in error.message
+    events, error = play([stream(chunk(*[call] * (MAX_CALLS + 1)))])
+    assert error is not None
+    assert "too many tool calls" in error.message
     assert len(events) <= 2 * MAX_CALLS + 2
 
 

@@ -17,7 +17,7 @@ from gateway.formats.openai.chat import (
     build_chat_body,
     parse_answer_object,
     parse_chat_answer,
-    parse_chat_call,
+    parse_chat_inference,
 )
 from gateway.formats.openai.stream_tail import find_last_usage, parse_tail
 from tests.support.format_calls import call_of
@@ -66,11 +66,11 @@ def message(content: object, role: object = "user") -> dict[str, Any]:
 )
 def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any]) -> None:
     body = HELLO | extra
-    call = parse_chat_call(body)
-    assert (call.operation, call.model, call.body) == ("chat", "m", body)
-    assert call.stream == bool(body.get("stream"))
-    assert call.choices == (body.get("n") or 1)
-    assert call.include_usage == bool((body.get("stream_options") or {}).get("include_usage"))
+    inference = parse_chat_inference(body)
+    assert (inference.operation, inference.model, inference.body) == ("chat", "m", body)
+    assert inference.stream == bool(body.get("stream"))
+    assert inference.choices == (body.get("n") or 1)
+    assert inference.include_usage == bool((body.get("stream_options") or {}).get("include_usage"))
 
 
 @table_rows(
@@ -122,7 +122,7 @@ def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any]) -> 
 )
 def test_a_bad_field_is_refused_and_named(extra: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_chat_call(HELLO | extra)
+        parse_chat_inference(HELLO | extra)
     assert caught.value.param == param
     assert caught.value.message
 
@@ -130,17 +130,17 @@ def test_a_bad_field_is_refused_and_named(extra: dict[str, Any], param: str) -> 
 @table_rows("role", [[], {}, ["user"], 1, True])
 def test_a_role_of_any_other_kind_is_refused(role: object) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_chat_call(HELLO | message("x", role))
+        parse_chat_inference(HELLO | message("x", role))
     assert caught.value.param == "messages[0].role"
 
 
 @given(st.dictionaries(st.sampled_from([*HELLO, "stream", "stream_options", "n", "tools", "temperature"]), JSON))
 def test_any_object_is_a_call_or_an_invalid_request(extra: dict[str, Any]) -> None:
     try:
-        call = parse_chat_call(HELLO | extra)
+        inference = parse_chat_inference(HELLO | extra)
     except InvalidRequest:
         return
-    assert call.prompt_chars >= 0
+    assert inference.prompt_chars >= 0
 
 
 def test_only_text_counts_as_prompt() -> None:
@@ -151,13 +151,13 @@ def test_only_text_counts_as_prompt() -> None:
             {"role": "user", "content": "四文字だ"},
         ]
     }
-    assert parse_chat_call(body).prompt_chars == 3 + 4
+    assert parse_chat_inference(body).prompt_chars == 3 + 4
 
 
 def test_the_body_for_the_provider_carries_its_own_name_of_the_model_and_every_field() -> None:
     body = HELLO | {"unknown": {"x": [1, None]}, "seed": 2**63}
-    call = parse_chat_call(body)
-    written = build_chat_body(call, "theirs")
+    inference = parse_chat_inference(body)
+    written = build_chat_body(inference, "theirs")
     assert written == body | {"model": "theirs"}
     written["seed"] = 1  # a quirk of the provider's
     assert (body["model"], body["seed"]) == ("m", 2**63)
@@ -165,14 +165,14 @@ def test_the_body_for_the_provider_carries_its_own_name_of_the_model_and_every_f
 
 @table_rows("options", [None, {}, {"include_usage": False}, {"include_obfuscation": False}])
 def test_a_stream_always_asks_for_usage_and_keeps_the_other_options(options: dict[str, Any] | None) -> None:
-    call = parse_chat_call(HELLO | {"stream": True, "stream_options": options})
-    written = build_chat_body(call, "m")
+    inference = parse_chat_inference(HELLO | {"stream": True, "stream_options": options})
+    written = build_chat_body(inference, "m")
     assert written["stream_options"] == {**(options or {}), "include_usage": True}
-    assert call.body["stream_options"] == options
+    assert inference.body["stream_options"] == options
 
 
 def test_a_call_without_a_stream_gets_no_stream_options() -> None:
-    assert "stream_options" not in build_chat_body(parse_chat_call(HELLO), "m")
+    assert "stream_options" not in build_chat_body(parse_chat_inference(HELLO), "m")
 
 
 @table_rows(
@@ -193,7 +193,7 @@ def test_a_call_without_a_stream_gets_no_stream_options() -> None:
 def test_the_cache_key_is_what_calls_have_in_common_and_else_whom_they_are_for(
     extra: dict[str, Any], affinity_key: str | None
 ) -> None:
-    assert parse_chat_call(HELLO | extra).affinity_key == affinity_key
+    assert parse_chat_inference(HELLO | extra).affinity_key == affinity_key
 
 
 def used(*events: bytes, prompt_chars: int = 0) -> Usage:
@@ -231,8 +231,8 @@ def test_text_of_every_kind_is_sampled() -> None:
 
 
 def test_a_thought_that_is_said_under_two_names_is_said_once() -> None:
-    said = {"content": "", "reasoning_content": "I think", "reasoning": "I think"}
-    assert parse_tail(event({"choices": [{"delta": said}]})).sample == "I think"
+    body = {"content": "", "reasoning_content": "I think", "reasoning": "I think"}
+    assert parse_tail(event({"choices": [{"delta": body}]})).sample == "I think"
 
 
 @given(st.lists(JSON, max_size=4))
@@ -289,8 +289,8 @@ def test_the_last_usage_is_what_reading_every_event_finds(events: list[bytes], l
 
 
 def test_the_providers_word_on_usage_wins() -> None:
-    said = used(event(delta("x" * 1000)), event(usage_frame(2, 3)), prompt_chars=10_000)
-    assert said == Usage(2, 3, 0, "upstream")
+    answer = used(event(delta("x" * 1000)), event(usage_frame(2, 3)), prompt_chars=10_000)
+    assert answer == Usage(2, 3, 0, "upstream")
 
 
 def test_the_last_usage_that_can_be_believed_counts() -> None:

@@ -24,17 +24,17 @@ def begin() -> ChatImageBackend:
 
 
 def answer(content: Any = None, *, choice: Any = None, **message: Any) -> bytes:
-    told = {"role": "assistant", "content": content, **message}
-    return orjson.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": told, **(choice or {})}]})
+    reported = {"role": "assistant", "content": content, **message}
+    return orjson.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": reported, **(choice or {})}]})
 
 
 @given(st.lists(st.sampled_from(["![", "](", "data:image/png;base64,", "AAAA", "=", "https://x", ")", "[", " "])))
 def test_read_survives_any_text(pieces: list[str]) -> None:
     try:
-        told = begin().read(answer("".join(pieces)), ())
+        reported = begin().read(answer("".join(pieces)), ())
     except ProviderBadResponse:
         return
-    assert told.items
+    assert reported.items
 
 
 @table_rows(
@@ -51,10 +51,10 @@ def test_read_reads_a_large_answer_once(text: str) -> None:
     """In time that grows with the size alone: what is quadratic would not end here."""
     raw = answer(text)
     try:
-        told = begin().read(raw, ())
+        reported = begin().read(raw, ())
     except ProviderBadResponse:
         return
-    assert told.items
+    assert reported.items
 
 
 def test_read_rejects_a_long_address() -> None:

@@ -59,7 +59,7 @@ def cut(data: bytes, marks: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise([0, *places, len(data)])]
 
 
-def open_gate(*, strip: bool = False, choices: int = 1) -> ChatPassthrough:
+def open_transform(*, strip: bool = False, choices: int = 1) -> ChatPassthrough:
     return ChatPassthrough(InferenceRequest("chat", "m", {}, choices=choices, include_usage=not strip))
 
 
@@ -68,7 +68,7 @@ def play(transform: ChatPassthrough, pieces: list[bytes]) -> bytes:
 
 
 def run(data: bytes, marks: list[int] | None = None, *, strip: bool = False) -> tuple[bytes, ChatPassthrough]:
-    transform = open_gate(strip=strip)
+    transform = open_transform(strip=strip)
     return play(transform, cut(data, marks or [])), transform
 
 
@@ -212,7 +212,7 @@ def test_events_without_data_are_noise_and_others_are_not() -> None:
 
 
 def test_after_an_event_in_pieces_the_short_way_is_found_again() -> None:
-    transform = open_gate()
+    transform = open_transform()
     data = event(delta("a"))
     assert transform.feed(data) == data
     assert transform.feed(data[:20]) == b""
@@ -264,10 +264,10 @@ def test_an_error_event_is_a_fault_and_does_not_leave(error: bytes) -> None:
 
 
 def test_the_fault_of_an_error_event_tells_no_address_and_no_key() -> None:
-    fault = run(ERROR)[1].error
-    assert fault is not None
-    assert "10.0.0.1" not in fault.message
-    assert "sk-abc" not in fault.message
+    error = run(ERROR)[1].error
+    assert error is not None
+    assert "10.0.0.1" not in error.message
+    assert "sk-abc" not in error.message
 
 
 @table_rows(
@@ -281,7 +281,7 @@ def test_the_word_error_alone_is_no_fault(value: Any) -> None:
 
 
 def test_an_event_without_an_end_is_a_fault() -> None:
-    transform = open_gate(strip=True)
+    transform = open_transform(strip=True)
     piece = b"data: " + b"x" * (1024 * 1024)
     while not transform.closed:
         assert transform.feed(piece) == b""
@@ -300,13 +300,13 @@ def test_events_with_data_are_counted_and_comments_and_the_end_are_not() -> None
     data = b": hi\n\n" + event(delta("a")) + event(delta("b")) + b": hi\n\n" + FINISH + DONE
     assert by_the_byte(data)[1].events == 3
     assert run(data, [6])[1].events == 3
-    transform = open_gate()
+    transform = open_transform()
     play(transform, [event(delta("a")), event(delta("b")) + event(delta("c"))])
     assert transform.events == 3
 
 
 def finish(*events: bytes, choices: int = 1) -> bytes:
-    transform = open_gate(choices=choices)
+    transform = open_transform(choices=choices)
     play(transform, list(events))
     rest = transform.finish()
     assert transform.ended
@@ -360,14 +360,14 @@ def test_what_the_gate_adds_is_the_end_mark() -> None:
     ],
 )
 def test_a_chunk_that_only_looks_like_an_error_or_a_usage_frame_leaves(chunk: bytes) -> None:
-    transform = open_gate(strip=True)
+    transform = open_transform(strip=True)
     assert transform.feed(chunk) == chunk
     assert (transform.error, transform.events) == (None, 1)
 
 
 @table_rows("error", [b'"no"', b' {"message":"no"}', b'\n{"message":"no"}'])
 def test_an_error_is_found_behind_any_spacing(error: bytes) -> None:
-    transform = open_gate(strip=True)
+    transform = open_transform(strip=True)
     data = b'data: {"error" :' + error.replace(b"\n", b"\t") + b"}\n\n"
     assert transform.feed(data) == b""
     assert transform.error is not None
@@ -401,7 +401,7 @@ OPENING = CHUNK[: CHUNK.index(b"[{") + 2]
 )
 def test_what_comes_after_chunks_that_begin_alike_is_looked_at_as_at_the_first(other: bytes, strip: bool) -> None:
     data = CHUNK + CHUNK + other + CHUNK
-    transform = open_gate(strip=strip)
+    transform = open_transform(strip=strip)
     out = play(transform, [CHUNK, CHUNK, other, CHUNK])
     expected, by_bytes = by_the_byte(data, strip=strip)
     assert out == expected

@@ -9,7 +9,7 @@ from gateway.formats import chat
 from gateway.formats.openai.request_reader import parse_chat_request
 from tests.support.table_rows import table_rows
 
-PICTURE = chat.MediaPart("image", "image/png", "AA")
+IMAGE = chat.MediaPart("image", "image/png", "AA")
 FAR = "https://x.org/a.png"
 PARTS: list[tuple[str, Any, Any, tuple[str, ...]]] = [
     ("user", {"type": "input_text", "text": "T"}, chat.TextPart("T"), ()),
@@ -24,9 +24,9 @@ PARTS: list[tuple[str, Any, Any, tuple[str, ...]]] = [
         ("of_tomorrow",),
     ),
     ("user", {"type": "of_tomorrow", "text": "T"}, chat.TextPart("[of_tomorrow] T"), ("of_tomorrow",)),
-    ("user", {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}}, PICTURE, ()),
-    ("user", {"type": "image", "base64": "AA", "mime_type": "image/png"}, PICTURE, ()),
-    ("tool", {"type": "image", "source_type": "base64", "data": "AA", "mime_type": "image/png"}, PICTURE, ()),
+    ("user", {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}}, IMAGE, ()),
+    ("user", {"type": "image", "base64": "AA", "mime_type": "image/png"}, IMAGE, ()),
+    ("tool", {"type": "image", "source_type": "base64", "data": "AA", "mime_type": "image/png"}, IMAGE, ()),
     ("user", {"type": "image", "source": {"type": "url", "url": FAR}}, chat.MediaPart("image", url=FAR), ()),
     ("user", {"type": "image", "url": FAR}, chat.MediaPart("image", url=FAR), ()),
     ("user", {"type": "image", "id": "i"}, None, ("image",)),

@@ -14,7 +14,7 @@ from gateway.formats.openai.chat import parse_answer_object, parse_chat_answer
 from gateway.formats.openai.completions import (
     CompletionsPassthrough,
     build_completions_body,
-    parse_completions_call,
+    parse_completions_inference,
 )
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT
 from tests.support.scripted_upstream import DONE, event
@@ -50,22 +50,22 @@ def chunk(text: str, reason: str | None = None, index: int = 0) -> bytes:
     ],
 )
 def test_a_good_prompt_is_counted(prompt: object, choices: int, chars: int, bound: int) -> None:
-    call = parse_completions_call(HELLO | {"prompt": prompt})
-    assert (call.operation, call.model) == ("completions", "m")
-    assert (call.choices, call.prompt_chars, call.max_prompt_tokens) == (choices, chars, bound)
+    inference = parse_completions_inference(HELLO | {"prompt": prompt})
+    assert (inference.operation, inference.model) == ("completions", "m")
+    assert (inference.choices, inference.prompt_chars, inference.max_prompt_tokens) == (choices, chars, bound)
 
 
 def test_a_call_may_come_without_a_prompt() -> None:
-    assert parse_completions_call({"model": "m"}).choices == 1
+    assert parse_completions_inference({"model": "m"}).choices == 1
 
 
 def test_every_prompt_gets_n_answers() -> None:
-    assert parse_completions_call(HELLO | {"prompt": ["a", "b", "c"], "n": 4}).choices == 12
+    assert parse_completions_inference(HELLO | {"prompt": ["a", "b", "c"], "n": 4}).choices == 12
 
 
 def test_the_text_behind_a_gap_is_prompt_too() -> None:
-    call = parse_completions_call(HELLO | {"suffix": " ende"})
-    assert (call.prompt_chars, call.max_prompt_tokens) == (9, 10)
+    inference = parse_completions_inference(HELLO | {"suffix": " ende"})
+    assert (inference.prompt_chars, inference.max_prompt_tokens) == (9, 10)
 
 
 @table_rows(
@@ -83,7 +83,7 @@ def test_the_text_behind_a_gap_is_prompt_too() -> None:
     ],
 )
 def test_output_is_set_aside_for_every_try(extra: dict[str, Any], bound: int) -> None:
-    assert parse_completions_call(HELLO | extra).max_output_tokens == bound
+    assert parse_completions_inference(HELLO | extra).max_output_tokens == bound
 
 
 @table_rows(
@@ -113,31 +113,31 @@ def test_output_is_set_aside_for_every_try(extra: dict[str, Any], bound: int) ->
 )
 def test_a_bad_field_is_refused_and_named(extra: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_completions_call(HELLO | extra)
+        parse_completions_inference(HELLO | extra)
     assert caught.value.param == param
 
 
 @given(st.dictionaries(NAMES, JSON))
 def test_any_object_is_a_call_or_an_invalid_request(extra: dict[str, Any]) -> None:
     try:
-        call = parse_completions_call(HELLO | extra)
+        inference = parse_completions_inference(HELLO | extra)
     except InvalidRequest:
         return
-    assert call.choices >= 1
-    assert min(call.prompt_chars, call.max_prompt_tokens, call.max_output_tokens) >= 0
+    assert inference.choices >= 1
+    assert min(inference.prompt_chars, inference.max_prompt_tokens, inference.max_output_tokens) >= 0
 
 
 def test_the_body_for_the_provider_is_the_callers_under_another_name_of_the_model() -> None:
     body = HELLO | {"echo": True, "unknown": [1], "user": "me"}
-    call = parse_completions_call(body)
-    assert build_completions_body(call, "theirs") == body | {"model": "theirs"}
-    assert (call.affinity_key, body["model"]) == ("me", "m")
+    inference = parse_completions_inference(body)
+    assert build_completions_body(inference, "theirs") == body | {"model": "theirs"}
+    assert (inference.affinity_key, body["model"]) == ("me", "m")
 
 
 def test_a_stream_asks_for_usage() -> None:
-    call = parse_completions_call(HELLO | {"stream": True})
-    assert build_completions_body(call, "m")["stream_options"] == {"include_usage": True}
-    assert (call.stream, call.include_usage) == (True, False)
+    inference = parse_completions_inference(HELLO | {"stream": True})
+    assert build_completions_body(inference, "m")["stream_options"] == {"include_usage": True}
+    assert (inference.stream, inference.include_usage) == (True, False)
 
 
 @table_rows("include_usage", [True, False])
@@ -151,13 +151,13 @@ def test_a_stream_passes_with_the_usage_frame_only_where_it_was_asked_for(includ
 
 
 def test_a_stream_without_its_mark_is_whole_where_every_prompt_has_its_answers() -> None:
-    transform = CompletionsPassthrough(parse_completions_call(HELLO | {"prompt": ["a", "b"], "stream": True}))
+    transform = CompletionsPassthrough(parse_completions_inference(HELLO | {"prompt": ["a", "b"], "stream": True}))
     transform.feed(chunk("x", "stop") + chunk("y", "length", index=1))
     assert transform.finish() == DONE
 
 
 def test_a_stream_that_lacks_an_answer_was_cut() -> None:
-    transform = CompletionsPassthrough(parse_completions_call(HELLO | {"prompt": ["a", "b"], "stream": True}))
+    transform = CompletionsPassthrough(parse_completions_inference(HELLO | {"prompt": ["a", "b"], "stream": True}))
     transform.feed(chunk("x", "stop"))
     with pytest.raises(ProviderBadResponse):
         transform.finish()
@@ -172,10 +172,10 @@ def test_a_stream_without_usage_is_estimated_from_its_text() -> None:
 
 
 def test_an_answers_usage_is_the_providers_or_an_estimate_of_its_text() -> None:
-    call = InferenceRequest("completions", "m", {"prompt": "12345678"}, max_prompt_tokens=9)
+    inference = InferenceRequest("completions", "m", {"prompt": "12345678"}, max_prompt_tokens=9)
     choices = [{"index": 0, "text": "12345", "finish_reason": "stop"}]
-    assert parse_chat_answer({"choices": choices, "usage": USAGE}, call) == Usage(5, 7, 0, "upstream")
-    assert parse_chat_answer({"choices": choices}, call) == Usage(4, 3, 0, "estimate")
+    assert parse_chat_answer({"choices": choices, "usage": USAGE}, inference) == Usage(5, 7, 0, "upstream")
+    assert parse_chat_answer({"choices": choices}, inference) == Usage(4, 3, 0, "estimate")
 
 
 @given(JSON | st.dictionaries(NAMES, JSON))

@@ -9,13 +9,13 @@ from openai.types.chat import ChatCompletion
 from gateway.domain.api_format import Wire
 from gateway.errors import ProviderBadResponse
 from gateway.formats import chat, sse
-from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.chat import parse_chat_inference
 from gateway.formats.openai.custom_tools import MAX_CHARS, CustomCallSerializer
-from gateway.formats.registry import make_exchange
+from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity, Translator
 from tests.support.table_rows import table_rows
 
-NAMING = ResponseIdentity("1", "m", 1)
+IDENTITY = ResponseIdentity("1", "m", 1)
 PATCH = "*** Begin Patch\n+hä\n"
 GRAMMAR = {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: /.+/s"}}
 TOOLS = [
@@ -35,7 +35,7 @@ WIRES: tuple[Wire, ...] = ("openai_chat", "anthropic_messages", "gemini_generate
 
 def exchange(wire: Wire, *, custom_tools: bool = False, **more: Any) -> Translator:
     body = {"model": "m", "messages": HISTORY, "tools": TOOLS, **more}
-    return make_exchange(parse_chat_call(body), wire, NAMING, custom_tools=custom_tools)
+    return make_translator(parse_chat_inference(body), wire, IDENTITY, custom_tools=custom_tools)
 
 
 @table_rows("wire", WIRES)
@@ -52,11 +52,11 @@ def test_a_custom_tool_is_written_as_a_function_with_one_text(wire: Wire, choice
 @table_rows("tools", [{}, {"tools": TOOLS[1:]}, {"tools": None}])
 def test_a_custom_call_whose_tool_is_gone_is_written_as_a_function_call(tools: Any) -> None:
     body = {"model": "m", "messages": HISTORY, **tools}
-    written: Any = make_exchange(parse_chat_call(body), "openai_chat", NAMING, custom_tools=False).write_body()
+    written: Any = make_translator(parse_chat_inference(body), "openai_chat", IDENTITY, custom_tools=False).write_body()
     assert written["messages"][1]["tool_calls"] == [
         {"id": "call_1", "type": "function", "function": {"name": "apply_patch", "arguments": ARGUMENTS}}
     ]
-    assert make_exchange(parse_chat_call(body), "openai_chat", NAMING).write_body() == body
+    assert make_translator(parse_chat_inference(body), "openai_chat", IDENTITY).write_body() == body
 
 
 def test_a_provider_with_custom_tools_gets_them_unchanged() -> None:

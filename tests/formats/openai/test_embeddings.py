@@ -16,7 +16,7 @@ from gateway.formats.openai.embeddings import (
     MAX_DIMENSIONS,
     build_embeddings_body,
     parse_embeddings_answer,
-    parse_embeddings_call,
+    parse_embeddings_inference,
 )
 from tests.support.table_rows import table_rows
 
@@ -144,7 +144,7 @@ def test_usage_is_the_providers_or_an_estimate() -> None:
     [("abc", 3), (["a", "bc"], 3), ([1, 2, 3], 12), ([[1, 2], [3]], 12), ([""], 0), (["a", [1]], 5)],
 )
 def test_a_good_input_is_counted(value: object, chars: int) -> None:
-    read = parse_embeddings_call({"model": "m", "input": value, "dimensions": 256, "user": "me", "x": 1})
+    read = parse_embeddings_inference({"model": "m", "input": value, "dimensions": 256, "user": "me", "x": 1})
     assert (read.prompt_chars, read.encoding, read.operation) == (chars, "float", "embeddings")
 
 
@@ -172,16 +172,16 @@ def test_a_good_input_is_counted(value: object, chars: int) -> None:
 )
 def test_a_bad_field_is_refused_and_named(extra: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_embeddings_call({"model": "m", "input": "x"} | extra)
+        parse_embeddings_inference({"model": "m", "input": "x"} | extra)
     assert caught.value.param == param
 
 
 @table_rows(("asked", "encoding"), [(None, "float"), ("float", "float"), ("base64", "base64")])
 def test_the_encoding_is_float_where_the_caller_says_nothing(asked: str | None, encoding: str) -> None:
-    assert parse_embeddings_call({"model": "m", "input": "x", "encoding_format": asked}).encoding == encoding
+    assert parse_embeddings_inference({"model": "m", "input": "x", "encoding_format": asked}).encoding == encoding
 
 
 def test_the_body_for_the_provider_is_the_callers_under_another_name_of_the_model() -> None:
     body = {"model": "m", "input": ["x"], "unknown": [1]}
-    assert build_embeddings_body(parse_embeddings_call(body), "theirs") == body | {"model": "theirs"}
+    assert build_embeddings_body(parse_embeddings_inference(body), "theirs") == body | {"model": "theirs"}
     assert body["model"] == "m"

@@ -26,7 +26,7 @@ from gateway.formats.openai.errors import (
     build_error_event,
     mask,
     parse_error,
-    parse_fault,
+    parse_provider_error,
     parse_retry_after,
 )
 from tests.support.table_rows import table_rows
@@ -73,14 +73,14 @@ def test_every_error_has_all_four_keys_and_ends_with_the_request_id(message: str
 
 @given(TEXT)
 def test_an_error_event_is_one_event_of_one_line_whatever_the_message_says(message: str) -> None:
-    fault = GatewayError("data: [DONE]\n\ndata: x\r\n\r" + message)
-    raw = build_error_event(fault, "req_1")
+    error = GatewayError("data: [DONE]\n\ndata: x\r\n\r" + message)
+    raw = build_error_event(error, "req_1")
     assert raw.startswith(b"data: {")
     assert raw.endswith(b"}\n\n")
     assert raw.count(b"\n") == 2
     assert b"\r" not in raw
     assert sse.SseSplitter().split(raw) == [raw]
-    assert sse.parse_data(raw) == build_error(fault, "req_1")
+    assert sse.parse_data(raw) == build_error(error, "req_1")
 
 
 @table_rows("planted", PLANTED)
@@ -156,16 +156,16 @@ CONVENTION = (
 
 @table_rows("status", [400, 404, 405, 409, 413, 415, 418, 422, 451])
 def test_the_callers_own_mistake_keeps_the_providers_words(status: int) -> None:
-    fault = parse_fault(status, CONVENTION, [])
-    assert type(fault) is ProviderRejected
-    shown = (fault.status, fault.message, fault.type, fault.param, fault.public_code)
+    error = parse_provider_error(status, CONVENTION, [])
+    assert type(error) is ProviderRejected
+    shown = (error.status, error.message, error.type, error.param, error.public_code)
     assert shown == (status, "too long", "invalid_request_error", "messages", "context_length")
 
 
 @table_rows(("status", "retryable"), [(400, False), (404, True), (405, False), (413, False), (422, False)])
 def test_only_a_model_that_one_provider_does_not_know_may_be_another_ones(status: int, retryable: bool) -> None:
-    fault = parse_fault(status, CONVENTION, [])
-    assert (fault.retryable, fault.failure_scope, fault.answered) == (retryable, "nobody", True)
+    error = parse_provider_error(status, CONVENTION, [])
+    assert (error.retryable, error.failure_scope, error.answered) == (retryable, "nobody", True)
 
 
 @table_rows(
@@ -173,56 +173,56 @@ def test_only_a_model_that_one_provider_does_not_know_may_be_another_ones(status
     [(400, "invalid_request"), (404, "not_found"), (413, "request_too_large"), (415, "unsupported_media_type"),
      (418, "upstream_error"), (422, "invalid_request"), (429, "rate_limit_exceeded")],
 )  # fmt: skip
-@table_rows("said", [b"", b"<html>no</html>", b'{"detail":"x"}', None, "status"])
-def test_a_refusal_without_a_code_has_that_of_its_status(status: int, code: str, said: bytes | str | None) -> None:
+@table_rows("answer", [b"", b"<html>no</html>", b'{"detail":"x"}', None, "status"])
+def test_a_refusal_without_a_code_has_that_of_its_status(status: int, code: str, answer: bytes | str | None) -> None:
     """Also where the provider says ``null``, or its status once more."""
-    error = {"message": "no", "type": "invalid_request_error", "code": status if said else None}
-    raw = said if isinstance(said, bytes) else orjson.dumps({"error": error})
-    fault = parse_fault(status, raw, [])
-    kind = "upstream_error" if isinstance(said, bytes) else "invalid_request_error"
-    assert (fault.status, fault.type, fault.public_code, fault.param) == (status, kind, code, None)
+    error = {"message": "no", "type": "invalid_request_error", "code": status if answer else None}
+    raw = answer if isinstance(answer, bytes) else orjson.dumps({"error": error})
+    failure = parse_provider_error(status, raw, [])
+    kind = "upstream_error" if isinstance(answer, bytes) else "invalid_request_error"
+    assert (failure.status, failure.type, failure.public_code, failure.param) == (status, kind, code, None)
 
 
 @table_rows("raw", [b"", b"404 page not found", b"<html>", b'{"detail":"Not Found"}'])
 def test_a_404_that_is_no_error_object_says_that_there_is_nothing_at_the_path(raw: bytes) -> None:
-    fault = parse_fault(404, raw, [], path="/chat/completions")
-    assert fault.message == "Provider returned 404 Not Found for /chat/completions"
+    error = parse_provider_error(404, raw, [], path="/chat/completions")
+    assert error.message == "Provider returned 404 Not Found for /chat/completions"
     assert (
-        parse_fault(400, raw, [], path="/chat/completions").message
+        parse_provider_error(400, raw, [], path="/chat/completions").message
         == "Provider returned 400 Bad Request for /chat/completions"
     )
-    told = b'{"error":{"message":"no such model"}}'
-    assert parse_fault(404, told, [], path="/chat/completions").message == "no such model"
+    reported = b'{"error":{"message":"no such model"}}'
+    assert parse_provider_error(404, reported, [], path="/chat/completions").message == "no such model"
 
 
 @table_rows("status", [401, 402, 403])
 def test_a_refusal_of_our_key_is_our_trouble_and_tells_why(status: int) -> None:
-    fault = parse_fault(status, CONVENTION, [])
-    assert type(fault) is ProviderAuthError
-    assert (fault.status, fault.public_code, fault.retryable, fault.should_retry) == (
+    error = parse_provider_error(status, CONVENTION, [])
+    assert type(error) is ProviderAuthError
+    assert (error.status, error.public_code, error.retryable, error.should_retry) == (
         502,
         "upstream_error",
         True,
         False,
     )
     reason = {401: "401 Unauthorized", 402: "402 Payment Required", 403: "403 Forbidden"}[status]
-    assert fault.message == f"The provider refused the gateway's credentials ({reason}): too long"
+    assert error.message == f"The provider refused the gateway's credentials ({reason}): too long"
 
 
 @table_rows("raw", [b"", b"<html>no</html>", b'{"error":{"message":null}}'])
 def test_a_refusal_of_our_key_without_a_reason_tells_its_status(raw: bytes) -> None:
-    fault = parse_fault(401, raw, [], path="/models")
-    assert fault.message == "The provider refused the gateway's credentials (401 Unauthorized)"
+    error = parse_provider_error(401, raw, [], path="/models")
+    assert error.message == "The provider refused the gateway's credentials (401 Unauthorized)"
 
 
 def test_a_refusal_of_our_key_does_not_tell_the_key() -> None:
     raw = b'{"error":{"message":"Incorrect API key provided: sk-proj-AbCdEf0123456789. See https://h/k of my-secret"}}'
-    fault = parse_fault(401, raw, ["my-secret"])
-    assert fault.message.endswith("(401 Unauthorized): Incorrect API key provided: [masked] See [address] of [masked]")
+    error = parse_provider_error(401, raw, ["my-secret"])
+    assert error.message.endswith("(401 Unauthorized): Incorrect API key provided: [masked] See [address] of [masked]")
 
 
 @table_rows(
-    ("status", "raw", "told"),
+    ("status", "raw", "message"),
     [
         (500, b'{"error":{"message":"no","code":"E77"}}', "The provider failed with status 500: no (E77)"),
         (500, b'{"error":{"message":"E77: no","code":"E77"}}', "The provider failed with status 500: E77: no"),
@@ -233,16 +233,16 @@ def test_a_refusal_of_our_key_does_not_tell_the_key() -> None:
         (408, b'{"error":"slow"}', "Provider returned 408 Request Timeout: slow"),
     ],
 )
-def test_what_a_provider_tells_of_its_failure_is_told_with_its_code(status: int, raw: bytes, told: str) -> None:
-    assert parse_fault(status, raw, [], path="/x").message == told
+def test_what_a_provider_tells_of_its_failure_is_told_with_its_code(status: int, raw: bytes, message: str) -> None:
+    assert parse_provider_error(status, raw, [], path="/x").message == message
 
 
 def test_a_key_that_google_does_not_know_is_ours_to_mend_whatever_its_status() -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}]
     error = {"code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT", "details": details}
-    assert type(parse_fault(400, orjson.dumps({"error": error}), ())) is ProviderAuthError
-    said = {"error": {"message": 'No such thing: {"reason": "API_KEY_INVALID"}'}}
-    assert type(parse_fault(400, orjson.dumps(said), ())) is ProviderRejected
+    assert type(parse_provider_error(400, orjson.dumps({"error": error}), ())) is ProviderAuthError
+    body = {"error": {"message": 'No such thing: {"reason": "API_KEY_INVALID"}'}}
+    assert type(parse_provider_error(400, orjson.dumps(body), ())) is ProviderRejected
 
 
 @table_rows("field", ["code", "type"])
@@ -253,79 +253,79 @@ def test_a_key_that_google_does_not_know_is_ours_to_mend_whatever_its_status() -
 def test_a_used_up_account_is_our_trouble_though_it_has_the_status_of_a_rate_limit(field: str, word: str) -> None:
     """OpenAI's "Error codes" guide: a 429 "You exceeded your current quota"; Moonshot calls it by another name."""
     raw = orjson.dumps({"error": {"message": "You exceeded your current quota", field: word}})
-    fault = parse_fault(429, raw, [], provider_retry_after_s=3.0)
-    assert type(fault) is ProviderAuthError
-    assert (fault.status, fault.public_code, fault.retry_after_s) == (502, "upstream_error", None)
-    assert fault.message.endswith("(429 Too Many Requests): You exceeded your current quota")
+    error = parse_provider_error(429, raw, [], provider_retry_after_s=3.0)
+    assert type(error) is ProviderAuthError
+    assert (error.status, error.public_code, error.retry_after_s) == (502, "upstream_error", None)
+    assert error.message.endswith("(429 Too Many Requests): You exceeded your current quota")
 
 
 @table_rows("status", [400, 404, 500])
 def test_those_words_under_another_status_are_no_refusal_of_our_key(status: int) -> None:
     raw = orjson.dumps({"error": {"message": "no", "code": "insufficient_quota"}})
-    assert not isinstance(parse_fault(status, raw, []), ProviderAuthError)
+    assert not isinstance(parse_provider_error(status, raw, []), ProviderAuthError)
 
 
 @table_rows("word", ["rate_limit_exceeded", "insufficient_quotas", "INSUFFICIENT_QUOTA", None, 429, []])
 def test_any_other_429_is_a_rate_limit(word: object) -> None:
     raw = orjson.dumps({"error": {"message": "slow down", "code": word, "type": word}})
-    assert type(parse_fault(429, raw, [])) is ProviderRateLimited
+    assert type(parse_provider_error(429, raw, [])) is ProviderRateLimited
 
 
 def test_a_providers_rate_limit_may_be_tried_elsewhere() -> None:
-    fault = parse_fault(429, CONVENTION, [], provider_retry_after_s=7.0)
-    assert type(fault) is ProviderRateLimited
-    assert (fault.status, fault.retry_after_s, fault.retryable) == (429, 7, True)
-    shown = (fault.message, fault.type, fault.param, fault.public_code)
+    error = parse_provider_error(429, CONVENTION, [], provider_retry_after_s=7.0)
+    assert type(error) is ProviderRateLimited
+    assert (error.status, error.retry_after_s, error.retryable) == (429, 7, True)
+    shown = (error.message, error.type, error.param, error.public_code)
     assert shown == ("too long", "invalid_request_error", "messages", "context_length")
 
 
 @table_rows(
-    ("provider_retry_after_s", "told"),
+    ("provider_retry_after_s", "reported"),
     [(None, 1), (0.2, 1), (1.0, 1), (1.5, 2), (119.5, 120), (121.0, 120), (86_400.0, 120)],
 )
 def test_a_limited_caller_is_told_a_wait_of_whole_seconds_that_the_client_libraries_still_obey(
-    provider_retry_after_s: float | None, told: int
+    provider_retry_after_s: float | None, reported: int
 ) -> None:
-    fault = parse_fault(429, CONVENTION, [], provider_retry_after_s=provider_retry_after_s)
-    assert (fault.retry_after_s, fault.provider_retry_after_s) == (told, provider_retry_after_s)
+    error = parse_provider_error(429, CONVENTION, [], provider_retry_after_s=provider_retry_after_s)
+    assert (error.retry_after_s, error.provider_retry_after_s) == (reported, provider_retry_after_s)
 
 
 @table_rows("status", [400, 401, 429, 500, 503, 529, 302])
 def test_how_long_a_provider_wants_to_be_left_alone_is_kept_whatever_it_said(status: int) -> None:
-    assert parse_fault(status, CONVENTION, [], provider_retry_after_s=2.5).provider_retry_after_s == 2.5
-    assert parse_fault(status, CONVENTION, []).provider_retry_after_s is None
+    assert parse_provider_error(status, CONVENTION, [], provider_retry_after_s=2.5).provider_retry_after_s == 2.5
+    assert parse_provider_error(status, CONVENTION, []).provider_retry_after_s is None
 
 
 @table_rows("status", [300, 301, 302, 307, 308, 399, 408, 425, 500, 502, 503, 504, 529, 599, 999, 100, 199])
 def test_any_other_status_is_the_providers_trouble(status: int) -> None:
-    fault = parse_fault(status, CONVENTION, [])
-    assert type(fault) is ProviderBadResponse
-    assert (fault.status, fault.public_code, fault.retryable) == (502, "upstream_error", True)
+    error = parse_provider_error(status, CONVENTION, [])
+    assert type(error) is ProviderBadResponse
+    assert (error.status, error.public_code, error.retryable) == (502, "upstream_error", True)
 
 
 @table_rows("status", [400, 429, 500])
 @table_rows("field", ["message", "type", "param", "code"])
 def test_the_channels_own_secrets_are_masked_in_every_field(status: int, field: str) -> None:
     raw = orjson.dumps({"error": {"message": "m", field: "the key hunter2-of-ours, or hunter2-of-ours"}})
-    fault = parse_fault(status, raw, ["", "hunter2-of-ours"])
-    assert b"hunter2" not in build_error(fault, "req_1")
+    error = parse_provider_error(status, raw, ["", "hunter2-of-ours"])
+    assert b"hunter2" not in build_error(error, "req_1")
 
 
 def test_a_secret_at_the_cut_of_a_long_message_leaves_nothing_behind() -> None:
     secret = "hunter2-of-ours"
     for start in range(1_985, 2_001):
         raw = orjson.dumps({"error": {"message": "m" * (start - 1) + " " + secret}})
-        assert "hun" not in parse_fault(400, raw, [secret]).message
+        assert "hun" not in parse_provider_error(400, raw, [secret]).message
 
 
 @given(st.integers(300, 599), st.none() | st.floats(0, 86_400), st.binary(max_size=60) | JSON.map(orjson.dumps))
 def test_any_answer_outside_2xx_is_a_fault_that_can_be_shown(
     status: int, provider_retry_after_s: float | None, raw: bytes
 ) -> None:
-    fault = parse_fault(status, raw, ["secret"], provider_retry_after_s=provider_retry_after_s)
-    assert isinstance(fault, ProviderError)
-    assert orjson.loads(build_error(fault, "req_1"))["error"].keys() == {"message", "type", "param", "code"}
-    assert 400 <= fault.status <= 599
+    error = parse_provider_error(status, raw, ["secret"], provider_retry_after_s=provider_retry_after_s)
+    assert isinstance(error, ProviderError)
+    assert orjson.loads(build_error(error, "req_1"))["error"].keys() == {"message", "type", "param", "code"}
+    assert 400 <= error.status <= 599
 
 
 NOW_S = 1_792_567_680.0

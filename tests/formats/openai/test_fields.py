@@ -124,8 +124,8 @@ def test_fields_of_other_servers_are_no_misspelling(name: str) -> None:
     ],
 )
 def test_a_missing_field_is_named_with_the_field_that_misspells_it(body: dict[str, Any], name: str, hint: str) -> None:
-    fault = refuse_missing(body, name)
-    assert (fault.message, fault.param) == (f"Missing required field '{name}'{hint}", name)
+    error = refuse_missing(body, name)
+    assert (error.message, error.param) == (f"Missing required field '{name}'{hint}", name)
 
 
 @table_rows("name", ["Model", "MAX_TOKENS", "N", "max_to\u212aens", "\u017ftream"])

@@ -11,7 +11,7 @@ from gateway.domain.image import ImageForm, Images
 from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse
 from gateway.formats.image_backend import ImageBackend
 from gateway.formats.openai.image_backend import OpenAiImageBackend
-from gateway.formats.openai.images import parse_edits_call, parse_images_call
+from gateway.formats.openai.images import parse_edits_inference, parse_images_inference
 from gateway.formats.request_body import Form
 from tests.support.image_forms import form, upload
 from tests.support.image_providers import draw
@@ -23,7 +23,7 @@ B64 = base64.b64encode(draw()).decode()
 
 def open_image_backend(body: dict[str, Any], capability: Capability = UNKNOWN) -> ImageBackend:
     """A painter for a generation."""
-    return OpenAiImageBackend(parse_images_call(ASK | body), "gpt", "mark", capability)
+    return OpenAiImageBackend(parse_images_inference(ASK | body), "gpt", "mark", capability)
 
 
 def ask(body: dict[str, Any], count: int = 1, capability: Capability = UNKNOWN) -> Any:
@@ -36,7 +36,7 @@ def ask(body: dict[str, Any], count: int = 1, capability: Capability = UNKNOWN) 
 
 
 @table_rows(
-    ("body", "count", "said"),
+    ("body", "count", "answer"),
     [
         ({}, 1, {}),
         ({"n": None}, 1, {}),
@@ -47,9 +47,9 @@ def ask(body: dict[str, Any], count: int = 1, capability: Capability = UNKNOWN) 
     ],
 )
 def test_how_many_is_said_where_it_is_not_one_or_the_caller_said_it(
-    body: dict[str, Any], count: int, said: dict[str, Any]
+    body: dict[str, Any], count: int, answer: dict[str, Any]
 ) -> None:
-    assert ask(body, count) == said
+    assert ask(body, count) == answer
 
 
 def test_a_painting_is_no_stream() -> None:
@@ -57,7 +57,7 @@ def test_a_painting_is_no_stream() -> None:
 
 
 @table_rows(
-    ("formats", "body", "said"),
+    ("formats", "body", "text"),
     [
         (None, {}, None),
         (None, {"response_format": "url"}, "url"),
@@ -73,10 +73,10 @@ def test_a_painting_is_no_stream() -> None:
     ],
 )
 def test_the_provider_is_asked_for_what_it_can_give_best_for_what_is_wanted(
-    formats: tuple[ImageForm, ...] | None, body: dict[str, Any], said: str | None
+    formats: tuple[ImageForm, ...] | None, body: dict[str, Any], text: str | None
 ) -> None:
     asked = ask(body, capability=Capability("*", response_formats=formats))
-    assert asked == ({} if said is None else {"response_format": said})
+    assert asked == ({} if text is None else {"response_format": text})
 
 
 SHAPED = Capability("*", sizes=())
@@ -103,24 +103,24 @@ def test_a_size_is_said_in_no_other_words(body: dict[str, Any], capability: Capa
 
 def test_an_edit_is_a_form() -> None:
     image, mask = upload(), upload("mask")
-    call = parse_edits_call(form(image, mask, n="2", stream="true", partial_images="1", size="64x64"))
+    inference = parse_edits_inference(form(image, mask, n="2", stream="true", partial_images="1", size="64x64"))
     image_backend: ImageBackend = OpenAiImageBackend(
-        call, "gpt", "mark", Capability("*", response_formats=("b64_json",))
+        inference, "gpt", "mark", Capability("*", response_formats=("b64_json",))
     )
-    said = image_backend.begin(2).body
-    assert isinstance(said, Form)
-    assert said.files == (("image", image), ("mask", mask))
-    assert said.fields == {
+    answer = image_backend.begin(2).body
+    assert isinstance(answer, Form)
+    assert answer.files == (("image", image), ("mask", mask))
+    assert answer.fields == {
         "model": "gpt", "prompt": "a hat", "n": 2, "size": "64x64", "response_format": "b64_json",
     }  # fmt: skip
 
 
 def test_a_image_backend_can_begin_for_another_attempt_with_the_same_call() -> None:
-    call = parse_images_call(ASK | {"n": 2, "response_format": "url"})
-    before = orjson.dumps(call.body)
-    said = [OpenAiImageBackend(call, "gpt", "x", UNKNOWN).begin(2).body for _ in range(2)]
-    assert said[0] == said[1]
-    assert orjson.dumps(call.body) == before
+    inference = parse_images_inference(ASK | {"n": 2, "response_format": "url"})
+    before = orjson.dumps(inference.body)
+    answers = [OpenAiImageBackend(inference, "gpt", "x", UNKNOWN).begin(2).body for _ in range(2)]
+    assert answers[0] == answers[1]
+    assert orjson.dumps(inference.body) == before
 
 
 def test_no_more_images_are_taken_than_were_asked_for() -> None:

@@ -83,9 +83,9 @@ def test_objects_are_looked_into(body: dict[str, Any], found: tuple[str | None, 
 
 def test_a_shape_is_taken_of_models_that_take_no_size() -> None:
     check_size({"aspect_ratio": "16:9"}, shaped=True)
-    for said in ({"resolution": "2k"}, {"aspectRatio": "16:9"}, {"x": {"aspect_ratio": "16:9"}}):
+    for body in ({"resolution": "2k"}, {"aspectRatio": "16:9"}, {"x": {"aspect_ratio": "16:9"}}):
         with pytest.raises(InvalidRequest):
-            check_size(said, shaped=True)
+            check_size(body, shaped=True)
 
 
 @given(st.dictionaries(st.text(max_size=8), NESTED, max_size=4))

@@ -19,7 +19,7 @@ from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats import sse
 from gateway.formats.openai.image_response import build_answer, build_completed
-from gateway.formats.openai.images import parse_images_call
+from gateway.formats.openai.images import parse_images_inference
 from tests.support.corrupt_json import spoilt
 from tests.support.image_providers import draw
 from tests.support.table_rows import table_rows
@@ -33,7 +33,7 @@ DETAILS = {
     "output_tokens": 272,
     "total_tokens": 322,
 }
-TOLD = {
+REPORTED = {
     "background": "opaque",
     "output_format": "png",
     "quality": "high",
@@ -43,7 +43,7 @@ TOLD = {
     "secret_field": "x",
 }
 BOTH = Image(B64, URL, "a small cat")
-CALL = parse_images_call({"model": "m", "prompt": "a cat", "n": 2, "size": "64x32", "quality": "low"})
+CALL = parse_images_inference({"model": "m", "prompt": "a cat", "n": 2, "size": "64x32", "quality": "low"})
 EDIT = InferenceRequest("image_edits", "m", {}, image=CALL.image)
 
 
@@ -60,7 +60,7 @@ def test_a_image_is_there_in_the_form_that_was_wanted_and_in_no_other(form: Imag
 
 
 def test_an_answer_says_what_its_provider_said_in_the_conventions_words_only() -> None:
-    answer = orjson.loads(build_answer(Images((BOTH,), USED, TOLD), "url", created_s=7))
+    answer = orjson.loads(build_answer(Images((BOTH,), USED, REPORTED), "url", created_s=7))
     del answer["data"]
     assert answer == {
         "created": 7, "background": "opaque", "output_format": "png", "quality": "high", "size": "1024x1024",
@@ -69,10 +69,10 @@ def test_an_answer_says_what_its_provider_said_in_the_conventions_words_only() -
 
 
 def test_a_usage_without_parts_counts_as_text_and_an_estimate_is_not_told() -> None:
-    told = orjson.loads(build_answer(Images((BOTH,), USED), "url", created_s=7))["usage"]
-    assert told == DETAILS | {"input_tokens_details": {"image_tokens": 0, "text_tokens": 50}}
+    reported = orjson.loads(build_answer(Images((BOTH,), USED), "url", created_s=7))["usage"]
+    assert reported == DETAILS | {"input_tokens_details": {"image_tokens": 0, "text_tokens": 50}}
     assert "usage" not in orjson.loads(
-        build_answer(Images((BOTH,), Usage(1, 2, 0, "estimate"), TOLD), "url", created_s=7)
+        build_answer(Images((BOTH,), Usage(1, 2, 0, "estimate"), REPORTED), "url", created_s=7)
     )
 
 
@@ -82,9 +82,9 @@ def test_a_image_that_is_not_there_in_that_form_is_the_providers_fault(image: Im
         build_answer(Images((image,)), form, created_s=7)
 
 
-@given(spoilt(TOLD))
-def test_whatever_is_told_the_answer_is_one(told: Any) -> None:
-    images = Images((BOTH,), USED, told if isinstance(told, dict) else {})
+@given(spoilt(REPORTED))
+def test_whatever_is_told_the_answer_is_one(reported: Any) -> None:
+    images = Images((BOTH,), USED, reported if isinstance(reported, dict) else {})
     check(build_answer(images, "b64_json", created_s=7))
     read_events(build_completed(images, CALL, 7), ImageGenCompletedEvent)
 
@@ -101,7 +101,7 @@ def read_events(raw: bytes, kind: Any) -> list[Any]:
 
 
 def test_a_stream_has_an_event_a_image_and_says_what_was_used_once() -> None:
-    first, last = read_events(build_completed(Images((BOTH, BOTH), USED, TOLD), CALL, 7), ImageGenCompletedEvent)
+    first, last = read_events(build_completed(Images((BOTH, BOTH), USED, REPORTED), CALL, 7), ImageGenCompletedEvent)
     assert first.usage.total_tokens == first.usage.input_tokens_details.text_tokens == 0
     assert last.usage.model_dump() == DETAILS
     assert {first.b64_json, last.b64_json} == {B64}
@@ -116,7 +116,7 @@ def test_what_nobody_told_is_as_it_was_asked_for() -> None:
 
 
 @table_rows(
-    ("head", "told", "name"),
+    ("head", "reported", "name"),
     [
         (b"\xff\xd8\xff\xe0" + b"x" * 60, "png", "jpeg"),
         (b"RIFF\0\0\0\0WEBP" + b"x" * 60, "png", "webp"),
@@ -124,8 +124,8 @@ def test_what_nobody_told_is_as_it_was_asked_for() -> None:
         (b"GIF89a", None, "png"),
     ],
 )
-def test_a_images_own_bytes_say_what_it_is(head: bytes, told: str | None, name: str) -> None:
-    images = Images((Image(base64.b64encode(head).decode()),), reported={"output_format": told})
+def test_a_images_own_bytes_say_what_it_is(head: bytes, reported: str | None, name: str) -> None:
+    images = Images((Image(base64.b64encode(head).decode()),), reported={"output_format": reported})
     (event,) = read_events(build_completed(images, CALL, 7), ImageGenCompletedEvent)
     assert event.output_format == name
 

@@ -18,13 +18,13 @@ from gateway.formats import sse
 from gateway.formats.json_or_stream import JsonOrStream
 from gateway.formats.openai.image_response import build_completed
 from gateway.formats.openai.image_stream import ImagesPassthrough, build_whole
-from gateway.formats.openai.images import ESTIMATED_IMAGE_TOKENS, parse_images_call
+from gateway.formats.openai.images import ESTIMATED_IMAGE_TOKENS, parse_images_inference
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.stream import StreamTransform
 from tests.support.image_providers import draw
 from tests.support.table_rows import table_rows
 
-CALL = parse_images_call({"model": "m", "prompt": "a cat!!!", "stream": True})
+CALL = parse_images_inference({"model": "m", "prompt": "a cat!!!", "stream": True})
 TWO = attrs.evolve(CALL, choices=2)
 B64 = base64.b64encode(draw()).decode()
 DONE = b"data: [DONE]\n\n"
@@ -97,13 +97,13 @@ def run(transform: StreamTransform, *pieces: bytes) -> tuple[bytes, ProviderErro
 
 
 @given(STREAMS, CUTS, st.sampled_from([CALL, TWO]))
-def test_however_a_stream_is_cut_the_same_leaves(data: bytes, places: list[int], call: InferenceRequest) -> None:
-    def told(transform: ImagesPassthrough, *pieces: bytes) -> Any:
-        out, fault, usage = run(transform, *pieces)
-        return out, fault and (type(fault), fault.message), usage, transform.events, transform.ended
+def test_however_a_stream_is_cut_the_same_leaves(data: bytes, places: list[int], inference: InferenceRequest) -> None:
+    def feed(transform: ImagesPassthrough, *pieces: bytes) -> Any:
+        out, error, usage = run(transform, *pieces)
+        return out, error and (type(error), error.message), usage, transform.events, transform.ended
 
-    whole = told(ImagesPassthrough(call), data)
-    assert told(ImagesPassthrough(call), *cut(data, places)) == whole
+    whole = feed(ImagesPassthrough(inference), data)
+    assert feed(ImagesPassthrough(inference), *cut(data, places)) == whole
     assert whole[0].removesuffix(DONE) in data.removeprefix(sse.BOM)
     assert (whole[1] is None) == whole[0].endswith(DONE) == whole[4]
 
@@ -111,8 +111,8 @@ def test_however_a_stream_is_cut_the_same_leaves(data: bytes, places: list[int],
 @table_rows("completed", [COMPLETED, EDITED])
 @table_rows("end", [b"", DONE, b": bye\n\n" + PARTIAL])
 def test_a_stream_leaves_as_it_lies_up_to_its_last_image_and_ends_in_the_mark(completed: bytes, end: bytes) -> None:
-    out, fault, usage = run(ImagesPassthrough(CALL), PARTIAL, b": alive\n\n", PARTIAL + completed + end)
-    assert (out, fault) == (PARTIAL + b": alive\n\n" + PARTIAL + completed + DONE, None)
+    out, error, usage = run(ImagesPassthrough(CALL), PARTIAL, b": alive\n\n", PARTIAL + completed + end)
+    assert (out, error) == (PARTIAL + b": alive\n\n" + PARTIAL + completed + DONE, None)
     assert usage == Usage(50, 272, 0, "upstream", images=1, rare=RareUnits(image_input=40))
 
 
@@ -129,26 +129,26 @@ def test_a_gate_is_closed_with_the_last_image_and_nothing_leaves_any_more() -> N
 
 def test_fewer_images_than_asked_for_are_a_whole_stream() -> None:
     for end in (b"", DONE, b"data: [DONE]"):
-        out, fault, usage = run(ImagesPassthrough(TWO), COMPLETED, end)
-        assert (out, fault, usage.images) == (COMPLETED + DONE, None, 1)
+        out, error, usage = run(ImagesPassthrough(TWO), COMPLETED, end)
+        assert (out, error, usage.images) == (COMPLETED + DONE, None, 1)
 
 
 @table_rows("stream", [b"", PARTIAL, DONE, PARTIAL + DONE, COMPLETED[:-1], b": comment\n\n", b"data: {"])
 def test_a_stream_without_a_image_is_cut_and_costs_nothing(stream: bytes) -> None:
-    out, fault, usage = run(ImagesPassthrough(CALL), stream)
-    assert type(fault) is ProviderBadResponse
+    out, error, usage = run(ImagesPassthrough(CALL), stream)
+    assert type(error) is ProviderBadResponse
     assert DONE not in out
     assert usage == NO_USAGE
 
 
 def test_a_block_in_a_stream_is_one_and_costs_nothing() -> None:
-    out, fault, usage = run(ImagesPassthrough(CALL), PARTIAL, BLOCK, COMPLETED)
+    out, error, usage = run(ImagesPassthrough(CALL), PARTIAL, BLOCK, COMPLETED)
     assert (out, usage) == (PARTIAL, NO_USAGE)
-    assert isinstance(fault, ImageBlocked)
+    assert isinstance(error, ImageBlocked)
 
 
 @table_rows(
-    "said",
+    "raw",
     [
         TROUBLE,
         b'event: error\ndata: {"message":"out of s3cret-key memory"}\n\n',
@@ -156,11 +156,11 @@ def test_a_block_in_a_stream_is_one_and_costs_nothing() -> None:
         b'data: {"type":"error","message":"out of s3cret-key memory"}\n\n',
     ],
 )
-def test_an_error_in_a_stream_is_the_providers_and_its_secrets_are_masked(said: bytes) -> None:
-    out, fault, _ = run(ImagesPassthrough(CALL, ["s3cret-key"]), PARTIAL, said)
+def test_an_error_in_a_stream_is_the_providers_and_its_secrets_are_masked(raw: bytes) -> None:
+    out, error, _ = run(ImagesPassthrough(CALL, ["s3cret-key"]), PARTIAL, raw)
     assert out == PARTIAL
-    assert type(fault) is ProviderBadResponse
-    assert fault.message == "The provider reported an error: out of [masked] memory"
+    assert type(error) is ProviderBadResponse
+    assert error.message == "The provider reported an error: out of [masked] memory"
 
 
 def test_a_caller_who_leaves_with_a_part_of_a_image_pays_an_estimate_of_it() -> None:
@@ -201,19 +201,19 @@ def test_a_caller_who_leaves_pays_for_every_image_that_was_begun(
 
 
 def test_a_text_cannot_pretend_to_be_a_part() -> None:
-    said = event("image_generation.partial_image", prompt='x", "partial_image_index": 0, "y":"', partial_image_index=1)
+    raw = event("image_generation.partial_image", prompt='x", "partial_image_index": 0, "y":"', partial_image_index=1)
     transform = ImagesPassthrough(attrs.evolve(CALL, choices=3))
-    transform.feed(partial(0) + said)
+    transform.feed(partial(0) + raw)
     assert transform.parse_usage().images == 1
 
 
 @table_rows("end", [BLOCK, TROUBLE, b"data: {"])
 def test_images_that_are_done_are_paid_for_however_the_stream_ends(end: bytes) -> None:
-    out, fault, usage = run(
+    out, error, usage = run(
         ImagesPassthrough(attrs.evolve(CALL, choices=4)), COMPLETED, PARTIAL, COMPLETED, PARTIAL, end
     )
     assert out == COMPLETED + PARTIAL + COMPLETED + PARTIAL
-    assert (fault is not None, usage) == (
+    assert (error is not None, usage) == (
         True,
         Usage(100, 544, 0, "upstream", images=2, rare=RareUnits(image_input=80)),
     )
@@ -237,16 +237,16 @@ def test_a_image_without_a_usage_is_estimated() -> None:
 
 def test_the_datas_word_is_believed_before_the_names() -> None:
     """Clients go by the data; an event that only calls itself completed ends nothing."""
-    out, fault, _ = run(ImagesPassthrough(CALL), event("of_tomorrow", "image_generation.completed"))
+    out, error, _ = run(ImagesPassthrough(CALL), event("of_tomorrow", "image_generation.completed"))
     assert out == event("of_tomorrow", "image_generation.completed")
-    assert fault is not None
+    assert error is not None
 
 
 def test_a_text_cannot_pretend_to_be_a_type() -> None:
-    said = event("of_tomorrow", None, prompt='x", "type": "image_generation.completed"')
+    raw = event("of_tomorrow", None, prompt='x", "type": "image_generation.completed"')
     transform = ImagesPassthrough(CALL)
     transform.feed(PARTIAL)
-    assert (transform.feed(said), transform.events, transform.ended) == (said, 1, False)
+    assert (transform.feed(raw), transform.events, transform.ended) == (raw, 1, False)
 
 
 def test_an_event_without_an_end_is_a_fault() -> None:
@@ -265,8 +265,8 @@ def test_a_partial_image_is_not_read() -> None:
     """One that is no JSON passes as it lies: nobody has looked."""
     transform = ImagesPassthrough(CALL)
     transform.feed(PARTIAL)
-    said = b'event: image_generation.partial_image\ndata: {"b64_json": "never closed\n\n'
-    assert (transform.feed(said), transform.events) == (said, 2)
+    answer = b'event: image_generation.partial_image\ndata: {"b64_json": "never closed\n\n'
+    assert (transform.feed(answer), transform.events) == (answer, 2)
 
 
 WHOLE = {"created": 5, "data": [{"b64_json": B64}], "quality": "high", "usage": USAGE}
@@ -275,10 +275,10 @@ WHOLE = {"created": 5, "data": [{"b64_json": B64}], "quality": "high", "usage": 
 def test_a_whole_answer_to_a_call_for_a_stream_is_told_as_one() -> None:
     transform = JsonOrStream(lambda raw: build_whole(raw, CALL))
     raw = orjson.dumps(WHOLE)
-    out, fault, usage = run(transform, raw[:9], raw[9:])
-    told = {"created": 5, "quality": "high", "usage": USAGE}
-    assert out == build_completed(Images((Image(B64),), usage, told), CALL, 5)
-    assert (fault, usage) == (None, Usage(50, 272, 0, "upstream", images=1, rare=RareUnits(image_input=40)))
+    out, error, usage = run(transform, raw[:9], raw[9:])
+    reported = {"created": 5, "quality": "high", "usage": USAGE}
+    assert out == build_completed(Images((Image(B64),), usage, reported), CALL, 5)
+    assert (error, usage) == (None, Usage(50, 272, 0, "upstream", images=1, rare=RareUnits(image_input=40)))
 
 
 def test_no_more_of_a_whole_answer_is_told_than_was_asked_for() -> None:

@@ -21,9 +21,9 @@ from gateway.formats.openai.images import (
     SOURCE_TOKENS,
     build_edits_form,
     build_images_body,
-    parse_edits_call,
+    parse_edits_inference,
     parse_images_answer,
-    parse_images_call,
+    parse_images_inference,
 )
 from tests.support.corrupt_json import spoilt
 from tests.support.image_forms import PNG, form, upload
@@ -60,16 +60,16 @@ def refuse(read: Any, asked: Any) -> InvalidRequest:
 
 
 def test_a_call_says_what_every_image_backend_must_know_and_keeps_the_rest() -> None:
-    call = parse_images_call(dict(FULL))
-    assert (call.operation, call.model, call.stream, call.choices) == ("images", "m", True, 2)
-    assert call.image == ImageRequest("a cat", 2, "1536x1024", "b64_json")
-    assert (call.prompt_chars, call.max_prompt_tokens, call.affinity_key) == (5, 5, None)
-    assert call.body == FULL
-    assert call.need == Usage(5, 2 * call.max_output_tokens, images=2)
+    inference = parse_images_inference(dict(FULL))
+    assert (inference.operation, inference.model, inference.stream, inference.choices) == ("images", "m", True, 2)
+    assert inference.image == ImageRequest("a cat", 2, "1536x1024", "b64_json")
+    assert (inference.prompt_chars, inference.max_prompt_tokens, inference.affinity_key) == (5, 5, None)
+    assert inference.body == FULL
+    assert inference.need == Usage(5, 2 * inference.max_output_tokens, images=2)
 
 
 @table_rows(
-    ("asked", "told"),
+    ("asked", "reported"),
     [
         ({}, 7_024), ({"size": "1024x1024"}, 7_024), ({"size": "1024x1536", "quality": "high"}, 6_240),
         ({"size": "2048x2048"}, 14_272), ({"size": "3840x2160", "quality": "max"}, 13_342),
@@ -77,14 +77,14 @@ def test_a_call_says_what_every_image_backend_must_know_and_keeps_the_rest() -> 
         ({"size": "960x960", "output_format": "gif"}, 23_716), ({"size": "1024x1024", "partial_images": 3}, 7_324),
     ],
 )  # fmt: skip
-def test_what_is_set_aside_for_a_image_is_at_least_what_its_vendor_tells(asked: dict[str, Any], told: int) -> None:
-    bound = parse_images_call(ASK | asked).max_output_tokens
-    assert told <= bound < 3 * told
+def test_what_is_set_aside_for_a_image_is_at_least_what_its_vendor_tells(asked: dict[str, Any], reported: int) -> None:
+    bound = parse_images_inference(ASK | asked).max_output_tokens
+    assert reported <= bound < 3 * reported
 
 
 def test_what_is_set_aside_grows_with_pixels_frames_and_partial_images() -> None:
     def bound(**asked: Any) -> int:
-        return parse_images_call(ASK | asked).max_output_tokens
+        return parse_images_inference(ASK | asked).max_output_tokens
 
     assert bound() == bound(size="1024x1536") == bound(size="64x64") == IMAGE_TOKENS
     assert bound(size="1024x1536", partial_images=2) == IMAGE_TOKENS + 2 * PARTIAL_TOKENS
@@ -94,38 +94,38 @@ def test_what_is_set_aside_grows_with_pixels_frames_and_partial_images() -> None
 
 
 @table_rows(
-    ("said", "param"),
+    ("body", "param"),
     [
         ({"batch_size": 4}, "batch_size"), ({"n": 1, "num_images": 9}, "num_images"), ({"N": 10}, "N"),
         ({"sampleCount": 2}, "sampleCount"), ({"extra_body": {"n": 4}}, "extra_body.n"), ({"Size": "1x1"}, "Size"),
         ({"size": "64x64", "image_size": "9x9"}, "image_size"), ({"size": "64x64", "width": "1024"}, "width"),
     ],
 )  # fmt: skip
-def test_how_many_and_how_large_are_said_in_one_way(said: dict[str, Any], param: str) -> None:
-    assert refuse(parse_images_call, ASK | said).param == param
-    if "extra_body" not in said:
-        fields = {name: str(value) for name, value in said.items()}
-        assert refuse(parse_edits_call, form(upload(), **fields)).param == param
-        assert refuse(parse_edits_call, form(upload(), **{f"{param}[]": "4", "size": "64x64"})).param == param
+def test_how_many_and_how_large_are_said_in_one_way(body: dict[str, Any], param: str) -> None:
+    assert refuse(parse_images_inference, ASK | body).param == param
+    if "extra_body" not in body:
+        fields = {name: str(value) for name, value in body.items()}
+        assert refuse(parse_edits_inference, form(upload(), **fields)).param == param
+        assert refuse(parse_edits_inference, form(upload(), **{f"{param}[]": "4", "size": "64x64"})).param == param
 
 
 @table_rows("field", ["image_size", "width", "aspect_ratio", "resolution", "megapixels"])
 def test_a_size_in_a_vendors_own_words_is_not_said_to_who_knows_the_conventions(field: str) -> None:
-    generation, edit = parse_images_call(ASK | {field: "9"}), parse_edits_call(form(upload(), **{field: "9"}))
+    generation, edit = parse_images_inference(ASK | {field: "9"}), parse_edits_inference(form(upload(), **{field: "9"}))
     assert refuse(lambda call: build_images_body(call, "m"), generation).param == field
     assert refuse(lambda call: build_edits_form(call, "m"), edit).param == field
 
 
 @table_rows("more", [{}, {"n": None, "size": None, "response_format": None, "stream": None}, {"size": "auto"}])
 def test_a_call_that_says_little_wants_one_image_by_address(more: dict[str, Any]) -> None:
-    call = parse_images_call(ASK | more)
-    assert call.image == ImageRequest("a cat")
-    assert not call.stream
+    inference = parse_images_inference(ASK | more)
+    assert inference.image == ImageRequest("a cat")
+    assert not inference.stream
 
 
 def test_a_prompt_is_bounded_by_its_bytes() -> None:
-    call = parse_images_call(ASK | {"prompt": "猫猫"})
-    assert (call.prompt_chars, call.max_prompt_tokens) == (2, 6)
+    inference = parse_images_inference(ASK | {"prompt": "猫猫"})
+    assert (inference.prompt_chars, inference.max_prompt_tokens) == (2, 6)
 
 
 @table_rows(
@@ -142,20 +142,20 @@ def test_a_prompt_is_bounded_by_its_bytes() -> None:
 )  # fmt: skip
 def test_a_wrong_field_is_named(name: str, value: object) -> None:
     body = {key: one for key, one in (ASK | {name: value}).items() if one is not None}
-    assert refuse(parse_images_call, body).param == name
+    assert refuse(parse_images_inference, body).param == name
 
 
 def test_a_wrong_size_says_what_is_expected() -> None:
-    assert "1024x1024" in refuse(parse_images_call, ASK | {"size": "huge"}).message
+    assert "1024x1024" in refuse(parse_images_inference, ASK | {"size": "huge"}).message
 
 
 def test_the_longest_prompt_is_taken() -> None:
-    assert parse_images_call(ASK | {"prompt": "x" * MAX_PROMPT_CHARS}).prompt_chars == MAX_PROMPT_CHARS
+    assert parse_images_inference(ASK | {"prompt": "x" * MAX_PROMPT_CHARS}).prompt_chars == MAX_PROMPT_CHARS
 
 
 def find_fault(body: dict[str, Any]) -> InvalidRequest | None:
     try:
-        parse_images_call(body)
+        parse_images_inference(body)
     except InvalidRequest as fault:
         return fault
     return None
@@ -164,31 +164,33 @@ def find_fault(body: dict[str, Any]) -> InvalidRequest | None:
 @given(spoilt(FULL))
 def test_garbage_in_a_call_is_the_callers_mistake(body: Any) -> None:
     if isinstance(body, dict):
-        fault = find_fault(body)
-        assert fault is None or fault.param is not None
+        error = find_fault(body)
+        assert error is None or error.param is not None
 
 
 def test_an_edit_has_its_images_first_and_then_its_mask() -> None:
     mask, one, two = upload("mask"), upload(), upload(filename="hat.webp")
-    call = parse_edits_call(form(mask, one, two, n="2", size="1024x1024", stream="true", partial_images="1", seed="7"))
-    assert (call.operation, call.stream, call.choices) == ("image_edits", True, 2)
-    assert call.files == (one, two, mask)
-    assert call.image == ImageRequest("a hat", 2, "1024x1024", sources=2, masked=True)
-    assert call.max_prompt_tokens == len("a hat") + 3 * SOURCE_TOKENS
-    assert call.body == {
+    inference = parse_edits_inference(
+        form(mask, one, two, n="2", size="1024x1024", stream="true", partial_images="1", seed="7")
+    )
+    assert (inference.operation, inference.stream, inference.choices) == ("image_edits", True, 2)
+    assert inference.files == (one, two, mask)
+    assert inference.image == ImageRequest("a hat", 2, "1024x1024", sources=2, masked=True)
+    assert inference.max_prompt_tokens == len("a hat") + 3 * SOURCE_TOKENS
+    assert inference.body == {
         "model": "m", "prompt": "a hat", "n": 2, "size": "1024x1024", "stream": True, "partial_images": 1, "seed": "7",
     }  # fmt: skip
 
 
 def test_a_markup_is_no_mask() -> None:
-    call = parse_edits_call(form(upload(), upload("markup")))
-    assert [file.field for file in call.files] == ["image", "markup"]
-    assert call.image == ImageRequest("a hat", sources=1)
+    inference = parse_edits_inference(form(upload(), upload("markup")))
+    assert [file.field for file in inference.files] == ["image", "markup"]
+    assert inference.image == ImageRequest("a hat", sources=1)
 
 
 def test_sixteen_images_are_taken_and_no_more() -> None:
-    assert len(parse_edits_call(form(*[upload()] * 16)).files) == 16
-    assert refuse(parse_edits_call, form(*[upload()] * 17)).param == "image"
+    assert len(parse_edits_inference(form(*[upload()] * 16)).files) == 16
+    assert refuse(parse_edits_inference, form(*[upload()] * 17)).param == "image"
 
 
 @table_rows(
@@ -213,35 +215,38 @@ def test_sixteen_images_are_taken_and_no_more() -> None:
     ],
 )
 def test_a_wrong_form_names_the_field(asked: ReceivedForm, param: str) -> None:
-    assert refuse(parse_edits_call, asked).param == param
+    assert refuse(parse_edits_inference, asked).param == param
 
 
 @table_rows("head", [b"\xff\xd8\xff\xe0", b"RIFF\0\0\0\0WEBP", b"GIF89a"])
 def test_what_a_file_is_told_to_be_does_not_matter(head: bytes) -> None:
-    assert parse_edits_call(form(upload(data=head + b"rest"))).files
+    assert parse_edits_inference(form(upload(data=head + b"rest"))).files
 
 
 def test_a_body_has_the_providers_model_and_no_form_of_answer() -> None:
-    call = parse_images_call(dict(FULL))
-    body = build_images_body(call, "gpt")
+    inference = parse_images_inference(dict(FULL))
+    body = build_images_body(inference, "gpt")
     assert body == {name: value for name, value in FULL.items() if name != "response_format"} | {"model": "gpt"}
-    assert call.body == FULL
+    assert inference.body == FULL
 
 
 @table_rows("size", ["auto", None])
 def test_an_open_size_is_not_said(size: str | None) -> None:
-    assert build_images_body(parse_images_call(ASK | {"size": size}), "m") == ASK
+    assert build_images_body(parse_images_inference(ASK | {"size": size}), "m") == ASK
 
 
 def test_one_image_is_image_and_several_are_image_with_brackets() -> None:
     one, two, mask = upload(), upload(), upload("mask")
-    said = build_edits_form(parse_edits_call(form(one, mask, n="2", response_format="url")), "gpt")
-    assert (said.fields, said.files) == ({"model": "gpt", "prompt": "a hat", "n": 2}, (("image", one), ("mask", mask)))
-    said = build_edits_form(parse_edits_call(form(one, two, mask)), "gpt")
-    assert said.files == (("image[]", one), ("image[]", two), ("mask", mask))
+    answer = build_edits_form(parse_edits_inference(form(one, mask, n="2", response_format="url")), "gpt")
+    assert (answer.fields, answer.files) == (
+        {"model": "gpt", "prompt": "a hat", "n": 2},
+        (("image", one), ("mask", mask)),
+    )
+    answer = build_edits_form(parse_edits_inference(form(one, two, mask)), "gpt")
+    assert answer.files == (("image[]", one), ("image[]", two), ("mask", mask))
 
 
-CALL = parse_images_call(ASK | {"n": 2})
+CALL = parse_images_inference(ASK | {"n": 2})
 
 
 def read(value: Any) -> Any:
@@ -271,8 +276,8 @@ def test_a_image_is_base64_or_an_address(item: dict[str, Any], image: Image) -> 
 
 
 def test_a_list_may_be_called_images() -> None:
-    told = {"images": [{"url": "https://host/1.png"}], "timings": {"inference": 1}, "seed": 1}
-    assert read(told).items == (Image(url="https://host/1.png"),)
+    reported = {"images": [{"url": "https://host/1.png"}], "timings": {"inference": 1}, "seed": 1}
+    assert read(reported).items == (Image(url="https://host/1.png"),)
 
 
 def test_without_a_usage_it_is_estimated() -> None:

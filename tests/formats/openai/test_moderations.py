@@ -14,7 +14,7 @@ from gateway.formats.openai.moderations import (
     DEFAULT_MODEL,
     build_moderations_body,
     parse_moderations_answer,
-    parse_moderations_call,
+    parse_moderations_inference,
 )
 from gateway.formats.openai.token_bounds import PART_TOKENS
 from tests.support.table_rows import table_rows
@@ -41,16 +41,16 @@ JSON: st.SearchStrategy[Any] = st.recursive(
     ],
 )
 def test_a_good_input_is_counted(value: object, chars: int, bound: int) -> None:
-    call = parse_moderations_call({"model": "m", "input": value, "unknown": 1})
-    assert (call.operation, call.model) == ("moderations", "m")
-    assert (call.prompt_chars, call.max_prompt_tokens, call.max_output_tokens) == (chars, bound, 0)
+    inference = parse_moderations_inference({"model": "m", "input": value, "unknown": 1})
+    assert (inference.operation, inference.model) == ("moderations", "m")
+    assert (inference.prompt_chars, inference.max_prompt_tokens, inference.max_output_tokens) == (chars, bound, 0)
 
 
 @table_rows("body", [{"input": "x"}, {"input": "x", "model": None}])
 def test_a_call_that_names_no_model_means_the_conventions(body: dict[str, Any]) -> None:
-    call = parse_moderations_call(body)
-    assert call.model == DEFAULT_MODEL == "omni-moderation-latest"
-    assert build_moderations_body(call, "theirs") == {"input": "x", "model": "theirs"}
+    inference = parse_moderations_inference(body)
+    assert inference.model == DEFAULT_MODEL == "omni-moderation-latest"
+    assert build_moderations_body(inference, "theirs") == {"input": "x", "model": "theirs"}
     assert body.get("model") is None
 
 
@@ -72,17 +72,17 @@ def test_a_call_that_names_no_model_means_the_conventions(body: dict[str, Any]) 
 )
 def test_a_bad_field_is_refused_and_named(body: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_moderations_call(body)
+        parse_moderations_inference(body)
     assert caught.value.param == param
 
 
 @given(st.dictionaries(NAMES, JSON))
 def test_any_object_is_a_call_or_an_invalid_request(body: dict[str, Any]) -> None:
     try:
-        call = parse_moderations_call(body)
+        inference = parse_moderations_inference(body)
     except InvalidRequest:
         return
-    assert call.max_prompt_tokens >= call.prompt_chars >= 0
+    assert inference.max_prompt_tokens >= inference.prompt_chars >= 0
 
 
 def test_usage_is_estimated_where_none_is_reported() -> None:

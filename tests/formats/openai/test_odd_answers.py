@@ -7,16 +7,16 @@ from openai.lib.streaming._deltas import accumulate_delta
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.formats import chat, sse
-from gateway.formats.anthropic.request import parse_messages_call
-from gateway.formats.gemini.request import parse_generate_call
-from gateway.formats.openai.chat import parse_chat_call
-from gateway.formats.openai.responses import parse_responses_call
+from gateway.formats.anthropic.request import parse_messages_inference
+from gateway.formats.gemini.request import parse_generate_inference
+from gateway.formats.openai.chat import parse_chat_inference
+from gateway.formats.openai.responses import parse_responses_inference
 from gateway.formats.openai.stream import ChatStreamParser
-from gateway.formats.registry import make_exchange
+from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
 from tests.support.table_rows import table_rows
 
-NAMING = ResponseIdentity("1", "m", 1)
+IDENTITY = ResponseIdentity("1", "m", 1)
 MESSAGES = [{"role": "user", "content": "Hi"}]
 TEXT = {"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "content": "I will look."}}
 
@@ -32,17 +32,17 @@ def choice(index: int, *calls: dict[str, Any]) -> dict[str, Any]:
 
 def ask(operation: str, *, stream: bool = False, **more: Any) -> InferenceRequest:
     if operation == "generate_content":
-        return parse_generate_call({"contents": [{"parts": [{"text": "Hi"}]}]}, model="m", stream=stream)
+        return parse_generate_inference({"contents": [{"parts": [{"text": "Hi"}]}]}, model="m", stream=stream)
     if operation == "responses":
-        return parse_responses_call({"model": "m", "input": "Hi", "stream": stream})
+        return parse_responses_inference({"model": "m", "input": "Hi", "stream": stream})
     body = {"model": "m", "messages": MESSAGES, "stream": stream, **more}
-    return parse_chat_call(body) if operation == "chat" else parse_messages_call(body | {"max_tokens": 9})
+    return parse_chat_inference(body) if operation == "chat" else parse_messages_inference(body | {"max_tokens": 9})
 
 
 def read_whole(operation: str, choices: list[Any], **more: Any) -> tuple[bytes, bytes, tuple[str, ...]]:
     raw = orjson.dumps({"id": "x", "choices": choices})
-    exchange = make_exchange(ask(operation, **more), "openai_chat", NAMING)
-    return raw, exchange.parse_answer(raw, ())[0], exchange.adapted
+    translator = make_translator(ask(operation, **more), "openai_chat", IDENTITY)
+    return raw, translator.parse_answer(raw, ())[0], translator.adapted
 
 
 @table_rows("indexes", [(0, 0, 0), (0, 1, 2)])
@@ -118,8 +118,8 @@ STREAMS = {
 @table_rows("cut", [1, 7, 10_000])
 @table_rows("name", STREAMS)
 def test_the_openai_library_reads_two_calls(name: str, cut: int) -> None:
-    exchange = make_exchange(ask("chat", stream=True), "openai_chat", NAMING)
-    transform = exchange.open_gate(())
+    translator = make_translator(ask("chat", stream=True), "openai_chat", IDENTITY)
+    transform = translator.open_transform(())
     raw = b"".join(map(event, STREAMS[name])) + b"data: [DONE]\n\n"
     out = b"".join([transform.feed(raw[at : at + cut]) for at in range(0, len(raw), cut)])
     read: dict[object, object] = {}
@@ -131,19 +131,19 @@ def test_the_openai_library_reads_two_calls(name: str, cut: int) -> None:
         {"name": "list_files", "arguments": '{"q":2}'},
     ]
     assert first["id"] != second["id"]  # type: ignore[has-type]
-    assert exchange.adapted == ("answer.tool_calls",)
+    assert translator.adapted == ("answer.tool_calls",)
 
 
 def test_usual_calls_leave_byte_for_byte() -> None:
-    exchange = make_exchange(ask("chat", stream=True), "openai_chat", NAMING)
+    translator = make_translator(ask("chat", stream=True), "openai_chat", IDENTITY)
     raw = event(FIRST) + event(piece('{"p"')) + event(piece(":1}")) + event(call("g", "b", "{}", index=1))
-    assert exchange.open_gate(()).feed(raw) == raw
-    assert exchange.adapted == ()
+    assert translator.open_transform(()).feed(raw) == raw
+    assert translator.adapted == ()
 
 
 @table_rows("operation", ["messages", "responses", "generate_content"])
 def test_streamed_choices_of_one_answer_are_one_message(operation: str) -> None:
-    transform = make_exchange(ask(operation, stream=True), "openai_chat", NAMING).open_gate(())
+    transform = make_translator(ask(operation, stream=True), "openai_chat", IDENTITY).open_transform(())
     text = b'data: {"choices":[{"index":0,"delta":{"content":"I will look."},"finish_reason":null}]}\n\n'
     out = transform.feed(
         text + event(call("f", "a", "{}", index=0), index=1) + event(call("g", "b", "{}", index=0), index=2)
@@ -191,7 +191,7 @@ def test_a_stream_of_split_choices_has_every_call(operation: str, name: str) -> 
     assert ([one.index for one in starts], texts) == ([0, 1], ['{"p":1}', '{"q":2}'])
     assert len({one.id for one in starts}) == 2
     assert [one for one in read if isinstance(one, chat.ChoiceFinished)] == [chat.ChoiceFinished("tool_calls")]
-    out = make_exchange(ask(operation, stream=True), "openai_chat", NAMING).open_gate(()).feed(raw)
+    out = make_translator(ask(operation, stream=True), "openai_chat", IDENTITY).open_transform(()).feed(raw)
     assert out.count(b'"name":"') >= 2
     assert b'p\\":1' in out or b'"p":1' in out
     assert b'q\\":2' in out or b'"q":2' in out
@@ -200,11 +200,11 @@ def test_a_stream_of_split_choices_has_every_call(operation: str, name: str) -> 
 @table_rows("usage", [None, {"prompt_tokens": 7, "completion_tokens": 5}])
 def test_a_client_of_messages_reads_an_estimate_where_the_provider_counts_nothing(usage: Any) -> None:
     """As the charge is: an answer of no tokens would be a lie."""
-    exchange = make_exchange(ask("messages"), "openai_chat", NAMING)
+    translator = make_translator(ask("messages"), "openai_chat", IDENTITY)
     message = {"index": 0, "message": {"content": "one two three four"}, "finish_reason": "stop"}
-    written, charged = exchange.parse_answer(orjson.dumps({"choices": [message], "usage": usage}), ())
+    written, charged = translator.parse_answer(orjson.dumps({"choices": [message], "usage": usage}), ())
     assert orjson.loads(written)["usage"]["output_tokens"] == charged.completion_tokens > 0
-    streaming = make_exchange(ask("messages", stream=True), "openai_chat", NAMING).open_gate(())
+    streaming = make_translator(ask("messages", stream=True), "openai_chat", IDENTITY).open_transform(())
     chunk = {
         "choices": [{"index": 0, "delta": {"content": "one two three four"}, "finish_reason": "stop"}],
         "usage": usage,
@@ -222,16 +222,16 @@ def test_a_new_call_never_has_an_id_of_the_history(stream: bool) -> None:
         {"role": "assistant", "tool_calls": [call("f", "call_0")]},
         {"role": "tool", "tool_call_id": "call_0", "content": "1"},
     ]
-    asked = ask("chat", stream=stream, messages=[*MESSAGES, *history])
+    inference = ask("chat", stream=stream, messages=[*MESSAGES, *history])
     calls = [call("f", "call_0", index=0), call("f", "call_1", index=1)]
-    exchange = make_exchange(asked, "openai_chat", NAMING)
+    translator = make_translator(inference, "openai_chat", IDENTITY)
     if stream:
         chunk = {"id": "x", "choices": [{"index": 0, "delta": {"tool_calls": calls}}]}
-        told = exchange.open_gate([]).feed(b"data: " + orjson.dumps(chunk) + b"\n\n")
-        found = orjson.loads(sse.parse_data(told) or b"")["choices"][0]["delta"]["tool_calls"]
+        reported = translator.open_transform([]).feed(b"data: " + orjson.dumps(chunk) + b"\n\n")
+        found = orjson.loads(sse.parse_data(reported) or b"")["choices"][0]["delta"]["tool_calls"]
     else:
         raw = orjson.dumps({"id": "x", "choices": [choice(0, *calls)]})
-        found = orjson.loads(exchange.parse_answer(raw, ())[0])["choices"][0]["message"]["tool_calls"]
+        found = orjson.loads(translator.parse_answer(raw, ())[0])["choices"][0]["message"]["tool_calls"]
     ids = [one["id"] for one in found]
     assert ids[1] == "call_1"
     assert ids[0] not in {"call_0", "call_1", ""}
@@ -244,15 +244,17 @@ def test_a_call_whose_fields_have_other_types_ends_no_answer(field: str, wrong: 
     odd |= {"function": {**odd["function"], "name": wrong}} if field == "name" else {field: wrong}
     raw = orjson.dumps({"id": "x", "choices": [choice(0, odd, call("g", "call_1", index=1))]})
     for operation in ("chat", "messages", "responses", "generate_content"):
-        exchange = make_exchange(ask(operation), "openai_chat", NAMING)
-        assert b"call_1" in exchange.parse_answer(raw, ())[0] or operation == "generate_content"
-    exchange = make_exchange(ask("chat", stream=True), "openai_chat", NAMING)
-    told, _ = exchange.build_whole(raw, ())
-    assert make_exchange(ask("chat", stream=True), "openai_chat", NAMING).open_gate([]).feed(told) == told
+        translator = make_translator(ask(operation), "openai_chat", IDENTITY)
+        assert b"call_1" in translator.parse_answer(raw, ())[0] or operation == "generate_content"
+    translator = make_translator(ask("chat", stream=True), "openai_chat", IDENTITY)
+    reported, _ = translator.build_whole(raw, ())
+    assert (
+        make_translator(ask("chat", stream=True), "openai_chat", IDENTITY).open_transform([]).feed(reported) == reported
+    )
 
 
 def test_a_custom_call_keeps_its_place_beside_a_call_of_a_function() -> None:
     custom = {"index": 0, "id": "call_c", "type": "custom", "custom": {"name": "patch", "input": "x"}}
     chunk = {"id": "x", "choices": [{"index": 0, "delta": {"tool_calls": [custom, call("f", "call_f", index=1)]}}]}
     raw = b"data: " + orjson.dumps(chunk) + b"\n\n"
-    assert make_exchange(ask("chat", stream=True), "openai_chat", NAMING).open_gate([]).feed(raw) == raw
+    assert make_translator(ask("chat", stream=True), "openai_chat", IDENTITY).open_transform([]).feed(raw) == raw

@@ -27,8 +27,8 @@ def read_duration(text: str) -> float:
 
 
 def test_both_rates_are_written_with_their_units() -> None:
-    standing = RateLimitStatus(RateLimitWindow(60, 5, 1.0), RateLimitWindow(160_000, 15_976, 0.009))
-    assert build_limits(standing) == {
+    limit_status = RateLimitStatus(RateLimitWindow(60, 5, 1.0), RateLimitWindow(160_000, 15_976, 0.009))
+    assert build_limits(limit_status) == {
         "x-ratelimit-limit-requests": "60",
         "x-ratelimit-remaining-requests": "5",
         "x-ratelimit-reset-requests": "1s",

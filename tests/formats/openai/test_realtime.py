@@ -216,5 +216,5 @@ def test_an_error_event_names_the_cause_and_the_request() -> None:
 @table_rows("model", [None, "", "x" * 257, "a\nb"])
 def test_a_session_names_its_model(model: str | None) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        wire.build_session_call(model)
+        wire.build_session_inference(model)
     assert refused.value.param == "model"

@@ -19,7 +19,7 @@ from gateway.formats.chat import (
     ToolCallPart,
     ToolResultPart,
 )
-from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.chat import parse_chat_inference
 from gateway.formats.openai.request_reader import parse_chat_request
 from tests.support.corrupt_json import spoilt
 from tests.support.table_rows import table_rows
@@ -37,7 +37,7 @@ HELLO = {"role": "user", "content": "hi"}
 
 def read(*messages: dict[str, Any], **fields: Any) -> ChatRequest:
     body = {"model": "m", "messages": list(messages) or [HELLO]} | fields
-    return parse_chat_request(parse_chat_call(body).body)
+    return parse_chat_request(parse_chat_inference(body).body)
 
 
 def read_user(*parts: dict[str, Any]) -> tuple[Any, ...]:
@@ -420,14 +420,14 @@ RICH: dict[str, Any] = {
 
 
 def test_the_rich_body_is_in_order() -> None:
-    assert len(parse_chat_request(parse_chat_call(RICH).body).messages) == 5
+    assert len(parse_chat_request(parse_chat_inference(RICH).body).messages) == 5
 
 
 @settings(max_examples=80)
 @given(body=spoilt(RICH).filter(lambda body: isinstance(body, dict)))
 def test_whatever_stands_anywhere_is_read_or_refused_by_name(body: dict[str, Any]) -> None:
     try:
-        conversation = parse_chat_request(parse_chat_call(body).body)
+        conversation = parse_chat_request(parse_chat_inference(body).body)
     except InvalidRequest as fault:
         assert fault.param  # noqa: PT017 - it may as well be read
     else:

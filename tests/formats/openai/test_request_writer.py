@@ -22,7 +22,7 @@ from gateway.formats.chat import (
     ToolCallPart,
     ToolResultPart,
 )
-from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.chat import parse_chat_inference
 from gateway.formats.openai.request_reader import parse_chat_request
 from gateway.formats.openai.request_writer import build_body
 from tests.support.chat_sdk import NAMES, WORDS
@@ -39,7 +39,7 @@ def messages(*turns: Message) -> list[dict[str, Any]]:
     return written
 
 
-def said(*parts: Part) -> Any:
+def write_content(*parts: Part) -> Any:
     """The content of the one message that the user's ``parts`` are."""
     (message,) = messages(Message("user", parts))
     assert message["role"] == "user"
@@ -204,13 +204,13 @@ def test_only_thoughts_that_nobody_signed_go_back() -> None:
     ],
 )
 def test_a_blob_becomes_its_part(part: MediaPart, expected: dict[str, Any]) -> None:
-    _, written = said(TextPart("see"), part)
+    _, written = write_content(TextPart("see"), part)
     assert written == expected
 
 
 def test_a_text_document_becomes_its_words() -> None:
     data = base64.b64encode("grüezi".encode()).decode()
-    assert said(MediaPart("file", "text/plain", data, name="a.txt"), TextPart("?")) == "a.txt\ngrüezi\n\n?"
+    assert write_content(MediaPart("file", "text/plain", data, name="a.txt"), TextPart("?")) == "a.txt\ngrüezi\n\n?"
 
 
 @table_rows(
@@ -224,7 +224,7 @@ def test_a_text_document_becomes_its_words() -> None:
 )
 def test_what_the_convention_cannot_say_is_refused(part: MediaPart) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        said(part)
+        write_content(part)
     assert caught.value.param == "messages"
 
 
@@ -264,12 +264,12 @@ def conversations(draw: st.DrawFn) -> ChatRequest:
 @given(conversation=conversations())
 def test_what_is_written_is_read_again(conversation: ChatRequest) -> None:
     written = orjson.loads(orjson.dumps(build_body(conversation, "m", stream=True)))
-    assert parse_chat_request(parse_chat_call(written).body) == conversation
+    assert parse_chat_request(parse_chat_inference(written).body) == conversation
 
 
 @given(parts=st.lists(PARTS, min_size=1, max_size=5))
 def test_words_and_images_keep_their_order(parts: list[Any]) -> None:
-    content = said(*parts)
+    content = write_content(*parts)
     if isinstance(content, str):
         assert content == "\n\n".join(part.text for part in parts)
     else:

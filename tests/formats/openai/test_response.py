@@ -51,24 +51,24 @@ def write(events: list[Event]) -> dict[str, Any]:
 
 def gist(events: list[Event]) -> dict[Any, Any]:
     """What an answer says, however it is cut and whichever choice goes first."""
-    told: dict[Any, Any] = {}
+    reported: dict[Any, Any] = {}
     for event in events:
         match event:
             case TextDelta() | ReasoningDelta() | RefusalDelta():
                 key = (type(event), event.choice)
-                told[key] = told.get(key, "") + event.text
+                reported[key] = reported.get(key, "") + event.text
             case ToolCallDelta():
                 call = (ToolCallDelta, event.choice, event.index)
-                told[call] = told.get(call, "") + event.arguments
+                reported[call] = reported.get(call, "") + event.arguments
             case ToolCallStart():
-                told[ToolCallStart, event.choice, event.index] = event
+                reported[ToolCallStart, event.choice, event.index] = event
             case ImageOutput():
-                told.setdefault((ImageOutput, event.choice), []).append(event)
+                reported.setdefault((ImageOutput, event.choice), []).append(event)
             case ChoiceFinished():
-                told[ChoiceFinished, event.choice] = event
+                reported[ChoiceFinished, event.choice] = event
             case _:
-                told[type(event)] = event
-    return told
+                reported[type(event)] = event
+    return reported
 
 
 def test_an_answer_is_read_in_order() -> None:
@@ -193,9 +193,9 @@ def test_names_and_time_are_ours_where_the_provider_has_none() -> None:
 
 
 def test_a_failed_answer_is_its_fault_and_an_empty_one_the_providers() -> None:
-    fault = ProviderRateLimited("later", status=429)
+    error = ProviderRateLimited("later", status=429)
     with pytest.raises(ProviderRateLimited, match="later"):
-        write([STARTED, StreamError(fault)])
+        write([STARTED, StreamError(error)])
     with pytest.raises(ProviderBadResponse, match="no choices"):
         write([STARTED, ENDED])
 
@@ -209,12 +209,12 @@ def test_the_client_library_takes_the_answer(events: list[Event]) -> None:
     """In its strict mode it refuses what is not of the convention's types."""
     with answering(build_answer(events, answer_id="ours", model="alias", created_s=99)) as client:
         taken = client.chat.completions.create(model="m", messages=[])
-    told = gist(events)
+    reported = gist(events)
     for choice in taken.choices:
-        assert ChoiceFinished(choice.finish_reason, choice.index) == told[ChoiceFinished, choice.index]  # type: ignore[arg-type]
-        assert (choice.message.content or "") == told.get((TextDelta, choice.index), "")
-        assert choice.message.refusal == told.get((RefusalDelta, choice.index))
-        assert getattr(choice.message, "reasoning_content", None) == told.get((ReasoningDelta, choice.index))
+        assert ChoiceFinished(choice.finish_reason, choice.index) == reported[ChoiceFinished, choice.index]  # type: ignore[arg-type]
+        assert (choice.message.content or "") == reported.get((TextDelta, choice.index), "")
+        assert choice.message.refusal == reported.get((RefusalDelta, choice.index))
+        assert getattr(choice.message, "reasoning_content", None) == reported.get((ReasoningDelta, choice.index))
         for at, call in enumerate(choice.message.tool_calls or ()):
             assert call.type == "function"
-            assert call.function.arguments == told.get((ToolCallDelta, choice.index, at), "")
+            assert call.function.arguments == reported.get((ToolCallDelta, choice.index, at), "")

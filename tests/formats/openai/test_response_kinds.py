@@ -11,14 +11,14 @@ from openai.types.responses.tool_param import ToolParam
 
 from gateway.errors import InvalidRequest
 from gateway.formats import chat
-from gateway.formats.openai.responses import parse_responses_call
+from gateway.formats.openai.responses import parse_responses_inference
 from gateway.formats.openai.responses_reader import parse_chat_request
 from gateway.formats.openai.responses_writer import ResponseStreamSerializer
 from gateway.formats.translator import ResponseIdentity
 from tests.support.corrupt_json import spoilt
 from tests.support.table_rows import table_rows
 
-NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
+IDENTITY = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
 F: dict[str, Any] = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 PATCH = {
     "type": "custom",
@@ -99,7 +99,7 @@ def list_kinds(union: Any) -> Iterator[str]:
 
 def parse(*items: Any, **more: Any) -> chat.ChatRequest:
     body = {"model": "m", "input": [*items, {"role": "user", "content": "Go on"}], **more}
-    return parse_chat_request(parse_responses_call(body).body)
+    return parse_chat_request(parse_responses_inference(body).body)
 
 
 EVERY: dict[str, Any] = {
@@ -119,9 +119,9 @@ EVERY: dict[str, Any] = {
 @given(body=spoilt(EVERY).filter(lambda body: isinstance(body, dict)))
 def test_whatever_stands_anywhere_is_read_or_refused_by_name(body: dict[str, Any]) -> None:
     try:
-        call = parse_responses_call(body)
-        parse_chat_request(call.body)
-        answer(call, "f", "shell")
+        inference = parse_responses_inference(body)
+        parse_chat_request(inference.body)
+        answer(inference, "f", "shell")
     except InvalidRequest as fault:
         assert fault.param  # noqa: PT017 - it may as well be read
 
@@ -156,13 +156,13 @@ def test_additional_tools_are_tools_and_are_called_by_their_own_names() -> None:
         "model": "m",
         "input": [{"type": "additional_tools", "tools": [space, F]}, {"role": "user", "content": "Hi"}],
     }
-    call = parse_responses_call(body)
-    request = parse_chat_request(call.body)
+    inference = parse_responses_inference(body)
+    request = parse_chat_request(inference.body)
     assert [tool.name for tool in request.tools] == ["functions__wait", "functions__exec", "f"]
     assert len(request.messages) == 1
     assert [
         (one["type"], one.get("namespace"), one["name"])
-        for one in answer(call, "functions__wait", "functions__exec", "f")
+        for one in answer(inference, "functions__wait", "functions__exec", "f")
     ] == [
         ("function_call", "functions", "wait"),
         ("custom_tool_call", "functions", "exec"),
@@ -171,7 +171,7 @@ def test_additional_tools_are_tools_and_are_called_by_their_own_names() -> None:
 
 
 def answer(call: Any, *names: str, arguments: str = "{}") -> list[dict[str, Any]]:
-    writer = ResponseStreamSerializer(call, NAMING)
+    writer = ResponseStreamSerializer(call, IDENTITY)
     for at, name in enumerate(names):
         writer.write(chat.ToolCallStart(at, f"call_{at}", name))
         writer.write(chat.ToolCallDelta(at, arguments))
@@ -198,11 +198,11 @@ def test_a_tool_is_a_function_or_left_out(kind: str) -> None:
     names = [one.name for one in request.tools]
     if kind in CLIENT:
         assert (names, request.adapted) == ([kind, "f"], ())
-        call = parse_responses_call({"model": "m", "input": "Hi", "tools": [tool, F]})
-        [item] = answer(call, kind, arguments='{"type": "delete_file", "path": "p", "command": ["ls"]}')
+        inference = parse_responses_inference({"model": "m", "input": "Hi", "tools": [tool, F]})
+        [item] = answer(inference, kind, arguments='{"type": "delete_file", "path": "p", "command": ["ls"]}')
         assert (item["type"], item["call_id"], item["status"]) == (f"{kind}_call", "call_0", "completed")
         assert item[CLIENT[kind]]["path"] == "p"
-        assert "type" in answer(call, kind, arguments="ls -l")[0]
+        assert "type" in answer(inference, kind, arguments="ls -l")[0]
         return
     if kind in {"function", "custom", "namespace"}:
         assert (names, request.adapted) == (["t", "f"] if kind != "namespace" else ["f"], ())
@@ -267,7 +267,7 @@ def test_a_history_may_have_the_shapes_of_a_chat_body(item: dict[str, Any], part
 )
 def test_what_is_wrong_in_them_is_named(items: list[Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_chat_request(parse_responses_call({"model": "m", "input": items}).body)
+        parse_chat_request(parse_responses_inference({"model": "m", "input": items}).body)
     assert caught.value.param == param
 
 

@@ -9,14 +9,14 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import InvalidRequest
 from gateway.formats import chat
 from gateway.formats.openai.response_tools import MAX_NAME, join_name
-from gateway.formats.openai.responses import parse_responses_call
+from gateway.formats.openai.responses import parse_responses_inference
 from gateway.formats.openai.responses_reader import parse_chat_request
 from gateway.formats.openai.responses_writer import ResponseStreamSerializer
 from gateway.formats.translator import ResponseIdentity
 from tests.support.table_rows import table_rows
 
 LONG = "mcp__a_server_with_a_name_that_its_author_has_thought_about_for_long"
-NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
+IDENTITY = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
 CRM: dict[str, Any] = {
     "type": "namespace",
     "name": "crm",
@@ -30,8 +30,8 @@ PLAIN = {"type": "function", "name": "find", "parameters": {"type": "object"}}
 
 
 def parse(**body: Any) -> tuple[InferenceRequest, chat.ChatRequest]:
-    call = parse_responses_call({"model": "m", "input": "hi", **body})
-    return call, parse_chat_request(call.body)
+    inference = parse_responses_inference({"model": "m", "input": "hi", **body})
+    return inference, parse_chat_request(inference.body)
 
 
 def test_tools_of_a_namespace_are_tools_with_its_name_in_front() -> None:
@@ -41,8 +41,8 @@ def test_tools_of_a_namespace_are_tools_with_its_name_in_front() -> None:
 
 
 def test_a_call_has_the_namespace_and_the_name_of_its_tool() -> None:
-    call, _ = parse(tools=[PLAIN, CRM])
-    writer = ResponseStreamSerializer(call, NAMING)
+    inference, _ = parse(tools=[PLAIN, CRM])
+    writer = ResponseStreamSerializer(inference, IDENTITY)
     names = ("crm__find", "find", "crm__query")
     for at, name in enumerate(names):
         writer.write(chat.ToolCallStart(at, f"call_{at}", name))

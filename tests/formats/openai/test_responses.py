@@ -19,7 +19,7 @@ from gateway.formats.openai.responses import (
     ResponsesPassthrough,
     build_responses_body,
     parse_responses_answer,
-    parse_responses_call,
+    parse_responses_inference,
     parse_usage_object,
 )
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS
@@ -137,22 +137,22 @@ def by_the_byte(data: bytes) -> tuple[bytes, ResponsesPassthrough]:
 )
 def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any], chars: int) -> None:
     body = HELLO | extra
-    call = parse_responses_call(body)
-    assert (call.operation, call.model, call.body, call.stream) == ("responses", "m", body, False)
-    assert (call.prompt_chars, call.choices) == (chars, 1)
-    assert call.max_prompt_tokens >= estimate_tokens(chars)
+    inference = parse_responses_inference(body)
+    assert (inference.operation, inference.model, inference.body, inference.stream) == ("responses", "m", body, False)
+    assert (inference.prompt_chars, inference.choices) == (chars, 1)
+    assert inference.max_prompt_tokens >= estimate_tokens(chars)
 
 
 def test_a_prompt_is_bound_by_its_bytes_and_a_image_by_one_of_its_size() -> None:
-    plain = parse_responses_call(HELLO | {"input": [{"content": [{"text": "四文"}]}]}).max_prompt_tokens
+    plain = parse_responses_inference(HELLO | {"input": [{"content": [{"text": "四文"}]}]}).max_prompt_tokens
     assert plain == 6 + 3 * MESSAGE_TOKENS
-    pictured = parse_responses_call(HELLO | {"input": [{"content": [{"text": "四文", "image_url": IMAGE}]}]})
+    pictured = parse_responses_inference(HELLO | {"input": [{"content": [{"text": "四文", "image_url": IMAGE}]}]})
     assert pictured.max_prompt_tokens == plain + PART_TOKENS
 
 
 @table_rows(("asked", "bound"), [(None, MAX_RESERVED_OUTPUT), (16, 16), (MAX_TOKENS, MAX_RESERVED_OUTPUT)])
 def test_output_is_set_aside_up_to_what_may_be_asked_for(asked: int | None, bound: int) -> None:
-    assert parse_responses_call(HELLO | {"max_output_tokens": asked}).max_output_tokens == bound
+    assert parse_responses_inference(HELLO | {"max_output_tokens": asked}).max_output_tokens == bound
 
 
 @table_rows(
@@ -169,7 +169,7 @@ def test_output_is_set_aside_up_to_what_may_be_asked_for(asked: int | None, boun
     ],
 )
 def test_calls_whose_answers_are_stored_stay_together(extra: dict[str, Any], affinity_key: str | None) -> None:
-    assert parse_responses_call(HELLO | extra).affinity_key == affinity_key
+    assert parse_responses_inference(HELLO | extra).affinity_key == affinity_key
 
 
 @table_rows(
@@ -196,29 +196,29 @@ def test_calls_whose_answers_are_stored_stay_together(extra: dict[str, Any], aff
 )
 def test_a_bad_field_is_refused_and_named(extra: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_responses_call(HELLO | extra)
+        parse_responses_inference(HELLO | extra)
     assert caught.value.param == param
 
 
 @given(st.dictionaries(NAMES, JSON))
 def test_any_object_is_a_call_or_an_invalid_request(extra: dict[str, Any]) -> None:
     try:
-        call = parse_responses_call(HELLO | extra)
+        inference = parse_responses_inference(HELLO | extra)
     except InvalidRequest:
         return
-    assert min(call.prompt_chars, call.max_prompt_tokens) >= 0
+    assert min(inference.prompt_chars, inference.max_prompt_tokens) >= 0
 
 
 def test_an_input_nested_as_deep_as_json_may_be_is_read() -> None:
     deep: Any = "x"
     for _ in range(100_000):
         deep = [deep]
-    assert parse_responses_call(HELLO | {"input": [{"content": deep}]}).prompt_chars == 1
+    assert parse_responses_inference(HELLO | {"input": [{"content": deep}]}).prompt_chars == 1
 
 
 def test_the_body_for_the_provider_is_the_callers_under_another_name_of_the_model() -> None:
     body = HELLO | {"stream": True, "unknown": [1]}
-    assert build_responses_body(parse_responses_call(body), "theirs") == body | {"model": "theirs"}
+    assert build_responses_body(parse_responses_inference(body), "theirs") == body | {"model": "theirs"}
     assert body["model"] == "m"
 
 

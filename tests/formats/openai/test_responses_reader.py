@@ -7,7 +7,7 @@ import pytest
 from gateway.errors import InvalidRequest
 from gateway.formats import chat
 from gateway.formats.openai.response_reasoning import UNSIGNED, build_redacted, build_signed, drop_own
-from gateway.formats.openai.responses import build_responses_body, parse_responses_call
+from gateway.formats.openai.responses import build_responses_body, parse_responses_inference
 from gateway.formats.openai.responses_reader import parse_chat_request
 from tests.support.table_rows import table_rows
 
@@ -112,7 +112,7 @@ def test_openai_gets_only_reasoning_of_its_own() -> None:
     own = {"type": "reasoning", "summary": [], "encrypted_content": build_signed("s")}
     theirs = {"type": "reasoning", "summary": [], "encrypted_content": "gAAAA"}
     items = [{"role": "user", "content": "Hi"}, own, theirs]
-    body = build_responses_body(parse_responses_call({"model": "m", "input": items}), "gpt")
+    body = build_responses_body(parse_responses_inference({"model": "m", "input": items}), "gpt")
     assert (body["model"], body["input"]) == ("gpt", [items[0], theirs])
     assert drop_own(items[:1]) == items[:1]
     assert drop_own("Hi") == "Hi"

@@ -14,16 +14,16 @@ from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats import chat, sse
 from gateway.formats.openai.compaction_writer import build_answer
-from gateway.formats.openai.responses import ResponsesPassthrough, parse_responses_answer, parse_responses_call
+from gateway.formats.openai.responses import ResponsesPassthrough, parse_responses_answer, parse_responses_inference
 from gateway.formats.openai.responses_reader import parse_chat_request
 from gateway.formats.openai.responses_writer import MAX_CHARS, ResponseStreamSerializer
-from gateway.formats.registry import make_exchange
+from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
 from tests.support import anthropic_cassettes as messages
 from tests.support import gemini_cassettes as gemini
 from tests.support.table_rows import table_rows
 
-NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
+IDENTITY = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
 BEGUN = chat.MessageStart("theirs", "their-model")
 USED = chat.UsageReport(Usage(20, 9, 4, "upstream", reasoning_tokens=3), 3)
 EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
@@ -31,7 +31,7 @@ CUSTOM = {"type": "custom", "name": "shell"}
 
 
 def call(**more: Any) -> InferenceRequest:
-    return parse_responses_call({"model": "m", "input": "Hi", **more})
+    return parse_responses_inference({"model": "m", "input": "Hi", **more})
 
 
 def finish(reason: chat.Reason = "stop") -> chat.ChoiceFinished:
@@ -40,7 +40,7 @@ def finish(reason: chat.Reason = "stop") -> chat.ChoiceFinished:
 
 def write(*events: chat.Event, **more: Any) -> list[Any]:
     """The events of a stream, checked."""
-    writer = ResponseStreamSerializer(call(**more), NAMING)
+    writer = ResponseStreamSerializer(call(**more), IDENTITY)
     raw = b"".join(map(writer.write, (BEGUN, *events, chat.ENDED)))
     written = []
     for one in sse.SseSplitter().split(raw):
@@ -53,7 +53,7 @@ def write(*events: chat.Event, **more: Any) -> list[Any]:
 
 
 def build(*events: chat.Event, **more: Any) -> Any:
-    raw = build_answer((BEGUN, *events, chat.ENDED), call(**more), NAMING)
+    raw = build_answer((BEGUN, *events, chat.ENDED), call(**more), IDENTITY)
     Response.model_validate_json(raw)
     return orjson.loads(raw)
 
@@ -70,9 +70,9 @@ def test_a_text_streams_with_its_parts() -> None:
         *("output_item.done", "completed"),
     ]
     made = written[-1]["response"]
-    assert (made["status"], made["model"], made["id"]) == ("completed", "their-model", f"resp_{NAMING.id}")
+    assert (made["status"], made["model"], made["id"]) == ("completed", "their-model", f"resp_{IDENTITY.id}")
     (item,) = made["output"]
-    assert (item["id"], item["status"], item["content"][0]["text"]) == (f"msg_{NAMING.id}_0", "completed", "Hello")
+    assert (item["id"], item["status"], item["content"][0]["text"]) == (f"msg_{IDENTITY.id}_0", "completed", "Hello")
     assert {one["item_id"] for one in written[3:8]} == {item["id"]}
     assert made["usage"] == {
         "input_tokens": 20,
@@ -144,7 +144,7 @@ def test_the_settings_of_the_request_are_repeated() -> None:
 
 
 def test_an_answer_without_end_is_not_kept_for_ever() -> None:
-    writer = ResponseStreamSerializer(call(), NAMING)
+    writer = ResponseStreamSerializer(call(), IDENTITY)
     pieces = [chat.TextDelta("a" * (MAX_CHARS // 16))] * 20
     with pytest.raises(ProviderBadResponse):
         b"".join(map(writer.write, pieces))
@@ -152,13 +152,13 @@ def test_an_answer_without_end_is_not_kept_for_ever() -> None:
 
 def test_a_whole_response_is_kept_once_it_is_whole() -> None:
     kept: list[bytes] = []
-    asked = InferenceRequest("responses", "m", {"model": "m", "input": "Hi"}, keep=kept.append)
-    writer = ResponseStreamSerializer(asked, NAMING)
+    inference = InferenceRequest("responses", "m", {"model": "m", "input": "Hi"}, keep=kept.append)
+    writer = ResponseStreamSerializer(inference, IDENTITY)
     for event in (BEGUN, chat.TextDelta("x"), finish()):
         writer.write(event)
     assert kept == []
     writer.write(chat.ENDED)
-    build_answer((BEGUN, chat.TextDelta("x"), finish()), asked, NAMING)
+    build_answer((BEGUN, chat.TextDelta("x"), finish()), inference, IDENTITY)
     assert [orjson.loads(one)["output"][0]["content"][0]["text"] for one in kept] == ["x", "x"]
 
 
@@ -189,16 +189,16 @@ def test_a_stream_and_a_whole_response_are_the_same(pieces: list[chat.Event], re
 @given(st.lists(PIECES, max_size=10))
 def test_what_is_written_passes_and_can_be_sent_back(pieces: list[chat.Event]) -> None:
     """The gateway's own passthrough takes the stream, and its reader the output as input."""
-    writer = ResponseStreamSerializer(call(tools=[CUSTOM]), NAMING)
+    writer = ResponseStreamSerializer(call(tools=[CUSTOM]), IDENTITY)
     raw = b"".join(map(writer.write, (BEGUN, *pieces, finish(), USED, chat.ENDED)))
     passing = ResponsesPassthrough(call())
     assert passing.feed(raw) + passing.finish() == raw
     assert passing.parse_usage().completion_tokens == 9
     made = orjson.loads(writer.build_response())
     parsed = parse_chat_request({"input": [{"role": "user", "content": "Hi"}, *made["output"]], "tools": [CUSTOM]})
-    said = "".join(one.text for one in pieces if isinstance(one, chat.TextDelta | chat.RefusalDelta) and not one.choice)
+    text = "".join(one.text for one in pieces if isinstance(one, chat.TextDelta | chat.RefusalDelta) and not one.choice)
     parts = [part for message in parsed.messages[1:] for part in message.parts]
-    assert "".join(part.text for part in parts if isinstance(part, chat.TextPart)) == said
+    assert "".join(part.text for part in parts if isinstance(part, chat.TextPart)) == text
     started = [one.name for one in pieces if isinstance(one, chat.ToolCallStart)]
     assert [part.name for part in parts if isinstance(part, chat.ToolCallPart)] == started
 
@@ -213,9 +213,9 @@ def test_every_cut_of_a_providers_bytes_gives_the_same(wire: Any, name: str) -> 
     raw = dict(CASSETTES)[wire][name]
     outcomes = set()
     for step in (1, 7, 100, len(raw)):
-        gate = make_exchange(call(stream=True), wire, NAMING).open_gate(())
+        transform = make_translator(call(stream=True), wire, IDENTITY).open_transform(())
         try:
-            out = b"".join(gate.feed(raw[at : at + step]) for at in range(0, len(raw), step)) + gate.finish()
+            out = b"".join(transform.feed(raw[at : at + step]) for at in range(0, len(raw), step)) + transform.finish()
         except ProviderError as error:
             out = error.message.encode()
         outcomes.add(out)

@@ -23,8 +23,8 @@ from gateway.formats.openai.speech import (
     find_media_type,
     is_events,
     is_sound_type,
-    open_speech_gate,
-    parse_speech_call,
+    open_speech_transform,
+    parse_speech_inference,
 )
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS
 from gateway.formats.stream import StreamTransform
@@ -36,7 +36,7 @@ HELLO: dict[str, Any] = {"model": "m", "input": "Grüße aus Köln!", "voice": "
 FULL = HELLO | {"voice": {"id": "voice_1"}, "speed": 2, "response_format": "wav", "stream_format": "sse",
                 "instructions": "calm", "odd": [1]}  # fmt: skip
 SECRET = "hunter-22"
-MINUTE = parse_speech_call(HELLO | {"input": "a" * 900})
+MINUTE = parse_speech_inference(HELLO | {"input": "a" * 900})
 PROMPT = estimate_text("a" * 900)
 
 
@@ -50,22 +50,27 @@ ERROR = event({"error": {"message": f"broke at https://10.0.0.1/x with {SECRET}"
 
 
 def test_a_call_has_what_its_text_may_come_to() -> None:
-    call = parse_speech_call(HELLO)
-    assert (call.operation, call.model, call.stream, call.body) == ("speech", "m", True, HELLO)
-    assert (call.characters, call.prompt_chars, call.max_prompt_tokens) == (15, 15, MESSAGE_TOKENS + 18)
-    assert (call.max_output_tokens, call.sound_ms) == (36, 1_000)
-    assert call.need == Usage(26, 36, duration_ms=1_000, characters=15)
+    inference = parse_speech_inference(HELLO)
+    assert (inference.operation, inference.model, inference.stream, inference.body) == ("speech", "m", True, HELLO)
+    assert (inference.characters, inference.prompt_chars, inference.max_prompt_tokens) == (15, 15, MESSAGE_TOKENS + 18)
+    assert (inference.max_output_tokens, inference.sound_ms) == (36, 1_000)
+    assert inference.need == Usage(26, 36, duration_ms=1_000, characters=15)
 
 
 def test_instructions_are_a_part_of_the_prompt_and_speed_of_the_length() -> None:
-    call = parse_speech_call(FULL)
-    assert (call.characters, call.prompt_chars, call.sound_ms, call.max_output_tokens) == (15, 19, 500, 36)
-    assert parse_speech_call(HELLO | {"speed": 0.25}).max_output_tokens == 144
+    inference = parse_speech_inference(FULL)
+    assert (inference.characters, inference.prompt_chars, inference.sound_ms, inference.max_output_tokens) == (
+        15,
+        19,
+        500,
+        36,
+    )
+    assert parse_speech_inference(HELLO | {"speed": 0.25}).max_output_tokens == 144
 
 
 def test_the_longest_text_is_no_more_than_a_usage_may_say() -> None:
-    call = parse_speech_call(HELLO | {"input": "字" * MAX_INPUT_CHARS, "speed": 0.25})
-    assert call.characters == MAX_INPUT_CHARS <= MAX_CHARACTERS
+    inference = parse_speech_inference(HELLO | {"input": "字" * MAX_INPUT_CHARS, "speed": 0.25})
+    assert inference.characters == MAX_INPUT_CHARS <= MAX_CHARACTERS
 
 
 @table_rows(
@@ -93,7 +98,7 @@ def test_the_longest_text_is_no_more_than_a_usage_may_say() -> None:
 )
 def test_what_no_provider_takes_is_refused_by_name(change: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_speech_call(HELLO | change)
+        parse_speech_inference(HELLO | change)
     assert caught.value.param == param
 
 
@@ -101,31 +106,31 @@ def test_what_no_provider_takes_is_refused_by_name(change: dict[str, Any], param
 def test_any_body_is_a_call_or_refused(body: Any) -> None:
     if isinstance(body, dict):
         try:
-            call = parse_speech_call(body)
+            inference = parse_speech_inference(body)
         except InvalidRequest:
             return
-        assert (call.body, 0 < call.characters <= MAX_INPUT_CHARS) == (body, True)
+        assert (inference.body, 0 < inference.characters <= MAX_INPUT_CHARS) == (body, True)
 
 
 def test_the_body_is_sent_whole_under_the_providers_name_of_the_model() -> None:
-    call = parse_speech_call(FULL)
-    assert build_speech_body(call, "tts-1") == FULL | {"model": "tts-1"}
-    assert call.body["model"] == "m"
+    inference = parse_speech_inference(FULL)
+    assert build_speech_body(inference, "tts-1") == FULL | {"model": "tts-1"}
+    assert inference.body["model"] == "m"
 
 
 @table_rows(("kind", "media_type"), list(MEDIA_TYPES.items()))
 def test_every_format_has_its_type(kind: str, media_type: str) -> None:
-    assert find_media_type(parse_speech_call(HELLO | {"response_format": kind})) == media_type
+    assert find_media_type(parse_speech_inference(HELLO | {"response_format": kind})) == media_type
     assert is_sound_type(media_type)
 
 
 def test_without_a_format_it_is_mp3() -> None:
-    assert find_media_type(parse_speech_call(HELLO)) == "audio/mpeg"
-    assert find_media_type(parse_speech_call(HELLO | {"response_format": None})) == "audio/mpeg"
+    assert find_media_type(parse_speech_inference(HELLO)) == "audio/mpeg"
+    assert find_media_type(parse_speech_inference(HELLO | {"response_format": None})) == "audio/mpeg"
 
 
 @table_rows(
-    ("told", "sound"),
+    ("message", "sound"),
     [
         ("", True),
         ("Audio/MPEG", True),
@@ -136,14 +141,14 @@ def test_without_a_format_it_is_mp3() -> None:
         ("text/html; x=audio/mpeg", False),
     ],
 )
-def test_what_may_be_sound(told: str, sound: bool) -> None:
-    assert is_sound_type(told) is sound
+def test_what_may_be_sound(message: str, sound: bool) -> None:
+    assert is_sound_type(message) is sound
 
 
 def test_events_are_for_who_asks_for_them() -> None:
-    assert is_events(parse_speech_call(FULL))
-    assert isinstance(open_speech_gate(parse_speech_call(FULL), ()), SpeechEventsPassthrough)
-    assert isinstance(open_speech_gate(MINUTE, ()), SpeechPassthrough)
+    assert is_events(parse_speech_inference(FULL))
+    assert isinstance(open_speech_transform(parse_speech_inference(FULL), ()), SpeechEventsPassthrough)
+    assert isinstance(open_speech_transform(MINUTE, ()), SpeechPassthrough)
 
 
 def drain(transform: StreamTransform, pieces: list[bytes]) -> bytes:
@@ -179,7 +184,7 @@ def test_the_rate_in_a_header_is_believed_within_what_can_be(rate: int, ms: int)
 
 
 def test_no_sound_is_longer_than_its_text_can_last() -> None:
-    transform = SpeechPassthrough(parse_speech_call(HELLO))
+    transform = SpeechPassthrough(parse_speech_inference(HELLO))
     drain(transform, [speak("wav")[:28] + (1_000).to_bytes(4, "little") + bytes(100_012)])
     assert transform.parse_usage() == Usage(
         estimate_text(HELLO["input"]), 334, source="estimate", duration_ms=16_000, characters=15
@@ -240,10 +245,10 @@ def test_a_stream_that_was_cut_is_a_fault(pieces: list[bytes]) -> None:
     assert transform.parse_usage().characters == (900 if transform.events else 0)
 
 
-@table_rows("told", [ERROR, event({"type": "error", "message": f"with {SECRET}", "code": "x"})])
-def test_an_error_event_ends_it(told: bytes) -> None:
+@table_rows("reported", [ERROR, event({"type": "error", "message": f"with {SECRET}", "code": "x"})])
+def test_an_error_event_ends_it(reported: bytes) -> None:
     transform = SpeechEventsPassthrough(MINUTE, (SECRET,))
-    assert transform.feed(DELTA + told + DELTA) == DELTA
+    assert transform.feed(DELTA + reported + DELTA) == DELTA
     assert transform.error is not None
     assert SECRET not in transform.error.message
     with pytest.raises(ProviderBadResponse):

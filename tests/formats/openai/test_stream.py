@@ -80,7 +80,7 @@ def chunk(*choices: dict[str, Any], **extra: Any) -> bytes:
     )
 
 
-def said(**fields: Any) -> bytes:
+def delta(**fields: Any) -> bytes:
     return chunk({"delta": fields})
 
 
@@ -91,7 +91,7 @@ def fragment(index: int | None = 0, name: str | None = None, arguments: Any = No
 
 def calls(*fragments: dict[str, Any]) -> bytes:
     """Each fragment in a chunk of its own."""
-    return b"".join(said(tool_calls=[one]) for one in fragments)
+    return b"".join(delta(tool_calls=[one]) for one in fragments)
 
 
 def write(events: list[Event], *, include_usage: bool = True) -> bytes:
@@ -114,7 +114,7 @@ def test_reader_and_writer_are_what_a_translation_takes() -> None:
     reader: StreamParser = ChatStreamParser()
     writer: StreamSerializer = ChatStreamSerializer(answer_id="a", model="m", created_s=1, include_usage=False)
     transform = TranslatingStream(reader, writer, call_of(0))
-    assert transform.feed(said(content="a") + STOP + USAGE + DONE).endswith(DONE)
+    assert transform.feed(delta(content="a") + STOP + USAGE + DONE).endswith(DONE)
     assert transform.ended
     assert transform.parse_usage() == USED.usage
 
@@ -123,7 +123,7 @@ def test_reader_and_writer_are_what_a_translation_takes() -> None:
 
 
 def test_a_plain_stream_is_read_in_order() -> None:
-    stream = said(role="assistant", content="") + said(content="a") + STOP + USAGE + DONE
+    stream = delta(role="assistant", content="") + delta(content="a") + STOP + USAGE + DONE
     assert read(stream) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), USED, ENDED]
 
 
@@ -141,7 +141,7 @@ def test_what_is_written_is_read_again(events: list[Event]) -> None:
 @pytest.mark.parametrize("end", [b"\r\n", b"\r"], ids=["CRLF", "CR"])
 @given(marks=CUTS)
 def test_other_line_ends_comments_and_names_say_the_same(end: bytes, marks: list[int]) -> None:
-    stream = sse.BOM + b": hello\n\nevent: message\n" + said(content="a") + b"data:\n\n" + STOP + DONE
+    stream = sse.BOM + b": hello\n\nevent: message\n" + delta(content="a") + b"data:\n\n" + STOP + DONE
     assert read(stream.replace(b"\n", end) + b"\n", marks) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), ENDED]
 
 
@@ -171,7 +171,7 @@ def test_other_line_ends_comments_and_names_say_the_same(end: bytes, marks: list
     ],
 )
 def test_what_vendors_write_into_a_delta_is_understood(fields: dict[str, Any], expected: list[Event]) -> None:
-    assert read(said(**fields)) == [STARTED, *expected]
+    assert read(delta(**fields)) == [STARTED, *expected]
 
 
 @table_rows(
@@ -271,7 +271,7 @@ def test_what_vendors_write_into_a_delta_is_understood(fields: dict[str, Any], e
             id="Gemini's signature",
         ),
         pytest.param(
-            said(function_call={"name": "f", "arguments": "{"}) + said(function_call={"arguments": "}"}),
+            delta(function_call={"name": "f", "arguments": "{"}) + delta(function_call={"arguments": "}"}),
             [ToolCallStart(0, "call_chatcmpl-1_0_0", "f"), ToolCallDelta(0, "{"), ToolCallDelta(0, "}")],
             id="the deprecated kind",
         ),
@@ -314,8 +314,8 @@ def test_an_id_that_is_made_has_at_most_40_characters() -> None:
 @table_rows(
     "stream",
     [
-        said(tool_calls=[fragment(0, None, "x" * 300_000)]) * 5,
-        b"".join(said(tool_calls=[fragment(at, "f") for at in range(row, row + 300)]) for row in range(0, 1200, 300)),
+        delta(tool_calls=[fragment(0, None, "x" * 300_000)]) * 5,
+        b"".join(delta(tool_calls=[fragment(at, "f") for at in range(row, row + 300)]) for row in range(0, 1200, 300)),
     ],
     ids=["arguments of nothing", "calls without an end"],
 )
@@ -324,10 +324,10 @@ def test_what_has_to_be_kept_of_tool_calls_is_bounded(stream: bytes) -> None:
 
 
 def test_nothing_is_said_after_one_of_several_choices_has_finished() -> None:
-    late = STOP + said(content="late") + STOP + DONE
-    assert read(said(content="a") + late, choices=2) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), ENDED]
+    late = STOP + delta(content="late") + STOP + DONE
+    assert read(delta(content="a") + late, choices=2) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), ENDED]
     joined = [STARTED, TextDelta("a"), TextDelta("late"), ChoiceFinished("stop"), ENDED]
-    assert read(said(content="a") + late) == joined  # the only answer may be split, and ends when the stream does
+    assert read(delta(content="a") + late) == joined  # the only answer may be split, and ends when the stream does
 
 
 @table_rows(
@@ -350,13 +350,13 @@ def test_usage_is_said_after_the_finish(stream: bytes) -> None:
 
 
 def test_reasoning_is_counted_and_never_more_than_all() -> None:
-    for told, kept in ((3, 3), (99, 7), (-1, 0), ("3", 0)):
-        usage = usage_frame()["usage"] | {"completion_tokens_details": {"reasoning_tokens": told}}
+    for reported, kept in ((3, 3), (99, 7), (-1, 0), ("3", 0)):
+        usage = usage_frame()["usage"] | {"completion_tokens_details": {"reasoning_tokens": reported}}
         assert UsageReport(USED.usage, kept) in read(chunk({}, usage=usage))
 
 
 def test_a_choice_without_a_finish_is_finished_by_the_end_mark() -> None:
-    assert read(said(content="a") + DONE) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), ENDED]
+    assert read(delta(content="a") + DONE) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), ENDED]
 
 
 @table_rows(
@@ -376,10 +376,10 @@ def test_a_choice_without_a_finish_is_finished_by_the_end_mark() -> None:
 )
 def test_what_makes_no_sense_and_what_is_an_error_fails_the_stream(bad: bytes) -> None:
     reader = ChatStreamParser()
-    (*_, last) = reader.feed(bad + said(content="late"))
+    (*_, last) = reader.feed(bad + delta(content="late"))
     assert isinstance(last, StreamError)
     assert last.error.phase == "stream"
-    assert reader.feed(said(content="later")) == []
+    assert reader.feed(delta(content="later")) == []
     assert reader.finish() == []
 
 
@@ -391,7 +391,7 @@ def test_an_error_is_told_without_secrets() -> None:
 
 def test_null_errors_and_chunks_without_choices_are_no_matter() -> None:
     assert read(event({"error": None, "choices": [], "prompt_filter_results": []})) == []
-    assert read(said(content="a").replace(b"{", b'{"error":null,', 1)) == [STARTED, TextDelta("a")]
+    assert read(delta(content="a").replace(b"{", b'{"error":null,', 1)) == [STARTED, TextDelta("a")]
 
 
 def test_an_event_without_an_end_fails_the_stream() -> None:
@@ -402,12 +402,12 @@ def test_an_event_without_an_end_fails_the_stream() -> None:
 @table_rows(
     ("stream", "choices", "whole"),
     [
-        (said(content="a") + STOP, 1, True),
-        (said(content="a") + STOP + USAGE, 1, True),
-        (said(content="a") + b"data: [DONE]", 1, True),
-        (said(content="a") + STOP, 2, False),
-        (said(content="a"), 1, False),
-        (said(content="a") + STOP + b"data: {", 1, False),
+        (delta(content="a") + STOP, 1, True),
+        (delta(content="a") + STOP + USAGE, 1, True),
+        (delta(content="a") + b"data: [DONE]", 1, True),
+        (delta(content="a") + STOP, 2, False),
+        (delta(content="a"), 1, False),
+        (delta(content="a") + STOP + b"data: {", 1, False),
         (b"", 1, False),
         (b"data: [DONE]", 1, False),
     ],
@@ -429,7 +429,7 @@ def test_without_the_end_mark_a_stream_is_whole_only_where_every_choice_finished
 @given(values=st.lists(spoilt(RICH), max_size=3), marks=CUTS)
 def test_garbage_in_a_chunk_never_raises_and_can_be_written(values: list[Any], marks: list[int]) -> None:
     wide = [value for value in values if not isinstance(value, str)]  # a string is written as it lies
-    events = read(b"".join(map(event, wide)) + said(content="a") + DONE, marks)
+    events = read(b"".join(map(event, wide)) + delta(content="a") + DONE, marks)
     assert isinstance(events[-1], StreamError) or events[-1] == ENDED
     chunks_of(write(events))
 
@@ -583,28 +583,32 @@ def test_tokens_written_into_a_cache_are_said() -> None:
 @given(events=answers(most_choices=2))
 def test_the_client_library_reads_the_same_from_the_stream(events: list[Event]) -> None:
     """In its strict mode it refuses what is not of the convention's types."""
-    said_by_choice: defaultdict[tuple[type[Event], int], str] = defaultdict(str)
+    text_by_choice: defaultdict[tuple[type[Event], int], str] = defaultdict(str)
     finished, used = [], 0
     with answering(write(events)) as client:
         for found in client.chat.completions.create(model="m", messages=[], stream=True):
             used += found.usage is not None
             for choice in found.choices:
-                said_by_choice[TextDelta, choice.index] += choice.delta.content or ""
-                said_by_choice[ReasoningDelta, choice.index] += getattr(choice.delta, "reasoning_content", None) or ""
+                text_by_choice[TextDelta, choice.index] += choice.delta.content or ""
+                text_by_choice[ReasoningDelta, choice.index] += getattr(choice.delta, "reasoning_content", None) or ""
                 for call in choice.delta.tool_calls or ():
                     assert call.function is not None
-                    said_by_choice[ToolCallDelta, choice.index] += call.function.arguments or ""
+                    text_by_choice[ToolCallDelta, choice.index] += call.function.arguments or ""
                 if choice.finish_reason:
                     finished.append((choice.finish_reason, choice.index))
-    assert used == sum(isinstance(told, UsageReport) for told in events)
-    assert finished == [(told.reason, told.choice) for told in events if isinstance(told, ChoiceFinished)]
-    for told in events:
-        if isinstance(told, TextDelta | ReasoningDelta):
-            said_by_choice[type(told), told.choice] = said_by_choice[type(told), told.choice].removeprefix(told.text)
-        elif isinstance(told, ToolCallDelta):
-            rest = said_by_choice[ToolCallDelta, told.choice]
-            said_by_choice[ToolCallDelta, told.choice] = rest.removeprefix(told.arguments)
-    assert not any(said_by_choice.values())
+    assert used == sum(isinstance(reported, UsageReport) for reported in events)
+    assert finished == [
+        (reported.reason, reported.choice) for reported in events if isinstance(reported, ChoiceFinished)
+    ]
+    for reported in events:
+        if isinstance(reported, TextDelta | ReasoningDelta):
+            text_by_choice[type(reported), reported.choice] = text_by_choice[
+                type(reported), reported.choice
+            ].removeprefix(reported.text)
+        elif isinstance(reported, ToolCallDelta):
+            rest = text_by_choice[ToolCallDelta, reported.choice]
+            text_by_choice[ToolCallDelta, reported.choice] = rest.removeprefix(reported.arguments)
+    assert not any(text_by_choice.values())
 
 
 def test_the_client_librarys_own_collector_takes_the_stream() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.usage import MAX_TOKENS, Usage
-from gateway.formats.openai.chat import parse_chat_call
-from gateway.formats.openai.embeddings import parse_embeddings_call
+from gateway.formats.openai.chat import parse_chat_inference
+from gateway.formats.openai.embeddings import parse_embeddings_inference
 from gateway.formats.openai.prompt import measure_prompt
 from gateway.formats.openai.token_bounds import (
     MAX_RESERVED_OUTPUT,
@@ -62,7 +62,7 @@ def bound_prompt(body: dict[str, Any]) -> int:
     return measure_prompt(body)[1]
 
 
-def said(content: Any, **more: Any) -> dict[str, Any]:
+def message_of(content: Any, **more: Any) -> dict[str, Any]:
     return {"role": "user", "content": content, **more}
 
 
@@ -73,7 +73,7 @@ def test_a_text_has_at_most_as_many_tokens_as_bytes(text: str, vocabulary: list[
 
 PARTS = st.lists(st.builds(lambda text: {"type": "text", "text": text}, TEXT), max_size=3)
 MESSAGES = st.lists(
-    st.builds(said, TEXT | PARTS | st.none(), name=TEXT, reasoning_content=TEXT) | st.builds(said, TEXT),
+    st.builds(message_of, TEXT | PARTS | st.none(), name=TEXT, reasoning_content=TEXT) | st.builds(message_of, TEXT),
     min_size=1,
     max_size=4,
 )
@@ -91,9 +91,9 @@ def test_more_messages_are_never_less(some: list[dict[str, Any]], more: list[dic
 
 @given(st.sampled_from(["tools", "functions", "response_format", "documents"]), JSON)
 def test_lists_and_objects_beside_the_messages_count_as_the_json_they_are(name: str, value: Any) -> None:
-    bound = bound_prompt(body(said("")))
+    bound = bound_prompt(body(message_of("")))
     expected = len(orjson.dumps(value)) if value and isinstance(value, list | dict) else 0
-    assert bound_prompt(body(said(""), **{name: value})) - bound == expected
+    assert bound_prompt(body(message_of(""), **{name: value})) - bound == expected
 
 
 @given(JSON)
@@ -104,45 +104,45 @@ def test_a_value_counts_as_its_json_and_a_text_as_itself(value: Any) -> None:
 @table_rows(
     ("message", "tokens"),
     [
-        (said(""), 0),
-        (said(None), 0),
-        (said([]), 0),
+        (message_of(""), 0),
+        (message_of(None), 0),
+        (message_of([]), 0),
         ({"role": "assistant"}, 0),
-        (said("hi"), 2),
-        (said("四文字だ"), 12),
-        (said("👍🏽"), 8),
-        (said([{"type": "text", "text": "é"}, {"type": "text", "text": "ab"}]), 4),
-        (said([IMAGE]), PART_TOKENS),
-        (said([{"type": "input_audio", "input_audio": {"data": "AAAA"}}, IMAGE]), 2 * PART_TOKENS),
-        (said([{"type": "text", "text": "ab"}, IMAGE, {"type": "of tomorrow"}]), 2 + 2 * PART_TOKENS),
-        (said([{"type": "text", "text": None}, {"type": "text"}, {"type": "text", "text": 5}]), 3 * PART_TOKENS),
-        (said("hi", name="bob"), 5),
-        (said("hi", name=None, tool_calls=[], audio={}), 2),
-        (said(None, tool_calls=[{"id": "1"}]), len('[{"id":"1"}]')),
-        (said("x", tool_call_id="call_1"), 7),
-        (said("x", reasoning_content="deep"), 5),
+        (message_of("hi"), 2),
+        (message_of("四文字だ"), 12),
+        (message_of("👍🏽"), 8),
+        (message_of([{"type": "text", "text": "é"}, {"type": "text", "text": "ab"}]), 4),
+        (message_of([IMAGE]), PART_TOKENS),
+        (message_of([{"type": "input_audio", "input_audio": {"data": "AAAA"}}, IMAGE]), 2 * PART_TOKENS),
+        (message_of([{"type": "text", "text": "ab"}, IMAGE, {"type": "of tomorrow"}]), 2 + 2 * PART_TOKENS),
+        (message_of([{"type": "text", "text": None}, {"type": "text"}, {"type": "text", "text": 5}]), 3 * PART_TOKENS),
+        (message_of("hi", name="bob"), 5),
+        (message_of("hi", name=None, tool_calls=[], audio={}), 2),
+        (message_of(None, tool_calls=[{"id": "1"}]), len('[{"id":"1"}]')),
+        (message_of("x", tool_call_id="call_1"), 7),
+        (message_of("x", reasoning_content="deep"), 5),
     ],
 )
 def test_a_message_comes_to_its_texts_its_fields_and_a_lump_for_what_is_no_text(
     message: dict[str, Any], tokens: int
 ) -> None:
     assert bound_prompt(body(message)) == EMPTY + tokens
-    assert parse_chat_call(body(message)).max_prompt_tokens == EMPTY + tokens
+    assert parse_chat_inference(body(message)).max_prompt_tokens == EMPTY + tokens
 
 
 def test_a_text_beside_a_image_does_not_take_the_image_out_of_the_count() -> None:
-    assert bound_prompt(body(said([IMAGE | {"text": ""}]))) == EMPTY + PART_TOKENS
+    assert bound_prompt(body(message_of([IMAGE | {"text": ""}]))) == EMPTY + PART_TOKENS
 
 
 def test_a_refusal_that_is_sent_back_counts_as_the_text_it_is() -> None:
-    said_no = {"role": "assistant", "content": [{"type": "refusal", "refusal": "no " * 10_000}]}
-    assert bound_prompt(body(said_no)) >= 30_000
+    refused = {"role": "assistant", "content": [{"type": "refusal", "refusal": "no " * 10_000}]}
+    assert bound_prompt(body(refused)) >= 30_000
 
 
 @table_rows("name", ["documents", "prediction", "chat_template_kwargs"])
 def test_whatever_may_become_a_part_of_the_prompt_counts(name: str) -> None:
     text = {"content": "x" * 10_000}
-    assert bound_prompt(body(said("hi"), **{name: text})) >= 10_000
+    assert bound_prompt(body(message_of("hi"), **{name: text})) >= 10_000
 
 
 @table_rows(
@@ -161,7 +161,7 @@ def test_whatever_may_become_a_part_of_the_prompt_counts(name: str) -> None:
     ],
 )
 def test_what_no_model_reads_does_not_count(name: str, value: Any) -> None:
-    assert bound_prompt(body(said("hi"), **{name: value})) == EMPTY + 2
+    assert bound_prompt(body(message_of("hi"), **{name: value})) == EMPTY + 2
 
 
 def test_every_text_of_a_part_counts_and_a_lump_where_it_is_no_part_of_text() -> None:
@@ -170,13 +170,15 @@ def test_every_text_of_a_part_counts_and_a_lump_where_it_is_no_part_of_text() ->
         ({"type": "refusal", "refusal": "no", "text": None}, 2),
         ({"type": "file", "text": "abc", "file": {}}, 3 + PART_TOKENS),
     ):
-        assert bound_prompt(body(said([part]))) == EMPTY + tokens
+        assert bound_prompt(body(message_of([part]))) == EMPTY + tokens
 
 
 def test_tools_and_a_schema_are_part_of_the_prompt() -> None:
     tools = [{"type": "function", "function": {"name": "look_up", "description": "说明"}}]
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
-    bound = parse_chat_call(body(said("hi"), tools=tools, response_format=schema, tool_choice="auto")).max_prompt_tokens
+    bound = parse_chat_inference(
+        body(message_of("hi"), tools=tools, response_format=schema, tool_choice="auto")
+    ).max_prompt_tokens
     assert bound == EMPTY + 2 + len(orjson.dumps(tools)) + len(orjson.dumps(schema))
 
 
@@ -200,10 +202,10 @@ def test_an_answer_is_set_aside_for_as_far_as_it_was_asked_for_and_times_n(
     asked: dict[str, Any], tokens: int, n: int | None, choices: int
 ) -> None:
     assert MAX_RESERVED_OUTPUT == 4_096
-    assert bound_output(body(said("hi"), **asked)) == tokens
-    call = parse_chat_call(body(said("hi"), n=n, **asked))
-    assert call.max_output_tokens == tokens
-    assert call.need == Usage(EMPTY + 2, tokens * choices)
+    assert bound_output(body(message_of("hi"), **asked)) == tokens
+    inference = parse_chat_inference(body(message_of("hi"), n=n, **asked))
+    assert inference.max_output_tokens == tokens
+    assert inference.need == Usage(EMPTY + 2, tokens * choices)
 
 
 @table_rows(
@@ -211,15 +213,15 @@ def test_an_answer_is_set_aside_for_as_far_as_it_was_asked_for_and_times_n(
     [("abc", 4), ("é", 3), (["a", "四"], 6), ([1, 2, 3], 3), ([[1, 2], [3]], 3), (["ab", [1, 2, 3]], 6)],
 )
 def test_an_input_to_embed_comes_to_its_bytes_or_its_ids_and_has_no_answer(value: Any, tokens: int) -> None:
-    call = parse_embeddings_call({"model": "m", "input": value})
-    assert (call.max_prompt_tokens, call.max_output_tokens, call.need) == (tokens, 0, Usage(tokens))
+    inference = parse_embeddings_inference({"model": "m", "input": value})
+    assert (inference.max_prompt_tokens, inference.max_output_tokens, inference.need) == (tokens, 0, Usage(tokens))
 
 
 @given(st.lists(TEXT, min_size=1, max_size=4), VOCABULARIES)
 def test_texts_to_embed_and_their_end_marks_never_exceed_their_bound(texts: list[str], vocabulary: list[bytes]) -> None:
     tokens = sum(len(tokenise(text, vocabulary)) + 1 for text in texts)
-    assert tokens <= parse_embeddings_call({"model": "m", "input": texts}).max_prompt_tokens
+    assert tokens <= parse_embeddings_inference({"model": "m", "input": texts}).max_prompt_tokens
 
 
 def test_texts_without_a_byte_are_not_for_free() -> None:
-    assert parse_embeddings_call({"model": "m", "input": [""] * 100}).max_prompt_tokens >= 100
+    assert parse_embeddings_inference({"model": "m", "input": [""] * 100}).max_prompt_tokens >= 100

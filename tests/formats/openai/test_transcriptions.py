@@ -24,8 +24,8 @@ from gateway.formats.openai.transcriptions import (
     build_whole,
     find_media_type,
     parse_transcription_answer,
-    parse_transcription_call,
-    parse_translation_call,
+    parse_transcription_inference,
+    parse_translation_inference,
 )
 from gateway.formats.stream import StreamTransform
 from tests.support.corrupt_json import spoilt
@@ -63,8 +63,8 @@ def form(*fields: tuple[str, str], files: tuple[Upload, ...] = (FILE,)) -> Recei
 def make_call(kind: str | None = None, *, stream: bool = False, length_ms: int | None = 5_000) -> InferenceRequest:
     """A call as it is after somebody has listened to its file."""
     fields = [("response_format", kind)] if kind else []
-    call = parse_transcription_call(form(*fields, *([("stream", "true")] if stream else [])))
-    return attrs.evolve(call, files=(attrs.evolve(FILE, duration_ms=length_ms),), sound_ms=length_ms or 9_000)
+    inference = parse_transcription_inference(form(*fields, *([("stream", "true")] if stream else [])))
+    return attrs.evolve(inference, files=(attrs.evolve(FILE, duration_ms=length_ms),), sound_ms=length_ms or 9_000)
 
 
 CALL = make_call()
@@ -110,15 +110,24 @@ BODY = {
 
 
 def test_a_form_becomes_a_call_with_every_field() -> None:
-    call = parse_transcription_call(form(*FULL))
-    assert (call.operation, call.model, call.body, call.files) == ("transcriptions", "m", BODY, (FILE,))
-    assert (call.stream, call.prompt_chars, call.max_prompt_tokens) == (True, 9, MESSAGE_TOKENS + 12)
-    assert (call.max_output_tokens, call.sound_ms) == (MAX_RESERVED_OUTPUT, 0)
+    inference = parse_transcription_inference(form(*FULL))
+    assert (inference.operation, inference.model, inference.body, inference.files) == (
+        "transcriptions",
+        "m",
+        BODY,
+        (FILE,),
+    )
+    assert (inference.stream, inference.prompt_chars, inference.max_prompt_tokens) == (True, 9, MESSAGE_TOKENS + 12)
+    assert (inference.max_output_tokens, inference.sound_ms) == (MAX_RESERVED_OUTPUT, 0)
 
 
 def test_a_translation_is_the_same_but_never_streamed() -> None:
-    call = parse_translation_call(form(("prompt", "hi"), ("stream", "false")))
-    assert (call.operation, call.stream, call.body) == ("translations", False, {"model": "m", "prompt": "hi"})
+    inference = parse_translation_inference(form(("prompt", "hi"), ("stream", "false")))
+    assert (inference.operation, inference.stream, inference.body) == (
+        "translations",
+        False,
+        {"model": "m", "prompt": "hi"},
+    )
 
 
 @table_rows(
@@ -145,31 +154,31 @@ def test_a_translation_is_the_same_but_never_streamed() -> None:
 )
 def test_what_no_provider_takes_is_refused_by_name(received: ReceivedForm, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_transcription_call(received)
+        parse_transcription_inference(received)
     assert caught.value.param == param
 
 
 @table_rows(("field", "value"), [("response_format", "diarized_json"), ("stream", "true"), ("temperature", "2")])
 def test_a_translation_has_fewer_formats_and_no_stream(field: str, value: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_translation_call(form((field, value)))
+        parse_translation_inference(form((field, value)))
     assert caught.value.param == field
 
 
 @given(st.lists(st.tuples(st.sampled_from([*BODY, "file", "languages[]", "", "[]"]), st.text(max_size=4)), max_size=6))
 def test_any_form_is_a_call_or_refused(fields: list[tuple[str, str]]) -> None:
-    for read in (parse_transcription_call, parse_translation_call):
+    for read in (parse_transcription_inference, parse_translation_inference):
         with contextlib.suppress(InvalidRequest):
-            call = read(ReceivedForm(tuple(fields), (FILE,)))
-            assert (call.model, call.files) == (call.body["model"], (FILE,))
+            inference = read(ReceivedForm(tuple(fields), (FILE,)))
+            assert (inference.model, inference.files) == (inference.body["model"], (FILE,))
 
 
 def test_the_form_for_the_provider_has_the_same_fields_and_the_file() -> None:
-    call = parse_transcription_call(form(*FULL))
-    written = build_transcription_form(call, "whisper-1")
+    inference = parse_transcription_inference(form(*FULL))
+    written = build_transcription_form(inference, "whisper-1")
     assert written.fields == BODY | {"model": "whisper-1"}
     assert written.files == (("file", FILE),)
-    assert call.body["model"] == "m"
+    assert inference.body["model"] == "m"
 
 
 @table_rows(
@@ -204,21 +213,21 @@ def answer(**more: Any) -> bytes:
 @table_rows("kind", ["json", "verbose_json", "diarized_json", None])
 def test_json_passes_as_it_is(kind: str | None) -> None:
     raw = answer(segments=SEGMENTS, usage=TOKENS)
-    call = make_call(kind)
-    assert parse_transcription_answer(raw, call) == (
+    inference = make_call(kind)
+    assert parse_transcription_answer(raw, inference) == (
         raw,
         Usage(55, 7, source="upstream", duration_ms=5_000, rare=RareUnits(50)),
     )
-    assert find_media_type(call) == "application/json"
+    assert find_media_type(inference) == "application/json"
 
 
 @table_rows(("kind", "raw"), [("text", f"{TEXT}\n"), ("srt", SRT), ("vtt", VTT), ("text", "{laughs} Ha.")])
 def test_text_passes_as_it_is(kind: str, raw: str) -> None:
-    call = make_call(kind)
-    written, usage = parse_transcription_answer(raw.encode(), call)
+    inference = make_call(kind)
+    written, usage = parse_transcription_answer(raw.encode(), inference)
     assert written == raw.encode()
     assert usage == Usage(84, estimate_text(raw), source="estimate", duration_ms=5_000)
-    assert find_media_type(call) == "text/plain; charset=utf-8"
+    assert find_media_type(inference) == "text/plain; charset=utf-8"
 
 
 @table_rows(("kind", "written"), [("text", f"{TEXT}\n"), ("srt", SRT), ("vtt", VTT)])
@@ -267,7 +276,7 @@ def test_what_is_no_answer_is_a_fault_that_keeps_secrets(kind: str, raw: bytes) 
 
 
 @table_rows(
-    ("told", "usage"),
+    ("reported", "usage"),
     [
         ({"usage": TOKENS, "duration": 3.25}, Usage(55, 7, source="upstream", duration_ms=3_250, rare=RareUnits(50))),
         ({"usage": {"type": "duration", "seconds": 4}}, Usage(0, 0, source="upstream", duration_ms=4_000)),
@@ -287,8 +296,8 @@ def test_what_is_no_answer_is_a_fault_that_keeps_secrets(kind: str, raw: bytes) 
         ({}, ESTIMATED),
     ],
 )
-def test_the_providers_word_comes_before_the_files_and_an_estimate_last(told: dict[str, Any], usage: Usage) -> None:
-    assert parse_transcription_answer(answer(**told), CALL)[1] == usage
+def test_the_providers_word_comes_before_the_files_and_an_estimate_last(reported: dict[str, Any], usage: Usage) -> None:
+    assert parse_transcription_answer(answer(**reported), CALL)[1] == usage
 
 
 def test_of_a_file_that_does_not_say_subtitles_tell_the_length_and_else_its_size() -> None:
@@ -298,9 +307,9 @@ def test_of_a_file_that_does_not_say_subtitles_tell_the_length_and_else_its_size
 
 def hear_size(size: int, raw: bytes, kind: str, length_ms: int | None) -> int:
     """The length that is charged for a file of so many bytes."""
-    call = make_call(kind, length_ms=length_ms)
-    file = attrs.evolve(call.files[0], spooled=Kept(bytes(size)))
-    return parse_transcription_answer(raw, attrs.evolve(call, files=(file,)))[1].duration_ms
+    inference = make_call(kind, length_ms=length_ms)
+    file = attrs.evolve(inference.files[0], spooled=Kept(bytes(size)))
+    return parse_transcription_answer(raw, attrs.evolve(inference, files=(file,)))[1].duration_ms
 
 
 def test_subtitles_are_not_of_sound_that_is_shorter_than_they() -> None:
@@ -380,10 +389,10 @@ def test_a_stream_that_was_cut_is_a_fault(pieces: list[bytes]) -> None:
     assert transform.parse_usage().duration_ms == (5_000 if transform.events else 0)
 
 
-@table_rows("told", [event(**BROKEN), event(type="error", message=f"with {SECRET}", code="x")])
-def test_an_error_event_ends_it(told: bytes) -> None:
+@table_rows("reported", [event(**BROKEN), event(type="error", message=f"with {SECRET}", code="x")])
+def test_an_error_event_ends_it(reported: bytes) -> None:
     transform = TranscriptPassthrough(STREAMED, (SECRET,))
-    assert transform.feed(DELTA + told + DELTA) == DELTA
+    assert transform.feed(DELTA + reported + DELTA) == DELTA
     assert transform.error is not None
     assert SECRET not in transform.error.message
 

@@ -14,7 +14,12 @@ from gateway.domain.usage import Usage
 from gateway.domain.video import MAX_PROMPT_CHARS, MAX_SECONDS, Reference, VideoRequest
 from gateway.errors import InvalidRequest
 from gateway.formats.form import ReceivedForm
-from gateway.formats.openai.video_params import parse_remix_call, parse_remix_form, parse_videos_call, parse_videos_form
+from gateway.formats.openai.video_params import (
+    parse_remix_form,
+    parse_remix_inference,
+    parse_videos_form,
+    parse_videos_inference,
+)
 from tests.support.corrupt_json import spoilt
 from tests.support.image_calls import upload as put
 from tests.support.image_providers import draw
@@ -38,9 +43,9 @@ def form(*files: Upload, **fields: str) -> ReceivedForm:
     return ReceivedForm(tuple({**ASK, **fields}.items()), files)
 
 
-def see(call: InferenceRequest) -> VideoRequest:
-    assert call.video is not None
-    return call.video
+def see(inference: InferenceRequest) -> VideoRequest:
+    assert inference.video is not None
+    return inference.video
 
 
 def refuse(read: Any, asked: Any) -> InvalidRequest:
@@ -54,26 +59,31 @@ def refuse(read: Any, asked: Any) -> InvalidRequest:
 
 
 def test_a_call_says_what_every_provider_must_know_and_keeps_the_rest() -> None:
-    call = parse_videos_call(dict(FULL))
-    assert (call.operation, call.model, call.stream, call.files) == ("videos", "m", False, ())
-    ask = see(call)
-    assert (ask.prompt, ask.seconds, ask.size, ask.webhook_url) == ("a cat", 8, "1280x720", "https://hooks/1")
-    assert ask.reference is not None
-    assert (ask.reference.url, ask.reference.upload, ask.remix_of) == (URL, None, None)
-    assert call.body == {"seed": 7, "negative_prompt": "dogs", "metadata": {"a": "b"}, "user": "u"}
-    assert (call.prompt_chars, call.max_prompt_tokens) == (5, 5)
-    assert call.need == Usage(5)
+    inference = parse_videos_inference(dict(FULL))
+    assert (inference.operation, inference.model, inference.stream, inference.files) == ("videos", "m", False, ())
+    video_request = see(inference)
+    assert (video_request.prompt, video_request.seconds, video_request.size, video_request.webhook_url) == (
+        "a cat",
+        8,
+        "1280x720",
+        "https://hooks/1",
+    )
+    assert video_request.reference is not None
+    assert (video_request.reference.url, video_request.reference.upload, video_request.remix_of) == (URL, None, None)
+    assert inference.body == {"seed": 7, "negative_prompt": "dogs", "metadata": {"a": "b"}, "user": "u"}
+    assert (inference.prompt_chars, inference.max_prompt_tokens) == (5, 5)
+    assert inference.need == Usage(5)
 
 
 def test_a_form_says_the_same() -> None:
     fields = {
         "seconds": "8", "size": "1280x720", "webhook_url": "https://hooks/1", "seed": "7", "negative_prompt": "dogs",
     }  # fmt: skip
-    call = parse_videos_form(form(**fields, **{"input_reference[image_url]": URL}))
-    other = parse_videos_call(dict(FULL))
-    assert attrs.evolve(see(call), reference=None) == attrs.evolve(see(other), reference=None)
-    assert (see(call).reference or Reference()).url == URL
-    assert call.body == {"seed": "7", "negative_prompt": "dogs"}
+    inference = parse_videos_form(form(**fields, **{"input_reference[image_url]": URL}))
+    other = parse_videos_inference(dict(FULL))
+    assert attrs.evolve(see(inference), reference=None) == attrs.evolve(see(other), reference=None)
+    assert (see(inference).reference or Reference()).url == URL
+    assert inference.body == {"seed": "7", "negative_prompt": "dogs"}
 
 
 @table_rows(
@@ -86,69 +96,69 @@ def test_a_form_says_the_same() -> None:
     ],
 )
 def test_a_call_that_says_little_leaves_it_open(more: dict[str, Any]) -> None:
-    assert see(parse_videos_call(ASK | more)) == VideoRequest("a cat")
+    assert see(parse_videos_inference(ASK | more)) == VideoRequest("a cat")
     assert see(parse_videos_form(form(**{name: "" if value is None else value for name, value in more.items()}))) == (
         VideoRequest("a cat")
     )
 
 
-@table_rows(("said", "meant"), [("4", 4), (4, 4), ("12", 12), (MAX_SECONDS, MAX_SECONDS), ("1", 1)])
-def test_seconds_are_a_text_or_a_number(said: object, meant: int) -> None:
-    assert see(parse_videos_call(ASK | {"seconds": said})).seconds == meant
-    assert see(parse_videos_form(form(seconds=str(said)))).seconds == meant
+@table_rows(("answer", "meant"), [("4", 4), (4, 4), ("12", 12), (MAX_SECONDS, MAX_SECONDS), ("1", 1)])
+def test_seconds_are_a_text_or_a_number(answer: object, meant: int) -> None:
+    assert see(parse_videos_inference(ASK | {"seconds": answer})).seconds == meant
+    assert see(parse_videos_form(form(seconds=str(answer)))).seconds == meant
 
 
 def test_a_prompt_is_bounded_by_its_bytes() -> None:
-    call = parse_videos_call(ASK | {"prompt": "猫猫"})
-    assert (call.prompt_chars, call.max_prompt_tokens) == (2, 6)
-    assert parse_videos_call(ASK | {"prompt": "x" * MAX_PROMPT_CHARS}).prompt_chars == MAX_PROMPT_CHARS
+    inference = parse_videos_inference(ASK | {"prompt": "猫猫"})
+    assert (inference.prompt_chars, inference.max_prompt_tokens) == (2, 6)
+    assert parse_videos_inference(ASK | {"prompt": "x" * MAX_PROMPT_CHARS}).prompt_chars == MAX_PROMPT_CHARS
 
 
 # ---- a picture to start from
 
 
 @table_rows(
-    "told",
+    "reported",
     [URL, {"image_url": URL}, {"image_url": {"url": URL}}, {"image_url": URL, "file_id": None}, DATA,
      {"image_url": DATA}],
 )  # fmt: skip
-def test_a_image_is_an_address_or_a_data_url_alone_or_in_an_object(told: Any) -> None:
-    reference = see(parse_videos_call(ASK | {"input_reference": told})).reference
+def test_a_image_is_an_address_or_a_data_url_alone_or_in_an_object(reported: Any) -> None:
+    reference = see(parse_videos_inference(ASK | {"input_reference": reported})).reference
     assert reference is not None
     assert reference.url in {URL, DATA}
     assert reference.is_remote is (reference.url == URL)
 
 
 @table_rows("field", ["input_reference", "input_reference[image_url]"])
-@table_rows("told", [URL, DATA])
-def test_a_form_has_it_as_the_client_libraries_write_it(field: str, told: str) -> None:
-    call = parse_videos_form(form(**{field: told, "input_reference[file_id]": ""}))
-    assert (see(call).reference or Reference()).url == told
-    assert call.body == {}
+@table_rows("message", [URL, DATA])
+def test_a_form_has_it_as_the_client_libraries_write_it(field: str, message: str) -> None:
+    inference = parse_videos_form(form(**{field: message, "input_reference[file_id]": ""}))
+    assert (see(inference).reference or Reference()).url == message
+    assert inference.body == {}
 
 
 @table_rows("data", [PNG, b"\xff\xd8\xff\xe0 jpeg", b"RIFF\0\0\0\0WEBP"])
 def test_a_form_has_it_as_a_file(data: bytes) -> None:
     file = upload(data)
-    call = parse_videos_form(form(file))
-    assert call.files == (file,)
-    assert (see(call).reference or Reference()).upload is file
+    inference = parse_videos_form(form(file))
+    assert inference.files == (file,)
+    assert (see(inference).reference or Reference()).upload is file
 
 
 @table_rows(
-    ("told", "place"),
+    ("reported", "place"),
     [
         (7, ""), ([], ""), (True, ""), ({}, ".image_url"), ({"image_url": 7}, ".image_url"),
         ({"image_url": {}}, ".image_url.url"), ({"image_url": "cat.png"}, ".image_url"), ({"file_id": "f"}, ".file_id"),
         ({"file_id": "f", "image_url": URL}, ".file_id"),
     ],
 )  # fmt: skip
-def test_an_object_without_a_image_says_where_it_should_be(told: Any, place: str) -> None:
-    assert refuse(parse_videos_call, ASK | {"input_reference": told}).param == f"input_reference{place}"
+def test_an_object_without_a_image_says_where_it_should_be(reported: Any, place: str) -> None:
+    assert refuse(parse_videos_inference, ASK | {"input_reference": reported}).param == f"input_reference{place}"
 
 
 @table_rows(
-    "told",
+    "message",
     [
         "cat.png", "ftp://host/1.png", "file:///etc/passwd", "https://", "https://ho st/1", "https://host/\n",
         "https://host/ü", 'https://host/"', "https://h\\@x/", f"https://host/{'x' * 8_190}", "HTTPS://host/1.png",
@@ -157,10 +167,10 @@ def test_an_object_without_a_image_says_where_it_should_be(told: Any, place: str
         "data:image/gif;base64,R0lGODlh",
     ],
 )  # fmt: skip
-def test_an_address_that_is_none_is_named(told: str) -> None:
-    assert refuse(parse_videos_call, ASK | {"input_reference": told}).param == "input_reference"
+def test_an_address_that_is_none_is_named(message: str) -> None:
+    assert refuse(parse_videos_inference, ASK | {"input_reference": message}).param == "input_reference"
     for field in ("input_reference", "input_reference[image_url]"):
-        assert refuse(parse_videos_form, form(**{field: told})).param == field
+        assert refuse(parse_videos_form, form(**{field: message})).param == field
 
 
 @table_rows(
@@ -202,7 +212,7 @@ def test_a_file_that_is_not_taken_is_named(asked: ReceivedForm, param: str) -> N
 )  # fmt: skip
 def test_a_wrong_field_is_named(name: str, value: object) -> None:
     body = {key: one for key, one in (ASK | {name: value}).items() if one is not None}
-    assert refuse(parse_videos_call, body).param == name
+    assert refuse(parse_videos_inference, body).param == name
     if value is None or isinstance(value, str):
         fields = tuple((key, str(one)) for key, one in body.items())
         assert refuse(parse_videos_form, ReceivedForm(fields)).param == name
@@ -218,10 +228,10 @@ def test_a_wrong_field_is_named(name: str, value: object) -> None:
     ],
 )  # fmt: skip
 def test_what_vendors_call_the_same_is_refused_by_name(name: str, value: object) -> None:
-    assert refuse(parse_videos_call, ASK | {name: value}).param == name
-    fault = refuse(parse_videos_form, form(**{name: str(value)}))
-    assert fault.param == name
-    assert "'seconds' and 'size'" in fault.message
+    assert refuse(parse_videos_inference, ASK | {name: value}).param == name
+    error = refuse(parse_videos_form, form(**{name: str(value)}))
+    assert error.param == name
+    assert "'seconds' and 'size'" in error.message
     assert refuse(parse_videos_form, form(**{f"{name}[]": str(value)})).param == name
 
 
@@ -233,10 +243,10 @@ def test_what_vendors_call_the_same_is_refused_by_name(name: str, value: object)
     ],
 )  # fmt: skip
 def test_the_conventions_own_fields_are_spelled_as_it_spells_them(name: str, spelled: str) -> None:
-    for read, asked in ((parse_videos_call, ASK | {name: "8"}), (parse_videos_form, form(**{name: "8"}))):
-        fault = refuse(read, asked)
-        assert fault.param == name
-        assert f"'{spelled}'" in fault.message
+    for read, asked in ((parse_videos_inference, ASK | {name: "8"}), (parse_videos_form, form(**{name: "8"}))):
+        error = refuse(read, asked)
+        assert error.param == name
+        assert f"'{spelled}'" in error.message
 
 
 def test_a_field_twice_in_a_form_is_said_to_be() -> None:
@@ -245,22 +255,22 @@ def test_a_field_twice_in_a_form_is_said_to_be() -> None:
 
 
 def test_a_name_as_long_as_a_letter_is_not_repeated_whole() -> None:
-    fault = refuse(parse_videos_call, ASK | {"Prompt" + "_" * 10_000: "x"})
-    assert len(fault.param or "") == 64
-    assert len(fault.message) < 200
+    error = refuse(parse_videos_inference, ASK | {"Prompt" + "_" * 10_000: "x"})
+    assert len(error.param or "") == 64
+    assert len(error.message) < 200
 
 
 # ---- remixes
 
 
 def test_a_remix_is_a_prompt_alone() -> None:
-    for call in (
-        parse_remix_call({"prompt": "at night", "webhook_url": "https://hooks/1", "model": None}),
+    for inference in (
+        parse_remix_inference({"prompt": "at night", "webhook_url": "https://hooks/1", "model": None}),
         parse_remix_form(ReceivedForm((("prompt", "at night"), ("webhook_url", "https://hooks/1"), ("model", "")))),
     ):
-        assert (call.operation, call.model) == ("video_remixes", "")
-        assert see(call) == VideoRequest("at night", webhook_url="https://hooks/1")
-        assert (call.prompt_chars, call.max_prompt_tokens) == (8, 8)
+        assert (inference.operation, inference.model) == ("video_remixes", "")
+        assert see(inference) == VideoRequest("at night", webhook_url="https://hooks/1")
+        assert (inference.prompt_chars, inference.max_prompt_tokens) == (8, 8)
 
 
 @table_rows(
@@ -275,7 +285,7 @@ def test_a_remix_is_a_prompt_alone() -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_remix_names_the_field(body: dict[str, Any], param: str) -> None:
-    assert refuse(parse_remix_call, body).param == param
+    assert refuse(parse_remix_inference, body).param == param
     if all(isinstance(value, str) for value in body.values()):
         assert refuse(parse_remix_form, ReceivedForm(tuple(body.items()))).param == param
 
@@ -289,14 +299,14 @@ def test_a_remix_takes_no_file() -> None:
 
 def check_fault(read: Any, asked: Any) -> None:
     """A call, or the caller's mistake with a name."""
-    call = fault = None
+    call = error = None
     try:
         call = read(asked)
     except InvalidRequest as refused:
-        fault = refused
+        error = refused
     if call is None:
-        assert fault is not None
-        assert fault.param is not None
+        assert error is not None
+        assert error.param is not None
         return
     assert see(call).prompt.strip()
     assert (see(call).seconds or 1) in range(1, MAX_SECONDS + 1)
@@ -305,8 +315,8 @@ def check_fault(read: Any, asked: Any) -> None:
 @given(spoilt(FULL))
 def test_garbage_in_a_call_is_the_callers_mistake(body: Any) -> None:
     if isinstance(body, dict):
-        check_fault(parse_videos_call, body)
-        check_fault(parse_remix_call, {"prompt": body.get("prompt")} | body)
+        check_fault(parse_videos_inference, body)
+        check_fault(parse_remix_inference, {"prompt": body.get("prompt")} | body)
 
 
 _NAMES = st.sampled_from([*FULL, "input_reference[image_url]", "input_reference[file_id]", "seconds[]", "SIZE", ""])

@@ -84,29 +84,29 @@ def test_build_video_of_a_running_job_has_every_key_and_no_error() -> None:
 
 
 def test_build_video_of_a_completed_job_has_its_times() -> None:
-    told = build_video(done(), "openai")
-    assert (told["status"], told["progress"]) == ("completed", 100)
-    assert (told["completed_at"], told["expires_at"]) == (NOW // 1000, NOW // 1000 + 60)
-    assert "error" not in told
+    reported = build_video(done(), "openai")
+    assert (reported["status"], reported["progress"]) == ("completed", 100)
+    assert (reported["completed_at"], reported["expires_at"]) == (NOW // 1000, NOW // 1000 + 60)
+    assert "error" not in reported
 
 
 def test_build_video_of_a_failed_job_has_its_error_and_no_times() -> None:
-    told = build_video(job("processing").fail(VideoError("timeout", "Too late"), NOW), "spec")
-    assert (told["status"], told["error"]) == ("failed", {"code": "timeout", "message": "Too late"})
-    assert (told["completed_at"], told["expires_at"]) == (None, None)
+    reported = build_video(job("processing").fail(VideoError("timeout", "Too late"), NOW), "spec")
+    assert (reported["status"], reported["error"]) == ("failed", {"code": "timeout", "message": "Too late"})
+    assert (reported["completed_at"], reported["expires_at"]) == (None, None)
 
 
 @table_rows("state", TRANSITIONS)
 def test_the_client_library_parses_build_video(state: VideoState) -> None:
-    told = orjson.dumps(build_video(job(state), "openai"))
+    reported = orjson.dumps(build_video(job(state), "openai"))
     if state != "failed":
-        assert Video.model_validate_json(told, strict=True).status == build_status(state, "openai")
+        assert Video.model_validate_json(reported, strict=True).status == build_status(state, "openai")
 
 
 def test_build_video_shows_nothing_internal() -> None:
     inside = {"channel": "hush", "provider": "hush", "upstream_id": "hush", "clue": "hush", "key_print": "hush"}
-    told = build_video(job("processing", **inside, webhook_url="hush", upstream_model="hush", owner="hush"), "spec")
-    assert "hush" not in str(told)
+    reported = build_video(job("processing", **inside, webhook_url="hush", upstream_model="hush", owner="hush"), "spec")
+    assert "hush" not in str(reported)
 
 
 def test_build_videos_names_the_ends_of_a_page() -> None:
@@ -142,10 +142,10 @@ def test_submit_and_remix_name_the_job_in_the_idempotency_key() -> None:
 
 def test_submit_sends_a_file_in_a_form() -> None:
     file = upload(draw(), "input_reference")
-    said = BACKEND.submit(build_spec(seconds=4, reference=Reference(file))).body
-    assert isinstance(said, Form)
-    assert said.fields == {"model": "sora-2", "prompt": "a cat", "seconds": "4"}
-    assert said.files == (("input_reference", file),)
+    answer = BACKEND.submit(build_spec(seconds=4, reference=Reference(file))).body
+    assert isinstance(answer, Form)
+    assert answer.fields == {"model": "sora-2", "prompt": "a cat", "seconds": "4"}
+    assert answer.files == (("input_reference", file),)
 
 
 def test_remix_sends_the_prompt_alone() -> None:
@@ -161,9 +161,11 @@ def test_remix_sends_the_prompt_alone() -> None:
 @table_rows("words", ["spec", "openai"])
 @table_rows("state", TRANSITIONS)
 def test_parse_polled_reads_what_build_video_writes(state: VideoState, words: Any) -> None:
-    told = job(state, progress=40) if state != "failed" else job("processing").fail(VideoError("timeout", "Late"), NOW)
-    take = BACKEND.parse_polled(orjson.dumps(build_video(told, words)), ())
+    reported = (
+        job(state, progress=40) if state != "failed" else job("processing").fail(VideoError("timeout", "Late"), NOW)
+    )
+    status = BACKEND.parse_polled(orjson.dumps(build_video(reported, words)), ())
     expected = {"created": "queued", "submitting": "queued", "fetching": "processing"}.get(state, state)
-    assert take.state == expected
-    assert (take.seconds, take.size) == ("8", "1280x720")
-    assert state != "failed" or take.error == VideoError("upstream_error", "Late (timeout)")
+    assert status.state == expected
+    assert (status.seconds, status.size) == ("8", "1280x720")
+    assert state != "failed" or status.error == VideoError("upstream_error", "Late (timeout)")

@@ -14,7 +14,7 @@ from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
 
 OTHER_KEY = "sk-test-key-of-another-caller"
-NOBODY = "video_" + "0" * 32
+STRANGER = "video_" + "0" * 32
 PEOPLE: dict[str, Any] = {
     "account": [{"name": "acme", "quota_usd": 10}, {"name": "other"}],
     "billing": {"unpriced": "free"},
@@ -74,12 +74,12 @@ async def test_members_and_viewers_have_what_is_their_accounts_and_nothing_else(
             ("/keys/1/credits", "/keys/99/credits"),
             ("/keys?account=acme", "/keys?account=none"),
             ("/videos?account=acme", "/videos?account=none"),
-            (f"/videos/{NOBODY}", "/videos/1"),
+            (f"/videos/{STRANGER}", "/videos/1"),
         ):
-            said = [await person.call("GET", path) for path in (theirs, nothing)]
-            assert [status for status, _ in said] == [404, 404]
-            assert {(told["error"]["code"], told["error"]["param"]) for _, told in said} == {
-                (said[0][1]["error"]["code"], said[0][1]["error"]["param"])
+            answers = [await person.call("GET", path) for path in (theirs, nothing)]
+            assert [status for status, _ in answers] == [404, 404]
+            assert {(reported["error"]["code"], reported["error"]["param"]) for _, reported in answers} == {
+                (answers[0][1]["error"]["code"], answers[0][1]["error"]["param"])
             }
     path = f"/keys/{own['id']}"
     for method, where, body in (
@@ -87,7 +87,7 @@ async def test_members_and_viewers_have_what_is_their_accounts_and_nothing_else(
         ("PATCH", path, {"rpm": 5}),
         ("POST", f"{path}/rotate", {}),
         ("DELETE", path, None),
-        ("POST", f"/videos/{NOBODY}/cancel", None),
+        ("POST", f"/videos/{STRANGER}/cancel", None),
         ("GET", f"{path}/webhook-secret", None),
     ):
         assert (await people.vic.call(method, where, body))[0] == 403, where
@@ -97,7 +97,7 @@ async def test_members_and_viewers_have_what_is_their_accounts_and_nothing_else(
         ("DELETE", "/keys/1", None),
         ("POST", "/keys", {"name": "x", "account": "acme"}),
         ("GET", "/keys/1/webhook-secret", None),
-        ("POST", f"/videos/{NOBODY}/cancel", None),
+        ("POST", f"/videos/{STRANGER}/cancel", None),
     ):
         assert (await people.mia.call(method, where, body))[0] == 404, where
     assert (await people.mia.call("PATCH", path, {"webhook_url": "https://inside.test/"}))[0] == 400
@@ -117,8 +117,8 @@ async def test_members_and_viewers_have_what_is_their_accounts_and_nothing_else(
 
 
 async def test_the_bearer_of_the_token_has_no_account_of_its_own(ask: Ask) -> None:
-    status, told = await ask("GET", "/account")
-    assert (status, told["error"]["code"]) == (403, "forbidden")
+    status, reported = await ask("GET", "/account")
+    assert (status, reported["error"]["code"]) == (403, "forbidden")
 
 
 async def test_a_key_is_rotated_under_its_callers_hands(gateway: RunningGateway, ask: Ask) -> None:
@@ -127,8 +127,8 @@ async def test_a_key_is_rotated_under_its_callers_hands(gateway: RunningGateway,
 
     async def call(secret: str) -> tuple[int, str | None]:
         async with gateway.post(HELLO, CHAT, headers={"Authorization": f"Bearer {secret}"}) as response:
-            told = await response.json()
-            return response.status, told.get("error", {}).get("code")
+            reported = await response.json()
+            return response.status, reported.get("error", {}).get("code")
 
     assert (await ask("GET", path))[1]["last_used_at"] is None
     assert await call(made["secret"]) == (200, None)
@@ -138,14 +138,14 @@ async def test_a_key_is_rotated_under_its_callers_hands(gateway: RunningGateway,
     assert [await call(secret) for secret in (made["secret"], rotated["secret"])] == [(200, None)] * 2
     _, again = await ask("POST", f"{path}/rotate", {"overlap_h": 0})
     assert again["former_until"] is None
-    secrets = [told["secret"] for told in (made, rotated, again)]
+    secrets = [reported["secret"] for reported in (made, rotated, again)]
     assert [await call(secret) for secret in secrets] == [(401, "invalid_api_key")] * 2 + [(200, None)]
     rows = await gateway.rows(4)
     assert {row.key_id for row in rows} == {made["id"]}
     assert (await ask("GET", path))[1].keys() == again.keys() - {"secret"}
     for body, status, param in (({"overlap_h": 721}, 400, "overlap_h"), ({"hours": 1}, 400, "hours")):
-        found, told = await ask("POST", f"{path}/rotate", body)
-        assert (found, told["error"]["param"]) == (status, param)
+        found, reported = await ask("POST", f"{path}/rotate", body)
+        assert (found, reported["error"]["param"]) == (status, param)
     assert (await ask("POST", "/keys/1/rotate"))[0] == 409, "the file declares it"
     assert (await ask("POST", "/keys/99/rotate"))[0] == 404
 
@@ -163,9 +163,9 @@ async def test_the_trail_tells_of_money_keys_channels_and_the_file_and_of_no_sec
     await ask("DELETE", "/channels/more")
     await ask("DELETE", "/accounts/new")
     status, audit_log = await ask("GET", "/audit-trail")
-    told = [(row["action"], row["subject"]) for row in reversed(audit_log["data"])]
+    reported = [(row["action"], row["subject"]) for row in reversed(audit_log["data"])]
     assert (status, audit_log["object"]) == (200, "list")
-    assert told == [
+    assert reported == [
         ("account.created", "acme"),
         ("account.created", "other"),
         ("key.created", "acme/test"),
@@ -196,11 +196,11 @@ async def test_the_trail_tells_of_money_keys_channels_and_the_file_and_of_no_sec
     assert (newest["account"], newest["detail"]) == ("3 (deleted)", {"keys": [["k"], []]})
 
     for query, expected in (
-        ("limit=2", told[-1:-3:-1]),
-        (f"before={newest['sequence']}&limit=1", [told[-2]]),
-        ("account=acme", [told[2], told[0]]),
-        ("action=channel.edited", [told[9]]),
-        ("actor=file&action=key", [told[3], told[2]]),
+        ("limit=2", reported[-1:-3:-1]),
+        (f"before={newest['sequence']}&limit=1", [reported[-2]]),
+        ("account=acme", [reported[2], reported[0]]),
+        ("action=channel.edited", [reported[9]]),
+        ("actor=file&action=key", [reported[3], reported[2]]),
         ("actor=nobody", []),
     ):
         _, found = await ask("GET", f"/audit-trail?{query}")

@@ -160,13 +160,13 @@ async def test_whoever_watches_is_told_at_once_and_of_every_change(gateway: Runn
         assert all_of_it.headers["Content-Type"] == "text/event-stream"
         assert (await next_event(all_of_it), await next_event(theirs)) == ([], [])
         async with streaming(gateway):
-            while not (told := await next_event(all_of_it)) or told[0]["phase"] != "streaming":
+            while not (reported := await next_event(all_of_it)) or reported[0]["phase"] != "streaming":
                 pass
-            assert told[0]["channel"] == "up"
+            assert reported[0]["channel"] == "up"
             async with streaming(gateway, OTHER):
-                while not (told := await next_event(theirs)) or told[0]["phase"] != "streaming":
+                while not (reported := await next_event(theirs)) or reported[0]["phase"] != "streaming":
                     pass
-                assert [(one["account"], one["channel"]) for one in told] == [("other", None)]
+                assert [(one["account"], one["channel"]) for one in reported] == [("other", None)]
             while await next_event(theirs):
                 pass
         while await next_event(all_of_it):

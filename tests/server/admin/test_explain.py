@@ -105,8 +105,8 @@ async def test_the_language_and_the_price_of_each_channel_are_told(standing_with
         "usd_per_million_characters": 0,
         "tiers": 0,
     }
-    told = (await explain(gateway, operation="messages"))["channels"]
-    assert [line["translated"] for line in told] == [True, False]
+    reported = (await explain(gateway, operation="messages"))["channels"]
+    assert [line["translated"] for line in reported] == [True, False]
 
 
 async def test_a_model_without_a_price_is_not_served_where_it_must_have_one(standing_with: StartGateway) -> None:

@@ -89,23 +89,23 @@ def test_everything_that_restricts_a_key_can_be_locked() -> None:
 @pytest.mark.parametrize("at", ["creation", "edit"])
 @pytest.mark.parametrize("name", SET)
 async def test_what_an_administrator_set_a_member_cannot_change(scenario: LockScenario, name: str, at: str) -> None:
-    told = {name: SET[name]} if name != "quota_period" else {"quota_usd": 5, "quota_period": "daily"}
+    reported = {name: SET[name]} if name != "quota_period" else {"quota_usd": 5, "quota_period": "daily"}
     if at == "creation":
-        path = await scenario.make("administrator", **told)
+        path = await scenario.make("administrator", **reported)
     else:
         path = await scenario.make("administrator")
-        assert (await scenario.ask("administrator", "PATCH", path, told))[0] == 200
+        assert (await scenario.ask("administrator", "PATCH", path, reported))[0] == 200
     _, before = await scenario.ask("member", "GET", path)
     assert name in before["locked"]
     for value in {str(OTHERS[name]): OTHERS[name], "null": None}.values():
-        status, said = await scenario.ask("member", "PATCH", path, {name: value, "name": "renamed"})
+        status, body = await scenario.ask("member", "PATCH", path, {name: value, "name": "renamed"})
         if (status, value) == (400, None):
             continue
-        assert (status, said["error"]["code"]) == (403, "forbidden"), said
-        assert said["error"]["param"] in before["locked"]
-        assert f"An administrator has set {said['error']['param']} of this key" in said["error"]["message"]
-    status, said = await scenario.ask("member", "DELETE", path)
-    assert (status, said["error"]["code"]) == (403, "forbidden")
+        assert (status, body["error"]["code"]) == (403, "forbidden"), body
+        assert body["error"]["param"] in before["locked"]
+        assert f"An administrator has set {body['error']['param']} of this key" in body["error"]["message"]
+    status, body = await scenario.ask("member", "DELETE", path)
+    assert (status, body["error"]["code"]) == (403, "forbidden")
     assert (await scenario.ask("member", "GET", path))[1] == before
 
 

@@ -45,11 +45,11 @@ async def test_the_office_is_for_administrators_and_what_is_ones_own_for_everybo
             continue
         path = door.path.replace("{id}", "999")
         for role, reference in references.items():
-            status, said = await ask(gateway, door.method, path, {}, reference=reference)
+            status, body = await ask(gateway, door.method, path, {}, reference=reference)
             if door.access == "viewer" or role == "administrator":
                 assert status != 403, (door.path, role)
             else:
-                assert (status, said["error"]["code"]) == (403, "forbidden"), (door.path, role)
+                assert (status, body["error"]["code"]) == (403, "forbidden"), (door.path, role)
 
 
 async def test_a_link_leads_to_where_the_console_is_and_lets_one_in(gateway: RunningGateway) -> None:
@@ -62,8 +62,8 @@ async def test_a_link_leads_to_where_the_console_is_and_lets_one_in(gateway: Run
     status, opened = await ask(gateway, "POST", "/links/open", {"token": link["token"]}, reference="")
     assert (status, opened["kind"], opened["account"], opened["name"]) == (200, "invite", "acme", None)
     body = {"token": link["token"], "name": "Ann", "passphrase": FROGS}
-    status, said = await ask(gateway, "POST", "/links/use", body, reference="")
-    assert (status, said["member"]["name"], said["member"]["role"]) == (201, "ann", "viewer")
+    status, answer = await ask(gateway, "POST", "/links/use", body, reference="")
+    assert (status, answer["member"]["name"], answer["member"]["role"]) == (201, "ann", "viewer")
     assert (await ask(gateway, "POST", "/links/use", body, reference=""))[0] == 404
     _, members = await ask(gateway, "GET", "/members?account=acme")
     assert [(one["name"], one["account"], one["status"]) for one in members["data"]] == [("ann", "acme", "active")]
@@ -87,8 +87,8 @@ async def test_a_member_is_changed_reset_and_deleted(gateway: RunningGateway) ->
     assert (status, changed["role"], changed["name"]) == (200, "viewer", "anna")
     assert (await ask(gateway, "PATCH", path, {}))[1] == changed
     for body, param in (({"role": "chief"}, "role"), ({"second_factor": True}, "second_factor"), ({"id": 7}, "id")):
-        status, said = await ask(gateway, "PATCH", path, body)
-        assert (status, said["error"]["param"]) == (400, param)
+        status, answer = await ask(gateway, "PATCH", path, body)
+        assert (status, answer["error"]["param"]) == (400, param)
     status, link = await ask(gateway, "POST", f"{path}/reset", {})
     assert (status, link["kind"], link["name"]) == (201, "reset", "anna")
     assert (await ask(gateway, "DELETE", f"/links/{link['id']}"))[0] == 200
@@ -102,8 +102,8 @@ async def test_the_last_administrator_stays(gateway: RunningGateway) -> None:
     chief = await add_member(gateway, "chief", "administrator")
     reference = await open_session(gateway, chief)
     for method, body in (("PATCH", {"role": "member"}), ("PATCH", {"status": "disabled"}), ("DELETE", None)):
-        status, said = await ask(gateway, method, f"/members/{chief.id}", body, reference=reference)
-        assert (status, said["error"]["code"]) == (409, "conflict")
+        status, answer = await ask(gateway, method, f"/members/{chief.id}", body, reference=reference)
+        assert (status, answer["error"]["code"]) == (409, "conflict")
     assert (await ask(gateway, "GET", "/session", reference=reference))[0] == 200
 
 
@@ -132,7 +132,7 @@ async def test_the_first_administrator_is_made_by_the_token_of_the_start_once(ga
     }
     for wrong in ("", "x" * 43, gateway.admin_token):
         assert (await ask(gateway, "POST", "/setup", {**body, "token": wrong}, reference=""))[0] in {400, 404}
-    status, said = await ask(gateway, "POST", "/setup", body, reference="")
-    assert (status, said["member"]["role"], said["account"]["name"]) == (201, "administrator", "acme")
+    status, answer = await ask(gateway, "POST", "/setup", body, reference="")
+    assert (status, answer["member"]["role"], answer["account"]["name"]) == (201, "administrator", "acme")
     assert await ask(gateway, "GET", "/setup", reference="") == (200, {"open": False})
     assert (await ask(gateway, "POST", "/setup", {**body, "name": "second"}, reference=""))[0] == 404

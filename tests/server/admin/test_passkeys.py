@@ -71,8 +71,8 @@ class Site:
         device = device or self.make_device()
         status, options = await self.send("POST", "/session/passkeys/options", WORDS, reference)
         assert status == 200, options
-        status, said = await self.send("POST", "/session/passkeys", device.create(options, **changes), reference)
-        assert status == 201, said
+        status, body = await self.send("POST", "/session/passkeys", device.create(options, **changes), reference)
+        assert status == 201, body
         return device
 
     async def start(self, body: Any = None) -> Json:
@@ -86,8 +86,8 @@ class Site:
     async def list_audit(self, action: str) -> list[Json]:
         """Rows of an action, the newest first."""
         headers = {"Authorization": f"Bearer {self.gateway.admin_token}"}
-        _, said = await self.send("GET", f"/audit-trail?action={action}", **headers)
-        return list(said["data"])
+        _, body = await self.send("GET", f"/audit-trail?action={action}", **headers)
+        return list(body["data"])
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ async def site(gateway_with: StartGateway) -> AsyncIterator[Site]:
 
 
 def assert_refused(answered: tuple[int, Any]) -> None:
-    status, said = answered
-    assert (status, said["error"]["code"]) == (401, NO_CODE), said
+    status, body = answered
+    assert (status, body["error"]["code"]) == (401, NO_CODE), body
 
 
 async def test_a_passkey_signs_in_alone(site: Site) -> None:
@@ -108,8 +108,8 @@ async def test_a_passkey_signs_in_alone(site: Site) -> None:
     device = await site.register(reference)
     options = await site.start()
     assert (options["rpId"], options["allowCredentials"], options["userVerification"]) == ("localhost", [], "required")
-    status, said = await site.sign_in(device.get(options))
-    assert (status, said["member"]["name"], said["member"]["passkeys"]) == (201, "ann", 1)
+    status, body = await site.sign_in(device.get(options))
+    assert (status, body["member"]["name"], body["member"]["passkeys"]) == (201, "ann", 1)
     row = (await site.list_audit("member.signed_in"))[0]
     assert (row["actor"], row["detail"]) == ("ann", {"passkey": "Laptop"})
     _, listed = await site.send("GET", "/session/passkeys", reference=reference)
@@ -121,17 +121,17 @@ async def test_a_passkey_signs_in_alone(site: Site) -> None:
 async def test_a_passkey_is_the_second_factor_after_the_passphrase(site: Site) -> None:
     _, reference = await site.add()
     device = await site.register(reference, site.make_device(verifies=False))
-    status, said = await site.send("POST", "/session", WHOLE)
-    assert (status, said["error"]["code"], said["error"]["param"]) == (401, "second_factor_needed", "passkey")
-    status, said = await site.send("POST", "/session", {**WHOLE, "code": "123456"})
-    assert (status, said["error"]["code"]) == (401, "second_factor_needed"), "there is no code to guess"
+    status, body = await site.send("POST", "/session", WHOLE)
+    assert (status, body["error"]["code"], body["error"]["param"]) == (401, "second_factor_needed", "passkey")
+    status, body = await site.send("POST", "/session", {**WHOLE, "code": "123456"})
+    assert (status, body["error"]["code"]) == (401, "second_factor_needed"), "there is no code to guess"
     options = await site.start(WHOLE)
     assert options["allowCredentials"] == [
         {"type": "public-key", "id": encode(device.credential_id), "transports": ["internal"]}
     ]
     assert options["userVerification"] == "preferred"
-    status, said = await site.sign_in(device.get(options))
-    assert (status, said["member"]["second_factor"]) == (201, True)
+    status, body = await site.sign_in(device.get(options))
+    assert (status, body["member"]["second_factor"]) == (201, True)
 
 
 async def test_alone_the_device_must_have_checked_who_uses_it(site: Site) -> None:
@@ -186,8 +186,8 @@ async def test_the_page_of_another_site_is_refused(site: Site) -> None:
     _, reference = await site.add()
     device = await site.register(reference)
     answer = device.get(await site.start())
-    status, said = await site.sign_in(answer, **{"Sec-Fetch-Site": "cross-site"})
-    assert (status, said["error"]["code"]) == (403, "forbidden")
+    status, body = await site.sign_in(answer, **{"Sec-Fetch-Site": "cross-site"})
+    assert (status, body["error"]["code"]) == (403, "forbidden")
 
 
 async def test_a_signature_of_another_key_or_of_other_bytes_is_refused(site: Site) -> None:
@@ -244,8 +244,8 @@ async def test_who_is_disabled_or_removed_does_not_get_in(site: Site) -> None:
     device = await site.register(reference)
     operator = {"Authorization": f"Bearer {site.gateway.admin_token}"}
     await site.send("PATCH", f"/members/{ann.id}", {"status": "disabled"}, **operator)
-    status, said = await site.sign_in(device.get(await site.start()))
-    assert (status, said["error"]["code"]) == (403, "forbidden")
+    status, body = await site.sign_in(device.get(await site.start()))
+    assert (status, body["error"]["code"]) == (403, "forbidden")
     await site.send("DELETE", f"/members/{ann.id}", **operator)
     assert_refused(await site.sign_in(device.get(await site.start())))
 
@@ -262,10 +262,10 @@ async def test_a_right_passphrase_does_not_forgive_wrong_second_factors(site: Si
     await site.register(reference)
     statuses = []
     for _ in range(6):
-        status, said = await site.send("POST", "/session/passkey/options", WHOLE)
+        status, body = await site.send("POST", "/session/passkey/options", WHOLE)
         statuses.append(status)
         await site.send("POST", "/session", {"name": "ann", "passphrase": "wrong"})
-    assert statuses == [200] * 5 + [429], said
+    assert statuses == [200] * 5 + [429], body
 
 
 async def test_a_registration_is_of_its_session_once_and_in_time(site: Site) -> None:
@@ -320,8 +320,8 @@ async def test_a_passkey_is_renamed_and_removed_by_its_owner(site: Site) -> None
     assert (await site.send("PATCH", path, {"name": "Mine"}, bobs))[0] == 404
     assert (await site.send("DELETE", path, WORDS, bobs))[0] == 404
     assert (await site.send("PATCH", path, {"name": " "}, anns))[0] == 400
-    status, said = await site.send("PATCH", path, {"name": "Phone"}, anns)
-    assert (status, said["name"]) == (200, "Phone")
+    status, body = await site.send("PATCH", path, {"name": "Phone"}, anns)
+    assert (status, body["name"]) == (200, "Phone")
     assert (await site.send("DELETE", path, {"passphrase": "wrong"}, anns))[0] == 401
     assert (await site.send("DELETE", path, WORDS, anns))[0] == 200
     assert_refused(await site.sign_in(device.get(await site.start())))
@@ -341,10 +341,10 @@ async def test_an_administrator_sees_and_removes_them(site: Site, field: str) ->
     ann, reference = await site.add()
     device = await site.register(reference)
     operator = {"Authorization": f"Bearer {site.gateway.admin_token}"}
-    _, said = await site.send("GET", f"/members/{ann.id}", **operator)
-    assert (said["second_factor"], [one["name"] for one in said["passkey_list"]]) == (True, ["Laptop"])
-    status, said = await site.send("PATCH", f"/members/{ann.id}", {field: False}, **operator)
-    assert (status, said["second_factor"], said["passkeys"]) == (200, False, 0)
+    _, body = await site.send("GET", f"/members/{ann.id}", **operator)
+    assert (body["second_factor"], [one["name"] for one in body["passkey_list"]]) == (True, ["Laptop"])
+    status, body = await site.send("PATCH", f"/members/{ann.id}", {field: False}, **operator)
+    assert (status, body["second_factor"], body["passkeys"]) == (200, False, 0)
     assert (await site.list_audit("member.edited"))[0]["detail"]["passkeys"] == [1, 0]
     assert_refused(await site.sign_in(device.get(await site.start())))
 
@@ -358,8 +358,8 @@ async def test_who_has_both_uses_either(site: Site) -> None:
     after, codes = factors.give(ann, "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP", 0)
     await members.put_member(ann, after)
     device = await site.register(reference)
-    status, said = await site.send("POST", "/session", WHOLE)
-    assert (status, said["error"]["param"]) == (401, "passkey_or_code")
+    status, body = await site.send("POST", "/session", WHOLE)
+    assert (status, body["error"]["param"]) == (401, "passkey_or_code")
     assert (await site.send("POST", "/session", {**WHOLE, "code": codes[0]}))[0] == 201
     assert (await site.sign_in(device.get(await site.start(WHOLE))))[0] == 201
 
@@ -395,8 +395,8 @@ async def test_the_site_is_the_configured_one_or_this_machine(
 ) -> None:
     gateway = await gateway_with({**CONFIG, "server": server})
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as client:
-        status, said = await Site(gateway, client, Clock()).send("POST", "/session/passkey/options", {}, **headers)
-    assert (status, said.get("rpId")) == ((409, None) if rp_id is None else (200, rp_id)), said
+        status, body = await Site(gateway, client, Clock()).send("POST", "/session/passkey/options", {}, **headers)
+    assert (status, body.get("rpId")) == ((409, None) if rp_id is None else (200, rp_id)), body
 
 
 async def test_a_reset_link_does_not_get_around_a_passkey(site: Site) -> None:
@@ -406,8 +406,8 @@ async def test_a_reset_link_does_not_get_around_a_passkey(site: Site) -> None:
     operator = {"Authorization": f"Bearer {site.gateway.admin_token}"}
     _, link = await site.send("POST", f"/members/{ann.id}/reset", {}, **operator)
     new = {"token": link["token"], "passphrase": "seven quiet lanterns drift"}
-    status, said = await site.send("POST", "/links/use", new)
-    assert (status, "passkey" in said["error"]["message"]) == (409, True)
+    status, body = await site.send("POST", "/links/use", new)
+    assert (status, "passkey" in body["error"]["message"]) == (409, True)
     assert (await site.sign_in(device.get(await site.start())))[0] == 201
     await site.send("PATCH", f"/members/{ann.id}", {"passkeys": False}, **operator)
     assert (await site.send("POST", "/links/use", new))[0] == 201

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from yarl import URL
 
 from gateway.cluster.node_signature import EVERY_NODE, SIGNATURE_HEADER, NodeRequest, NodeSigner
-from gateway.cluster.rings import Rings
+from gateway.cluster.notifications import NodeNotifications
 from gateway.domain.audit_log import OPERATOR, Actor
 from gateway.errors import InvalidRequest, NotFound
 from gateway.server.actor_header import ACTOR_HEADER, format_actor, parse_actor
@@ -81,7 +81,7 @@ async def gateway(
     database, services = await open_database(url), gateway.app[SERVICES]
     alone = services.admin
     signer = NodeSigner(MASTER_KEY, services.clock)
-    peers = Peers(OWN, database, signer, Rings(OWN, _send_nowhere))
+    peers = Peers(OWN, database, signer, NodeNotifications(OWN, _send_nowhere))
     services.admin = attrs.evolve(alone, peers=peers)
     yield gateway
     services.admin = alone
@@ -108,12 +108,12 @@ async def ask(gateway: RunningGateway, method: str, path: str) -> int:
 
 
 async def ask_as_node(
-    gateway: RunningGateway, method: str, path: str, actor: Actor, said: Mapping[str, Any] = MappingProxyType({})
+    gateway: RunningGateway, method: str, path: str, actor: Actor, answer: Mapping[str, Any] = MappingProxyType({})
 ) -> int:
-    """Ask as another node does; ``said`` is signed instead of what is sent."""
+    """Ask as another node does; ``answer`` is signed instead of what is sent."""
     text = format_actor(actor)
     true = NodeRequest(OWN, method, f"{PREFIX}{path}", text)
-    signature = NodeSigner(MASTER_KEY, gateway.app[SERVICES].clock).sign(attrs.evolve(true, **said))
+    signature = NodeSigner(MASTER_KEY, gateway.app[SERVICES].clock).sign(attrs.evolve(true, **answer))
     return await send(gateway, method, path, {ACTOR_HEADER: text, SIGNATURE_HEADER: signature})
 
 
@@ -189,25 +189,25 @@ RUNNING = "/running?node=own"
 
 
 @pytest.mark.parametrize(
-    "said",
+    "body",
     [
         {"receiver": OTHER}, {"receiver": EVERY_NODE}, {"method": "POST"}, {"path": f"{PREFIX}/running"},
         {"path": f"{PREFIX}/health?node=own"}, {"actor": format_actor(Actor("member", "eve", 2, 2, scope=2))},
         {"body": "x"},
     ],
 )  # fmt: skip
-async def test_each_part_of_a_request_between_nodes_is_signed(gateway: RunningGateway, said: dict[str, Any]) -> None:
-    said = {name: value.encode() if name == "body" else value for name, value in said.items()}
-    assert await ask_as_node(gateway, "GET", RUNNING, OPERATOR, said) == 401
+async def test_each_part_of_a_request_between_nodes_is_signed(gateway: RunningGateway, body: dict[str, Any]) -> None:
+    body = {name: value.encode() if name == "body" else value for name, value in body.items()}
+    assert await ask_as_node(gateway, "GET", RUNNING, OPERATOR, body) == 401
     assert await ask_as_node(gateway, "GET", RUNNING, OPERATOR) == 200, "it is the difference that is refused"
 
 
 async def test_a_signature_counts_once_for_a_short_time_and_for_no_body(gateway: RunningGateway) -> None:
     text = format_actor(OPERATOR)
-    asked, now_s = NodeRequest(OWN, "GET", f"{PREFIX}{RUNNING}", text), gateway.app[SERVICES].clock
+    node_request, now_s = NodeRequest(OWN, "GET", f"{PREFIX}{RUNNING}", text), gateway.app[SERVICES].clock
 
     def sign(key: bytes, late_s: float) -> dict[str, str]:
-        return {ACTOR_HEADER: text, SIGNATURE_HEADER: NodeSigner(key, lambda: now_s() - late_s).sign(asked)}
+        return {ACTOR_HEADER: text, SIGNATURE_HEADER: NodeSigner(key, lambda: now_s() - late_s).sign(node_request)}
 
     once = sign(MASTER_KEY, 20)
     assert [await send(gateway, "GET", RUNNING, once) for _ in range(2)] == [200, 401]
@@ -224,10 +224,10 @@ async def test_a_cancellation_that_rings_is_signed(gateway: RunningGateway) -> N
     async def send(messages: Sequence[str]) -> None:
         rung.put_nowait(messages[0])
 
-    signer, rings = NodeSigner(MASTER_KEY, gateway.app[SERVICES].clock), Rings(OTHER, send)
-    peers = Peers(OTHER, gateway.app[SERVICES].storage.database, signer, rings)
+    signer, notifications = NodeSigner(MASTER_KEY, gateway.app[SERVICES].clock), NodeNotifications(OTHER, send)
+    peers = Peers(OTHER, gateway.app[SERVICES].storage.database, signer, notifications)
     peers.notify_cancel("req_1", OPERATOR)
-    sending = asyncio.create_task(rings.run())
+    sending = asyncio.create_task(notifications.run())
     message = (await rung.get()).partition(f"\n{CANCEL} ")[2]
     sending.cancel()
     for wrong in ("", "req_1", "req_1:!:x", "req_1:e30=:", message.replace("req_1", "req_2"), f"{message}0"):
@@ -278,7 +278,7 @@ async def test_a_malformed_row_stops_no_work_of_others(
             assert {node.leads for node in await list_nodes(database)} == {False}
             await database.close()
         database = await open_database(url)
-        peers = Peers(OWN, database, NodeSigner(MASTER_KEY, time.time), Rings(OWN, _send_nowhere))
+        peers = Peers(OWN, database, NodeSigner(MASTER_KEY, time.time), NodeNotifications(OWN, _send_nowhere))
         with capture_logs() as logs:
             for _ in range(2):
                 answers = await peers.ask_all("GET", ("running",), OPERATOR)

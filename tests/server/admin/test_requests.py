@@ -173,8 +173,8 @@ async def test_requests_are_found_by_everything_that_they_have(operator: Asker) 
     for query, expected in FOUND:
         assert await operator.list_ids(query) == expected, query
     for query, status, param in REFUSED:
-        found, told = await operator.ask(f"/requests?{query}")
-        assert (found, told["error"]["param"]) == (status, param), query
+        found, reported = await operator.ask(f"/requests?{query}")
+        assert (found, reported["error"]["param"]) == (status, param), query
     _, page = await operator.ask("/requests?limit=4&status=200")
     assert (page["more"], page["next"], page["newest"], page["searched_to"]) == (False, None, "6", None)
     _, page = await operator.ask("/requests?limit=4")
@@ -203,10 +203,10 @@ async def test_members_see_their_accounts_and_not_who_stands_behind_the_gateway(
             assert (await member.ask(path))[0] == 403, path
         assert (await member.ask("/requests/facets?channel=up"))[0] == 403
         places = [f"/{path}?account={name}" for name in ("other", "none") for path in ("requests", "usage")]
-        said = [await member.ask(place) for place in places]
-        assert {(status, told["error"]["param"]) for status, told in said} == {(404, "account")}
-        said = [await member.ask(f"/requests/{request_id}") for request_id in (IDS[4], f"req_{99:024x}")]
-        assert {(status, told["error"]["code"]) for status, told in said} == {(404, "not_found")}
+        answers = [await member.ask(place) for place in places]
+        assert {(status, reported["error"]["param"]) for status, reported in answers} == {(404, "account")}
+        answers = [await member.ask(f"/requests/{request_id}") for request_id in (IDS[4], f"req_{99:024x}")]
+        assert {(status, reported["error"]["code"]) for status, reported in answers} == {(404, "not_found")}
         _, used = await member.ask("/usage?by=key")
         assert [(line["key"], line["requests"]) for line in used["data"]] == [("acme/test", 4)]
         assert used["total"]["requests"] == 4
@@ -231,8 +231,8 @@ async def test_one_request_says_how_it_went_and_what_its_cost_is_made_of(operato
     assert failed["attempts_made"] == [{"channel": "up", "error_code": "upstream_error", "ms": 5}]
     _, refused = await operator.ask(f"/requests/{IDS[3]}")
     assert refused["attempts_made"] == []
-    _, dear = await operator.ask(f"/requests/{IDS[5]}")
-    (line,) = dear["lines"]
+    _, expensive = await operator.ask(f"/requests/{IDS[5]}")
+    (line,) = expensive["lines"]
     assert (line["what"], line["cost_usd"], line["unit_usd"]) == ("request", 9.9e-08, None)
     for request_id in ("req_none", "1", "..%2Fkeys", "%00"):
         assert (await operator.ask(f"/requests/{request_id}"))[0] == 404
@@ -273,8 +273,8 @@ async def test_usage_is_of_every_request_by_day_hour_and_all_that_they_have(oper
         ("by=hour&since=2026-02-01", "since"),
         ("status=error", "status"),
     ):
-        status, told = await operator.ask(f"/usage?{query}")
-        assert (status, told["error"]["param"]) == (400, param), query
+        status, reported = await operator.ask(f"/usage?{query}")
+        assert (status, reported["error"]["param"]) == (400, param), query
 
 
 async def test_facets_are_what_there_is_to_choose_by(operator: Asker) -> None:
@@ -317,8 +317,8 @@ async def test_an_export_is_a_file_of_the_same_rows_as_the_list(operator: Asker)
     _, raw = await read(operator, "format=csv&model=nothing")
     assert raw.count(b"\n") == 1
     for query, param in (("format=xlsx", "format"), ("since=x", "since")):
-        status, told = await operator.ask(f"/requests/export?{query}")
-        assert (status, told["error"]["param"]) == (400, param)
+        status, reported = await operator.ask(f"/requests/export?{query}")
+        assert (status, reported["error"]["param"]) == (400, param)
 
 
 async def test_a_members_export_is_of_its_account(operator: Asker) -> None:
@@ -361,8 +361,8 @@ async def test_an_export_is_read_no_faster_than_it_is_taken_and_ends_with_its_re
         assert history.exports == 1
         async with operator.open("/requests/export"):
             assert history.exports == MOST_EXPORTS
-            refused, told = await operator.ask("/requests/export")
-            assert (refused, told["error"]["code"]) == (429, "rate_limit_exceeded")
+            refused, reported = await operator.ask("/requests/export")
+            assert (refused, reported["error"]["code"]) == (429, "rate_limit_exceeded")
             _, raw = await read(await sign_in(operator.gateway, "viewer", 2), "format=jsonl")
             assert raw == b""
     async with asyncio.timeout(5):

@@ -73,10 +73,10 @@ class RouteScenario:
         return line["reason"]  # type: ignore[no-any-return]
 
     def call(self, name: str) -> Lease:
-        return self.board.lease(self.board.lines[name], ("openai_chat", "m"), 1, retry=False)
+        return self.board.lease(self.board.channels[name], ("openai_chat", "m"), 1, retry=False)
 
     def trip(self, name: str) -> None:
-        self.board.lines[name].breaker.trip(self.time, RULES, reason="it broke", rng=0.5)
+        self.board.channels[name].breaker.trip(self.time, RULES, reason="it broke", rng=0.5)
 
 
 ALL_THE_SAME = "; a few requests are sent all the same, because no other channel serves the model"
@@ -129,7 +129,7 @@ def test_equals_get_the_calls_by_their_weight() -> None:
 def test_one_that_has_just_come_up_gets_a_small_share() -> None:
     scenario = RouteScenario(channel("old"), channel("new"))
     scenario.trip("new")
-    scenario.board.lines["new"].breaker.recover(scenario.time)
+    scenario.board.channels["new"].breaker.recover(scenario.time)
     lines = scenario.lines()
     assert (lines["new"]["share"], lines["new"]["chance"], lines["old"]["chance"]) == (0.1, 0.091, 0.909)
 
@@ -140,16 +140,18 @@ def test_a_line_tells_the_language_and_the_providers_name_of_the_model() -> None
         channel("claude", provider="anthropic"),
         channel("google", provider="gemini"),
     )
-    told = {
+    reported = {
         name: (line["language"], line["translated"], line["upstream_model"]) for name, line in scenario.lines().items()
     }
-    assert told == {
+    assert reported == {
         "chat": ("openai_chat", False, "theirs"),
         "claude": ("anthropic_messages", True, "m"),
         "google": ("gemini_generate", True, "m"),
     }
-    told = {name: (line["language"], line["translated"], "") for name, line in scenario.lines("m", "messages").items()}
-    assert told == {
+    reported = {
+        name: (line["language"], line["translated"], "") for name, line in scenario.lines("m", "messages").items()
+    }
+    assert reported == {
         "chat": ("openai_chat", True, ""),
         "claude": ("anthropic_messages", False, ""),
         "google": ("gemini_generate", True, ""),
@@ -222,12 +224,12 @@ def test_a_channel_that_is_down_says_until_when_and_after_what() -> None:
 def test_what_is_not_after_failures_does_not_tell_of_one() -> None:
     scenario = RouteScenario(channel("up", max_concurrency=1), channel("slow", rpm=1), channel("keys"))
     for name in ("up", "slow", "keys"):
-        scenario.board.lines[name].breaker.record_failure(0, scenario.time, RULES, reason="once it broke", rng=0.5)
+        scenario.board.channels[name].breaker.record_failure(0, scenario.time, RULES, reason="once it broke", rng=0.5)
         lease = scenario.call(name)
         if name != "up":
             scenario.board.record_failure(lease, ProviderAuthError("no"))
             scenario.board.end(lease)
-    scenario.board.lines["slow"].keys[0].circuits.clear()
+    scenario.board.channels["slow"].keys[0].circuits.clear()
     assert scenario.reason("up") == "at its maximum of concurrent requests"
     assert scenario.reason("slow") == "at its maximum of requests per minute"
     assert scenario.reason("keys") == f"failing: the provider refused its keys{ALL_THE_SAME}"
@@ -279,8 +281,8 @@ def test_whoever_paints_is_told_with_what_it_can_be_asked_for() -> None:
 def test_what_the_configuration_says_of_a_model_is_told() -> None:
     scenario = gallery()
     scenario.router.models = (Capability("m", max_n=2, sizes=()),)
-    told = {name: line.get("capability", {}) for name, line in scenario.lines("m", "images").items()}
-    assert {name: (able.get("max_n"), able.get("sizes")) for name, able in told.items()} == {
+    reported = {name: line.get("capability", {}) for name, line in scenario.lines("m", "images").items()}
+    assert {name: (able.get("max_n"), able.get("sizes")) for name, able in reported.items()} == {
         "gemini": (2, []),
         "wan": (2, []),
         "claude": (None, None),
@@ -427,20 +429,20 @@ def test_what_a_caller_has_left_is_told_for_a_caller() -> None:
             "burst": None,
         },
     }
-    anybody = RouteScenario(channel("up")).ask()
-    assert (anybody["key"], anybody["room"]) == (None, None)
+    anonymous = RouteScenario(channel("up")).ask()
+    assert (anonymous["key"], anonymous["room"]) == (None, None)
 
 
 def test_asking_changes_nothing() -> None:
     scenario = RouteScenario(channel("up", rpm=1), channel("down"), channel("full", max_concurrency=1))
     scenario.trip("down")
     before = [
-        attrs.asdict(line, filter=lambda field, _: field.name != "channel") for line in scenario.board.lines.values()
+        attrs.asdict(line, filter=lambda field, _: field.name != "channel") for line in scenario.board.channels.values()
     ]
     first = scenario.ask(caller=CALLER)
     assert all(scenario.ask(caller=CALLER) == first for _ in range(5))
     after = [
-        attrs.asdict(line, filter=lambda field, _: field.name != "channel") for line in scenario.board.lines.values()
+        attrs.asdict(line, filter=lambda field, _: field.name != "channel") for line in scenario.board.channels.values()
     ]
     assert after == before
     assert scenario.board.running == 0

@@ -56,14 +56,14 @@ class Wire:
             named["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())
         url = self.gateway.url + (path if path.startswith("/v1") else PREFIX + path)
         async with self.session.request(method, url, json=body, headers=named) as response:
-            said = await response.json(content_type=None)
-            return response.status, said, response.cookies
+            answer = await response.json(content_type=None)
+            return response.status, answer, response.cookies
 
     async def page(self, method: str, path: str, reference: str | None = None, body: Any = None) -> tuple[int, Any]:
         """From a page of ours, over plain HTTP."""
         cookies = {} if reference is None else {COOKIE: reference}
-        status, said, _ = await self.send(method, path, cookies, body, **PAGE)
-        return status, said
+        status, answer, _ = await self.send(method, path, cookies, body, **PAGE)
+        return status, answer
 
     async def add(self, name: str = "ann", role: Role = "member", account: str = "acme") -> Member:
         """A new member."""
@@ -101,15 +101,15 @@ SIGN_IN = {"name": "ann", "passphrase": FROGS}
 
 async def test_over_plain_http_the_cookie_is_for_this_host_and_no_script(wire: Wire) -> None:
     await wire.add()
-    status, said, cookies = await wire.send("POST", "/session", body=SIGN_IN, **PAGE)
+    status, body, cookies = await wire.send("POST", "/session", body=SIGN_IN, **PAGE)
     cookie = read_cookie(cookies)
-    assert (status, said["member"]["name"], cookie.key) == (201, "ann", COOKIE)
+    assert (status, body["member"]["name"], cookie.key) == (201, "ann", COOKIE)
     assert {name for name, value in cookie.items() if value} == {"httponly", "path", "samesite"}
     assert (cookie["path"], cookie["samesite"]) == ("/", "Strict")
     assert len(cookie.value) >= 43
-    assert cookie.value not in str(said)
-    status, said = await wire.page("GET", "/session", cookie.value)
-    assert (status, said["member"]["name"], said["account"]["name"]) == (200, "ann", "acme")
+    assert cookie.value not in str(body)
+    status, body = await wire.page("GET", "/session", cookie.value)
+    assert (status, body["member"]["name"], body["account"]["name"]) == (200, "ann", "acme")
     _, _, cookies = await wire.send("DELETE", "/session", {COOKIE: cookie.value}, **PAGE)
     gone = read_cookie(cookies)
     assert (gone.key, gone.value, gone["max-age"], gone["path"]) == (COOKIE, "", "0", "/")
@@ -177,8 +177,8 @@ async def test_a_session_runs_out_unused_and_at_last(wire: Wire, clock: Clock) -
         clock.now_s += 1700
         assert (await wire.page("GET", "/session", reference))[0] == 200
     clock.now_s = began_s + ABSOLUTE_MS / 1000
-    status, said = await wire.page("GET", "/session", reference)
-    assert (status, said["error"]["code"]) == (401, "signed_out")
+    status, body = await wire.page("GET", "/session", reference)
+    assert (status, body["error"]["code"]) == (401, "signed_out")
     idle = await wire.open(await wire.add("bob"))
     clock.now_s += IDLE_MS / 1000
     assert (await wire.page("GET", "/session", idle))[0] == 401
@@ -214,15 +214,15 @@ async def test_who_is_disabled_or_demoted_is_out_at_once(wire: Wire) -> None:
     )
     for method, path, body, name in changes:
         assert (await wire.page("GET", "/session", references[name]))[0] == 200
-        status, said = await wire.page(method, path, chief, body)
-        assert status == 200, said
+        status, answer = await wire.page(method, path, chief, body)
+        assert status == 200, answer
         assert (await wire.page("GET", "/session", references[name]))[0] == 401
     invitations = wire.gateway.app[SERVICES].auth.invitations
     other = await wire.gateway.app[SERVICES].auth.accounts.get_account_noun("other")
     await invitations._accounts.put_account(attrs.evolve(other, status="disabled"))
     assert (await wire.page("GET", "/session", references["dan"]))[0] == 401
-    status, said = await wire.page("POST", "/session", None, {"name": "dan", "passphrase": FROGS})
-    assert (status, said["error"]["code"]) == (403, "forbidden")
+    status, answer = await wire.page("POST", "/session", None, {"name": "dan", "passphrase": FROGS})
+    assert (status, answer["error"]["code"]) == (403, "forbidden")
 
 
 SITES = (None, "same-origin", "same-site", "cross-site", "none", "nonsense")
@@ -243,11 +243,11 @@ async def test_no_other_site_can_use_a_session(wire: Wire) -> None:
             ours = origin in {None, "own"}
         allowed = ours and (method == "GET" or header)
         path = "/session" if method == "GET" else "/sessions/0123456789abcdef"
-        status, said, _ = await wire.send(method, path, {COOKIE: reference}, **sent)
+        status, body, _ = await wire.send(method, path, {COOKIE: reference}, **sent)
         expected = (200 if method == "GET" else 404) if allowed else 403
         assert status == expected, (site, origin, header, method)
         if not allowed:
-            assert said["error"]["code"] == "forbidden"
+            assert body["error"]["code"] == "forbidden"
 
 
 @pytest.mark.parametrize(
@@ -299,8 +299,8 @@ async def test_no_other_site_can_sign_anybody_in(wire: Wire) -> None:
         {},
     )
     for (path, body), headers in itertools.product(bodies.items(), foreign):
-        status, said, cookies = await wire.send("POST", path, None, body, **headers)
-        assert (status, said["error"]["code"], dict(cookies)) == (403, "forbidden", {}), (path, headers)
+        status, answer, cookies = await wire.send("POST", path, None, body, **headers)
+        assert (status, answer["error"]["code"], dict(cookies)) == (403, "forbidden", {}), (path, headers)
     url = f"{wire.gateway.url}{PREFIX}/session"
     async with wire.session.post(url, data=SIGN_IN, headers=PAGE) as response:  # as a form can send it
         assert (response.status, dict(response.cookies)) == (415, {})
@@ -328,10 +328,10 @@ async def test_what_lets_in_at_one_door_lets_in_at_no_other(wire: Wire) -> None:
         ("/v1/videos", {}, {}),
     )
     for path, cookies, headers in refused:
-        status, said, _ = await wire.send("GET", path, cookies, **{"Sec-Fetch-Site": "same-origin", **headers})
+        status, body, _ = await wire.send("GET", path, cookies, **{"Sec-Fetch-Site": "same-origin", **headers})
         assert status == 401, (path, cookies.keys(), headers.keys())
-        assert token not in str(said)
-        assert reference not in str(said)
+        assert token not in str(body)
+        assert reference not in str(body)
     status, _, _ = await wire.send("GET", "/session", {}, Authorization=f"Bearer {token}")
     assert status == 403, "the bearer of the token is nobody who is signed in"
 
@@ -339,8 +339,8 @@ async def test_what_lets_in_at_one_door_lets_in_at_no_other(wire: Wire) -> None:
 async def test_what_is_too_much_is_not_hashed_and_counts_for_no_try(wire: Wire) -> None:
     await wire.add()
     for passphrase, expected in (("x" * 257, 400), ("x" * 20_000, 413), ("", 401), (None, 400), ([FROGS], 400)):
-        status, said = await wire.page("POST", "/session", None, {"name": "ann", "passphrase": passphrase})
-        assert status == expected, said
+        status, answer = await wire.page("POST", "/session", None, {"name": "ann", "passphrase": passphrase})
+        assert status == expected, answer
     for body in ({}, {"name": "ann"}, {**SIGN_IN, "nmae": 1}, {**SIGN_IN, "code": "1" * 65}):
         for _ in range(3):
             assert (await wire.page("POST", "/session", None, body))[0] == 400
@@ -365,8 +365,8 @@ async def test_no_answer_of_the_office_is_kept_by_anybody(wire: Wire) -> None:
     for path, status in paths.items():
         headers = {**PAGE, "Cookie": f"{COOKIE}={reference}"}
         async with wire.session.get(wire.gateway.url + PREFIX + path, headers=headers) as response:
-            told = (response.headers["Cache-Control"], response.headers["X-Content-Type-Options"])
-            assert (response.status, *told) == (status, "no-store", "nosniff")
+            reported = (response.headers["Cache-Control"], response.headers["X-Content-Type-Options"])
+            assert (response.status, *reported) == (status, "no-store", "nosniff")
 
 
 @pytest.mark.parametrize(
@@ -405,23 +405,23 @@ async def test_whose_session_ends_while_its_body_arrives_changes_nothing(wire: W
 
 async def test_a_passphrase_is_found_nowhere_afterwards(wire: Wire) -> None:
     """In no line of the log, no error and no file of the data folder; nor is a reference, or a link's token."""
-    said: list[Any] = []
+    answers: list[Any] = []
     with capture_logs() as lines:
         chief = await wire.open(await wire.add("chief", "administrator"))
         _, link = await wire.page("POST", "/links", chief, {"account": "acme", "role": "member"})
         token = link["token"]
         body = {"token": token, "name": "zoe", "passphrase": CANARY}
-        said.append(await wire.page("POST", "/links/open", None, {"token": token}))
+        answers.append(await wire.page("POST", "/links/open", None, {"token": token}))
         status, _, cookies = await wire.send("POST", "/links/use", None, body, **PAGE)
         assert status == 201
         reference = read_cookie(cookies).value
         for name, passphrase in (("zoe", CANARY + "!"), (CANARY, "zoe"), ("zoe", CANARY * 20)):
-            said.append(await wire.page("POST", "/session", None, {"name": name, "passphrase": passphrase}))
-        said.append(await wire.page("POST", "/session", None, {"name": [CANARY], "passphrase": [CANARY]}))
-        said.append(await wire.page("POST", "/session/passphrase", reference, {"current": "", "passphrase": CANARY}))
-        said.append(await wire.page("GET", "/links", chief))
-    assert [status for status, _ in said] == [200, 401, 401, 400, 400, 401, 200]
-    shown = repr([lines, said])
+            answers.append(await wire.page("POST", "/session", None, {"name": name, "passphrase": passphrase}))
+        answers.append(await wire.page("POST", "/session", None, {"name": [CANARY], "passphrase": [CANARY]}))
+        answers.append(await wire.page("POST", "/session/passphrase", reference, {"current": "", "passphrase": CANARY}))
+        answers.append(await wire.page("GET", "/links", chief))
+    assert [status for status, _ in answers] == [200, 401, 401, 400, 400, 401, 200]
+    shown = repr([lines, answers])
     kept = b"".join(path.read_bytes() for path in wire.gateway.folder.path.rglob("*") if path.is_file())
     for secret in ("c4nary", reference, chief, token):
         assert secret not in shown

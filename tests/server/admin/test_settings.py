@@ -52,8 +52,8 @@ class AdminApi:
     gateway: RunningGateway
 
     async def __call__(self, method: str, path: str, body: Any = None, status: int = 200) -> Any:
-        told, answer = await ask_office(self.gateway, method, path, body)
-        assert told == status, answer
+        reported, answer = await ask_office(self.gateway, method, path, body)
+        assert reported == status, answer
         if status < 300:
             self._check(method, path, answer)
         return answer
@@ -79,8 +79,8 @@ class AdminApi:
     async def list_trail(self, *nouns: str) -> list[tuple[str, str, Any]]:
         """What was done to settings, or to things of those nouns, in its order."""
         rows = await self.gateway.app[SERVICES].admin.audit_log.list_audit(AuditFilter(), 100)
-        told = [(row.action, row.subject, orjson.loads(row.detail)) for row in rows][::-1]
-        return [row for row in told if row[0].partition(".")[0] in (nouns or ("setting",))]
+        reported = [(row.action, row.subject, orjson.loads(row.detail)) for row in rows][::-1]
+        return [row for row in reported if row[0].partition(".")[0] in (nouns or ("setting",))]
 
     @property
     def settings(self) -> SettingsService:
@@ -119,21 +119,23 @@ async def test_every_setting_is_told_with_what_it_is_for_and_no_secret_is(admin_
         if (shown := {field.name for field in attrs.fields(type(part)) if field.repr})
     }
     assert {section: set(keys) for section, keys in sections.items()} == known
-    told = {f"{section}.{key}": told for section, keys in sections.items() for key, told in keys.items()}
-    assert all(one["about"] for one in told.values())
-    assert {name.partition(".")[0] for name, one in told.items() if one["editable"]} == EDITABLE & known.keys()
-    assert told["server.max_body_mb"]["source"] == "file"
-    assert (told["media.link_hours"]["value"], told["media.link_hours"]["default"]) == (12, 24)
-    assert {one["source"] for one in told.values()} == {"default", "file"}
-    assert [told[name]["type"] for name in ("server.host", "server.port", "routing.retry_ratio", "egress.allow")] == [
+    reported = {f"{section}.{key}": reported for section, keys in sections.items() for key, reported in keys.items()}
+    assert all(one["about"] for one in reported.values())
+    assert {name.partition(".")[0] for name, one in reported.items() if one["editable"]} == EDITABLE & known.keys()
+    assert reported["server.max_body_mb"]["source"] == "file"
+    assert (reported["media.link_hours"]["value"], reported["media.link_hours"]["default"]) == (12, 24)
+    assert {one["source"] for one in reported.values()} == {"default", "file"}
+    assert [
+        reported[name]["type"] for name in ("server.host", "server.port", "routing.retry_ratio", "egress.allow")
+    ] == [
         "text",
         "integer",
         "number",
         "list",
     ]
-    assert told["billing.require_price"]["type"] == "boolean"
-    assert (told["videos.store"]["type"], told["videos.store"]["choices"]) == ("choice", ["keep", "proxy"])
-    assert told["routing.max_attempts"]["expected"] == "a number from 1 to 10"
+    assert reported["billing.require_price"]["type"] == "boolean"
+    assert (reported["videos.store"]["type"], reported["videos.store"]["choices"]) == ("choice", ["keep", "proxy"])
+    assert reported["routing.max_attempts"]["expected"] == "a number from 1 to 10"
 
 
 async def test_a_setting_is_in_force_when_its_change_returns_until_it_is_taken_back(admin_with: StartAdminApi) -> None:
@@ -141,9 +143,9 @@ async def test_a_setting_is_in_force_when_its_change_returns_until_it_is_taken_b
     load_balancer = admin.gateway.app[SERVICES].routing.load_balancer
     before = await admin.tell(TELLING)
     assert before == {**before, "value": 3, "default": 3, "source": "default", "editable": True}
-    told = await admin("PUT", TELLING, {"value": 5})
-    assert told == {**before, "value": 5, "source": "console"} == await admin.tell(TELLING)
-    assert await admin("PUT", TELLING, {"value": 5}) == told, "which is no change"
+    reported = await admin("PUT", TELLING, {"value": 5})
+    assert reported == {**before, "value": 5, "source": "console"} == await admin.tell(TELLING)
+    assert await admin("PUT", TELLING, {"value": 5}) == reported, "which is no change"
     assert load_balancer.settings.max_attempts == 5
     await admin("PUT", "/settings/videos/webhook_hosts", {"value": ["*.example.com"]})
     assert admin.gateway.app[SERVICES].live_config.find_webhook_hosts() == ("*.example.com",)
@@ -181,9 +183,9 @@ REFUSED: tuple[tuple[str, Any, int, str], ...] = (
 
 async def test_what_cannot_be_set_changes_nothing_and_says_why(admin: AdminApi) -> None:
     before = admin.settled
-    for path, body, status, told in REFUSED:
+    for path, body, status, message in REFUSED:
         refused = await admin("PUT", path, body, status)
-        assert told in refused["error"]["message"]
+        assert message in refused["error"]["message"]
     assert admin.settled is before
     assert (await admin.list_stored(), await admin.list_trail()) == ({}, [])
 
@@ -247,8 +249,8 @@ async def test_what_is_stored_is_in_force_after_a_start_and_what_is_no_longer_kn
     await admin("PUT", TELLING, {"value": 6})
     await admin("DELETE", "/settings/media/keep_hours")
     await admin("PUT", "/settings/routing/retry_ratio", {"value": 0.5})
-    told = (await admin("GET", "/prices?model=m"))["data"]
-    assert [(price["source"], price["in_force"]) for price in told] == [("file", True), ("console", False)]
+    reported = (await admin("GET", "/prices?model=m"))["data"]
+    assert [(price["source"], price["in_force"]) for price in reported] == [("file", True), ("console", False)]
     assert (await admin("DELETE", "/settings/media/link_hours"))["value"] == 12
     await admin("PUT", "/groups/odd", {"price_multiplier": 2})
     for path in ("/groups/vip", "/groups/odd", "/groups/x", "/prices/m"):
@@ -327,12 +329,12 @@ async def test_a_price_of_the_console_goes_before_those_that_ship_and_after_the_
         pricing = admin.gateway.app[SERVICES].routing.router.pricing
         return int(pricing.find_price("gpt-4o-mini", "gpt-4o-mini", "custom").input_nanos_per_million)
 
-    told = await admin("PUT", "/prices/gpt-4o-mini", {"input_usd_per_million": 7, "tiers": [{"above_tokens": 5}]})
-    assert told == {**told, "model": "gpt-4o-mini", "provider": None, "source": "console", "in_force": True}
-    assert (told["input_usd_per_million"], told["tiers"][0]["input_usd_per_million"]) == (7, 7)
+    reported = await admin("PUT", "/prices/gpt-4o-mini", {"input_usd_per_million": 7, "tiers": [{"above_tokens": 5}]})
+    assert reported == {**reported, "model": "gpt-4o-mini", "provider": None, "source": "console", "in_force": True}
+    assert (reported["input_usd_per_million"], reported["tiers"][0]["input_usd_per_million"]) == (7, 7)
     assert rate() == 7 * 10**9
-    rest = {name: value for name, value in told.items() if name not in {"source", "in_force"}}
-    assert await admin("PUT", "/prices/gpt-4o-mini", rest) == told, "an answer can be sent back"
+    rest = {name: value for name, value in reported.items() if name not in {"source", "in_force"}}
+    assert await admin("PUT", "/prices/gpt-4o-mini", rest) == reported, "an answer can be sent back"
     await admin("PUT", "/prices/gpt-4o-mini", {"provider": "openai", "usd_per_image": 0.5})
     assert rate() == 7 * 10**9
     listed = (await admin("GET", "/prices?model=gpt-4o-mini"))["data"]

@@ -19,7 +19,7 @@ from tests.support.started_gateways import StartGateway
 from tests.support.video_scene import VIDEOS, await_job, find_jobs, site, submit
 
 OTHER_KEY = "sk-test-key-of-another-caller"
-NOBODY = "video_" + "0" * 32
+STRANGER = "video_" + "0" * 32
 PEOPLE = {
     "account": [{"name": "acme", "quota_usd": 100}, {"name": "other"}],
     "key": [
@@ -81,7 +81,7 @@ async def test_jobs_of_all_accounts_are_listed_filtered_and_paged(gateway: Runni
         (f"after={theirs}", [bad, slow]),
         (f"after={theirs}&limit=1", [bad]),
         (f"after={slow}&order=asc", [bad, theirs]),
-        (f"after={NOBODY}", []),
+        (f"after={STRANGER}", []),
         ("account=acme", [bad, slow]),
         ("account=other", [theirs]),
         ("live=true", [slow]),
@@ -95,8 +95,8 @@ async def test_jobs_of_all_accounts_are_listed_filtered_and_paged(gateway: Runni
         ("status=failed&live=true", []),
         (f"status=completed&after={slow}&order=asc", [theirs]),
         (f"status=completed&after={theirs}", []),
-        (f"ids={bad},{NOBODY},{slow}", [bad, slow]),
-        (f"ids={NOBODY}&limit=x", []),
+        (f"ids={bad},{STRANGER},{slow}", [bad, slow]),
+        (f"ids={STRANGER}&limit=x", []),
     ):
         assert await list_ids(ask, query) == expected, query
 
@@ -112,7 +112,7 @@ async def test_a_member_sees_and_ends_its_own_accounts_jobs_and_hears_nothing_of
         status, listed = await mia.call("GET", f"/videos?{query}")
         assert (status, [video["id"] for video in listed["data"]]) == (200, expected), query
     for method, path in (("GET", ""), ("POST", "/cancel")):
-        refused = [await mia.call(method, f"/videos/{video_id}{path}") for video_id in (theirs, NOBODY)]
+        refused = [await mia.call(method, f"/videos/{video_id}{path}") for video_id in (theirs, STRANGER)]
         assert [status for status, _ in refused] == [404, 404]
         assert refused[0][1]["error"]["code"] == refused[1][1]["error"]["code"]
     assert await mia.call("GET", f"/deliveries?video={theirs}") == (200, {"object": "list", "data": []})
@@ -123,19 +123,19 @@ async def test_a_member_sees_and_ends_its_own_accounts_jobs_and_hears_nothing_of
     assert "up1" not in str(shown)
     status, cancelled = await mia.call("POST", f"/videos/{mine}/cancel")
     assert (status, cancelled["status"], cancelled["channel"]) == (200, "failed", None)
-    (told,) = (await ask("GET", "/audit-trail?action=video.cancelled"))[1]["data"]
-    assert (told["actor"], told["account"]) == ("mia", "other")
+    (reported,) = (await ask("GET", "/audit-trail?action=video.cancelled"))[1]["data"]
+    assert (reported["actor"], reported["account"]) == ("mia", "other")
     for person in (ada, mia):
         await person.session.close()
 
 
 REFUSED: tuple[tuple[str, str, int, str, str | None], ...] = (
-    ("GET", f"/videos/{NOBODY}", 404, "not_found", "video_id"),
+    ("GET", f"/videos/{STRANGER}", 404, "not_found", "video_id"),
     ("GET", "/videos/1", 404, "not_found", "video_id"),
     ("GET", "/videos/..%2F..%2Fkeys", 404, "not_found", "video_id"),
-    ("POST", f"/videos/{NOBODY}/cancel", 404, "not_found", "video_id"),
-    ("GET", f"/videos/{NOBODY}/cancel", 405, "method_not_allowed", None),
-    ("DELETE", f"/videos/{NOBODY}", 405, "method_not_allowed", None),
+    ("POST", f"/videos/{STRANGER}/cancel", 404, "not_found", "video_id"),
+    ("GET", f"/videos/{STRANGER}/cancel", 405, "method_not_allowed", None),
+    ("DELETE", f"/videos/{STRANGER}", 405, "method_not_allowed", None),
     ("GET", "/videos?limit=x", 400, "invalid_request", "limit"),
     ("GET", "/videos?order=up", 400, "invalid_request", "order"),
     ("GET", "/videos?after=1", 400, "invalid_request", "after"),
@@ -145,7 +145,7 @@ REFUSED: tuple[tuple[str, str, int, str, str | None], ...] = (
     ("GET", "/videos?status=", 400, "invalid_request", "status"),
     ("GET", "/videos?account=nobody", 404, "not_found", "account"),
     ("GET", "/videos?ids=", 400, "invalid_request", "ids"),
-    ("GET", f"/videos?ids={','.join([NOBODY] * 101)}", 400, "invalid_request", "ids"),
+    ("GET", f"/videos?ids={','.join([STRANGER] * 101)}", 400, "invalid_request", "ids"),
     ("GET", "/deliveries?video=1", 400, "invalid_request", "video"),
     ("GET", "/deliveries?limit=-1", 400, "invalid_request", "limit"),
     ("GET", "/keys/99/webhook-secret", 404, "not_found", None),
@@ -167,7 +167,7 @@ async def test_a_job_is_shown_with_all_that_its_operator_needs_and_nothing_of_wh
     _, shown = await ask("GET", f"/videos/{video_id}")
     job = await find_job(gateway, video_id)
     assert shown.keys() >= (await ask("GET", "/videos"))[1]["data"][0].keys()
-    told = {
+    reported = {
         "id": video_id,
         "status": "processing",
         "live": True,
@@ -192,7 +192,7 @@ async def test_a_job_is_shown_with_all_that_its_operator_needs_and_nothing_of_wh
         "webhook_url": None,
         "deliveries": [],
     }
-    assert {name: shown[name] for name in told} == told
+    assert {name: shown[name] for name in reported} == reported
     assert shown["created_at"] <= shown["updated_at"] <= shown["due_at"] < shown["deadline_at"]
     assert "slow" not in str(shown)
     assert "provider-key" not in str(shown)
@@ -224,9 +224,9 @@ async def test_a_job_is_cancelled_once_and_costs_nothing(gateway: RunningGateway
     (row,) = await gateway.rows(1)
     assert (row.outcome, row.error_code, row.cost_nanos) == ("cancelled", "cancelled", 0)
     _, audit_log = await ask("GET", "/audit-trail?action=video")
-    (told,) = audit_log["data"]
-    assert (told["action"], told["subject"], told["account"]) == ("video.cancelled", video_id, "acme")
-    assert told["detail"] == {"status": ["processing", "failed"]}
+    (reported,) = audit_log["data"]
+    assert (reported["action"], reported["subject"], reported["account"]) == ("video.cancelled", video_id, "acme")
+    assert reported["detail"] == {"status": ["processing", "failed"]}
     assert (await ask("GET", "/accounts/acme"))[1]["held_usd"] == 0
 
 
@@ -271,10 +271,10 @@ async def test_a_key_is_told_of_its_videos_signed_with_its_own_secret(
         video_id = await begin(gateway, "good", key=secret)
         await until(lambda: hook.received)
         received = hook.received[0]
-        _, told = await ask("GET", f"{key}/webhook-secret")
+        _, reported = await ask("GET", f"{key}/webhook-secret")
         services = gateway.app[SERVICES]
-        assert told == {"secret": build_secret(services.videos.find_secret(made["id"]))}
-        assert told != (await ask("GET", "/keys/1/webhook-secret"))[1]
+        assert reported == {"secret": build_secret(services.videos.find_secret(made["id"]))}
+        assert reported != (await ask("GET", "/keys/1/webhook-secret"))[1]
         delivery_id, sent_s = received.headers["webhook-id"], int(received.headers["webhook-timestamp"])
         signature = sign(services.videos.find_secret(made["id"]), delivery_id, sent_s, received.body)
         assert received.headers["webhook-signature"] == signature
@@ -288,7 +288,7 @@ async def test_a_key_is_told_of_its_videos_signed_with_its_own_secret(
         assert (delivery["status"], delivery["attempts"], delivery["answer"]) == ("delivered", 1, 200)
         assert (await ask("GET", f"/videos/{video_id}"))[1]["deliveries"] == [delivery]
         assert (await ask("GET", "/deliveries"))[1]["data"] == [delivery]
-        assert (await ask("GET", f"/deliveries?video={NOBODY}"))[1]["data"] == []
+        assert (await ask("GET", f"/deliveries?video={STRANGER}"))[1]["data"] == []
 
         assert (await ask("PATCH", key, {"webhook_url": None}))[1]["webhook_url"] is None
         untold = await begin(gateway, "good again", key=secret)

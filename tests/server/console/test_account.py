@@ -43,8 +43,8 @@ async def test_the_page_has_every_session_and_ends_only_others(gateway_with: Sta
     ada, again = await make_administrator(gateway), meet(gateway)
     async with ada.session, again.session:
         hostile = '<img src=x onerror="alert(1)">'
-        told = {"name": "ada", "passphrase": PASSPHRASE}
-        assert (await again.call("POST", "/session", told, **{"User-Agent": hostile}))[0] == 201
+        reported = {"name": "ada", "passphrase": PASSPHRASE}
+        assert (await again.call("POST", "/session", reported, **{"User-Agent": hostile}))[0] == 201
         sessions = (await ada.call("GET", "/sessions"))[1]["data"]
         _, text = await ada.open("/account")
         assert text.count(">this session<") == 1

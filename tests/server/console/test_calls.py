@@ -78,8 +78,8 @@ async def test_who_may_call_no_more_when_the_body_is_there_does_not(
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with(channels([up]))
         page = Page(gateway, await open_session(gateway, await add_member(gateway, "ann")))
-        said = await page.send(path, ENDS[what])
-        assert (said.status, said.error["code"]) == (401, "signed_out")
+        result = await page.send(path, ENDS[what])
+        assert (result.status, result.error["code"]) == (401, "signed_out")
         assert up.received == []
         (row,) = await gateway.rows(1)
         assert (row.outcome, row.status, row.cost_nanos) == ("refused", 401, 0)
@@ -90,7 +90,7 @@ async def test_who_still_may_is_answered(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with(channels([up]))
         page = Page(gateway, await open_session(gateway, await add_member(gateway, "ann")))
-        said = await page.send(CHAT, ("GET", "members", None))
-        assert (said.status, said.body) == (200, orjson.dumps(COMPLETION))
+        result = await page.send(CHAT, ("GET", "members", None))
+        assert (result.status, result.body) == (200, orjson.dumps(COMPLETION))
         (row,) = await gateway.rows(1)
         assert (row.outcome, row.key_name) == ("completed", "test")

@@ -27,8 +27,8 @@ def test_a_model_stands_between_quotes_as_what_it_is(name: str) -> None:
 
 
 def test_a_shell_reads_a_model_between_double_quotes_as_what_it_is() -> None:
-    said = subprocess.run(["sh", "-c", f'printf %s "{format_shell_text(MODEL)}"'], capture_output=True, check=True)
-    assert said.stdout.decode() == MODEL
+    answer = subprocess.run(["sh", "-c", f'printf %s "{format_shell_text(MODEL)}"'], capture_output=True, check=True)
+    assert answer.stdout.decode() == MODEL
 
 
 async def test_the_snippets_have_the_address_and_a_model_and_no_secret(gateway_with: StartGateway) -> None:

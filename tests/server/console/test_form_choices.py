@@ -56,9 +56,9 @@ def test_where_a_name_says_nothing_its_price_may() -> None:
 def test_every_model_is_offered_once_whatever_its_name(names: list[str]) -> None:
     choices = Choices([], frozenset(), sort({"id": name} for name in names))
     for kind in ("chat", "images", "video", "speech", "transcription"):
-        told = format_choices(choices, kind)
-        assert sorted(told["all_models"]) == sorted(name for name in names if find_kind(name, {}) == kind)
-        assert told["model"] in {*names, ""}
+        reported = format_choices(choices, kind)
+        assert sorted(reported["all_models"]) == sorted(name for name in names if find_kind(name, {}) == kind)
+        assert reported["model"] in {*names, ""}
     assert {find_kind(name, {}) for name in names} <= set(get_args(Kind))
 
 

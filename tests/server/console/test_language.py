@@ -138,19 +138,19 @@ CHOSEN = (
 
 
 async def test_the_browser_says_which_language_it_wants(gateway_with: StartGateway) -> None:
-    nobody = meet(await gateway_with({}))
-    async with nobody.session:
+    stranger = meet(await gateway_with({}))
+    async with stranger.session:
         for wanted, language in WANTED:
             headers = {} if wanted is None else {"Accept-Language": wanted}
-            assert f'<html lang="{language}">' in await open_page(nobody, "/sign-in", **headers), wanted
+            assert f'<html lang="{language}">' in await open_page(stranger, "/sign-in", **headers), wanted
 
 
 async def test_the_choice_goes_before_what_the_browser_wants(gateway_with: StartGateway) -> None:
-    nobody = meet(await gateway_with({}))
-    async with nobody.session:
+    stranger = meet(await gateway_with({}))
+    async with stranger.session:
         for chosen, wanted, language in CHOSEN:
             headers = {"Accept-Language": wanted, "Cookie": f"{COOKIE}={chosen}"}
-            text = await open_page(nobody, "/sign-in", **headers)
+            text = await open_page(stranger, "/sign-in", **headers)
             assert f'<html lang="{language}">' in text, (chosen, wanted)
             pressed = re.findall(r'data-language="([^"]*)" data-cookie="console_language" aria-pressed="true"', text)
             assert pressed == [language]

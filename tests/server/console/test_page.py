@@ -98,10 +98,10 @@ async def test_hostile_text_is_text_wherever_it_is_shown(people: dict[str, Perso
     key_id = (await ada.call("GET", "/keys"))[1]["data"][0]["id"]
     await ada.call("PATCH", "/accounts/acme", {"groups": list(HOSTILE), "quota_usd": 5})
     for number, words in enumerate(HOSTILE):
-        status, said = await ada.call(
+        status, body = await ada.call(
             "POST", "/keys", {"name": f"k{number}", "account": "acme", "models": [words], "group": None}
         )
-        assert status in {201, 400}, said
+        assert status in {201, 400}, body
         note = {"amount_usd": 1, "note": words[:200], "reference": f"r{number}"}
         assert (await ada.call("POST", "/accounts/acme/credits", note))[0] in {201, 400, 409}
         await ada.call(
@@ -137,12 +137,12 @@ async def test_a_page_of_ours_is_not_shown_to_another_site(people: dict[str, Per
 
 
 async def test_where_to_go_after_signing_in_is_a_page_of_ours(people: dict[str, Person]) -> None:
-    nobody = people["nobody"]
+    stranger = people["nobody"]
     for wanted, kept in (
         ("/console/keys?account=x", True), ("/docs", True), ("https://evil.example/", False), ("//evil.example", False),
         ("/\\evil.example", False), ("javascript:alert(1)", False), ("/consolexyz", False), ("/v1/models", False),
     ):  # fmt: skip
-        _, text = await nobody.open(f"/sign-in?next={quote(wanted, safe='')}")
+        _, text = await stranger.open(f"/sign-in?next={quote(wanted, safe='')}")
         there = re.search(r'data-then="([^"]*)"', text)
         assert there is not None
         assert (there[1].replace("&amp;", "&") == wanted) is kept, wanted

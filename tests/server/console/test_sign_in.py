@@ -10,9 +10,9 @@ from tests.support.started_gateways import StartGateway
 
 async def test_the_setup_is_offered_until_it_is_done_and_then_says_so(gateway_with: StartGateway) -> None:
     gateway = await gateway_with({})
-    nobody = meet(gateway)
-    async with nobody.session:
-        status, text = await nobody.open("/setup")
+    stranger = meet(gateway)
+    async with stranger.session:
+        status, text = await stranger.open("/setup")
         assert status == 200
         for wanted in (
             'data-call="POST /admin/v1/setup"',
@@ -22,17 +22,17 @@ async def test_the_setup_is_offered_until_it_is_done_and_then_says_so(gateway_wi
         ):
             assert wanted in text
         assert "no-token" in text, "what is said where the link was cut"
-        assert "make run" in (await nobody.open("/sign-in"))[1]
+        assert "make run" in (await stranger.open("/sign-in"))[1]
         token = await gateway.app[SERVICES].auth.invitations.find_setup_token()
         assert token not in text, "only who has the link has what makes it one"
 
         async with (await make_administrator(gateway)).session:
-            status, text = await nobody.open("/setup")
+            status, text = await stranger.open("/setup")
             assert status == 200
             assert "Setup is complete" in text
             assert 'href="/console/sign-in"' in text
             assert "data-call" not in text
-            assert "make run" not in (await nobody.open("/sign-in"))[1]
+            assert "make run" not in (await stranger.open("/sign-in"))[1]
 
 
 async def test_whoever_was_invited_comes_in_and_a_link_used_up_is_good_for_nobody(gateway_with: StartGateway) -> None:

@@ -72,7 +72,7 @@ async def test_an_accounts_videos_are_there_for_its_members_and_for_no_others(
             nowhere = [(await browser.call("GET", f"{VIDEOS}/{other}{part}")) for part in ("", "/content", "/events")]
             never = await browser.call("GET", f"{VIDEOS}/video_{'0' * 32}")
             assert {status for status, _ in (*nowhere, never)} == {404}
-            assert len({said["error"]["message"].partition(" (")[0].replace(other, "x") for _, said in nowhere}) == 1
+            assert len({body["error"]["message"].partition(" (")[0].replace(other, "x") for _, body in nowhere}) == 1
 
 
 async def test_without_a_key_a_page_may_look_at_videos_and_nothing_else(
@@ -89,8 +89,8 @@ async def test_without_a_key_a_page_may_look_at_videos_and_nothing_else(
             ("POST", "/v1/chat/completions"),
             ("GET", "/v1/models"),
         ):
-            status, said = await ann.call(method, path, body if method == "POST" else None, **PAGE)
-            assert (status, said["error"]["code"]) == (403, "forbidden"), path
+            status, answer = await ann.call(method, path, body if method == "POST" else None, **PAGE)
+            assert (status, answer["error"]["code"]) == (403, "forbidden"), path
         assert (await ann.call("GET", VIDEOS))[1]["data"][0]["id"] == video_id
         for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}):
             assert (await ann.call("GET", f"{VIDEOS}/{video_id}/content", **headers))[0] == 403
@@ -106,8 +106,8 @@ async def test_a_page_calls_with_a_key_of_its_own_account(
         own, foreign = (str(directory.authenticate(f"Bearer {key}").key.id) for key in (KEY, OTHER))
         assert (await vera.call("POST", VIDEOS, body, **{KEY_HEADER: own}))[0] == 403
         for wrong in (foreign, "999", "x", "-1", ""):
-            status, said = await ann.call("POST", VIDEOS, body, **{KEY_HEADER: wrong})
-            assert (status, said["error"]["code"], said["error"]["param"]) == (404, "not_found", KEY_HEADER)
+            status, answer = await ann.call("POST", VIDEOS, body, **{KEY_HEADER: wrong})
+            assert (status, answer["error"]["code"], answer["error"]["param"]) == (404, "not_found", KEY_HEADER)
         cross = {KEY_HEADER: own, "Sec-Fetch-Site": "cross-site"}
         assert (await ann.call("POST", VIDEOS, body, **cross))[0] == 403
         status, begun = await ann.call("POST", VIDEOS, body, **{KEY_HEADER: own})

@@ -168,16 +168,16 @@ async def test_a_browser_is_told_what_it_is_and_may_do_nothing_with_it(
     assert media_id.endswith(f".{extension}")
     async with scenario.get(link) as response:
         assert await response.read() == data
-        told = {name: response.headers.getall(name) for name in response.headers}
-    assert told["Content-Type"] == [media_type]
-    assert told["Content-Disposition"] == [f'{disposition}; filename="{media_id}"']
-    assert told["X-Content-Type-Options"] == ["nosniff"]
-    assert told["Content-Security-Policy"] == ["default-src 'none'; sandbox"]
-    assert told["Cross-Origin-Resource-Policy"] == ["cross-origin"]
-    assert told["Referrer-Policy"] == ["no-referrer"]
-    assert told["Cache-Control"] == [f"private, max-age={TTL_S:.0f}, immutable"]
-    assert told["Accept-Ranges"] == ["bytes"]
-    assert "Content-Encoding" not in told
+        reported = {name: response.headers.getall(name) for name in response.headers}
+    assert reported["Content-Type"] == [media_type]
+    assert reported["Content-Disposition"] == [f'{disposition}; filename="{media_id}"']
+    assert reported["X-Content-Type-Options"] == ["nosniff"]
+    assert reported["Content-Security-Policy"] == ["default-src 'none'; sandbox"]
+    assert reported["Cross-Origin-Resource-Policy"] == ["cross-origin"]
+    assert reported["Referrer-Policy"] == ["no-referrer"]
+    assert reported["Cache-Control"] == [f"private, max-age={TTL_S:.0f}, immutable"]
+    assert reported["Accept-Ranges"] == ["bytes"]
+    assert "Content-Encoding" not in reported
 
 
 async def test_it_may_be_kept_as_long_as_its_link_works(scenario: MediaScenario) -> None:

@@ -386,8 +386,8 @@ async def test_a_stream_that_fails_after_its_first_byte_ends_in_an_error_event_a
     pieces: list[bytes],
     trouble: list[Any],
 ) -> None:
-    said = cassettes.OVERLOADED if provider == "anthropic" else event({"error": {"message": "Overloaded"}})
-    ends = [chunk(said), LAST_CHUNK] if trouble == ["error"] else trouble
+    raw = cassettes.OVERLOADED if provider == "anthropic" else event({"error": {"message": "Overloaded"}})
+    ends = [chunk(raw), LAST_CHUNK] if trouble == ["error"] else trouble
     async with ScriptedUpstream([SSE_HEAD, *map(chunk, pieces), 0.02, *ends]) as up:
         timers = UNHURRIED | ({"idle_timeout_s": 0.1} if trouble == [STALL] else {})
         one = channel(up.base_url, provider=provider, **timers)
@@ -437,13 +437,13 @@ async def test_a_body_reaches_a_provider_of_the_language_byte_for_byte_but_for_t
     path: str,
 ) -> None:
     raw = orjson.dumps(UNKNOWN)
-    said = answer(MESSAGE) if path == MESSAGES else answer({"input_tokens": 9})
-    async with ScriptedUpstream([said]) as up:
+    answer_bytes = answer(MESSAGE) if path == MESSAGES else answer({"input_tokens": 9})
+    async with ScriptedUpstream([answer_bytes]) as up:
         gateway = await standing_with({"channel": [claude(up, model_map={"m": "claude-of-theirs"})]})
         lines = {"Content-Type": "application/json", "User-Agent": "mine", "X-Custom": "mine", "Cookie": "a=b"}
         async with gateway.client.post(gateway.url + path, data=raw, headers=lines) as response:
             assert response.status == 200
-            assert await response.read() == said.partition(b"\r\n\r\n")[2]
+            assert await response.read() == answer_bytes.partition(b"\r\n\r\n")[2]
         (sent,) = up.received
         assert sent.body == raw.replace(b'"model":"m"', b'"model":"claude-of-theirs"', 1)
         assert (sent.method, sent.path) == ("POST", path)
@@ -459,13 +459,13 @@ async def test_a_providers_stream_reaches_the_caller_byte_for_byte(
     name: str,
     size: int,
 ) -> None:
-    said: bytes = getattr(cassettes, name)
-    pieces = [said[at : at + size] for at in range(0, len(said), size)] if size else [said]
+    raw: bytes = getattr(cassettes, name)
+    pieces = [raw[at : at + size] for at in range(0, len(raw), size)] if size else [raw]
     async with ScriptedUpstream(sse(*pieces, cassettes.PING)) as up:
         gateway = await standing_with({"channel": [claude(up)]})
         asked = {**STREAM, "max_tokens": 1_024}  # nothing of it is longer
         heard = await call(gateway, asked)
-        assert heard.body == said
+        assert heard.body == raw
         assert heard.headers["Content-Type"] == "text/event-stream; charset=utf-8"
         assert up.received[0].json == asked
         (row,) = await gateway.rows(1)
@@ -517,11 +517,11 @@ async def test_the_headers_of_the_language_go_to_those_who_speak_it(standing_wit
                 ]
             }
         )
-        told = {"anthropic_beta": features, "anthropic_version": "2099-01-01"}
-        assert (await call(gateway, None, path, **told)).status == 200
+        reported = {"anthropic_beta": features, "anthropic_version": "2099-01-01"}
+        assert (await call(gateway, None, path, **reported)).status == 200
         sent = up.received[0].headers
         assert (sent["anthropic-beta"], sent["anthropic-version"]) == (features, "2099-01-01")
-        assert (await call(gateway, {**ASK, "model": "n"}, path, **told)).status == 200
+        assert (await call(gateway, {**ASK, "model": "n"}, path, **reported)).status == 200
         for received in other.received:
             assert not [name for name in received.headers if "anthropic" in name]
         assert len(other.received) == (1 if path == MESSAGES else 0)
@@ -577,8 +577,8 @@ async def test_counting_where_nobody_counts_is_an_estimate_that_costs_nothing_an
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with({"channel": [channel(up.base_url)], "price": [PRICE]})
-        ask = {"model": "m", "system": "s" * 40, "messages": [{"role": "user", "content": "x" * 400}]}
-        heard = await call(gateway, ask, COUNT)
+        body = {"model": "m", "system": "s" * 40, "messages": [{"role": "user", "content": "x" * 400}]}
+        heard = await call(gateway, body, COUNT)
         assert (heard.status, heard.json) == (200, {"input_tokens": 110})
         assert heard.headers["x-gateway-cost-usd"] == "0"
         assert not up.received
@@ -620,8 +620,8 @@ async def test_counting_is_asked_of_a_provider_that_counts_and_costs_nothing(sta
 async def test_a_provider_that_cannot_count_is_estimated(standing_with: StartGateway, status: int) -> None:
     async with ScriptedUpstream([answer({"detail": "Not Found"}, status)]) as up:
         gateway = await standing_with({"channel": [claude(up)]})
-        ask = {"model": "m", "messages": [{"role": "user", "content": "x" * 400}]}
-        heard = await call(gateway, ask, COUNT)
+        body = {"model": "m", "messages": [{"role": "user", "content": "x" * 400}]}
+        heard = await call(gateway, body, COUNT)
         assert (heard.status, heard.json) == (200, {"input_tokens": 100})
         assert len(up.received) == 1
 

@@ -72,8 +72,8 @@ class Path:
     """One of these paths: how it is asked, how it answers, and what that used."""
 
     operation: str
-    ask: dict[str, Any]
-    said: dict[str, Any]
+    body: dict[str, Any]
+    answer: dict[str, Any]
     used: tuple[int, int, str]
     stream: tuple[bytes, ...] = ()
     """What the provider says in a stream, its end included."""
@@ -126,7 +126,7 @@ every_stream = pytest.mark.parametrize("path", STREAMED, ids=lambda path: path.o
 
 
 async def post(gateway: RunningGateway, path: Path, **more: Any) -> tuple[int, bytes]:
-    async with gateway.post({**path.ask, **more}, path=path.path) as found:
+    async with gateway.post({**path.body, **more}, path=path.path) as found:
         return found.status, await found.read()
 
 
@@ -146,15 +146,15 @@ def check_cost(row: Any, path: Path) -> None:
 
 @every_path
 async def test_an_answer_passes_both_ways_as_it_lies_and_is_charged(standing_with: StartGateway, path: Path) -> None:
-    said = orjson.dumps(path.said, option=orjson.OPT_INDENT_2)
-    async with ScriptedUpstream([answer(said)]) as up:
+    raw = orjson.dumps(path.answer, option=orjson.OPT_INDENT_2)
+    async with ScriptedUpstream([answer(raw)]) as up:
         gateway = await standing_with({"channel": [channel(up.base_url, model_map={"m": "theirs"})], "price": [PRICE]})
         status, body = await post(gateway, path)
-        assert (status, body) == (200, said)
+        assert (status, body) == (200, raw)
         (sent,) = up.received
         assert (sent.method, sent.path) == ("POST", path.path)
         assert sent.headers["authorization"] == "Bearer provider-key"
-        assert sent.json == {**path.ask, "model": "theirs"}
+        assert sent.json == {**path.body, "model": "theirs"}
         (row,) = await gateway.rows(1)
         check_cost(row, path)
 
@@ -163,12 +163,12 @@ async def test_an_answer_passes_both_ways_as_it_lies_and_is_charged(standing_wit
 async def test_a_stream_passes_byte_for_byte_and_is_charged(standing_with: StartGateway, path: Path) -> None:
     async with ScriptedUpstream([SSE_HEAD, *map(chunk, path.stream), LAST_CHUNK]) as up:
         gateway = await standing_with({"channel": [channel(up.base_url)], "price": [PRICE]})
-        async with gateway.post({**path.ask, "stream": True}, path=path.path) as found:
+        async with gateway.post({**path.body, "stream": True}, path=path.path) as found:
             assert found.headers["Content-Type"] == "text/event-stream; charset=utf-8"
             assert await found.read() == b"".join(path.heard)
         asked = dict(up.received[0].json)
         options = asked.pop("stream_options", None)
-        assert asked == {**path.ask, "stream": True}
+        assert asked == {**path.body, "stream": True}
         assert options == ({"include_usage": True} if path.operation == "completions" else None)
         (row,) = await gateway.rows(1)
         check_cost(row, path)
@@ -188,7 +188,7 @@ async def test_where_no_channel_takes_the_operation_the_sentence_says_so(
     standing_with: StartGateway,
     path: Path,
 ) -> None:
-    async with ScriptedUpstream([answer(path.said)]) as up:
+    async with ScriptedUpstream([answer(path.answer)]) as up:
         gateway = await standing_with(
             {
                 "channel": [
@@ -231,10 +231,10 @@ async def test_every_endpoint_names_the_one_that_serves_the_model(standing_with:
         film = path != "/v1/videos"
         model, hint = ("MiniMax-Hailuo-2.3", "/v1/videos") if film else ("claude", "/v1/chat/completions")
         async with gateway.post({**body, "model": model}, path=path) as response:
-            told = await response.text()
-            assert (response.status, response.headers["x-should-retry"]) == (400, "false"), told
-            assert f"The endpoint {path} does not serve the model '{model}'; POST {hint} does" in told
-            assert "unsupported_operation" in told or path.startswith("/v1/messages")
+            reported = await response.text()
+            assert (response.status, response.headers["x-should-retry"]) == (400, "false"), reported
+            assert f"The endpoint {path} does not serve the model '{model}'; POST {hint} does" in reported
+            assert "unsupported_operation" in reported or path.startswith("/v1/messages")
 
 
 NO_PATH = {"detail": "Not Found"}
@@ -280,7 +280,7 @@ async def test_a_channel_that_takes_the_operation_is_asked_whatever_others_have_
     standing_with: StartGateway,
     path: Path,
 ) -> None:
-    async with ScriptedUpstream([answer(path.said)]) as up:
+    async with ScriptedUpstream([answer(path.answer)]) as up:
         first = channel(NOWHERE, "claude", provider="anthropic", priority=9)
         gateway = await standing_with({"channel": [first, channel(up.base_url)]})
         assert (await post(gateway, path))[0] == 200
@@ -331,7 +331,7 @@ async def test_a_fault_of_the_provider_is_answered_and_costs_no_more_than_a_prom
 
 @every_path
 async def test_another_channel_may_do_better(standing_with: StartGateway, path: Path) -> None:
-    async with ScriptedUpstream([answer(b"down", 500)]) as bad, ScriptedUpstream([answer(path.said)]) as good:
+    async with ScriptedUpstream([answer(b"down", 500)]) as bad, ScriptedUpstream([answer(path.answer)]) as good:
         config = [channel(bad.base_url, "bad", priority=1), channel(good.base_url, "good")]
         gateway = await standing_with({"channel": config, "price": [PRICE]})
         assert (await post(gateway, path))[0] == 200
@@ -457,7 +457,7 @@ async def test_a_cap_of_what_is_held_admits_the_call_and_a_nano_less_does_not(
     gateway_with: StartGateway,
     path: Path,
 ) -> None:
-    async with ScriptedUpstream([answer(path.said)]) as up:
+    async with ScriptedUpstream([answer(path.answer)]) as up:
         config = {"channel": [channel(up.base_url)], "price": [PRICE]}
         gateway = await gateway_with(config)
         await post(gateway, path)

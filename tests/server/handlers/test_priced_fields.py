@@ -20,12 +20,12 @@ from tests.support.scripted_upstream import (
 )
 from tests.support.started_gateways import StartGateway
 
-CHEAP, DEAR = "vendor/cheap", "vendor/dear"
+CHEAP, EXPENSIVE = "vendor/cheap", "vendor/dear"
 PRICES = [
     {"model": CHEAP, "input_usd_per_million": 1, "output_usd_per_million": 2},
-    {"model": DEAR, "input_usd_per_million": 10, "output_usd_per_million": 20},
+    {"model": EXPENSIVE, "input_usd_per_million": 10, "output_usd_per_million": 20},
 ]
-COST = {CHEAP: 5 * 1_000 + 7 * 2_000, DEAR: 5 * 10_000 + 7 * 20_000}
+COST = {CHEAP: 5 * 1_000 + 7 * 2_000, EXPENSIVE: 5 * 10_000 + 7 * 20_000}
 CHAT: dict[str, Any] = {"model": CHEAP, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 20}
 ASKED: Mapping[str, dict[str, Any]] = {
     "/v1/chat/completions": CHAT,
@@ -37,7 +37,7 @@ USAGE = {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
 
 
 def router(up: ScriptedUpstream, *fields: str, **more: Any) -> dict[str, Any]:
-    made = channel(up.base_url, provider="openrouter", models=[CHEAP, DEAR], allow_fields=list(fields), **more)
+    made = channel(up.base_url, provider="openrouter", models=[CHEAP, EXPENSIVE], allow_fields=list(fields), **more)
     return {"channel": [made], "price": PRICES}
 
 
@@ -59,7 +59,7 @@ def say(path: str, model: str, *, stream: bool) -> list[Step]:
             ("message_delta", {"delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}}),
             ("message_stop", {}),
         ]
-        return play(*(name(kind, said) for kind, said in events))
+        return play(*(name(kind, body) for kind, body in events))
     if path == "/v1/responses":
         response = {"id": "resp_1", "object": "response", "model": model, "status": "completed", "output": []}
         if not stream:
@@ -76,16 +76,16 @@ def say(path: str, model: str, *, stream: bool) -> list[Step]:
     if not stream:
         return [answer(whole)]
     (choice,) = whole["choices"]
-    said = {"delta": {"content": "hello"}} if kind == "message" else {"text": "hello"}
+    body = {"delta": {"content": "hello"}} if kind == "message" else {"text": "hello"}
     head = {"id": "x", "model": model}
-    frame = head | {"choices": [{"index": 0, "finish_reason": choice["finish_reason"], **said}]}
+    frame = head | {"choices": [{"index": 0, "finish_reason": choice["finish_reason"], **body}]}
     return play(
         b": OPENROUTER PROCESSING\n\n", event(frame), event(head | {"choices": [], "usage": whole["usage"]}), DONE
     )
 
 
-def name(kind: str, said: dict[str, Any]) -> bytes:
-    return b"event: " + kind.encode() + b"\ndata: " + orjson.dumps({"type": kind, **said}) + b"\n\n"
+def name(kind: str, body: dict[str, Any]) -> bytes:
+    return b"event: " + kind.encode() + b"\ndata: " + orjson.dumps({"type": kind, **body}) + b"\n\n"
 
 
 def play(*events: bytes) -> list[Step]:
@@ -102,21 +102,21 @@ async def post(gateway: RunningGateway, path: str, **more: Any) -> tuple[int, by
 async def test_the_charge_follows_the_model_that_answered_if_that_is_dearer(
     standing_with: StartGateway, path: str, *, stream: bool
 ) -> None:
-    scripts = [say(path, model, stream=stream) for model in (DEAR, CHEAP, f"{CHEAP}-2025-08-07", "vendor/unknown")]
+    scripts = [say(path, model, stream=stream) for model in (EXPENSIVE, CHEAP, f"{CHEAP}-2025-08-07", "vendor/unknown")]
     async with ScriptedUpstream(*scripts) as up:
         gateway = await standing_with(router(up, "models"))
         for _ in scripts:
-            status, _ = await post(gateway, path, stream=stream, models=[DEAR])
+            status, _ = await post(gateway, path, stream=stream, models=[EXPENSIVE])
             assert status == 200
         rows = await gateway.rows(4)
-        assert sorted(row.cost_nanos for row in rows) == [COST[CHEAP]] * 3 + [COST[DEAR]]
-        assert all(row.reserved_nanos >= COST[DEAR] for row in rows)
+        assert sorted(row.cost_nanos for row in rows) == [COST[CHEAP]] * 3 + [COST[EXPENSIVE]]
+        assert all(row.reserved_nanos >= COST[EXPENSIVE] for row in rows)
         await gateway.check_books()
-    assert up.received[0].json["models"] == [DEAR]
+    assert up.received[0].json["models"] == [EXPENSIVE]
 
 
 REFUSED = [
-    ({"models": [DEAR]}, "models"),
+    ({"models": [EXPENSIVE]}, "models"),
     ({"route": "fallback"}, "route"),
     ({"preset": "dear"}, "preset"),
     ({"provider": {"only": ["dear"]}}, "provider"),
@@ -161,7 +161,7 @@ async def test_a_key_cannot_name_a_model_that_it_may_not_use(standing_with: Star
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         key = {"name": "test", "account": "acme", "secret": KEY, "models": [CHEAP]}
         gateway = await standing_with({**router(up, "*"), "account": [{"name": "acme"}], "key": [key]})
-        status, body = await post(gateway, "/v1/chat/completions", models=[DEAR])
+        status, body = await post(gateway, "/v1/chat/completions", models=[EXPENSIVE])
         error = orjson.loads(body)["error"]
         assert (status, error["code"], error["param"]) == (403, "model_not_allowed", "models[0]")
         assert not up.received
@@ -177,7 +177,7 @@ async def test_a_caller_with_a_limit_cannot_reach_beyond_it_by_naming_a_dearer_m
         gateway = await standing_with({**router(up, "models"), "account": [{"name": "acme"}], "key": [key]})
         status, _ = await post(gateway, "/v1/chat/completions")
         assert status == 200
-        status, body = await post(gateway, "/v1/chat/completions", models=[DEAR])
+        status, body = await post(gateway, "/v1/chat/completions", models=[EXPENSIVE])
         assert (status, orjson.loads(body)["error"]["code"]) == (403, "insufficient_quota")
         assert len(up.received) == 1
         await gateway.rows(2)

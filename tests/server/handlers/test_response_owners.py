@@ -29,12 +29,14 @@ def respond(response_id: str) -> dict[str, Any]:
 
 
 def stream(response_id: str) -> list[Any]:
-    told = [
+    reported = [
         ("response.created", {"response": {**respond(response_id), "output": [], "status": "in_progress"}}),
         ("response.output_text.delta", {"item_id": "msg_1", "delta": "hi"}),
         ("response.completed", {"response": respond(response_id)}),
     ]
-    events = [b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **say})) for kind, say in told]
+    events = [
+        b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **say})) for kind, say in reported
+    ]
     return [SSE_HEAD, *map(chunk, events), LAST_CHUNK]
 
 
@@ -80,10 +82,10 @@ async def site(gateway_with: StartGateway) -> AsyncIterator[Site]:
 
 async def test_who_made_a_response_goes_on_with_it_and_nobody_else(site: Site) -> None:
     assert (await site.ask("ann"))[0] == 200
-    status, said = await site.ask("bob", previous_response_id="resp_1")
-    assert (status, said["error"]["code"], said["error"]["param"]) == (404, "not_found", "previous_response_id")
+    status, body = await site.ask("bob", previous_response_id="resp_1")
+    assert (status, body["error"]["code"], body["error"]["param"]) == (404, "not_found", "previous_response_id")
     unknown = (await site.ask("bob", previous_response_id="resp_9"))[1]["error"]["message"]
-    assert said["error"]["message"].split("(")[0].replace("resp_1", "resp_9") == unknown.split("(")[0]
+    assert body["error"]["message"].split("(")[0].replace("resp_1", "resp_9") == unknown.split("(")[0]
     assert site.asked == (1, 0), "and no provider is asked"
     status, raw = await site.ask("ann", previous_response_id="resp_1", stream=True)
     assert status == 200
@@ -131,8 +133,8 @@ async def test_a_response_that_goes_on_reserves_what_the_last_one_had_and_what_i
 
         async def reserve(before: str | None) -> int:
             more = {} if before is None else {"previous_response_id": before}
-            status, said = await site.ask("ann", model=model, max_output_tokens=100, **more)
-            assert status == 200, said
+            status, body = await site.ask("ann", model=model, max_output_tokens=100, **more)
+            assert status == 200, body
             rows = {row.id: row for row in await site.gateway.rows(len(up.received))}
             newest = max(rows.values(), key=lambda row: row.id)
             return newest.reserved_nanos // (1_000 * price)
@@ -182,8 +184,8 @@ async def test_owners_are_known_after_a_restart(site: Site) -> None:
 
 async def test_nobody_has_a_conversation_since_none_is_made_here(site: Site) -> None:
     for conversation in ("conv_1", {"id": "conv_1"}):
-        status, said = await site.ask("ann", conversation=conversation)
-        assert (status, said["error"]["param"]) == (404, "conversation")
+        status, body = await site.ask("ann", conversation=conversation)
+        assert (status, body["error"]["param"]) == (404, "conversation")
     assert site.asked == (0, 0)
 
 
@@ -194,8 +196,8 @@ async def send(gateway: RunningGateway, who: str, path: str, **body: Any) -> tup
         aiohttp.ClientSession(headers=headers) as session,
         session.post(gateway.url + path, data=raw) as response,
     ):
-        told = await response.read()
-        return response.status, None if response.status < 400 else orjson.loads(told)["error"].get("param")
+        reported = await response.read()
+        return response.status, None if response.status < 400 else orjson.loads(reported)["error"].get("param")
 
 
 def accounts(*channels: Any) -> dict[str, Any]:
@@ -221,8 +223,8 @@ async def test_an_item_is_named_by_the_account_for_which_it_was_made(
         await owners.close()
         owners._recent.clear()
         assert await send(gateway, "bob", "/v1/responses", input=[USER, ITEM]) == (404, "input[1]")
-        told = MESSAGE | {"type": "reasoning", "id": "msg_1", "content": [], "summary": [{"text": "t"}]}
-        assert await send(gateway, "bob", "/v1/responses", input=[told]) == (404, "input[0]"), "another account's"
+        reported = MESSAGE | {"type": "reasoning", "id": "msg_1", "content": [], "summary": [{"text": "t"}]}
+        assert await send(gateway, "bob", "/v1/responses", input=[reported]) == (404, "input[0]"), "another account's"
         assert await send(gateway, "ann", "/v1/responses", input=[ITEM | {"id": "msg_7"}]) == (404, "input[0]")
         assert len(up.received) == 1, "no provider is asked"
         assert (await send(gateway, "ann", "/v1/responses", input=[ITEM, MESSAGE, USER]))[0] == 200

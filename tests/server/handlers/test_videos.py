@@ -39,8 +39,8 @@ DATA = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
 
 def plain(error: Heard) -> tuple[int, Any]:
     """An error without its request's id."""
-    told = error.json["error"]
-    return error.status, {**told, "message": told["message"].partition(" (request id")[0]}
+    reported = error.json["error"]
+    return error.status, {**reported, "message": reported["message"].partition(" (request id")[0]}
 
 
 def name_verbs(video_id: str) -> list[tuple[str, str, Any]]:
@@ -90,8 +90,8 @@ async def test_an_id_that_is_none_leads_nowhere(gateway_with: StartGateway) -> N
             "%FF%FE", "..%2F..%2Fmodels", "%2e%2e", "%2E%2E%2Fadmin%2Fv1%2Fkeys", f"a%2F{video_id}",
             f"{video_id}%2Fcontent", f"{video_id}%3Fa=b", "%C3%BC", "x" * 4_000, f"{video_id};a=b", "video_up1",
         ]  # fmt: skip
-        for told in ids:
-            for method, path, body in name_verbs(told):
+        for message in ids:
+            for method, path, body in name_verbs(message):
                 answer = await video_gateway.ask(method, path, json=body)
                 assert answer.error[:2] == (404, "not_found"), path
         long = await video_gateway.get(f"{VIDEOS}/{'x' * 10_000}")
@@ -161,7 +161,7 @@ async def test_a_page_of_endless_prompts_is_shorter_and_the_rest_is_on_the_next(
             await video_gateway.finish(video_id)
 
 
-async def test_a_page_that_is_none_is_refused_by_name(lobby: VideoGateway) -> None:
+async def test_a_page_that_is_none_is_refused_by_name(sign_in: VideoGateway) -> None:
     wrong = {
         "limit": [
             "101", "00", "-1", "", "x", "1.0", "%201", "%2B1", "%D9%A1", "%C2%B2", "1e1", "007", "0000000201234567890",
@@ -172,7 +172,7 @@ async def test_a_page_that_is_none_is_refused_by_name(lobby: VideoGateway) -> No
     }  # fmt: skip
     for param, values in wrong.items():
         for value in values:
-            refused = await lobby.get(f"{VIDEOS}?{param}={value}")
+            refused = await sign_in.get(f"{VIDEOS}?{param}={value}")
             assert refused.error == (400, "invalid_request", param), value
 
 
@@ -180,7 +180,7 @@ async def test_a_page_that_is_none_is_refused_by_name(lobby: VideoGateway) -> No
 
 
 @pytest.fixture
-async def lobby(gateway_with: StartGateway) -> AsyncIterator[VideoGateway]:
+async def sign_in(gateway_with: StartGateway) -> AsyncIterator[VideoGateway]:
     """A gateway for many questions of which none makes a job."""
     async with open_video_gateway(
         gateway_with, model=[MODEL], price=[PRICE], videos={"webhook_hosts": ["*.hooks.test"]}
@@ -377,18 +377,18 @@ async def test_every_change_of_a_job_is_told_and_the_stream_ends_with_it(gateway
         events = read_events(raw)
         names = list(dict.fromkeys(name for name, _ in events))
         assert names == ["video.queued", "video.processing", "video.completed"]
-        assert all(name == f"video.{told['status']}" for name, told in events)
-        progress = [told["progress"] for _, told in events]
+        assert all(name == f"video.{reported['status']}" for name, reported in events)
+        progress = [reported["progress"] for _, reported in events]
         assert progress == sorted(progress)
-        assert len({orjson.dumps(told) for _, told in events}) == len(events), "nothing is told twice"
+        assert len({orjson.dumps(reported) for _, reported in events}) == len(events), "nothing is told twice"
         done = (await video_gateway.get(f"{VIDEOS}/{video_id}")).json
         assert events[-1][1] == {name: value for name, value in done.items() if name != "prompt"}, "it may be long"
         late = read_events((await video_gateway.get(f"{VIDEOS}/{video_id}/events")).body)
         assert late == [events[-1]], "who comes late is told how it ended"
-        told = await video_gateway.get(
+        reported = await video_gateway.get(
             f"{VIDEOS}/{await video_gateway.make('fails')}/events", **{"X-Stainless-Lang": "js"}
         )
-        assert [name for name, _ in read_events(told.body)] == ["video.failed"]
+        assert [name for name, _ in read_events(reported.body)] == ["video.failed"]
         assert (await video_gateway.ask("HEAD", f"{VIDEOS}/{video_id}/events")).status == 405
 
 
@@ -472,29 +472,29 @@ WRONG: dict[str, list[str]] = {
 }
 
 
-async def test_a_wrong_field_is_named_whether_it_comes_as_json_or_as_a_form(lobby: VideoGateway) -> None:
+async def test_a_wrong_field_is_named_whether_it_comes_as_json_or_as_a_form(sign_in: VideoGateway) -> None:
     wrong = [(field, value) for field, values in WRONG.items() for value in values]
     for field, value in wrong:
         body = {"model": "m", "prompt": "a cat", field: value}
         for path in (VIDEOS, ALIAS):
-            answer = await lobby.ask("POST", path, json=body)
+            answer = await sign_in.ask("POST", path, json=body)
             assert answer.error == (400, "invalid_request", field), (path, value)
         form = aiohttp.FormData(body, default_to_multipart=True)
-        assert (await lobby.ask("POST", VIDEOS, data=form)).error == (400, "invalid_request", field), value
-    assert lobby.provider.asked == []
-    rows = await lobby.gateway.rows(3 * len(wrong))
+        assert (await sign_in.ask("POST", VIDEOS, data=form)).error == (400, "invalid_request", field), value
+    assert sign_in.provider.asked == []
+    rows = await sign_in.gateway.rows(3 * len(wrong))
     assert {(row.status, row.cost_nanos, row.reserved_nanos) for row in rows} == {(400, 0, 0)}
 
 
-async def test_a_body_of_neither_kind_is_refused(lobby: VideoGateway) -> None:
+async def test_a_body_of_neither_kind_is_refused(sign_in: VideoGateway) -> None:
     for data, kind in ((b"model=m&prompt=x", "application/x-www-form-urlencoded"), (b"x", "text/plain")):
-        refused = await lobby.ask("POST", VIDEOS, data=data, headers={"Content-Type": kind})
+        refused = await sign_in.ask("POST", VIDEOS, data=data, headers={"Content-Type": kind})
         assert refused.error[:2] == (415, "unsupported_media_type")
     for data, kind in ((b"{", "application/json"), (b"x", "multipart/form-data; boundary=b")):
-        refused = await lobby.ask("POST", VIDEOS, data=data, headers={"Content-Type": kind})
+        refused = await sign_in.ask("POST", VIDEOS, data=data, headers={"Content-Type": kind})
         assert refused.error[:2] == (400, "invalid_request")
-    assert (await lobby.ask("PUT", VIDEOS)).error[:2] == (405, "method_not_allowed")
-    assert (await lobby.submit(model="nobodys")).error == (404, "model_not_found", "model")
+    assert (await sign_in.ask("PUT", VIDEOS)).error[:2] == (405, "method_not_allowed")
+    assert (await sign_in.submit(model="nobodys")).error == (404, "model_not_found", "model")
 
 
 async def test_a_webhook_is_told_where_the_operator_sends_to(gateway_with: StartGateway) -> None:
@@ -535,18 +535,18 @@ async def test_words_on_the_list_are_refused_before_anybody_is_asked(
 async def test_both_paths_are_the_same(gateway_with: StartGateway) -> None:
     async with open_video_gateway(gateway_with, model=[MODEL]) as video_gateway:
         answers = [await video_gateway.submit(path=path, size="1280x720", seconds=8) for path in (VIDEOS, ALIAS)]
-        told = [heard.json for heard in answers]
-        ids = [str(one.pop("id")) for one in told]
-        created = [one.pop("created_at") for one in told]
-        assert told[0] == told[1] | {"size": "1280x720", "seconds": "8", "status": "queued"}
+        reported = [heard.json for heard in answers]
+        ids = [str(one.pop("id")) for one in reported]
+        created = [one.pop("created_at") for one in reported]
+        assert reported[0] == reported[1] | {"size": "1280x720", "seconds": "8", "status": "queued"}
         assert abs(created[0] - created[1]) <= 1
         assert answers[0].headers.keys() == answers[1].headers.keys()
         for video_id in ids:
             await video_gateway.finish(video_id)
             one, other = await video_gateway.get(f"{VIDEOS}/{video_id}"), await video_gateway.get(f"{ALIAS}/{video_id}")
             assert one.json == other.json
-        said = [{**submit.fields} for submit in video_gateway.provider.submits]
-        assert said == [{"model": "m", "prompt": "a cat", "seconds": "8", "size": "1280x720"}] * 2
+        texts = [{**submit.fields} for submit in video_gateway.provider.submits]
+        assert texts == [{"model": "m", "prompt": "a cat", "seconds": "8", "size": "1280x720"}] * 2
 
 
 async def test_a_form_with_a_file_reaches_the_provider_as_one(gateway_with: StartGateway) -> None:

@@ -86,7 +86,7 @@ PEOPLE = (
     Call(
         "admin_list_members",
         query={"account": "acme"},
-        keep=lambda told, memory: memory.update(bob_id=told["data"][-1]["id"]),
+        keep=lambda reported, memory: memory.update(bob_id=reported["data"][-1]["id"]),
     ),
     Call("admin_get_member", path={"id": "$bob_id"}),
     Call("admin_edit_member", {"role": "viewer"}, path={"id": "$bob_id"}),
@@ -197,8 +197,8 @@ them."""
 async def caller(gateway_with: StartGateway) -> AsyncIterator[Caller]:
     async with Everything() as up:
         channels = [{**one, "priority": 30 - 10 * at} for at, one in enumerate(up.list_channels())]
-        told = {"webhook_url": f"{up.answers_url}/told"}
-        key = {"name": "test", "account": "acme", "secret": KEY, **told}
+        reported = {"webhook_url": f"{up.answers_url}/told"}
+        key = {"name": "test", "account": "acme", "secret": KEY, **reported}
         gateway = await gateway_with(
             {
                 "channel": channels,
@@ -260,7 +260,7 @@ async def test_what_nobody_knows_or_is_of_the_wrong_kind_is_named(caller: Caller
         if schema is None:
             continue
         example = caller.reader.find_example(name)
-        fields = {field: spoil(told) for field, told in schema["properties"].items()}
+        fields = {field: spoil(reported) for field, reported in schema["properties"].items()}
         for field, value in {**fields, "no_such_field": 1}.items():
             if value is not None:
                 asked += 1
@@ -277,6 +277,6 @@ async def check_named(caller: Caller, call: Call, field: str) -> None:
     async with asyncio.timeout(10):
         status, media_type, raw = await caller.ask(call)
     problems = caller.reader.judge(call.operation, status, media_type, raw)
-    caller.problems += [f"{call.operation}: {told}" for told in problems]
+    caller.problems += [f"{call.operation}: {message}" for message in problems]
     if status != 400 or f'"param":"{field}'.encode() not in raw:
         caller.problems.append(f"{call.operation}, {field} spoiled: {status} {raw[:300]!r}")

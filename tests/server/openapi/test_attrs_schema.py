@@ -147,8 +147,8 @@ def test_every_field_that_people_write_has_words() -> None:
     missing = [
         f"{name}.{field}"
         for name, schema in list_nouns()
-        for field, told in schema["properties"].items()
-        if not told.get("description")
+        for field, reported in schema["properties"].items()
+        if not reported.get("description")
     ]
     assert not missing, "each needs a line in WORDS, or under Attributes in its class's docstring"
 

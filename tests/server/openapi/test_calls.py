@@ -38,7 +38,7 @@ def test_what_is_as_the_document_says_passes(name: str, status: int, media_type:
 
 
 @table_rows(
-    ("name", "status", "media_type", "raw", "told"),
+    ("name", "status", "media_type", "raw", "message"),
     [
         ("create_chat_completion", 201, JSON, orjson.dumps(CHAT), "status 201"),
         ("create_chat_completion", 200, "text/html", b"<p>", "text/html"),
@@ -53,8 +53,8 @@ def test_what_is_as_the_document_says_passes(name: str, status: int, media_type:
         ("admin_get_status", 200, JSON, b'{"version":"1","channels":1,"models":1,"more":1}', "'more' was unexpected"),
     ],
 )
-def test_what_is_not_is_named(name: str, status: int, media_type: str, raw: bytes, told: str) -> None:
-    assert any(told in problem for problem in READER.judge(name, status, media_type, raw))
+def test_what_is_not_is_named(name: str, status: int, media_type: str, raw: bytes, message: str) -> None:
+    assert any(message in problem for problem in READER.judge(name, status, media_type, raw))
 
 
 @table_rows(

@@ -32,16 +32,16 @@ class Seen(HTMLParser):
         assert not self._open
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = {name: value or "" for name, value in attrs}
-        self.odd += [f"{tag} {name}" for name in told if name == "style" or name.startswith("on")]
-        if tag == "style" or (tag == "script" and "src" not in told):
+        reported = {name: value or "" for name, value in attrs}
+        self.odd += [f"{tag} {name}" for name in reported if name == "style" or name.startswith("on")]
+        if tag == "style" or (tag == "script" and "src" not in reported):
             self.odd.append(tag)
-        if "id" in told:
-            self.ids.append(told["id"])
+        if "id" in reported:
+            self.ids.append(reported["id"])
         if tag == "a":
-            self.links.append(told["href"])
+            self.links.append(reported["href"])
         if tag in {"script", "link", "img"}:
-            self.loaded.append(told.get("src") or told["href"])
+            self.loaded.append(reported.get("src") or reported["href"])
         if tag not in EMPTY:
             self._open.append(tag)
 
@@ -118,16 +118,18 @@ def test_words_are_escaped_and_code_is_marked() -> None:
 
 def test_an_example_can_be_pasted_into_a_shell() -> None:
     content = {"application/json": {"example": {"name": "it's"}}}
-    told = {"x-rights": "administrator", "requestBody": {"content": content}}
-    assert build_curl("POST", "/things/{name}", told) == (
+    reported = {"x-rights": "administrator", "requestBody": {"content": content}}
+    assert build_curl("POST", "/things/{name}", reported) == (
         "curl -X POST https://gateway.invalid/things/NAME \\\n"
         '  -H "Authorization: Bearer $ADMIN_TOKEN" \\\n'
         "  -H 'Content-Type: application/json' \\\n"
         "  -d '{\n  \"name\": \"it'\\''s\"\n}'"
     )
     form = {"multipart/form-data": {"example": {"image": "@a.png"}}}
-    told = {"x-rights": "key", "requestBody": {"content": form}}
-    assert build_curl("POST", "/x", told).endswith("-H \"Authorization: Bearer $GATEWAY_KEY\" \\\n  -F 'image=@a.png'")
+    reported = {"x-rights": "key", "requestBody": {"content": form}}
+    assert build_curl("POST", "/x", reported).endswith(
+        "-H \"Authorization: Bearer $GATEWAY_KEY\" \\\n  -F 'image=@a.png'"
+    )
     assert build_curl("GET", "/x", {"x-rights": "anyone"}) == "curl https://gateway.invalid/x"
 
 

@@ -80,8 +80,8 @@ async def test_every_route_is_described_and_nothing_else_is(gateway_with: StartG
         if route.resource is not None and not route.resource.canonical.startswith(PAGES)
         if route.method == "*" or route.handler is not refuse_unserved
     }
-    told = {(method.upper(), path) for method, path, _ in list_operations(document)}
-    assert told - {REFUSED} == {(method, path) for method, path in routes if method not in {"*", "HEAD", "OPTIONS"}}
+    reported = {(method.upper(), path) for method, path, _ in list_operations(document)}
+    assert reported - {REFUSED} == {(method, path) for method, path in routes if method not in {"*", "HEAD", "OPTIONS"}}
     assert all(path.startswith(("/v1/", "/v1beta/")) for method, path in routes if method == "*")
     async with gateway.client.request(REFUSED[0], gateway.url + REFUSED[1]) as response:
         assert (response.status, (await response.json())["error"]["code"]) == (501, "api_not_implemented")
@@ -147,8 +147,8 @@ def test_every_answer_has_words_and_every_operation_an_answer_that_is_no_error(d
     for method, path, operation in list_operations(document):
         statuses = {int(status) for status in operation["responses"]}
         assert statuses & {101, 200, 201, 204} or (method.upper(), path) == REFUSED
-        for status, told in operation["responses"].items():
-            answer = follow(document, told)
+        for status, reported in operation["responses"].items():
+            answer = follow(document, reported)
             assert answer["description"], (path, status)
             assert {*answer} <= {"description", "headers", "content", "links"}
             for content in answer.get("content", {}).values():
@@ -173,13 +173,13 @@ def test_links_lead_from_an_answer_to_what_can_be_asked_next(document: Json) -> 
     operations = {each["operationId"]: each for _, _, each in list_operations(document)}
     led: set[tuple[str, str]] = set()
     for name, operation in operations.items():
-        for told in operation["responses"].values():
-            for link in follow(document, told).get("links", {}).values():
+        for reported in operation["responses"].values():
+            for link in follow(document, reported).get("links", {}).values():
                 assert {*link} == {"operationId", "parameters"}
                 parameters = [follow(document, each) for each in operations[link["operationId"]]["parameters"]]
                 ((parameter, expression),) = link["parameters"].items()
                 assert parameter in {each["name"] for each in parameters}, link
-                schema = told["content"]["application/json"]["schema"]
+                schema = reported["content"]["application/json"]["schema"]
                 assert expression.startswith("$response.body#/")
                 assert find_place(document, schema, expression.removeprefix("$response.body#")), link
                 led.add((name, link["operationId"]))
@@ -230,15 +230,15 @@ def test_every_example_is_of_its_schema(document: Json) -> None:
 
 def test_every_code_of_a_fault_is_told_with_its_status_and_a_meaning(document: Json) -> None:
     codes = list_codes()
-    assert {code: status for status, told in codes.items() for code in told if STATUS[code] == status} == STATUS
-    assert [code for told in codes.values() for code, meaning in told.items() if not meaning] == []
+    assert {code: status for status, reported in codes.items() for code in reported if STATUS[code] == status} == STATUS
+    assert [code for reported in codes.values() for code, meaning in reported.items() if not meaning] == []
     written = document["components"]["responses"]["Conflict"]["description"]
     assert "- `idempotency_conflict`: A request with the same `Idempotency-Key` is in progress" in written
 
 
 def test_in_anthropics_language_errors_have_anthropics_form(document: Json) -> None:
     for method, path, operation in list_operations(document):
-        refs = [told["$ref"] for told in operation["responses"].values() if "$ref" in told]
+        refs = [reported["$ref"] for reported in operation["responses"].values() if "$ref" in reported]
         theirs = path.startswith("/v1/messages")
         assert all(("/Anthropic" in ref) == theirs for ref in refs), (method, path)
 

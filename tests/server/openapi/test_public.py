@@ -235,8 +235,8 @@ async def test_what_is_missing_or_of_the_wrong_kind_is_named(caller: Caller) -> 
         if schema is None or name == "remix_video":  # a remix is looked for before it is read
             continue
         example = caller.reader.find_example(name)
-        for field, told in schema["properties"].items():
-            for value in exceed(told):
+        for field, reported in schema["properties"].items():
+            for value in exceed(reported):
                 asked += 1
                 await check_named(caller, Call(name, {**example, field: value}), field)
         for field in schema.get("required", ()):
@@ -253,7 +253,7 @@ async def check_named(caller: Caller, call: Call, field: str) -> None:
     async with asyncio.timeout(10):
         status, media_type, raw = await caller.ask(call)
     caller.problems += [
-        f"{call.operation}: {told}" for told in caller.reader.judge(call.operation, status, media_type, raw)
+        f"{call.operation}: {message}" for message in caller.reader.judge(call.operation, status, media_type, raw)
     ]
     named = (f'"param":"{field}', f'"fieldViolations":[{{"field":"{field}')  # the latter in Google's format
     if status != 400 or not any(place.encode() in raw for place in named):

@@ -101,7 +101,7 @@ class Outcome:
     """What became of a task: the text of the note, what the agent said at last, and what the provider refused."""
 
     note: str
-    said: str
+    text: str
     refusals: tuple[str, ...]
 
     def find_fault(self) -> str:
@@ -110,4 +110,4 @@ class Outcome:
             return f"the provider refused: {self.refusals[0]}"
         if AFTER not in self.note:
             return f"the file was not edited: {self.note!r}"
-        return "" if FINISHED in self.said else f"the last answer: {self.said[-300:]!r}"
+        return "" if FINISHED in self.text else f"the last answer: {self.text[-300:]!r}"

@@ -199,8 +199,10 @@ class Thinker(ChatVendor):
         forced = body.get("tool_choice") not in {None, "auto", "none"} if _is_word(body) else True
         expect(not forced, "tool_choice 'specified' is incompatible with thinking enabled")
         for at, message in list_call_messages(body) if self.wants_thoughts else ():
-            said = message.get("reasoning_content")
-            expect(said, f"thinking is enabled but reasoning_content is missing in assistant tool call message at {at}")
+            answer = message.get("reasoning_content")
+            expect(
+                answer, f"thinking is enabled but reasoning_content is missing in assistant tool call message at {at}"
+            )
 
 
 def _is_word(body: Json) -> bool:

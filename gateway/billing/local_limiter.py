@@ -22,7 +22,7 @@ RECENT_S = 2.0
 """How long the server's last count of the requests at other gateways is used: an answer may just be late."""
 
 
-class AloneLimiter:
+class LocalFallbackLimiter:
     """Admits by this gateway's own count: its part of each limit (``share``), the whole (``open``), or nothing.
 
     A rate begins with what it owed when the server was last heard: the seconds that a rate owes are those that a part
@@ -118,7 +118,7 @@ class AloneLimiter:
                 continue
             if shared.mine >= most - spare(most) or (recent and shared.buckets.running >= whole - spare(whole)):
                 refusal = LimitExceeded(subject, "concurrent requests", most, FULL_WAIT_S)
-                raise RateLimited(refusal.message, standing=RateLimitStatus())
+                raise RateLimited(refusal.message, limit_status=RateLimitStatus())
 
 
 def _make_closed() -> Overloaded:

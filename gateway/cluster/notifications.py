@@ -1,0 +1,82 @@
+"""Notifications between nodes: they wake workers, and requests that follow a job.
+
+A lost notification costs time and nothing else: waiting code also polls.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from gateway.errors import StoreUnavailable
+
+PAUSE_S = 0.05
+"""Notifications published within this time share a commit: such commits of all nodes wait for each other."""
+MAX_BYTES = 7_900
+"""Of one message; PostgreSQL allows fewer than 8,000."""
+MEMBERS = "members"
+"""The kind that this node delivers to itself when nodes have joined or left."""
+
+Notification = tuple[str, str]
+"""A kind of event, and the name of its subject; neither has a space or a line end."""
+
+
+class NodeNotifications:
+    """Publishes notifications to the other nodes and delivers theirs.
+
+    Args:
+        node: the id of this node. The database sends its own notifications back to it.
+        send: notifies all nodes of some messages; may raise ``StoreUnavailable``.
+    """
+
+    def __init__(self, node: str, send: Callable[[Sequence[str]], Awaitable[None]]) -> None:
+        self._node = node
+        self._send = send
+        self._handlers: defaultdict[str, list[Callable[[str], object]]] = defaultdict(list)
+        self._waiting: dict[Notification, None] = {}
+        self._pending = asyncio.Event()
+
+    def subscribe(self, kind: str, handler: Callable[[str], object]) -> None:
+        """Call ``handler`` with the name of each notification of ``kind``."""
+        self._handlers[kind].append(handler)
+
+    def publish(self, kind: str, name: str = "") -> None:
+        """Notify the other nodes within ``PAUSE_S``."""
+        self._waiting[kind, name] = None
+        self._pending.set()
+
+    def deliver(self, kind: str, name: str = "") -> None:
+        """Call the handlers of this node."""
+        for handler in self._handlers.get(kind, ()):
+            handler(name)
+
+    def receive(self, message: str) -> None:
+        """Deliver the notifications of a message, unless this node has sent it."""
+        sender, *notifications = message.split("\n")
+        if sender != self._node:
+            for notification in notifications:
+                self.deliver(*notification.split(" ", 1))
+
+    async def run(self) -> None:
+        """Send published notifications until cancelled."""
+        while True:
+            await self._pending.wait()
+            await asyncio.sleep(PAUSE_S)
+            self._pending.clear()
+            notifications, self._waiting = self._waiting, {}
+            try:
+                await self._send(build_messages(self._node, notifications))
+            except StoreUnavailable:
+                continue  # the notifications are lost: the node has no connection
+
+
+def build_messages(node: str, notifications: Iterable[Notification]) -> list[str]:
+    """Return ``notifications`` in as few messages as ``MAX_BYTES`` allows."""
+    messages: list[str] = []
+    message = node
+    for kind, name in notifications:
+        line = f"\n{kind} {name}"
+        if len(message) + len(line) > MAX_BYTES:
+            messages.append(message)
+            message = node
+        message += line
+    return [*messages, message]
