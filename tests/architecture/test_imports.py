@@ -1,6 +1,7 @@
 """Imports: without cycles, each module alone, and no heavier than its work."""
 
 import ast
+import os
 import random
 import subprocess
 import sys
@@ -79,7 +80,8 @@ def find_loaded(*asked: tuple[str, Iterable[str]]) -> dict[str, set[str]]:
 
 def import_alone(names: Iterable[str]) -> tuple[list[str], str]:
     """Which of ``names`` cannot be imported as the first module of the package, and why."""
-    done = subprocess.run([sys.executable, "-c", ALONE, *names], capture_output=True, text=True, check=True)
+    keep = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # or each child would compile what the ones before compiled
+    done = subprocess.run([sys.executable, "-c", ALONE, *names], capture_output=True, text=True, check=True, env=keep)
     return done.stdout.split(), done.stderr
 
 

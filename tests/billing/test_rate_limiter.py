@@ -278,7 +278,7 @@ async def test_callers_who_share_an_account_share_its_meters_however_often_limit
     turns = []
     for left, subjects in zip(range(599, 595, -1), callers, strict=True):
         turns.append(await counters.take(subjects, 0))
-        assert turns[-1].standing.requests == RateLimitWindow(600, left, pytest.approx((600 - left) / 10))
+        assert turns[-1].limit_status.requests == RateLimitWindow(600, left, pytest.approx((600 - left) / 10))
         await counters.take([key(Limits(rpm=left), 9)], 0)  # the limits of the key change
     with pytest.raises(RateLimited, match="4 concurrent requests"):
         await counters.take(callers[0], 0)

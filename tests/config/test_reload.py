@@ -273,14 +273,14 @@ async def test_a_tripped_channel_stays_tripped_unless_it_leads_elsewhere_now(rel
         tables: Tables = {"channel": [channel(down.base_url)], "routing": {"trip_failures": 1}}
         site = await reloadable(tables)
         assert (await site.ask())[0] == 502
-        lines = site.gateway.app[SERVICES].routing.load_balancer
-        assert [breaker.state for *_, breaker in lines.lines["up"].list_tripped()] == ["open"]
+        balancer = site.gateway.app[SERVICES].routing.load_balancer
+        assert [breaker.state for *_, breaker in balancer.channels["up"].list_tripped()] == ["open"]
         tables["channel"] = [channel(down.base_url, weight=2)]
         await site.reload(tables)
-        assert [breaker.state for *_, breaker in lines.lines["up"].list_tripped()] == ["open"]
+        assert [breaker.state for *_, breaker in balancer.channels["up"].list_tripped()] == ["open"]
         tables["channel"] = [channel(up.base_url)]
         await site.reload(tables)
-        assert not lines.lines["up"].list_tripped()
+        assert not balancer.channels["up"].list_tripped()
         assert (await site.ask())[0] == 200
         await site.gateway.rows(2)
 

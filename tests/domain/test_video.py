@@ -199,7 +199,7 @@ def test_a_job_that_is_not_heard_of_is_left_alone_longer_still() -> None:
 
 
 @table_rows(
-    ("age_s", "told_s"),
+    ("age_s", "reported_s"),
     [(-5, 2), (0, 2), (1.999, 2), (2, 4), (5.999, 4), (6, 8), (13.999, 8), (14, 15), (15, 15), (86_400, 15)],
 )
 def test_a_caller_is_told_to_wait_as_long_as_the_gateway_does(age_s: float, reported_s: int) -> None:

@@ -300,7 +300,7 @@ def test_a_thousand_that_wait_for_their_turn_look_hardly_more_often_than_a_hundr
     assert took_s < 2 * RETRY_WAIT_S
 
 
-@pytest.mark.parametrize("said_s", [1.0, 200.0])
+@pytest.mark.parametrize("answered_s", [1.0, 200.0])
 def test_a_whole_answer_may_take_as_long_as_any_and_its_caller_hears_comments(answered_s: float) -> None:
     """The first bytes of it say that there will be no event before its end."""
     raw = orjson.dumps(COMPLETION)

@@ -211,7 +211,7 @@ def test_an_empty_folder_stays_one_if_the_backup_is_refused(folder: Path, tmp_pa
 def test_a_wrong_passphrase_is_named(folder: Path, tmp_path: Path) -> None:
     backup = back_up(folder, passphrase="correct horse")
     with pytest.raises(RestoreRefused, match="passphrase is wrong"):
-        restore_backup(backup, tmp_path / "new", passphrase="correct horse")
+        restore_backup(backup, tmp_path / "new", passphrase="wrong horse")
     assert b"the journal" not in backup.read_bytes()
 
 
