@@ -16,6 +16,7 @@ from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from gateway.log import configure_log
+from tests.support.forked_workers import Collector, can_fork
 from tests.support.gateway import RunningGateway, make_template
 from tests.support.outcome_table import write_table
 from tests.support.postgres import SharedPostgres
@@ -41,8 +42,13 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - below it pytest makes a folder that on
 ROOM = 6 * 2**30
 
 
-def pytest_configure() -> None:
-    """Put what tests write into memory, where there is room and programs may run: thousands of databases are made."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Put what tests write into memory, where there is room and programs may run: thousands of databases are made.
+
+    Collect once, in a process of which the workers are forked.
+    """
+    if can_fork(config):
+        config.pluginmanager.register(Collector(config))
     with contextlib.suppress(OSError):
         room = os.statvfs(MEMORY)
         if room.f_bavail * room.f_frsize >= ROOM and not room.f_flag & os.ST_NOEXEC:

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,11 +35,16 @@ from tests.support.gateway import make_template
 T = TypeVar("T")
 
 _used: list["LazyDatabase"] = []
-_folder = Path(tempfile.mkdtemp(prefix="repositories-"))
-atexit.register(shutil.rmtree, _folder, ignore_errors=True)
-_template = _folder / "template.db"
 _closing = 0
 _numbers = count()
+
+
+@cache
+def _make_folder() -> Path:
+    """Make the folder of this process, when it first needs one: it may be forked off another."""
+    folder = Path(tempfile.mkdtemp(prefix="repositories-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 class LazyDatabase:
@@ -98,11 +104,13 @@ class LazyDatabase:
                 self._opening = True
                 _used.append(self)
                 try:
-                    if not _template.exists():
+                    folder = _make_folder()
+                    template = folder / "template.db"
+                    if not template.exists():
                         with capture_logs():  # a test looks at its own lines of the log
-                            draft = await make_template(_folder / f"{id(self)}.draft")
-                        draft.rename(_template)
-                    path = shutil.copy(_template, _folder / f"{next(_numbers)}.db")
+                            draft = await make_template(folder / f"{id(self)}.draft")
+                        draft.rename(template)
+                    path = shutil.copy(template, folder / f"{next(_numbers)}.db")
                     self._opened = await open_database(f"sqlite:///{path}")
                 finally:
                     self._opening = False
