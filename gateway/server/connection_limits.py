@@ -25,6 +25,8 @@ CROWDED, EASED = 0.75, 0.5
 """Shares of the total limit: crowded from the first on, until the count falls below the second."""
 FIRST_REQUEST_TIMEOUT_S = 5.0
 """How long a connection may be open without its first request, while the gateway is crowded."""
+HANDSHAKE_TIMEOUT_S = 5.0
+CROWDED_HANDSHAKE_TIMEOUT_S = 2.0
 BATCH = 0.05
 """The share of the waiting connections that is closed at once: finding them takes a pass over all connections."""
 FUTILE_S = 0.25
@@ -62,11 +64,15 @@ class ConnectionLimits:
         total: in all.
         per_address: from one IPv4 address, or one /64 of IPv6; addresses of trusted proxies have no limit.
         reserve: of ``total``, those that serve only probes, the console and the admin API.
+        handshake_s: how long a TLS handshake may take.
+        crowded_handshake_s: the same while there are many connections.
     """
 
     total: int
     per_address: int
     reserve: int
+    handshake_s: float = HANDSHAKE_TIMEOUT_S
+    crowded_handshake_s: float = CROWDED_HANDSHAKE_TIMEOUT_S
 
 
 def find_limits(descriptors: int, total: int = 0, per_address: int = 0) -> ConnectionLimits:

@@ -8,12 +8,9 @@ from typing import cast
 
 from aiohttp import web
 
-from gateway.server.connection_limits import ConnectionLimiter
+from gateway.server.connection_limits import HANDSHAKE_TIMEOUT_S, ConnectionLimiter
 from gateway.server.protocol import GatewayServer
 
-HANDSHAKE_TIMEOUT_S = 5.0
-CROWDED_HANDSHAKE_TIMEOUT_S = 2.0
-"""The same while there are many connections."""
 SHUTDOWN_TIMEOUT_S = 2.0
 """How long a closed connection waits for the client's last word, in seconds."""
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -81,7 +78,9 @@ class TlsAcceptor:
 
 def find_timeout(limiter: ConnectionLimiter | None) -> float:
     """Return how long a handshake that begins now may take, in seconds."""
-    return CROWDED_HANDSHAKE_TIMEOUT_S if limiter is not None and limiter.crowded else HANDSHAKE_TIMEOUT_S
+    if limiter is None:
+        return HANDSHAKE_TIMEOUT_S
+    return limiter.limits.crowded_handshake_s if limiter.crowded else limiter.limits.handshake_s
 
 
 class Handshake:
