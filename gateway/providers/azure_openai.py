@@ -23,7 +23,7 @@ import attrs
 
 from gateway.domain.http_request import TokenGrant
 from gateway.providers import base
-from gateway.providers.openai import FIT_CHAT, GPT_IMAGES, SORA, hash_long_user, may_think
+from gateway.providers.openai import FIT_CHAT, FIT_RESPONSES, GPT_IMAGES, SORA, hash_long_user, may_think
 from gateway.providers.quirks import DROP_EXTENSIONS, limit_as_max_completion_tokens
 
 _PREVIEW = "?api-version=preview"
@@ -71,8 +71,9 @@ AZURE_OPENAI = base.Provider(
         base.Endpoint("openai_chat", base.CHAT.path, quirks=_CHAT_QUIRKS, custom_tools=True),
         *(
             attrs.evolve(one, quirks=(hash_long_user,))
-            for one in (base.EMBEDDINGS, base.COMPLETIONS, base.RESPONSES, base.IMAGES, base.EDITS)
+            for one in (base.EMBEDDINGS, base.COMPLETIONS, base.IMAGES, base.EDITS)
         ),
+        attrs.evolve(base.RESPONSES, quirks=FIT_RESPONSES),
         base.COMPACT,
         *(
             base.Endpoint(one.wire, f"{one.path}{_PREVIEW}")

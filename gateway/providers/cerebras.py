@@ -7,6 +7,7 @@ format. The penalties and ``logit_bias`` are rejected; they only tune an answer,
 
 from gateway.providers.base import CHAT, COMPLETIONS, Body, Endpoint, Provider
 from gateway.providers.efforts import ORDINARY, Words, fit_effort
+from gateway.providers.message_order import four_stops
 from gateway.providers.quirks import DROP_FOREIGN, developer_as_system, drop
 
 _drop_penalties = drop("frequency_penalty", "presence_penalty", "logit_bias")
@@ -31,7 +32,14 @@ CEREBRAS = Provider(
         Endpoint(
             "openai_chat",
             CHAT.path,
-            quirks=(_drop_penalties, _drop_defaults, developer_as_system, fit_effort(*_WORDS), *DROP_FOREIGN),
+            quirks=(
+                _drop_penalties,
+                _drop_defaults,
+                developer_as_system,
+                fit_effort(*_WORDS),
+                four_stops,
+                *DROP_FOREIGN,
+            ),
         ),
         Endpoint("openai_completions", COMPLETIONS.path, quirks=(_drop_penalties,)),
     ),

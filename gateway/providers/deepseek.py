@@ -6,13 +6,19 @@ api-docs.deepseek.com/api/create-chat-completion (roles system, user, assistant 
 channel's own ``base_url`` must not end in ``/v1``.
 """
 
+import attrs
+
 from gateway.providers.base import CHAT, RESPONSES, Endpoint, Provider
-from gateway.providers.efforts import rest_when_forced, thinking_disabled
-from gateway.providers.message_order import think_before_calls
-from gateway.providers.quirks import developer_as_system, limit_as_max_tokens
+from gateway.providers.efforts import Words, fit_effort, fit_reasoning, rest_when_forced, thinking_disabled
+from gateway.providers.message_order import limit_stops, think_before_calls
+from gateway.providers.quirks import developer_as_system, keep_first_tools, limit_as_max_tokens
 
 _rest_when_forced = rest_when_forced("thinking", {"type": "disabled"}, r"deepseek-v[4-9].*")
 """api-docs.deepseek.com/guides/thinking_mode."""
+_WORDS: Words = ((r".*", ("low", "medium", "high", "xhigh", "max")),)
+"""The same page: it takes low, high and max, and two other words for these; "none" is spelt otherwise in a chat."""
+_sixteen_stops = limit_stops(16)
+"""api-docs.deepseek.com/api/create-chat-completion, ``stop``."""
 
 DEEPSEEK = Provider(
     slug="deepseek",
@@ -23,11 +29,20 @@ DEEPSEEK = Provider(
         Endpoint(
             "openai_chat",
             CHAT.path,
-            quirks=(thinking_disabled, _rest_when_forced, limit_as_max_tokens, developer_as_system, think_before_calls),
+            quirks=(
+                thinking_disabled,
+                _rest_when_forced,
+                fit_effort(*_WORDS),
+                limit_as_max_tokens,
+                developer_as_system,
+                think_before_calls,
+                keep_first_tools,
+                _sixteen_stops,
+            ),
             one_choice=True,
         ),
-        Endpoint("anthropic_messages", "/anthropic/v1/messages"),
-        Endpoint("openai_completions", "/beta/completions"),
-        RESPONSES,
+        Endpoint("anthropic_messages", "/anthropic/v1/messages", quirks=(keep_first_tools,)),
+        Endpoint("openai_completions", "/beta/completions", quirks=(_sixteen_stops,)),
+        attrs.evolve(RESPONSES, quirks=(fit_reasoning((".*", ("none", *_WORDS[0][1]))), keep_first_tools)),
     ),
 )

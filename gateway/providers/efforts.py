@@ -5,7 +5,7 @@ send both often: Claude Code asks for an effort in every request, and forbids re
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gateway.providers.base import Body, Quirk
@@ -39,22 +39,55 @@ Pro only "high"; "xhigh" came with GPT-5.1 Codex Max, "max" with GPT-5.6. The pa
 
 def fit_effort(*words: tuple[str, tuple[str, ...]]) -> Quirk:
     """Replace an unknown effort by the nearest known one; a model without a match keeps what it gets."""
-    table = tuple((re.compile(pattern, re.DOTALL), known) for pattern, known in words)
+    find_word = _compile_words(words)
 
     def quirk(body: Body, model: str) -> str | None:
         if FIELD not in body:
             return None
-        effort, name = body[FIELD], model.rpartition("/")[2].lower()
-        known = next((known for pattern, known in table if pattern.fullmatch(name)), None)
-        if known is None or effort in known or (known and effort not in _ORDER):
-            return None  # an unknown word is the client's own business
-        if not known:
+        effort = body[FIELD]
+        fitted = find_word(effort, model)
+        if fitted == effort:
+            return None
+        if fitted is None:
             del body[FIELD]
             return None if effort in (None, "none") else FIELD
-        body[FIELD] = _find_nearest(effort, known)
+        body[FIELD] = fitted
         return FIELD
 
     return quirk
+
+
+def fit_reasoning(*words: tuple[str, tuple[str, ...]]) -> Quirk:
+    """Do the same with the Responses API's ``reasoning.effort``."""
+    find_word = _compile_words(words)
+
+    def quirk(body: Body, model: str) -> str | None:
+        reasoning = body.get("reasoning")
+        if not isinstance(reasoning, dict) or "effort" not in reasoning:
+            return None
+        effort = reasoning["effort"]
+        fitted = find_word(effort, model)
+        if fitted == effort:
+            return None
+        others = {name: value for name, value in reasoning.items() if name != "effort"}
+        body["reasoning"] = others if fitted is None else others | {"effort": fitted}
+        return None if fitted is None and effort in (None, "none") else "reasoning.effort"
+
+    return quirk
+
+
+def _compile_words(words: Words) -> Callable[[Any, str], Any]:
+    """Return what finds the word for an effort and a model; None: the model has no such field."""
+    table = tuple((re.compile(pattern, re.DOTALL), known) for pattern, known in words)
+
+    def find(effort: Any, model: str) -> Any:
+        name = model.rpartition("/")[2].lower()
+        known = next((known for pattern, known in table if pattern.fullmatch(name)), None)
+        if known is None or effort in known or (known and effort not in _ORDER):
+            return effort  # an unknown word is the client's own business
+        return _find_nearest(effort, known) if known else None
+
+    return find
 
 
 def _find_nearest(effort: str, known: Sequence[str]) -> str:

@@ -5,8 +5,10 @@ than one choice are rejected. console.groq.com/docs/api-reference, /docs/respons
 and do not stream (/docs/speech-to-text). Its compound systems search and run code, which is billed (/docs/compound).
 """
 
+import attrs
+
 from gateway.providers.base import CHAT, RESPONSES, SPEECH, TRANSCRIPTIONS, TRANSLATIONS, Endpoint, Provider
-from gateway.providers.efforts import ORDINARY, Words, fit_effort
+from gateway.providers.efforts import ORDINARY, Words, fit_effort, fit_reasoning
 from gateway.providers.message_order import four_stops
 from gateway.providers.priced_fields import EVERYWHERE
 from gateway.providers.quirks import DROP_EXTENSIONS, ask_for_times, drop, drop_idle, drop_in_messages
@@ -33,7 +35,7 @@ GROQ = Provider(
             ),
             one_choice=True,
         ),
-        RESPONSES,
+        attrs.evolve(RESPONSES, quirks=(fit_reasoning(*_WORDS),)),
         Endpoint("openai_transcriptions", TRANSCRIPTIONS.path, quirks=(drop("stream"), ask_for_times)),
         Endpoint("openai_translations", TRANSLATIONS.path, quirks=(ask_for_times,)),
         SPEECH,

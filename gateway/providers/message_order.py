@@ -70,4 +70,6 @@ def limit_stops(most: int) -> Quirk:
 
 four_stops = limit_stops(4)
 """OpenAI's OpenAPI document, ``StopConfiguration``; console.groq.com/docs/api-reference; docs.siliconflow.cn, chat
-completions; docs.fireworks.ai/api-reference/post-chatcompletions."""
+completions; docs.fireworks.ai/api-reference/post-chatcompletions; docs.x.ai, chat completions; OpenRouter's
+OpenAPI document; volcengine.com/docs/82379/1494384; inference-docs.cerebras.ai, chat completions; cloud.baidu.com/doc/
+qianfan-api."""

@@ -11,7 +11,7 @@ import re
 
 from gateway.providers.base import CHAT, RESPONSES, Body, Endpoint, Provider
 from gateway.providers.efforts import rest_when_forced, thinking_disabled
-from gateway.providers.message_order import think_before_calls
+from gateway.providers.message_order import limit_stops, think_before_calls
 from gateway.providers.quirks import developer_as_system, drop
 
 _THINKS = re.compile(r"kimi-(k2\.[5-9]|k2-thinking|k[3-9]|latest|thinking).*")
@@ -19,6 +19,8 @@ _FIXED_SAMPLING = re.compile(r"kimi-k2\.\d.*")
 
 _rest_when_forced = rest_when_forced("thinking", {"type": "disabled"}, r"kimi-k(2\.[5-9]|[3-9]).*")
 """platform.kimi.ai/docs/guide/use-kimi-k2-thinking-model."""
+_five_stops = limit_stops(5)
+"""platform.kimi.ai/docs/api/chat, ``stop``."""
 _drop_sampling = drop("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
 
@@ -47,6 +49,7 @@ MOONSHOT = Provider(
                 _leave_sampling,
                 developer_as_system,
                 _think_before_calls,
+                _five_stops,
             ),
             fetches=True,
         ),

@@ -19,7 +19,7 @@ import attrs
 from gateway.domain.capability import Capability
 from gateway.domain.image import MAX_IMAGES, MAX_INPUT_IMAGES
 from gateway.providers import base
-from gateway.providers.efforts import OPENAI_WORDS, fit_effort
+from gateway.providers.efforts import OPENAI_WORDS, fit_effort, fit_reasoning
 from gateway.providers.message_order import four_stops
 from gateway.providers.quirks import DROP_EXTENSIONS, hash_user, limit_as_max_completion_tokens
 
@@ -48,6 +48,7 @@ over (openai/openai-python issues: ``string_above_max_length``).
 """
 
 FIT_CHAT = (fit_effort(*OPENAI_WORDS), drop_sampling, hash_long_user, four_stops)
+FIT_RESPONSES = (fit_reasoning(*OPENAI_WORDS), hash_long_user)
 
 _IMAGE_MODELS = ("gpt-image-*", "chatgpt-image-*")
 _ABLE = Capability(
@@ -96,7 +97,7 @@ OPENAI = base.Provider(
         attrs.evolve(base.EMBEDDINGS, quirks=(hash_long_user,)),
         attrs.evolve(base.COMPLETIONS, quirks=(hash_long_user,)),
         base.MODERATIONS,
-        attrs.evolve(base.RESPONSES, quirks=(hash_long_user,)),
+        attrs.evolve(base.RESPONSES, quirks=FIT_RESPONSES),
         base.COMPACT,
         attrs.evolve(base.IMAGES, quirks=(hash_long_user,), models=_IMAGE_MODELS),
         attrs.evolve(base.EDITS, quirks=(hash_long_user,), models=_IMAGE_MODELS),

@@ -9,6 +9,7 @@ A model list is not documented: a channel lists its models, and no environment v
 
 from gateway.providers.base import CHAT, EMBEDDINGS, Endpoint, Provider
 from gateway.providers.efforts import enable_thinking_false
+from gateway.providers.message_order import four_stops
 from gateway.providers.priced_fields import EVERYWHERE
 from gateway.providers.quirks import developer_as_system
 
@@ -17,7 +18,7 @@ QIANFAN = Provider(
     title="Baidu Qianfan",
     base_url="https://qianfan.baidubce.com/v2",
     endpoints=(
-        Endpoint("openai_chat", CHAT.path, quirks=(enable_thinking_false, developer_as_system)),
+        Endpoint("openai_chat", CHAT.path, quirks=(enable_thinking_false, developer_as_system, four_stops)),
         EMBEDDINGS,
     ),
     models_path=None,

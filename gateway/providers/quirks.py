@@ -111,6 +111,30 @@ def drop_in_calls(*fields: str) -> Quirk:
     return _change_messages(change)
 
 
+def keep_first_tools(body: Body, _model: str) -> str | None:
+    """Keep the first tool of each name, in any of the formats of chats.
+
+    DeepSeek answers "Tool names must be unique" (liliMozi/openhanako, issue 789; decolua/9router, pull request 3333,
+    tested at each of its endpoints). Tools without a name are the vendor's own, and stay.
+    """
+    tools = body.get("tools")
+    if not isinstance(tools, list):
+        return None
+    kept: dict[Any, Any] = {}
+    for number, tool in enumerate(tools):
+        kept.setdefault(_find_tool_name(tool) or number, tool)
+    if len(kept) == len(tools):
+        return None
+    body["tools"] = list(kept.values())
+    return "tools"
+
+
+def _find_tool_name(tool: Any) -> str | None:
+    function = tool.get("function", tool) if isinstance(tool, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else None
+
+
 def fit_call_ids(pattern: str, length: int) -> Quirk:
     """Replace ids of tool calls that do not match ``pattern`` by ``length`` digits of their hash.
 

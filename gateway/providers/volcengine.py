@@ -17,6 +17,7 @@ from gateway.domain.capability import Capability
 from gateway.formats.vendors.volcengine_videos import MODELS, TASKS
 from gateway.providers.base import CHAT, EMBEDDINGS, Endpoint, Provider
 from gateway.providers.efforts import ORDINARY, fit_effort, thinking_disabled
+from gateway.providers.message_order import four_stops
 
 
 def _describe() -> Iterator[Capability]:
@@ -35,7 +36,7 @@ VOLCENGINE = Provider(
     title="Volcengine Ark",
     base_url="https://ark.cn-beijing.volces.com/api/v3",
     endpoints=(
-        attrs.evolve(CHAT, quirks=(thinking_disabled, fit_effort((r".*", ("minimal", *ORDINARY))))),
+        attrs.evolve(CHAT, quirks=(thinking_disabled, fit_effort((r".*", ("minimal", *ORDINARY))), four_stops)),
         EMBEDDINGS,
         Endpoint("volcengine_videos", TASKS, models=("*seedance*",)),
     ),

@@ -17,6 +17,7 @@ from gateway.domain.capability import Capability
 from gateway.domain.image import MAX_IMAGES
 from gateway.providers.base import CHAT, COMPLETIONS, IMAGES, RESPONSES, Body, Endpoint, Provider
 from gateway.providers.efforts import fit_effort
+from gateway.providers.message_order import four_stops
 from gateway.providers.priced_fields import EVERYWHERE
 from gateway.providers.quirks import drop, drop_idle
 
@@ -47,7 +48,7 @@ XAI = Provider(
     base_url="https://api.x.ai/v1",
     env_key="XAI_API_KEY",
     endpoints=(
-        Endpoint("openai_chat", CHAT.path, quirks=(_shape_for_reasoning,)),
+        Endpoint("openai_chat", CHAT.path, quirks=(_shape_for_reasoning, four_stops)),
         COMPLETIONS,
         RESPONSES,
         attrs.evolve(IMAGES, models=_IMAGE_MODELS),

@@ -10,16 +10,19 @@ Images (docs.bigmodel.cn/api-reference, "image generation"): one at a time, of n
 from gateway.domain.capability import Capability
 from gateway.providers.base import CHAT, EMBEDDINGS, IMAGES, RERANK, Endpoint, Provider
 from gateway.providers.efforts import thinking_disabled
+from gateway.providers.message_order import limit_stops
 from gateway.providers.quirks import developer_as_system, drop, hash_user, limit_as_max_tokens, rename
 
 _NAME_USER = rename("user", "user_id")
 _FIT_USER = hash_user(128, "user_id", least=6)
 """docs.bigmodel.cn/api-reference, chat completion: ``user_id`` has 6 to 128 characters."""
+_one_stop = limit_stops(1)
+"""docs.bigmodel.cn/api-reference and docs.z.ai/api-reference, chat completion: ``stop`` has one word."""
 
 ZHIPU_CHAT = Endpoint(
     "openai_chat",
     CHAT.path,
-    quirks=(thinking_disabled, limit_as_max_tokens, _NAME_USER, _FIT_USER, developer_as_system),
+    quirks=(thinking_disabled, limit_as_max_tokens, _NAME_USER, _FIT_USER, developer_as_system, _one_stop),
     one_choice=True,
 )
 

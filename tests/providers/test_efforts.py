@@ -12,8 +12,10 @@ CALL = {"role": "assistant", "tool_calls": [{"id": "123456789", "type": "functio
 RESULT, USER = {"role": "tool", "tool_call_id": "123456789", "content": "ok"}, {"role": "user", "content": "Hi"}
 
 
-def shape(slug: str, model: str, body: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    endpoint = PROVIDERS[slug].find_endpoint(("openai_chat",), model)
+def shape(
+    slug: str, model: str, body: dict[str, Any], wire: Any = "openai_chat"
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    endpoint = PROVIDERS[slug].find_endpoint((wire,), model)
     assert endpoint is not None
     shaped = dict(body)
     return shaped, endpoint.apply_quirks(shaped, model)
@@ -129,10 +131,70 @@ def test_fields_of_other_providers_are_not_sent_to_strict_ones(slug: str) -> Non
     assert shape(slug, "m", {"messages": [USER, body | foreign, USER]})[0] == {"messages": [USER, body, USER]}
 
 
-def test_more_stop_sequences_than_the_vendor_takes_are_refused_and_local_servers_take_more() -> None:
-    words = {"stop": [*"abcde"]}
-    assert shape("vllm", "m", words)[0] == words
-    assert shape("openai", "m", {"stop": [*"abcd"]})[0] == {"stop": [*"abcd"]}
-    with pytest.raises(InvalidRequest) as caught:
-        shape("openai", "m", words)
-    assert caught.value.param == "stop"
+@table_rows(
+    ("slugs", "most"),
+    [("zhipu zai", 1), ("moonshot", 5), ("deepseek", 16),
+     ("openai azure_openai groq fireworks siliconflow xai openrouter volcengine cerebras qianfan", 4)],
+)  # fmt: skip
+def test_more_stop_sequences_than_the_vendor_takes_are_refused(slugs: str, most: int) -> None:
+    taken = {"stop": [*"abcdefghijklmnopq"[:most]]}
+    for slug in slugs.split():
+        assert shape(slug, "m", taken)[0] == taken
+        with pytest.raises(InvalidRequest) as caught:
+            shape(slug, "m", {"stop": [*taken["stop"], "z"]})
+        assert caught.value.param == "stop"
+    assert shape("vllm", "m", {"stop": [*"abcdefg"]})[0] == {"stop": [*"abcdefg"]}
+
+
+@table_rows(
+    ("slug", "model", "asked", "sent"),
+    [
+        ("deepseek", "deepseek-v4-pro", "minimal", {"effort": "low"}),
+        ("deepseek", "deepseek-v4-pro", "none", {"effort": "none"}),
+        ("deepseek", "deepseek-v4-pro", "xhigh", {"effort": "xhigh"}),
+        ("openai", "gpt-5-mini", "none", {"effort": "minimal"}),
+        ("openai", "gpt-5.2", "minimal", {"effort": "low"}),
+        ("azure_openai", "gpt-5-pro", "low", {"effort": "high"}),
+        ("openai", "gpt-4o", "high", {}),
+        ("groq", "openai/gpt-oss-20b", "xhigh", {"effort": "high"}),
+        ("openai", "own-name", "minimal", {"effort": "minimal"}),
+    ],
+)
+def test_an_effort_of_the_responses_api_is_one_that_the_model_knows(
+    slug: str, model: str, asked: str, sent: dict[str, Any]
+) -> None:
+    reasoning = {"effort": asked, "summary": "auto"}
+    body, changed = shape(slug, model, {"reasoning": reasoning}, "openai_responses")
+    assert body == {"reasoning": {"summary": "auto", **sent}}
+    assert changed == (() if sent.get("effort") == asked else ("reasoning.effort",))
+    assert reasoning["effort"] == asked  # shared with other attempts
+    for other in ({}, {"reasoning": None}, {"reasoning": {"summary": "auto"}}):
+        assert shape(slug, model, dict(other), "openai_responses") == (other, ())
+
+
+@table_rows("word", ["none", "minimal", "low", "medium", "xhigh", "max"])
+def test_deepseek_gets_words_that_it_knows_in_a_chat(word: str) -> None:
+    sent, changed = shape("deepseek", "deepseek-v4-pro", {"reasoning_effort": word})
+    spelt = {"none": DISABLED, "minimal": {"reasoning_effort": "low"}}
+    assert sent == spelt.get(word, {"reasoning_effort": word})
+    assert changed == (("reasoning_effort",) if word == "minimal" else ())
+
+
+def _wrap(name: str, **more: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, **more}}
+
+
+@table_rows(
+    ("wire", "tools", "kept"),
+    [
+        ("openai_chat", [_wrap("f", strict=True), _wrap("g"), _wrap("f")], [0, 1]),
+        ("openai_chat", [_wrap("f"), {"type": "custom"}, {"type": "custom"}], [0, 1, 2]),
+        ("openai_responses", [{"type": "function", "name": "f"}, {"type": "web_search"}, {"name": "f"}], [0, 1]),
+        ("anthropic_messages", [{"name": "f"}, {"name": "f"}, {"name": "g"}], [0, 2]),
+        ("openai_chat", [None, "f", _wrap("f")], [0, 1, 2]),
+    ],
+)
+def test_deepseek_gets_the_first_tool_of_each_name(wire: str, tools: list[Any], kept: list[int]) -> None:
+    sent, changed = shape("deepseek", "m", {"tools": tools}, wire)
+    assert sent == {"tools": [tools[at] for at in kept]}
+    assert changed == (("tools",) if len(kept) < len(tools) else ())

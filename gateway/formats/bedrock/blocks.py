@@ -14,6 +14,9 @@ Body = dict[str, Any]
 
 MAX_NAME = 64
 """The longest name of a tool, and the longest id of a call."""
+NO_RESULT = "(no output)"
+"""The text of an empty result: some models refuse none, and all a blank text or a failure without words
+(pydantic/pydantic-ai, issue 6115; strands-agents/harness-sdk, issue 2122; NousResearch/hermes-agent, issue 55092)."""
 _MAX_DOCUMENT_NAME = 150
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9 ()\[\]-]+")
 _BLANKS = re.compile(r" {2,}")
@@ -86,7 +89,7 @@ class BlockWriter:
     def _build_result(self, block: Body) -> Body:
         content = block.get("content", [])
         parts = [{"text": content}] if isinstance(content, str) else [self._build_block(part) for part in content]
-        result: Body = {"toolUseId": _fit(block["tool_use_id"]), "content": parts}
+        result: Body = {"toolUseId": _fit(block["tool_use_id"]), "content": parts or [{"text": NO_RESULT}]}
         if block.get("is_error") and self.caches:
             result["status"] = "error"
         return {"toolResult": result}

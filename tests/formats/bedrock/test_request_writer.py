@@ -66,6 +66,21 @@ def test_calls_and_results_of_tools_keep_their_ids() -> None:
     assert body["toolConfig"] == {"tools": [SPEC], "toolChoice": {"any": {}}}
 
 
+@table_rows("content", ["", " \n", [], [{"type": "text", "text": ""}]])
+@table_rows("model", [SONNET, NOVA, LLAMA])
+def test_an_empty_result_of_a_tool_is_a_text_that_says_so(content: Any, model: str) -> None:
+    asked = [*CALLED[:2], {**CALLED[2], "content": content}]
+    assert chat(model, messages=asked)["messages"][2]["content"] == [
+        {"toolResult": {"toolUseId": "c1", "content": [{"text": "(no output)"}]}}
+    ]
+    failed = {"type": "tool_result", "tool_use_id": "c1", "content": content, "is_error": True}
+    use = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
+    sent = [*ASK, {"role": "assistant", "content": [use]}, {"role": "user", "content": [failed]}]
+    assert messages(model, messages=sent)["messages"][2]["content"][0]["toolResult"]["content"] == [
+        {"text": "(no output)"}
+    ]
+
+
 @table_rows(
     ("choice", "written"),
     [

@@ -145,6 +145,7 @@ def _read_block(block: Any, where: str) -> Json:
         result = expect_object(block["toolResult"], where, {"toolUseId", "content", "status"})
         for part in expect_list(result.get("content"), where):
             expect_object(part, where, {"text", "json", "image", "document", "video"})
+            expect(part.get("text", ".").strip(), f"The content field at {where}.toolResult is blank")
     if "reasoningContent" in block:
         text = block["reasoningContent"].get("reasoningText")
         expect(text is None or text.get("signature") == _SIGNATURE, "Invalid `signature` in `thinking` block")
