@@ -110,6 +110,8 @@ async def _find_demo_use(request_log: RequestLogRepository, since_s: float) -> f
 
     Model by model: the log has an index of models, and none of channels.
     """
+    if not await request_log.has_model(DEMO_MODELS):
+        return None
     wanted = RequestFilter(channel=DEMO, since_ms=int(since_s * 1000))
     pages = [await request_log.list_requests(attrs.evolve(wanted, model=model), 1) for model in DEMO_MODELS]
     return max((one.row.settled_ms / 1000 for page in pages for one in page), default=None)

@@ -68,6 +68,10 @@ class RequestLogRepository:
             found = found.where(_C.account_id == account_id)
         return [parse_request(row) for row in await self._database.read(found)]
 
+    async def has_model(self, models: Sequence[str]) -> bool:
+        """Return whether there is a request for one of ``models``; the index of models answers without reading rows."""
+        return bool(await self._database.read(select(_sequence).where(_C.model.in_(models)).limit(1)))
+
     async def list_requests(self, wanted: RequestFilter, limit: int) -> RequestPage:
         """Return the newest ``limit`` rows that match, oldest first; with ``after``, the oldest ones after it.
 

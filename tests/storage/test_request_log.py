@@ -191,6 +191,11 @@ async def test_a_request_is_found_by_its_id(logs: Logs) -> None:
     assert await logs.database.find_request("req_none") is None
 
 
+async def test_a_model_is_known_once_it_has_a_request(logs: Logs) -> None:
+    assert await logs.database.has_model(["nothing", "m1"])
+    assert not await logs.database.has_model(["nothing", "m"])
+
+
 async def test_a_number_is_not_taken_for_a_failure_where_the_caller_left(database: Database) -> None:
     """499 is the one status above 400 that no failure need have."""
     rows = [*make_rows(1, 2, status=499, outcome="client_closed"), *make_rows(3, status=499, outcome="refused")]
