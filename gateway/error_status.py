@@ -1,4 +1,4 @@
-"""The HTTP status of every error code."""
+"""The HTTP status of every error code, and the page about it."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -42,3 +42,13 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "upstream_timeout": 504,
     },
 )
+_PAGE = "/help/reference/errors"
+"""It lists every code of ``STATUS``."""
+
+
+def find_page(code: str | None, address: str) -> str | None:
+    """Return the address of the gateway's own page about an error's code; None if the page lacks it: a provider's.
+
+    ``address``: of the gateway; if that is not known, it is empty, and the address of the page is a path.
+    """
+    return f"{address}{_PAGE}#{code}" if code in STATUS else None

@@ -17,6 +17,7 @@ from gateway.domain.account import Caller
 from gateway.domain.batch import Batch, BatchLine, LineResult
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.request_log import Outcome
+from gateway.error_status import find_page
 from gateway.errors import (
     Conflict,
     GatewayError,
@@ -82,7 +83,10 @@ class Gate(Protocol):
 
 @attrs.frozen
 class LineServices:
-    """What requests of lines need. ``clock``: Unix seconds; ``max_body_bytes``: of a request with its files."""
+    """What requests of lines need.
+
+    ``clock``: Unix seconds; ``max_body_bytes``: of a request with its files; ``address``: of the gateway, if it is set.
+    """
 
     proxy: Proxy
     router: Router
@@ -96,6 +100,7 @@ class LineServices:
     max_body_bytes: int
     clock: Callable[[], float]
     memory: MemoryBudget
+    address: str
 
     def find_caller(self, key_id: int) -> Caller:
         """Return the caller with that key as it is now. Raises the error of a key that cannot be used."""
@@ -292,6 +297,7 @@ class LineRequest:
         return self._refuse(bug)
 
     def _refuse(self, error: GatewayError) -> LineResult:
+        error.doc_url = find_page(error.public_code, self._services.address)
         body = build_error(error, self.context.id, self._format.errors)
         response = build_error_response(self.context.id, error.status, body)
         return self._format.build_refused(self._batch.id, self._number, self._line.custom_id, response)

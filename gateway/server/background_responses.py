@@ -20,7 +20,9 @@ from gateway.billing.request_record import find_outcome
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import ID_PREFIX
+from gateway.error_status import find_page
 from gateway.errors import GatewayError, InternalError, InvalidRequest, ShuttingDown
+from gateway.formats.openai.response_failure import build_page
 from gateway.formats.openai.responses import UNFINISHED
 from gateway.formats.openai.responses_writer import ResponseStreamSerializer
 from gateway.formats.translator import ResponseIdentity
@@ -28,7 +30,9 @@ from gateway.large_work import work_by_size
 from gateway.memory_budget import Loan
 from gateway.proxy import forward
 from gateway.server.active_inference import INFERENCE, ActiveInference
+from gateway.server.client_ip import find_set_url
 from gateway.server.context import SERVICES, Services
+from gateway.server.error_responses import note_page
 from gateway.server.handlers.inference import forward_inference
 from gateway.server.stream_response import LargeResponse
 
@@ -102,8 +106,8 @@ async def _run(
         keep(made)
     except GatewayError as fault:
         active.settle("interrupted" if isinstance(fault, ShuttingDown) else find_outcome(fault), fault)
-        status = "cancelled" if active.cancelled else "failed"
-        keep(orjson.dumps(queued | {"status": status, "error": _build_error(fault) if status == "failed" else None}))
+        failed: Body = {"status": "failed", "error": _build_error(fault, active)}
+        keep(orjson.dumps(queued | ({"status": "cancelled", "error": None} if active.cancelled else failed)))
     except asyncio.CancelledError:
         active.settle("interrupted")
         raise
@@ -111,7 +115,7 @@ async def _run(
         log.exception("request_failed", request_id=ctx.id)  # nothing after this task reports a bug
         bug = InternalError("Unexpected gateway error")
         active.settle("failed", bug)
-        keep(orjson.dumps(queued | {"status": "failed", "error": _build_error(bug)}))
+        keep(orjson.dumps(queued | {"status": "failed", "error": _build_error(bug, active)}))
     finally:
         services.drain.inside -= 1
         if loan is not None:
@@ -160,8 +164,10 @@ def read_kept(services: Services, kept: KeptResponse) -> bytes:
     maker = body.pop(_MAKER, None)
     if _is_active(services, kept.id) or (node is not None and maker is not None and node.may_live(maker)):
         return orjson.dumps(body)
-    error = {"code": "server_error", "message": _RESTARTED}
-    return orjson.dumps(body | {"status": "failed", "error": error})
+    error = ShuttingDown(_RESTARTED)
+    error.doc_url = find_page(error.public_code, find_set_url(services.http.base_url))
+    failure = {"code": "server_error", "message": _RESTARTED, **build_page(error)}
+    return orjson.dumps(body | {"status": "failed", "error": failure})
 
 
 def cancel_kept(services: Services, kept: KeptResponse) -> bytes:
@@ -194,5 +200,6 @@ def _find_active(services: Services, response_id: str) -> Any:
     return services.active_requests.calls.get(f"{ID_PREFIX}{response_id.removeprefix(_PREFIX)}")
 
 
-def _build_error(error: GatewayError) -> Body:
-    return {"code": "server_error", "message": error.message}
+def _build_error(error: GatewayError, active: ActiveInference) -> Body:
+    note_page(error, active.request)
+    return {"code": "server_error", "message": error.message, **build_page(error)}

@@ -4,7 +4,7 @@ import structlog
 from aiohttp import web
 
 from gateway.domain.byte_range import RangeNotSatisfiable
-from gateway.error_status import STATUS
+from gateway.error_status import find_page
 from gateway.errors import (
     ClientDisconnected,
     GatewayError,
@@ -36,8 +36,6 @@ _OPENAI_PATHS = (
 VERSION_HEADER = "anthropic-version"
 """Every client library of the Anthropic API sends it, and no other does."""
 _MAX_PATH_CHARS = 200
-_PAGE = "/help/reference/errors"
-"""It lists every code of ``STATUS``."""
 
 log = structlog.stdlib.get_logger("gateway.request")
 
@@ -81,15 +79,7 @@ def answer_error(
 def note_page(error: GatewayError, request: web.Request) -> None:
     """Set the address of the page about an error's code, unless the address that the client used is not valid."""
     if address := find_public_url(request):
-        error.doc_url = find_page(error, address)
-
-
-def find_page(error: GatewayError, address: str) -> str | None:
-    """Return the address of the gateway's own page about an error's code; None if the page lacks it: a provider's.
-
-    ``address``: of the gateway; if that is not known, it is empty, and the address of the page is a path.
-    """
-    return f"{address}{_PAGE}#{error.public_code}" if error.public_code in STATUS else None
+        error.doc_url = find_page(error.public_code, address)
 
 
 def build_error_response(

@@ -19,6 +19,7 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from aiohttp.web_request import BaseRequest
 
+from gateway.error_status import find_page
 from gateway.errors import InternalError, InvalidRequest, Overloaded
 from gateway.request_context import make_request_id
 from gateway.server.active_inference import leave_request
@@ -26,7 +27,7 @@ from gateway.server.client_ip import find_peer_address, find_set_url
 from gateway.server.connection_limits import ConnectionLimiter, ConnectionLimits, LimitedConnection
 from gateway.server.context import ACTOR, CALLER, SERVICES
 from gateway.server.cors import CORS, CrossOrigin
-from gateway.server.error_responses import build_error_response, find_page
+from gateway.server.error_responses import build_error_response
 from gateway.server.fast_routes import FastRoutes
 from gateway.server.responses import WRITE_TIMEOUT_S, BareResponse, BufferedResponse, RawResponse
 
@@ -185,7 +186,8 @@ class GatewayProtocol(RequestHandler):
         else:
             self.log_exception("unhandled error", exc_info=exc)
             error = InternalError("Unexpected gateway error")
-        error.doc_url = find_page(error, self._manager.address if isinstance(self._manager, GatewayServer) else "")
+        address = self._manager.address if isinstance(self._manager, GatewayServer) else ""
+        error.doc_url = find_page(error.public_code, address)
         request_id = make_request_id()
         shaped = build_error_response(error, request_id)
         headers = {**shaped.headers, "X-Request-Id": request_id}
@@ -279,7 +281,7 @@ def write_crowded(address: str) -> bytes:
     ``address``: of the gateway; empty if it is not known.
     """
     error = Overloaded("The gateway has no room for another connection", retry_after_s=1)
-    error.doc_url = find_page(error, address)
+    error.doc_url = find_page(error.public_code, address)
     response = build_error_response(error, request_id := make_request_id())
     body = response.body if isinstance(response.body, bytes) else b""
     head = (

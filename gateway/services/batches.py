@@ -10,6 +10,7 @@ from gateway.batches.line_request import LineServices
 from gateway.batches.run import BatchServices
 from gateway.batches.service import Batches
 from gateway.batches.slots import LineSlots
+from gateway.server.client_ip import find_set_url
 from gateway.server.context import Services
 from gateway.services.media import MIB
 from gateway.storage.batches import BatchRepository
@@ -49,6 +50,7 @@ async def open_batches(services: Services, stack: AsyncExitStack) -> Batches:
         services.http.max_body_mb * MIB,
         services.clock,
         services.memory,
+        find_set_url(services.http.base_url),
     )
     batches = Batches(
         BatchServices(

@@ -149,7 +149,7 @@ async def test_a_batch_belongs_to_its_account(gateway_with: StartGateway, sdk: M
 
 
 async def test_a_line_that_is_refused_is_in_the_error_file(gateway_with: StartGateway, sdk: MakeClient) -> None:
-    gateway = await gateway_with(CONFIG)
+    gateway = await gateway_with({**CONFIG, "server": {"base_url": "https://ai.example.com/v1"}})
     client = sdk(gateway)
     wrong = make_line(2, model="demo-chat", messages=[{"role": "user", "content": "hi"}], temperature=-1)
     batch = await await_end(client, await start(client, [make_line(1), wrong, make_line(3)]))
@@ -160,6 +160,9 @@ async def test_a_line_that_is_refused_is_in_the_error_file(gateway_with: StartGa
     (error,) = (await read_results(client, batch.error_file_id)).values()
     assert (error["custom_id"], error["error"], error["response"]["status_code"]) == ("c2", None, 400)
     assert error["response"]["body"]["error"]["param"] == "temperature"
+    assert (
+        error["response"]["body"]["error"]["doc_url"] == "https://ai.example.com/help/reference/errors#invalid_request"
+    )
     await gateway.rows(3)
 
 

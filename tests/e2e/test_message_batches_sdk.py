@@ -136,6 +136,7 @@ async def test_the_headers_of_a_batch_are_those_of_its_requests(gateway_with: St
         ended = await await_end(client, expensive)
         result = (await read_results(client, ended))["c1"]
         assert "anthropic-beta" in result.error.error.message
+        assert result.error.error.model_dump()["doc_url"] == "/help/reference/errors#invalid_request"
         assert len(up.received) == 3
         with pytest.raises(anthropic.BadRequestError) as caught:
             await client.messages.batches.create(requests=[ask(1, "m")], extra_headers={"anthropic-beta": "a;b"})

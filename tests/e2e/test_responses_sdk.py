@@ -470,6 +470,8 @@ async def test_what_fails_in_the_background_has_failed(standing_with: StartGatew
         assert made.status == "failed"
         assert made.error is not None
         assert (made.error.code, "no such thing" in made.error.message) == ("server_error", True)
+        page = made.error.model_dump()["doc_url"]
+        assert page.startswith(f"{gateway.url}/help/reference/errors#"), page
         (row,) = await gateway.rows(1)
         assert row.outcome in {"failed", "refused"}
 
@@ -511,6 +513,8 @@ async def test_what_was_in_the_background_when_the_process_ended_has_failed(
     routing.kept_responses.note(made.id, 1, parse_responses_inference({"model": "m", "input": "x"}), orjson.dumps(body))
     for now in (await sdk(gateway).responses.retrieve(made.id), await sdk(gateway).responses.cancel(made.id)):
         assert (now.status, now.error and now.error.code) == ("failed", "server_error")
+        assert now.error is not None
+        assert now.error.model_dump()["doc_url"] == "/help/reference/errors#overloaded"
 
 
 async def await_request(up: ScriptedUpstream) -> None:

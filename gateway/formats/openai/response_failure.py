@@ -16,8 +16,7 @@ _FIRST_SERVER_ERROR = 500
 def build_response_error_event(error: GatewayError, request_id: str, number: int = 0) -> bytes:
     """Build the ``error`` event; ``number`` is its sequence number."""
     fields = {"code": error.public_code, "message": _write_message(error, request_id), "param": error.param}
-    if error.doc_url is not None:
-        fields["doc_url"] = error.doc_url
+    fields |= build_page(error)
     # The openai library raises an error only from the nested object, which OpenAI sends too.
     data = {"type": "error", **fields, "sequence_number": number, "error": fields | {"type": error.type}}
     return b"event: error\ndata: " + orjson.dumps(data) + b"\n\n"
@@ -28,10 +27,15 @@ def build_failure(error: GatewayError, request_id: str, response: dict[str, Any]
     code = error.public_code if error.status < _FIRST_SERVER_ERROR else "server_error"
     failed = response | {
         "status": "failed",
-        "error": {"code": code, "message": _write_message(error, request_id)},
+        "error": {"code": code, "message": _write_message(error, request_id), **build_page(error)},
     }
     data = orjson.dumps({"type": "response.failed", "response": failed, "sequence_number": number + 1})
     return build_response_error_event(error, request_id, number) + b"event: response.failed\ndata: " + data + b"\n\n"
+
+
+def build_page(error: GatewayError) -> dict[str, str]:
+    """Return the field with the address of the page about an error; none if it has none."""
+    return {} if error.doc_url is None else {"doc_url": error.doc_url}
 
 
 def _write_message(error: GatewayError, request_id: str) -> str:
