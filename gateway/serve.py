@@ -217,14 +217,14 @@ def raise_descriptors() -> int:
 
 
 def _tune_garbage_collector() -> None:
-    """Begin garbage collection, without the objects of the start and less often: saves 18 us a request.
+    """Exclude all objects of the start from garbage collection, and collect less often: saves 18 us a request.
 
     The threshold is about as many objects as a few dozen running requests hold. Requests rarely leave cycles behind.
     """
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG)
-    gc.enable()
 
 
 def write_address(host: str, port: int, *, tls: bool = False) -> str:

@@ -5,10 +5,9 @@
 import contextlib
 import gc
 import logging
-import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,17 +53,18 @@ def serve(
       gateway serve --config /etc/gateway.toml --data /var/lib/gateway
       gateway serve --host 0.0.0.0 --port 9000
     """
-    gc.disable()  # the start only adds objects, and a fifth of it was collecting them; ``run`` enables it
+    gc.disable()  # imports leave little to collect, and collections took a fifth of the start
     from gateway.config.exposure import check_secrets
     from gateway.config.loader import read_declared
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # until serve.py handles it
+    environ = _find_environ()
     path = find_config(config_path)
-    file_config = _set_address(load_file_config(path, os.environ), host, port)
+    file_config = _set_address(load_file_config(path, environ), host, port)
 
     def reload_config() -> "FileConfig":
         # Without a file at the start, a default file that was created since is used.
-        read = _set_address(read_declared(path or find_config(None), os.environ), host, port)
+        read = _set_address(read_declared(path or find_config(None), environ), host, port)
         check_secrets(read.config, folder.admin_token())
         return read
 
@@ -76,6 +76,11 @@ def serve(
     with contextlib.closing(folder):
         greet = _start_log(file_config.config.server.log_format, first=first, verbose=verbose)
         _serve(folder, file_config, reload_config, renew, greet)
+
+
+def _find_environ() -> MutableMapping[str, str]:
+    environ: MutableMapping[str, str] = click.get_current_context().find_root().obj  # set by ``main``
+    return environ
 
 
 def _start_log(log_format: "LogFormat", *, first: bool, verbose: bool) -> Callable[[str, "StartupInfo"], None]:
@@ -113,12 +118,15 @@ def _serve(
     from gateway.storage.database import DatabaseStartupError
     from gateway.systemd import find_manager
 
+    gc.freeze()  # until the start has ended
+    gc.enable()
     config = file_config.config
+    environ = _find_environ()
     options = AppOptions(
         config,
         folder,
-        os.environ,
-        discover=may_discover(os.environ),
+        environ,
+        discover=may_discover(environ),
         sources=file_config.sources,
         read_config=reload_config,
         renew_secrets=renew,
@@ -126,7 +134,7 @@ def _serve(
     try:
         check_secrets(config, folder.admin_token())
         certificate = open_certificate(config.server.tls_certificate, config.server.tls_key)
-        run_server(attrs.evolve(options, certificate=certificate), find_manager(os.environ), greet)
+        run_server(attrs.evolve(options, certificate=certificate), find_manager(environ), greet)
     except (ConfigError, CertificateError, PortInUse, DatabaseStartupError, DataFolderDamaged) as refused:
         raise StartupError(str(refused)) from None
 

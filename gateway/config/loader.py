@@ -22,8 +22,7 @@ from gateway.domain.price import Price, PriceList
 from gateway.domain.setting import Source, name_setting
 from gateway.media.word_filter import WordList, parse_words
 from gateway.parsing import EnvText, Problem, ValidationErrors, join_path, parse_table
-from gateway.providers.demo import DEMO
-from gateway.providers.registry import PROVIDERS
+from gateway.providers.registry import LOCAL
 
 ENV_PREFIX = "GATEWAY_"
 _ENV_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -42,7 +41,7 @@ class ConfigError(Exception):
 
 _TWICE = re.compile(r"Cannot declare \((.+?),?\) twice")
 """What the parser says of a table that begins a second time: its name is a tuple."""
-_FREE = tuple(Price("*", provider=one.slug) for one in PROVIDERS.values() if one.local_port or one is DEMO)
+_FREE = tuple(Price("*", provider=slug) for slug in (*LOCAL, "demo"))
 """Local servers and the demo cost nothing, unless the configuration prices their models."""
 
 

@@ -5,7 +5,8 @@ from typing import Literal
 from attrs import frozen
 
 from gateway.demo.forms import DemoForm
-from gateway.demo.requests import SPEECH_MODEL, TRANSCRIPTION_MODEL, Json, RequestError, fields_of, one_of, typed
+from gateway.demo.models import SPEECH_MODEL, TRANSCRIPTION_MODEL
+from gateway.demo.requests import Json, RequestError, fields_of, one_of, typed
 
 TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from aiohttp import web
 
 from gateway.demo import chat as talk
+from gateway.demo.models import CHAT_MODEL
 from gateway.demo.replies import EVENT_STREAM, build_event, json_reply, parse_json, pass_events, send_pieces
 from gateway.demo.requests import (
-    CHAT_MODEL,
     MAX_CHOICES,
     MAX_TOKENS,
     DemoChatRequest,

@@ -17,6 +17,7 @@ from aiohttp import web
 from attrs import define, field
 
 from gateway.demo import chat as talk
+from gateway.demo import models
 from gateway.demo import requests as asks
 from gateway.demo.requests import Json, RequestError
 from gateway.demo.wav import SAMPLE_RATE, build_speech_request
@@ -46,7 +47,7 @@ class DemoRealtime:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         model = request.query.get("model", "")
-        if model != asks.REALTIME_MODEL:
+        if model != models.REALTIME_MODEL:
             raise asks.model_missing(model)
         socket = web.WebSocketResponse(protocols=("realtime",), compress=False, max_msg_size=_MAX_FRAME)
         await socket.prepare(request)
@@ -109,7 +110,7 @@ class _Session:
             "type": "realtime",
             "object": "realtime.session",
             "id": self.id,
-            "model": asks.REALTIME_MODEL,
+            "model": models.REALTIME_MODEL,
             "output_modalities": ["audio"],
             "instructions": "",
             "max_output_tokens": "inf",
@@ -193,7 +194,7 @@ class _Response:
         self._speaks = "text" not in (settings.get("output_modalities") or ["audio"])
         limit = settings.get("max_output_tokens")
         body = {
-            "model": asks.CHAT_MODEL,
+            "model": models.CHAT_MODEL,
             "messages": session.list_messages(str(settings.get("instructions") or "")),
             "max_tokens": limit if isinstance(limit, int) else None,
         }

@@ -12,11 +12,10 @@ from typing import Any
 
 from aiohttp import web
 
+from gateway.demo.models import MODERATION_MODEL, RERANK_MODEL
 from gateway.demo.replies import json_reply, parse_json
 from gateway.demo.requests import (
     MAX_INPUT_TOKENS,
-    MODERATION_MODEL,
-    RERANK_MODEL,
     Json,
     RequestError,
     fields_of,

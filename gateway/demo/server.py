@@ -16,7 +16,7 @@ from aiohttp import hdrs, web
 from attrs import frozen
 
 from gateway.demo import chat as talk
-from gateway.demo import completions, scores
+from gateway.demo import completions, models, scores
 from gateway.demo import requests as asks
 from gateway.demo import text as words
 from gateway.demo.audio import DemoAudio
@@ -26,18 +26,6 @@ from gateway.demo.realtime import DemoRealtime
 from gateway.demo.replies import EVENT_STREAM, json_reply, parse_json
 from gateway.demo.requests import DemoChatRequest, Json, RequestError
 from gateway.demo.videos import DemoVideos
-
-DEMO_MODELS: tuple[str, ...] = (
-    asks.CHAT_MODEL,
-    asks.EMBEDDING_MODEL,
-    asks.MODERATION_MODEL,
-    asks.RERANK_MODEL,
-    asks.IMAGE_MODEL,
-    asks.SPEECH_MODEL,
-    asks.TRANSCRIPTION_MODEL,
-    asks.REALTIME_MODEL,
-    *asks.VIDEO_MODELS,
-)
 
 _CREATED = 1_767_225_600  # the models' creation date, a constant: a listing never changes
 _MAX_BODY = 32 * 1024 * 1024  # a few images as data URLs fit
@@ -176,7 +164,7 @@ class DemoResponse:
             "id": f"chatcmpl-{self.id}",
             "object": kind,
             "created": self.created,
-            "model": asks.CHAT_MODEL,
+            "model": models.CHAT_MODEL,
             "system_fingerprint": "fp_demo",
         }
 
@@ -235,7 +223,7 @@ async def _embeddings(request: web.Request) -> web.Response:
         for index, vector in enumerate(vectors)
     ]
     usage = {"prompt_tokens": embedding_request.tokens, "total_tokens": embedding_request.tokens}
-    return json_reply({"object": "list", "model": asks.EMBEDDING_MODEL, "data": data, "usage": usage})
+    return json_reply({"object": "list", "model": models.EMBEDDING_MODEL, "data": data, "usage": usage})
 
 
 def _packed(vector: list[float]) -> str:
@@ -244,12 +232,12 @@ def _packed(vector: list[float]) -> str:
 
 
 async def _models(_request: web.Request) -> web.Response:
-    return json_reply({"object": "list", "data": [_card(model) for model in DEMO_MODELS]})
+    return json_reply({"object": "list", "data": [_card(model) for model in models.ALL]})
 
 
 async def _model(request: web.Request) -> web.Response:
     model = request.match_info["model"]
-    if model not in DEMO_MODELS:
+    if model not in models.ALL:
         raise asks.model_missing(model)
     return json_reply(_card(model))
 

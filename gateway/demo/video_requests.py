@@ -8,7 +8,8 @@ from typing import Any
 from attrs import field, frozen
 
 from gateway.demo.forms import DemoForm
-from gateway.demo.requests import VIDEO_MODEL, VIDEO_MODELS, Json, RequestError, model_missing, one_of, typed
+from gateway.demo.models import VIDEO_MODEL, VIDEO_MODELS
+from gateway.demo.requests import Json, RequestError, model_missing, one_of, typed
 
 SIZES: tuple[tuple[int, int], ...] = ((1280, 720), (720, 1280), (854, 480), (480, 854), (640, 360))
 """Widths and heights in pixels; the first is the default."""

@@ -18,7 +18,7 @@ from secrets import token_bytes
 from aiohttp import hdrs, web
 from attrs import field, frozen
 
-from gateway.demo import requests as asks
+from gateway.demo import models
 from gateway.demo.forms import receive_form
 from gateway.demo.png import draw
 from gateway.demo.replies import json_reply, parse_json
@@ -70,7 +70,7 @@ class Job:
 
     @property
     def id(self) -> str:
-        model, size = asks.VIDEO_MODELS.index(self.model), SIZES.index(self.size)
+        model, size = models.VIDEO_MODELS.index(self.model), SIZES.index(self.size)
         packed = _JOB.pack(model, size, self.seconds, self.created_ms, self.nonce)
         return _PREFIX + urlsafe_b64encode(packed + _check(packed)).decode().rstrip("=")
 
@@ -84,7 +84,7 @@ def find_job(job_id: str) -> Job | None:
     if len(packed) != _JOB.size + _CHECKSUM_BYTES or packed[_JOB.size :] != _check(packed[: _JOB.size]):
         return None
     model, size, seconds, created_ms, nonce = _JOB.unpack(packed[: _JOB.size])
-    job = Job(asks.VIDEO_MODELS[model], SIZES[size], seconds, created_ms, nonce)
+    job = Job(models.VIDEO_MODELS[model], SIZES[size], seconds, created_ms, nonce)
     return job if job.id == job_id else None
 
 
@@ -184,7 +184,7 @@ def _parse_sample(*, portrait: bool) -> bytes:
 
 def find_duration(job: Job, factor: float) -> float:
     """Return how long a job takes, in seconds; ``factor`` 1 is the demo's usual pace."""
-    slow = _SLOWNESS if job.model == asks.SLOW_VIDEO_MODEL else 1
+    slow = _SLOWNESS if job.model == models.SLOW_VIDEO_MODEL else 1
     return (_BASE_S + _S_PER_SECOND * job.seconds) * factor * slow
 
 
@@ -215,10 +215,10 @@ def _find_state(model: str, share: float) -> tuple[str, int, Json | None]:
     """Return status, progress and error after a share of the job's time."""
     if share < _QUEUED:
         return "queued", 0, None
-    if model == asks.BLOCKED_VIDEO_MODEL and share >= _JUDGED:
+    if model == models.BLOCKED_VIDEO_MODEL and share >= _JUDGED:
         message = "Blocked by the demo's safety filter (this model always fails, for testing)."
         return "failed", _find_progress(_JUDGED), {"code": "moderation_blocked", "message": message}
-    if model == asks.FAILING_VIDEO_MODEL and share >= _BROKEN:
+    if model == models.FAILING_VIDEO_MODEL and share >= _BROKEN:
         message = "The demo failed half way: the model is there to try this out."
         return "failed", _find_progress(_BROKEN), {"code": "video_generation_failed", "message": message}
     return ("completed", 100, None) if share >= 1 else ("in_progress", _find_progress(share), None)

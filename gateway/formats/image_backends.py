@@ -1,37 +1,28 @@
 """The image backend of each image API format."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
+from gateway.deferred import defer
 from gateway.domain.api_format import Wire
 from gateway.domain.capability import Capability
 from gateway.domain.inference_request import InferenceRequest
-from gateway.formats.gemini.images import GeminiImageBackend
 from gateway.formats.image_backend import ImageBackend
-from gateway.formats.openai.chat_images import ChatImageBackend
-from gateway.formats.openai.image_backend import OpenAiImageBackend
-from gateway.formats.vendors.bfl_images import BflImageBackend
-from gateway.formats.vendors.dashscope_images import DashScopeImageBackend
-from gateway.formats.vendors.fal_images import FalImageBackend
-from gateway.formats.vendors.luma_images import LumaImageBackend
-from gateway.formats.vendors.replicate_images import ReplicateImageBackend
-from gateway.formats.vendors.stability_images import StabilityImageBackend
 
 Factory = Callable[[InferenceRequest, str, str, Capability], ImageBackend]
 
-_IMAGE_BACKENDS: Mapping[Wire, Factory] = MappingProxyType(
+_IMAGE_BACKENDS: Mapping[Wire, Factory] = defer(
     {
-        "openai_images": OpenAiImageBackend,
-        "openai_edits": OpenAiImageBackend,
-        "gemini_pictures": GeminiImageBackend,
-        "chat_pictures": ChatImageBackend,
-        "dashscope_pictures": DashScopeImageBackend,
-        "replicate_pictures": ReplicateImageBackend,
-        "fal_pictures": FalImageBackend,
-        "stability_pictures": StabilityImageBackend,
-        "bfl_pictures": BflImageBackend,
-        "luma_pictures": LumaImageBackend,
-    },
+        "openai_images": "formats.openai.image_backend:OpenAiImageBackend",
+        "openai_edits": "formats.openai.image_backend:OpenAiImageBackend",
+        "gemini_pictures": "formats.gemini.images:GeminiImageBackend",
+        "chat_pictures": "formats.openai.chat_images:ChatImageBackend",
+        "dashscope_pictures": "formats.vendors.dashscope_images:DashScopeImageBackend",
+        "replicate_pictures": "formats.vendors.replicate_images:ReplicateImageBackend",
+        "fal_pictures": "formats.vendors.fal_images:FalImageBackend",
+        "stability_pictures": "formats.vendors.stability_images:StabilityImageBackend",
+        "bfl_pictures": "formats.vendors.bfl_images:BflImageBackend",
+        "luma_pictures": "formats.vendors.luma_images:LumaImageBackend",
+    }
 )
 
 

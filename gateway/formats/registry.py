@@ -4,7 +4,7 @@ If both sides use the same format, bytes pass through and the answer is only ins
 ``ChatRequest``, the answer becomes a sequence of events, and each side's format is built from those.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from operator import methodcaller
 from types import MappingProxyType
 from typing import Any
@@ -12,41 +12,25 @@ from typing import Any
 import attrs
 import orjson
 
+from gateway.deferred import defer
 from gateway.domain.api_format import Wire
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.adaptations import LEFT_OUT
-from gateway.formats.anthropic import request_writer as anthropic_writer
-from gateway.formats.anthropic import response as anthropic_response
-from gateway.formats.anthropic.stream import MessagesStreamParser
-from gateway.formats.bedrock import request_writer as bedrock_writer
-from gateway.formats.bedrock import response as bedrock_response
-from gateway.formats.bedrock.event_stream import MEDIA_TYPE as AWS_EVENT_STREAM
-from gateway.formats.bedrock.stream import ConverseStreamParser
-from gateway.formats.chat import ChatRequest, Event, UsageReport
-from gateway.formats.client_formats import CLIENT_FORMATS, ClientFormat
-from gateway.formats.direct_formats import DIRECT_FORMATS, GOOGLE_FORMATS, IMAGE_BACKEND_FORMAT
+from gateway.formats.chat import Event, UsageReport
+from gateway.formats.direct_formats import DIRECT_FORMATS, DIRECT_WIRES, GOOGLE_FORMATS
 from gateway.formats.fitted_answer import NOT_FITTED, CallFitter, FittedCalls, FittingParser, find_fitted
-from gateway.formats.gemini import request_writer as gemini_writer
-from gateway.formats.gemini import response as gemini_response
 from gateway.formats.one_call import OneCallParser, keep_first_call, takes_one_call
-from gateway.formats.openai import request_writer as openai_writer
-from gateway.formats.openai import response as openai_response
 from gateway.formats.openai.chat import ChatPassthrough
 from gateway.formats.openai.custom_tools import has_custom
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.openai.stream import ChatStreamParser
-from gateway.formats.passthrough_format import PassthroughFormat
+from gateway.formats.passthrough_format import IMAGE_BACKEND_FORMAT, PassthroughFormat
 from gateway.formats.request_body import AdaptedBody, Payload
-from gateway.formats.stream import (
-    StreamParser,
-    StreamTransform,
-    TranslatingStream,
-    parse_events_usage,
-)
+from gateway.formats.stream import StreamTransform, TranslatingStream, parse_events_usage
+from gateway.formats.translated_format import ClientFormat, ProviderFormat
 from gateway.formats.translator import PLAIN, ResponseIdentity, ResponseMode, Translator
-from gateway.formats.valid_chat import ChatRules, find_chat_rules, find_losses, make_valid
+from gateway.formats.valid_chat import find_losses, make_valid
 
 Body = dict[str, Any]
 
@@ -101,21 +85,6 @@ class _Passthrough:
         return parsed
 
 
-@attrs.frozen
-class _ProviderFormat:
-    """An API format that providers use: requests are built in it, answers are parsed from it.
-
-    ``several_calls``: it has no option for one tool call at a time.
-    """
-
-    write_body: Callable[[ChatRequest, InferenceRequest, str], Body]
-    open_reader: Callable[[InferenceRequest, ResponseIdentity, Secrets], StreamParser]
-    parse_answer: Callable[[bytes, ResponseIdentity, Secrets, int], list[Event]]
-    find_rules: Callable[[str], ChatRules]
-    mode: ResponseMode = PLAIN
-    several_calls: bool = False
-
-
 @attrs.define
 class _ChatTranslation:
     """``Translator`` between two formats, by the common chat model.
@@ -126,7 +95,7 @@ class _ChatTranslation:
     inference: InferenceRequest
     identity: ResponseIdentity
     client: ClientFormat
-    provider: _ProviderFormat
+    provider: ProviderFormat
     adapted: tuple[str, ...] = attrs.field(default=(), eq=False)
     _fitted: FittedCalls = attrs.field(default=NOT_FITTED, init=False, eq=False)
 
@@ -200,45 +169,23 @@ class _ChatTranslation:
             raise ProviderBadResponse(_TOO_DEEP) from None
 
 
-_PROVIDER_FORMATS: Mapping[Wire, _ProviderFormat] = MappingProxyType(
+CLIENT_FORMATS: Mapping[Operation, ClientFormat] = defer(
     {
-        "openai_chat": _ProviderFormat(
-            lambda request, inference, model: openai_writer.build_body(request, model, stream=inference.stream),
-            lambda inference, identity, secrets: ChatStreamParser(inference.choices, secrets, identity.id),
-            lambda raw, identity, secrets, choices: openai_response.parse_answer(
-                raw, secrets, identity.id, choices=choices
-            ),
-            find_chat_rules,
-        ),
-        "anthropic_messages": _ProviderFormat(
-            lambda request, inference, model: anthropic_writer.build_body(request, model, stream=inference.stream),
-            lambda _inference, identity, secrets: MessagesStreamParser(secrets, identity.id),
-            lambda raw, identity, secrets, _choices: anthropic_response.parse_answer(raw, secrets, identity.id),
-            anthropic_writer.find_rules,
-        ),
-        "gemini_generate": _ProviderFormat(
-            lambda request, _inference, model: gemini_writer.build_body(request, model),
-            lambda _inference, identity, secrets: gemini_response.GenerateContentParser(
-                identity.id, identity.model, secrets
-            ),
-            lambda raw, identity, secrets, _choices: gemini_response.parse_answer(
-                raw, answer_id=identity.id, model=identity.model, secrets=secrets
-            ),
-            gemini_writer.find_rules,
-            several_calls=True,
-        ),
-        "bedrock_converse": _ProviderFormat(
-            lambda request, _inference, model: bedrock_writer.build_body(request, model),
-            lambda _inference, identity, secrets: ConverseStreamParser(identity.id, identity.model, secrets),
-            lambda raw, identity, secrets, _choices: bedrock_response.parse_answer(
-                raw, identity.id, identity.model, secrets
-            ),
-            bedrock_writer.find_rules,
-            ResponseMode(stream_type=AWS_EVENT_STREAM),
-            several_calls=True,
-        ),
-    },
+        "chat": "formats.openai.translated:CLIENT",
+        "messages": "formats.anthropic.translated:CLIENT",
+        "responses": "formats.openai.translated_responses:CLIENT",
+        "generate_content": "formats.gemini.translated:CLIENT",
+    }
 )
+_PROVIDER_FORMATS: Mapping[Wire, ProviderFormat] = defer(
+    {
+        "openai_chat": "formats.openai.translated:PROVIDER",
+        "anthropic_messages": "formats.anthropic.translated:PROVIDER",
+        "gemini_generate": "formats.gemini.translated:PROVIDER",
+        "bedrock_converse": "formats.bedrock.translated:PROVIDER",
+    }
+)
+_TRANSLATED = frozenset(_PROVIDER_FORMATS)
 _NATIVE: Mapping[str, Wire] = MappingProxyType(
     {
         "chat": "openai_chat",
@@ -266,9 +213,10 @@ def make_translator(
         and ("tools" in inference.body or any(map(_GET_CALLS, inference.body["messages"])))
         and has_custom(inference.body)
     )
-    if foreign or (wire in _PROVIDER_FORMATS and _NATIVE.get(inference.operation, wire) != wire):
+    if foreign or (wire in _TRANSLATED and _NATIVE.get(inference.operation, wire) != wire):
         return _ChatTranslation(inference, identity, CLIENT_FORMATS[inference.operation], _PROVIDER_FORMATS[wire])
-    direct = GOOGLE_FORMATS.get(inference.operation, DIRECT_FORMATS).get(wire, IMAGE_BACKEND_FORMAT)
+    formats = GOOGLE_FORMATS.get(inference.operation, DIRECT_FORMATS)
+    direct = formats[wire] if wire in DIRECT_WIRES else IMAGE_BACKEND_FORMAT
     return _Passthrough(inference, identity, direct, PLAIN if direct.find_mode is None else direct.find_mode(inference))
 
 
@@ -292,4 +240,4 @@ def count_losses(inference: InferenceRequest, places: Iterable[tuple[Wire, str]]
 
 def is_translated(operation: Operation, wire: Wire) -> bool:
     """Return whether ``operation`` goes through the common chat model to a provider that uses ``wire``."""
-    return wire in _PROVIDER_FORMATS and _NATIVE.get(operation, wire) != wire
+    return wire in _TRANSLATED and _NATIVE.get(operation, wire) != wire

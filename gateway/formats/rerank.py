@@ -17,6 +17,7 @@ from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.fields import Body, kind_of, parse_integer, parse_list, parse_model, refuse_missing
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
+from gateway.formats.passthrough_format import PassthroughFormat, untouched, without_identity
 from gateway.formats.prompt_tokens import estimate_prompt
 
 MAX_DOCUMENTS = 10_000
@@ -132,3 +133,7 @@ def _find(value: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value
+
+
+RERANK = PassthroughFormat(build_rerank_body, untouched(parse_rerank_answer))
+RERANK_DATA = PassthroughFormat(build_rerank_body, without_identity(parse_data_answer))

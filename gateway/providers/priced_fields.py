@@ -29,6 +29,12 @@ ROUTING = frozenset({"models", "route", "preset", "provider", "plugins"})
 .../plugins.
 """
 
+PRICED_FIELDS = EVERYWHERE | ROUTING | {
+    BETA, "billing_policy", "compound_custom", "enable_code_interpreter", "enable_search", "fallbacks", "inference_geo",
+    "search_parameters", "search_settings", "speed", "web_search",
+}  # fmt: skip
+"""All vendors' priced fields: a request without one needs no second look."""
+
 _HARMLESS: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {
         "service_tier": (None, "auto", "default", "standard", "standard_only", "on_demand"),

@@ -1,25 +1,21 @@
-"""Every vendor by slug: each file of this package that defines the provider of its own name."""
+"""Every vendor by slug: each file of this package, apart from ``_SHARED``, defines the provider of its own name."""
 
-from collections.abc import Iterator, Mapping
-from importlib import import_module
+from collections.abc import Mapping
 from pkgutil import iter_modules
-from types import MappingProxyType
 
 import gateway.providers
+from gateway.deferred import defer
 from gateway.providers.base import Provider
 
 FIRST = ("openai", "anthropic", "gemini", "openrouter")
 LAST = ("custom", "demo")
 """The other vendors are between these two, by name."""
-
-
-def _find_providers() -> Iterator[Provider]:
-    package = gateway.providers
-    for name in sorted(module.name for module in iter_modules(package.__path__)):
-        if name != "registry":
-            found = getattr(import_module(f"{package.__name__}.{name}"), name.upper(), None)
-            if isinstance(found, Provider):
-                yield found
+LOCAL = ("llama_cpp", "lm_studio", "ollama", "vllm")
+"""Model servers on the operator's own machine."""
+_SHARED = frozenset(
+    {"base", "efforts", "hosted_tools", "message_order", "priced_fields", "quirks", "registry", "sigv4"},
+)
+"""Modules that several vendors use."""
 
 
 def _find_place(slug: str) -> tuple[int, str]:
@@ -28,8 +24,10 @@ def _find_place(slug: str) -> tuple[int, str]:
     return (1 + LAST.index(slug) if slug in LAST else 0), slug
 
 
-PROVIDERS: Mapping[str, Provider] = MappingProxyType(
-    {provider.slug: provider for provider in sorted(_find_providers(), key=lambda found: _find_place(found.slug))},
-)
-PRICED_FIELDS = frozenset(name for provider in PROVIDERS.values() for name in provider.priced_fields)
-"""All vendors' priced fields: a request without one needs no second look."""
+def _find_slugs() -> list[str]:
+    names = {module.name for module in iter_modules(gateway.providers.__path__)} - _SHARED
+    return sorted(names, key=_find_place)
+
+
+PROVIDERS: Mapping[str, Provider] = defer({slug: f"providers.{slug}:{slug.upper()}" for slug in _find_slugs()})
+"""A vendor's file is imported when the vendor is first asked for."""

@@ -6,15 +6,14 @@ from typing import Any
 
 import attrs
 
+from gateway.deferred import late
 from gateway.domain.api_format import OPTIONAL_WIRES, Wire
 from gateway.domain.frozen import frozen
 from gateway.domain.inference_request import COUNTS, InferenceRequest
 from gateway.domain.usage import Usage, estimate_tokens
 from gateway.errors import EndpointMissing, ProviderBadResponse, ProviderError, ProviderRejected
-from gateway.formats.anthropic.response import build_count_answer
 from gateway.formats.content_filter import parse_image_error
 from gateway.formats.fan_out import MergedStream
-from gateway.formats.gemini.token_counts import build_count_answer as build_google_count
 from gateway.formats.json_or_stream import LARGE_ANSWER_BYTES, JsonOrStream, check_parts
 from gateway.formats.openai.errors import Secrets, parse_error, parse_retry_after
 from gateway.formats.openai.responses import find_response_id
@@ -258,7 +257,8 @@ def _end(
 
 async def _estimate(inference: InferenceRequest) -> ProviderAnswer:
     """Return the gateway's own estimate of the tokens of a prompt."""
-    build = build_google_count if inference.operation == "count_content_tokens" else build_count_answer
+    google = inference.operation == "count_content_tokens"
+    build = late(f"formats.{'gemini.token_counts' if google else 'anthropic.response'}:build_count_answer")
     return ProviderAnswer(build(estimate_tokens(inference.prompt_chars)))
 
 

@@ -20,8 +20,8 @@ from gateway.errors import (
 )
 from gateway.formats.openai.fields import PLAIN_NAMES
 from gateway.providers.base import Endpoint, Provider
-from gateway.providers.priced_fields import check_spelling
-from gateway.providers.registry import PRICED_FIELDS, PROVIDERS
+from gateway.providers.priced_fields import PRICED_FIELDS, check_spelling
+from gateway.providers.registry import PROVIDERS
 from gateway.routing.compacting_endpoint import find_compacting
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.losses import grade

@@ -21,7 +21,6 @@ from gateway.background import TaskSet
 from gateway.batches.service import Batches
 from gateway.billing.accounting import AccountingService
 from gateway.billing.balances import Balances
-from gateway.billing.credit_keeper import CreditKeeper
 from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.quota import QuotaService
 from gateway.billing.settlement import Settlement
@@ -63,7 +62,6 @@ from gateway.storage.journal import RequestJournal
 from gateway.storage.media_store import FileStore, MediaStore
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.startup_state import StartupState
-from gateway.storage.stored_notes import StoredNotes
 from gateway.storage.unstorable import UnstorableFile
 from gateway.storage.upload_spool import UploadSpool
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
@@ -76,12 +74,14 @@ from gateway.videos.submit import VideoSubmitter
 
 if TYPE_CHECKING:  # some import Authlib and OpenTelemetry, which are extras; few gateways need the others
     from gateway.auth.provider_sign_in import ProviderSignIn
+    from gateway.billing.credit_keeper import CreditKeeper
     from gateway.billing.ledger_check import LedgerCheck
     from gateway.billing.shared_rate_limiter import SharedRateLimiter
     from gateway.cluster.node import ClusterNode
     from gateway.observability.span_export import SpanExporter
     from gateway.routing.shared_models import SharedModelLists
     from gateway.server.peers import Peers
+    from gateway.storage.stored_notes import StoredNotes
 
 
 @attrs.define
@@ -133,7 +133,7 @@ class StorageServices:
     retention_clock: RetentionClock
     unstorable: UnstorableFile
     node: "ClusterNode | None" = None
-    notes: StoredNotes | None = None
+    notes: "StoredNotes | None" = None
 
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` if a request could not be recorded now."""
@@ -157,7 +157,7 @@ class BillingServices:
     flusher: LedgerFlusher
     quota: QuotaService
     settlement: Settlement
-    keeper: CreditKeeper | None = None
+    keeper: "CreditKeeper | None" = None
     shared_limits: "SharedRateLimiter | None" = None
     ledger_check: "LedgerCheck | None" = None
 

@@ -11,12 +11,10 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from gateway.deferred import late
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.model_info import ModelInfo
 from gateway.formats.gemini import models as gemini_models
-from gateway.formats.gemini.client_embeddings import parse_batch_embed_inference, parse_embed_inference
-from gateway.formats.gemini.request import parse_generate_inference
-from gateway.formats.gemini.token_counts import parse_count_inference
 from gateway.server.array_response import ArrayStreamResponse
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.handlers.inference import forward_inference
@@ -51,12 +49,17 @@ class ParseNamed(Protocol):
         ...
 
 
+_parse_generate = late("formats.gemini.request:parse_generate_inference")
 _METHODS: tuple[tuple[str, Operation, ParseNamed], ...] = (
-    ("generateContent", "generate_content", parse_generate_inference),
-    ("streamGenerateContent", "generate_content", partial(parse_generate_inference, stream=True)),
-    ("countTokens", "count_content_tokens", parse_count_inference),
-    ("embedContent", "embed_contents", parse_embed_inference),
-    ("batchEmbedContents", "embed_contents", parse_batch_embed_inference),
+    ("generateContent", "generate_content", late("formats.gemini.request:parse_generate_inference")),
+    (
+        "streamGenerateContent",
+        "generate_content",
+        partial(late("formats.gemini.request:parse_generate_inference"), stream=True),
+    ),
+    ("countTokens", "count_content_tokens", late("formats.gemini.token_counts:parse_count_inference")),
+    ("embedContent", "embed_contents", late("formats.gemini.client_embeddings:parse_embed_inference")),
+    ("batchEmbedContents", "embed_contents", late("formats.gemini.client_embeddings:parse_batch_embed_inference")),
 )
 
 

@@ -14,6 +14,7 @@ import aiohttp
 import attrs
 import orjson
 import structlog
+from aiohttp import web
 from yarl import URL
 
 from gateway.cluster.node_signature import EVERY_NODE, SIGNATURE_HEADER, NodeRequest, NodeSigner
@@ -108,6 +109,10 @@ class Peers:
             auto_decompress=False,
             trust_env=False,
         )
+
+    def is_signed(self, request: web.Request) -> bool:
+        """Return whether ``request`` says that another node has signed it."""
+        return SIGNATURE_HEADER in request.headers
 
     async def close(self) -> None:
         await self._session.close()

@@ -9,21 +9,14 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from gateway import __version__
+from gateway.deferred import late, late_handler
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.formats.anthropic import models as anthropic_models
-from gateway.formats.anthropic.request import parse_count_inference, parse_messages_inference
 from gateway.formats.form import ReceivedForm
 from gateway.formats.openai import models as openai_models
 from gateway.formats.openai.chat import parse_chat_inference
-from gateway.formats.openai.compact_call import parse_compact_inference
 from gateway.formats.openai.completions import parse_completions_inference
 from gateway.formats.openai.embeddings import parse_embeddings_inference
-from gateway.formats.openai.images import parse_edits_inference, parse_images_inference
-from gateway.formats.openai.moderations import parse_moderations_inference
-from gateway.formats.openai.responses import parse_responses_inference
-from gateway.formats.openai.speech import parse_speech_inference
-from gateway.formats.openai.transcriptions import parse_transcription_inference, parse_translation_inference
-from gateway.formats.rerank import parse_rerank_inference
 from gateway.routing.model_catalog import build_etag
 from gateway.server.anthropic_headers import BETA_HEADER, parse_anthropic_headers
 from gateway.server.background_responses import forward_response
@@ -36,8 +29,6 @@ from gateway.server.handlers.billing import get_subscription, get_usage
 from gateway.server.handlers.client_files import add_file_routes
 from gateway.server.handlers.inference import forward_inference
 from gateway.server.handlers.message_batches import add_message_batch_routes
-from gateway.server.handlers.realtime import add_realtime_routes
-from gateway.server.handlers.realtime_secrets import add_secret_routes
 from gateway.server.handlers.responses import add_response_routes
 from gateway.server.handlers.videos import add_video_routes
 from gateway.server.middlewares import (
@@ -65,24 +56,24 @@ ParseForm = Callable[[ReceivedForm], InferenceRequest]
 _JSON: tuple[tuple[str, Operation, ParseJson], ...] = (
     ("/embeddings", "embeddings", parse_embeddings_inference),
     ("/completions", "completions", parse_completions_inference),
-    ("/moderations", "moderations", parse_moderations_inference),
-    ("/rerank", "rerank", parse_rerank_inference),
-    ("/responses", "responses", parse_responses_inference),
-    ("/responses/compact", "responses", parse_compact_inference),
-    ("/audio/speech", "speech", parse_speech_inference),
+    ("/moderations", "moderations", late("formats.openai.moderations:parse_moderations_inference")),
+    ("/rerank", "rerank", late("formats.rerank:parse_rerank_inference")),
+    ("/responses", "responses", late("formats.openai.responses:parse_responses_inference")),
+    ("/responses/compact", "responses", late("formats.openai.compact_call:parse_compact_inference")),
+    ("/audio/speech", "speech", late("formats.openai.speech:parse_speech_inference")),
 )
 _REPLAYED: tuple[tuple[str, Operation, ParseJson], ...] = (
     ("/chat/completions", "chat", parse_chat_inference),
-    ("/images/generations", "images", parse_images_inference),
+    ("/images/generations", "images", late("formats.openai.images:parse_images_inference")),
 )
 _MESSAGES: tuple[tuple[str, Operation, ParseMessages], ...] = (
-    ("/messages", "messages", parse_messages_inference),
-    ("/messages/count_tokens", "count_tokens", parse_count_inference),
+    ("/messages", "messages", late("formats.anthropic.request:parse_messages_inference")),
+    ("/messages/count_tokens", "count_tokens", late("formats.anthropic.request:parse_count_inference")),
 )
 _FORMS: tuple[tuple[str, Operation, ParseForm], ...] = (
-    ("/images/edits", "image_edits", parse_edits_inference),
-    ("/audio/transcriptions", "transcriptions", parse_transcription_inference),
-    ("/audio/translations", "translations", parse_translation_inference),
+    ("/images/edits", "image_edits", late("formats.openai.images:parse_edits_inference")),
+    ("/audio/transcriptions", "transcriptions", late("formats.openai.transcriptions:parse_transcription_inference")),
+    ("/audio/translations", "translations", late("formats.openai.transcriptions:parse_translation_inference")),
 )
 """Inference routes: the path below ``/v1``, the operation, and what parses the body."""
 
@@ -121,8 +112,10 @@ def add_api_routes(api: web.Application) -> None:
     add_batch_routes(api)
     add_message_batch_routes(api)
     add_response_routes(api)
-    add_realtime_routes(api)
-    add_secret_routes(api)
+    api.router.add_get("/realtime", late_handler("server.handlers.realtime:serve_session"), allow_head=False)
+    for path, flat in (("/realtime/client_secrets", False), ("/realtime/sessions", True)):  # the latter is the beta's
+        create_secret = late_handler("server.handlers.realtime_secrets:create_secret")
+        api.router.add_post(path, partial(create_secret, flat=flat))
     add_method_routes(api)
     api.router.add_get("/models", get_models)
     api.router.add_get(MODEL_PATH, get_model)

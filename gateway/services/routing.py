@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from gateway.config.reload import build_channels, build_models, build_pricing
-from gateway.demo.server import DEMO_MODELS, DemoUpstream
+from gateway.demo.models import ALL as DEMO_MODELS
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.request_log import RequestFilter
@@ -34,6 +34,7 @@ from gateway.storage.response_owners import ResponseOwnerRepository
 from gateway.upstream.interface import HttpClient
 
 if TYPE_CHECKING:
+    from gateway.demo.server import DemoUpstream
     from gateway.routing.shared_models import SharedModelLists
 
 DEMO = "demo"
@@ -150,6 +151,8 @@ class Discovery:
 
     async def start_demo(self) -> Channel:
         """Start the demo if it does not run; return its channel."""
+        from gateway.demo.server import DemoUpstream
+
         if self._demo is None:
             self._demo = DemoUpstream(pace_s=self._options.demo_pace_s)
             self._stack.push_async_callback(self._demo.stop)

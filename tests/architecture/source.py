@@ -2,6 +2,7 @@
 
 import ast
 import gc
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import attrs
 
 PACKAGE = Path(__file__).parents[2] / "gateway"
+_PLACE = re.compile(r"[a-z_0-9]+(\.[a-z_0-9]+)+:[A-Za-z_]+")
 
 
 @attrs.frozen
@@ -72,6 +74,14 @@ def find_imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
             assert node.level == 0, "imports are absolute"
             yield node.module or "", node.lineno
             yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+    yield from ((f"gateway.{place.partition(':')[0]}", line) for place, line in find_places(nodes))
+
+
+def find_places(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
+    """Every object that ``gateway.deferred`` imports later, such as ``"formats.rerank:RERANK"``, with its line."""
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _PLACE.fullmatch(node.value):
+            yield node.value, node.lineno
 
 
 def find_functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

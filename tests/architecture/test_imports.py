@@ -10,7 +10,8 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from tests.architecture.source import Module, find_imports, parse, read_modules
+from gateway.deferred import load
+from tests.architecture.source import Module, find_imports, find_places, list_nodes, parse, read_modules
 
 ALONE = """
 import gc, importlib, os, sys, traceback
@@ -100,6 +101,14 @@ def test_a_ring_would_be_found() -> None:
     assert set(find_cycle(draw_graph(ring)) or []) == {"gateway.proxy.a", "gateway.proxy.b", "gateway.proxy.c"}
     late = parse("proxy/c.py", "def f():\n    from gateway.proxy import a")
     assert find_cycle(draw_graph([*ring[:2], late])) is None
+
+
+def test_every_deferred_object_exists() -> None:
+    """What is imported when it is used would else be missed by a user."""
+    places = {place for module in read_modules() for place, _ in find_places(list_nodes(module.tree))}
+    assert len(places) > 60
+    for place in sorted(places):
+        assert load(place) is not None, place
 
 
 def test_a_module_can_be_imported_first() -> None:

@@ -19,6 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "memory_budget",
         "deadlines",
         "background",
+        "deferred",
     ),
     ("domain",),
     ("formats",),

@@ -11,7 +11,8 @@ import attrs
 from playwright.async_api import Browser
 from yarl import URL
 
-from gateway.demo.server import DEMO_MODELS, DemoUpstream
+from gateway.demo.models import ALL as DEMO_MODELS
+from gateway.demo.server import DemoUpstream
 from gateway.domain.member import Member, Role
 from gateway.server.admin.operation import PREFIX
 from gateway.server.sessions import COOKIE

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.demo.requests import VIDEO_MODELS
+from gateway.demo.models import VIDEO_MODELS
 from gateway.demo.server import DemoUpstream
 from gateway.demo.video_requests import LENGTHS, SIZES
 from gateway.demo.videos import POLL_AFTER, Job, describe, find_duration, find_job

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.providers.priced_fields import list_betas, list_named_models, list_priced
-from gateway.providers.registry import PRICED_FIELDS, PROVIDERS
+from gateway.providers.priced_fields import PRICED_FIELDS, list_betas, list_named_models, list_priced
+from gateway.providers.registry import PROVIDERS
 from tests.support.table_rows import table_rows
 
 LOCAL = {"ollama", "lm_studio", "vllm", "llama_cpp", "demo"}
@@ -102,6 +102,10 @@ JSON: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "model", "mode"]), inner),
     max_leaves=6,
 )
+
+
+def test_priced_fields_are_those_of_all_vendors() -> None:
+    assert {name for provider in PROVIDERS.values() for name in provider.priced_fields} == PRICED_FIELDS
 
 
 @given(st.dictionaries(st.sampled_from(sorted(PRICED_FIELDS)), JSON), st.sampled_from(sorted(PROVIDERS)))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.cluster.node_signature import SIGNATURE_HEADER, WINDOW_S, NodeRequest
 from gateway.domain.audit_log import Actor
 from gateway.domain.member import Forbidden, SignedOut, may
 from gateway.errors import InvalidApiKey, InvalidRequest
@@ -45,7 +44,7 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
             await delay_unknown_key(request)
             raise
         request[ACTOR] = Actor("token", address=address)
-    elif SIGNATURE_HEADER in request.headers and peers is not None:
+    elif peers is not None and peers.is_signed(request):
         request[ACTOR] = _find_asking(request, peers, operation)
     elif access == "anyone":
         check_own_page(request)
@@ -62,6 +61,8 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
 
 def _find_asking(request: web.Request, peers: "Peers", operation: AdminOperation | None) -> Actor:
     """Return on whose behalf another node of the cluster asks. Raises as ``require_access``."""
+    from gateway.cluster.node_signature import SIGNATURE_HEADER, WINDOW_S, NodeRequest  # noqa: PLC0415 - as above
+
     signatures, actors = request.headers.getall(SIGNATURE_HEADER), request.headers.getall(ACTOR_HEADER, ())
     node_request = NodeRequest(peers.own_id, request.method, request.raw_path, "".join(actors))
     if len(signatures) > 1 or len(actors) != 1 or not peers.signer.check(signatures[0], node_request):

@@ -24,14 +24,6 @@ from gateway.upstream.websocket import (
     ProviderSocket,
 )
 
-PATH = "/realtime"
-
-
-def add_realtime_routes(api: web.Application) -> None:
-    """Register the routes of the Realtime API; their paths are below ``/v1``."""
-    settle = partial(settle_request, operation="realtime", kind=ActiveRealtime)
-    api.router.add_get(PATH, with_middlewares(open_session, [settle]), allow_head=False)
-
 
 async def open_session(request: web.Request) -> web.StreamResponse:
     """Connect the client to a provider that serves the model, and pass frames until the session ends.
@@ -67,6 +59,10 @@ async def open_session(request: web.Request) -> web.StreamResponse:
     async with services.billing.quota.enter(ctx.caller):
         await services.proxy.with_failover(ctx, serve)
     return client
+
+
+serve_session = with_middlewares(open_session, [partial(settle_request, operation="realtime", kind=ActiveRealtime)])
+"""``open_session`` with the middleware that settles the request."""
 
 
 def _open_socket(request: web.Request) -> web.WebSocketResponse:

@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -15,12 +14,6 @@ from gateway.formats.openai.realtime_secrets import build_secret_answer, parse_s
 from gateway.server.context import CALLER, SERVICES, Services
 from gateway.server.realtime_session import check_settings
 from gateway.server.request_body import read_json
-
-
-def add_secret_routes(app: web.Application) -> None:
-    """Register the routes; the second one is the beta version's."""
-    app.router.add_post("/realtime/client_secrets", partial(create_secret, flat=False))
-    app.router.add_post("/realtime/sessions", partial(create_secret, flat=True))
 
 
 async def create_secret(request: web.Request, *, flat: bool) -> web.Response:

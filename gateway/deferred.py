@@ -1,0 +1,84 @@
+"""Tables whose values are made, or imported, when they are first asked for: a process uses few of them."""
+
+from collections.abc import Awaitable, Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from functools import cache, partial
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, TypeVar, overload
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+
+class Deferred(dict[K, V]):
+    """A constant ``Mapping``. A value that was made before is looked up as in any dictionary: without a Python call.
+
+    Args:
+        makers: what makes each value.
+    """
+
+    def __init__(self, makers: Mapping[K, Callable[[], V]]) -> None:
+        super().__init__()
+        self._makers = makers
+
+    def __missing__(self, key: K) -> V:
+        value = self[key] = self._makers[key]()
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._makers
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    @overload
+    def get(self, key: K, default: None = None, /) -> V | None: ...
+
+    @overload
+    def get(self, key: K, default: V | T, /) -> V | T: ...
+
+    def get(self, key: K, default: Any = None, /) -> Any:
+        return self[key] if key in self._makers else default
+
+    def keys(self) -> KeysView[K]:  # type: ignore[override]  # dict's own views know only what was made
+        return KeysView(self)
+
+    def values(self) -> ValuesView[V]:  # type: ignore[override]
+        return ValuesView(self)
+
+    def items(self) -> ItemsView[K, V]:  # type: ignore[override]
+        return ItemsView(self)
+
+
+@cache
+def load(place: str) -> Any:
+    """Return the object at ``place``, such as ``"formats.rerank:RERANK"``; its module is imported if need be."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"gateway.{module}"), name)
+
+
+def defer(places: Mapping[K, str]) -> Mapping[K, Any]:
+    """Return the table of the objects at ``places``."""
+    return MappingProxyType(Deferred({key: partial(load, place) for key, place in places.items()}))
+
+
+def late(place: str) -> Callable[..., Any]:
+    """Return a function that calls the function at ``place``."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return load(place)(*args, **kwargs)
+
+    return call
+
+
+def late_handler(place: str) -> Callable[..., Awaitable[Any]]:
+    """Return a coroutine function that awaits the one at ``place``."""
+
+    async def handle(*args: Any, **kwargs: Any) -> Any:
+        return await load(place)(*args, **kwargs)
+
+    return handle

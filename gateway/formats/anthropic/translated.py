@@ -1,0 +1,23 @@
+"""Anthropic's API, translated: for clients, and for providers."""
+
+from types import MappingProxyType
+
+from gateway.formats.anthropic import request_writer, response
+from gateway.formats.anthropic.request_reader import parse_chat_request
+from gateway.formats.anthropic.stream import MessagesStreamParser, MessagesStreamSerializer
+from gateway.formats.translated_format import ClientFormat, ProviderFormat
+
+CLIENT = ClientFormat(
+    parse_chat_request,
+    lambda _inference, identity: MessagesStreamSerializer(identity.model, f"msg_{identity.id}"),
+    lambda events, _inference, identity: response.build_answer(
+        events, model=identity.model, message_id=f"msg_{identity.id}"
+    ),
+    MappingProxyType({"stop": "stop_sequences", "response_format": "output_config.format"}),
+)
+PROVIDER = ProviderFormat(
+    lambda request, inference, model: request_writer.build_body(request, model, stream=inference.stream),
+    lambda _inference, identity, secrets: MessagesStreamParser(secrets, identity.id),
+    lambda raw, identity, secrets, _choices: response.parse_answer(raw, secrets, identity.id),
+    request_writer.find_rules,
+)

@@ -1,0 +1,8 @@
+"""The OpenAI API's formats of images, for channels that speak them themselves."""
+
+from gateway.formats.openai.image_stream import ImagesPassthrough, build_whole
+from gateway.formats.openai.images import build_edits_form, build_images_body
+from gateway.formats.passthrough_format import PassthroughFormat, refuse_whole
+
+IMAGES = PassthroughFormat(build_images_body, refuse_whole, ImagesPassthrough, build_whole)
+EDITS = PassthroughFormat(build_edits_form, refuse_whole, ImagesPassthrough, build_whole)

@@ -1,0 +1,42 @@
+"""API formats that are translated through the common chat model: how clients and how providers use one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.formats.chat import ChatRequest, Event
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.stream import StreamParser, StreamSerializer
+from gateway.formats.translator import PLAIN, ResponseIdentity, ResponseMode
+from gateway.formats.valid_chat import ChatRules
+
+
+@attrs.frozen
+class ClientFormat:
+    """An API format that clients use: requests are parsed from it, answers are built in it.
+
+    ``fields``: its names of fields that errors name as the OpenAI API does.
+    """
+
+    parse_chat_request: Callable[[dict[str, Any]], ChatRequest]
+    open_writer: Callable[[InferenceRequest, ResponseIdentity], StreamSerializer]
+    write_answer: Callable[[Sequence[Event], InferenceRequest, ResponseIdentity], bytes]
+    fields: Mapping[str, str] = MappingProxyType({})
+
+
+@attrs.frozen
+class ProviderFormat:
+    """An API format that providers use: requests are built in it, answers are parsed from it.
+
+    ``several_calls``: it has no option for one tool call at a time.
+    """
+
+    write_body: Callable[[ChatRequest, InferenceRequest, str], dict[str, Any]]
+    open_reader: Callable[[InferenceRequest, ResponseIdentity, Secrets], StreamParser]
+    parse_answer: Callable[[bytes, ResponseIdentity, Secrets, int], list[Event]]
+    find_rules: Callable[[str], ChatRules]
+    mode: ResponseMode = PLAIN
+    several_calls: bool = False

@@ -1,0 +1,80 @@
+"""A process with SQLite, one OpenAI channel and no extra imports what it uses, and nothing besides."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SERVE = """
+import os, signal, sys, threading, urllib.error, urllib.request
+from gateway.cli.main import main
+
+def report(url):
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=1)
+            break
+        except OSError:
+            threading.Event().wait(0.02)
+    print(*sorted(name for name in sys.modules if name.partition(".")[0] in {"gateway", "rich", "babel", "alembic"}))
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=report, args=[sys.argv.pop()], daemon=True).start()
+main()
+"""
+"""Serves until it is ready, and prints its modules."""
+FILE = """
+[[channel]]
+name = "up"
+provider = "openai"
+api_keys = ["sk-none"]
+models = ["gpt-5-mini"]
+"""
+MAX_LINES = 70_500
+"""Of the gateway's modules; the aim is 57,000."""
+UNUSED = (
+    "babel", "gateway.billing.credit_keeper", "gateway.billing.leased_balances", "gateway.billing.shared_rate_limiter",
+    "gateway.cli.channels", "gateway.cluster", "gateway.demo.server", "gateway.doctor", "gateway.formats.bedrock",
+    "gateway.formats.gemini.request_reader", "gateway.formats.gemini.response", "gateway.formats.openai.realtime",
+    "gateway.formats.openai.transcriptions", "gateway.formats.vendors", "gateway.providers.azure_openai",
+    "gateway.server.handlers.realtime", "gateway.server.peers", "gateway.storage.bucket", "gateway.storage.postgres",
+    "gateway.storage.valkey",
+)  # fmt: skip
+"""With all modules below them."""
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The modules of a process that is ready; its second start, for the first one makes the database."""
+    folder = tmp_path_factory.mktemp("plain")
+    (folder / "gateway.toml").write_text(FILE)
+    for _ in range(2):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        command = ["serve", "--data", "data", "--config", "gateway.toml", "--port", str(port)]
+        url = f"http://127.0.0.1:{port}/readyz"
+        done = subprocess.run(
+            [sys.executable, "-c", SERVE, *command, url],
+            check=False,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1].split()
+
+
+def test_a_plain_process_imports_nothing_that_it_does_not_use(loaded: list[str]) -> None:
+    assert "gateway.formats.openai.chat" in loaded
+    assert [name for name in loaded for part in UNUSED if f"{name}.".startswith(f"{part}.")] == []
+
+
+def test_a_plain_process_imports_few_lines_of_ours(loaded: list[str]) -> None:
+    package = Path(__file__).parents[1]
+    files = [package / f"{name.replace('.', '/')}.py" for name in loaded if name.startswith("gateway.")]
+    lines = sum(len(path.read_text().splitlines()) for path in files if path.exists())
+    print(f"a plain process imports {lines} lines of ours")  # noqa: T201
+    assert lines <= MAX_LINES
