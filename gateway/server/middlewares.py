@@ -51,7 +51,7 @@ from gateway.server.error_responses import (
 )
 from gateway.server.multipart import MIB, MultipartReader
 from gateway.server.query import is_number
-from gateway.server.realtime_auth import REALTIME_PATH, find_protocol_key, find_secret_caller
+from gateway.server.realtime_auth import REALTIME_PATH, find_secret_caller, list_protocol_keys
 from gateway.server.request_body import read_arrived_json, read_sized_json
 from gateway.server.sessions import COOKIE, KEY_HEADER, SAFE, SECURE_COOKIE, find_signed
 from gateway.wording import mask_keys, mask_name
@@ -166,7 +166,7 @@ async def _find_caller(request: web.Request) -> Caller:
     if not services.drain.open:
         raise Overloaded("The gateway is shutting down", retry_after_s=5)
     authorization = _find_authorization(request)
-    if request.path == REALTIME_PATH and (offered := find_protocol_key(request)) is not None:
+    for offered in list_protocol_keys(request) if request.path == REALTIME_PATH else ():
         if authorization is not None and _parse_token(authorization) != _parse_token(offered):
             raise _make_ambiguous()
         authorization = offered

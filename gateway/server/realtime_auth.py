@@ -29,12 +29,13 @@ def list_protocols(request: web.Request) -> tuple[str, ...]:
     return (_PROTOCOL,) if hdrs.SEC_WEBSOCKET_PROTOCOL in request.headers else ()
 
 
-def find_protocol_key(request: web.Request) -> str | None:
-    """Return the credentials that a browser sends as a subprotocol, as an ``Authorization`` header has them."""
-    for protocol in _list_offered(request):
-        if protocol.startswith(_KEY_PROTOCOL):
-            return f"Bearer {protocol.removeprefix(_KEY_PROTOCOL)}"
-    return None
+def list_protocol_keys(request: web.Request) -> list[str]:
+    """List the credentials that a browser sends as subprotocols, as ``Authorization`` headers have them."""
+    return [
+        f"Bearer {protocol.removeprefix(_KEY_PROTOCOL)}"
+        for protocol in _list_offered(request)
+        if protocol.startswith(_KEY_PROTOCOL)
+    ]
 
 
 async def find_secret_caller(request: web.Request, authorization: str | None) -> Caller | None:

@@ -6,6 +6,7 @@ a ``SessionEnd``. Responses that still run then are cancelled at the provider, w
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import attrs
@@ -38,6 +39,7 @@ from gateway.server.active_inference import ActiveInference
 from gateway.server.context import Services
 from gateway.server.error_responses import note_page
 from gateway.server.realtime_billing import REFUSED_S, RealtimeBilling
+from gateway.upstream.frame_meter import FRAME_S, FrameMeter
 from gateway.upstream.websocket import CLOSE_S, MAX_FRAME_BYTES, ProviderSocket
 from gateway.wording import fold_name
 
@@ -73,6 +75,19 @@ class SessionEnd:
     error: GatewayError | None = None
 
 
+@attrs.frozen
+class SessionMeters:
+    """Count the bytes of the large frames of a session, from each side."""
+
+    client: FrameMeter
+    provider: FrameMeter
+
+    def close(self) -> None:
+        """Count nothing any more."""
+        self.client.close()
+        self.provider.close()
+
+
 class ActiveRealtime(ActiveInference):
     """A request for a session. Once it is open, the session itself notices that its client has left."""
 
@@ -91,6 +106,7 @@ class RealtimeSession:
         inference: the session's request.
         client: the open socket of the client.
         provider: the open socket of the provider.
+        meters: count what arrives over both sockets.
     """
 
     def __init__(
@@ -101,11 +117,13 @@ class RealtimeSession:
         *,
         client: web.WebSocketResponse,
         provider: ProviderSocket,
+        meters: SessionMeters,
     ) -> None:
         self._active = active
         self._attempt = attempt
         self._client = client
         self._provider = provider
+        self._meters = meters
         self._billing = RealtimeBilling(active, attempt, inference)
         self._loop = active.loop
         self._ended: asyncio.Future[SessionEnd] = self._loop.create_future()
@@ -128,6 +146,8 @@ class RealtimeSession:
 
     async def run(self, settings: wire.Event) -> None:
         """Pass frames until the session has ended and everything is settled. ``settings``: what it begins with."""
+        self._meters.client.watch(partial(self._end, _make_crowded("client")))
+        self._meters.provider.watch(partial(self._end, _make_crowded("provider")))
         if settings:
             if await self._may_pass({"type": wire.SESSION_UPDATE, "session": settings}):
                 await self._send_provider(wire.build_update_event(settings))
@@ -183,13 +203,18 @@ class RealtimeSession:
                 self._client_open = False
                 self._end(_parse_client_close(message.type))
                 return
-            try:
-                event, data = wire.parse_client_event(_get_text(message), self._models)
-            except InvalidRequest as fault:
-                await self._send_error(fault)
-                continue
-            if await self._may_pass(event):
-                await self._send_provider(data)
+            await self._pass_event(message)
+            self._meters.client.note_passed(len(message.data))
+
+    async def _pass_event(self, message: WSMessage) -> None:
+        try:
+            event, data = wire.parse_client_event(_get_text(message), self._models)
+        except InvalidRequest as fault:
+            await self._send_error(fault)
+            return
+        if await self._may_pass(event):
+            del event  # it may be large, and the provider may read slowly
+            await self._send_provider(data)
 
     async def _may_pass(self, event: wire.Event) -> bool:
         """Return whether an event may be sent on; if not, the client gets an error event."""
@@ -231,13 +256,13 @@ class RealtimeSession:
             if refused is not None:
                 code = refused.public_code or refused.code
                 self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, code, "refused", refused))
-            if self._ended.done():
+            del event  # it may be large, and the client may read slowly
+            if self._ended.done():  # the client has had its last event
                 if not self._billing.busy:
                     self._settled.set()
-                if refused is None:
-                    continue  # the client has had its last event
             else:
                 await self._send_client(message.data, message.type)
+            self._meters.provider.note_passed(len(message.data))
 
     def _parse_provider_close(self, kind: WSMsgType, data: Any, extra: object) -> SessionEnd:
         code: int = data if kind is WSMsgType.CLOSE else 0
@@ -259,6 +284,7 @@ class RealtimeSession:
             await asyncio.sleep(TICK_S)
             now = self._loop.time()
             self._billing.drop_refused(now - REFUSED_S)
+            self._check_frames(now)
             try:
                 services.auth.api_keys.refresh(self._active.context.caller)
             except GatewayError as fault:
@@ -271,6 +297,17 @@ class RealtimeSession:
             elif not self._sending and now - self._answered_at > max(timeouts.first_byte_s, timeouts.idle_s):
                 late = ProviderTimeout("The provider took too long to answer", phase="stream")
                 self._end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", late))
+
+    def _check_frames(self, now: float) -> None:
+        """End the session if a large frame is not complete, or not passed on, in time."""
+        if self._meters.client.is_late(now):
+            message = f"A large frame was not complete, and read by the provider, within {FRAME_S:.0f} seconds"
+            self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "slow frame", "refused", InvalidRequest(message)))
+        if self._meters.provider.is_late(now) and not self._sending:
+            late = ProviderTimeout(
+                f"The provider did not complete a large frame in {FRAME_S:.0f} seconds", phase="stream"
+            )
+            self._end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", late))
 
     async def _send_error(self, error: GatewayError, cause: object = None) -> None:
         """Send the client an error event. ``cause``: the ``event_id`` of the client's event."""
@@ -340,6 +377,16 @@ def _check_transcriber(services: Services, caller: Caller, settings: wire.Event,
         providers = {channel.provider for channel in router.catalog.channels}
         if all(router.pricing.find_price(model, model, provider) is None for provider in providers):
             router.pricing.check_priced(caller, model, param=f"{place}.{where}")
+
+
+def _make_crowded(side: str) -> SessionEnd:
+    """Return the end of a session whose ``side`` has sent more than there is memory for."""
+    error = Overloaded(
+        f"The {side} of the session sent a large frame while too many bytes of large frames were under way; send audio "
+        "in smaller events, or try again later",
+        retry_after_s=5,
+    )
+    return SessionEnd(WSCloseCode.TRY_AGAIN_LATER, "too many large frames", "refused", error)
 
 
 def _get_text(message: WSMessage) -> bytes:

@@ -1,6 +1,7 @@
 """WebSockets to providers. aiohttp's exceptions are translated here."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 import aiohttp
 import attrs
@@ -11,11 +12,12 @@ from gateway.domain.http_request import HttpRequest
 from gateway.errors import ProviderBadResponse
 from gateway.upstream.aiohttp_client import raise_translated
 from gateway.upstream.environment_proxy import FindProxy, use_channels_proxy
+from gateway.upstream.frame_meter import FrameMeter
 
 HEARTBEAT_S = 30.0
 """After so long without a frame a ping is sent; without a pong in half that time the connection is closed."""
-MAX_FRAME_BYTES = 32 * 1024 * 1024
-"""The longest frame: OpenAI takes 15 MB of audio in one event."""
+MAX_FRAME_BYTES = 21 * 1024 * 1024
+"""The longest frame: OpenAI takes 15 MiB of audio in one event, which are 20 MiB in base64."""
 CLOSE_S = 2.0
 """How long the other end may take to answer a close frame."""
 _MAX_ERROR_BYTES = 64 * 1024
@@ -51,10 +53,11 @@ class WebSocketClient:
         self._find_proxy = find_proxy
         self._connector: aiohttp.TCPConnector | None = None
 
-    async def connect(self, http_request: HttpRequest) -> ProviderSocket:
+    async def connect(self, http_request: HttpRequest, meter: FrameMeter) -> ProviderSocket:
         """Open a WebSocket at the address of ``http_request``. Raises ``HandshakeRefused``, ``ProviderError``.
 
         Frames have any size up to ``MAX_FRAME_BYTES``; pings are answered, and sent while nothing comes.
+        ``meter`` counts what arrives.
         """
         proxy = self._find_proxy(http_request.proxy, http_request.url)
         if proxy is not None and proxy.lower().startswith("socks"):
@@ -68,7 +71,7 @@ class WebSocketClient:
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("User-Agent",),
             trust_env=False,
-            middlewares=(_check_handshake,),
+            middlewares=(partial(_check_handshake, meter),),
             timeout=aiohttp.ClientTimeout(total=None, connect=http_request.timeouts.connect_s, ceil_threshold=60),
         )
         try:
@@ -92,11 +95,18 @@ class WebSocketClient:
             await self._connector.close()
 
 
-async def _check_handshake(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Raise ``HandshakeRefused`` unless the provider switches protocols: aiohttp would drop its error, or redirect."""
+async def _check_handshake(
+    meter: FrameMeter, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Let ``meter`` count what the provider sends. Raise ``HandshakeRefused`` unless it switches protocols.
+
+    aiohttp would drop its error, or follow a redirect.
+    """
     response = await send(request)
     if response.status != _SWITCHED:
         body = await response.content.read(_MAX_ERROR_BYTES)
         response.close()
         raise HandshakeRefused(response.status, response.headers, body)
+    if response.connection is not None:
+        meter.attach(response.connection.transport)
     return response

@@ -37,11 +37,12 @@ COST = 40 * 1_000 + 20 * 500 + 30 * 10_000 + 10 * 5_000 + 10 * 2_000 + 40 * 20_0
 
 @attrs.define(eq=False)
 class ProviderSession:
-    """One session at the provider. ``headers`` have lower-case names."""
+    """One session at the provider. ``headers`` have lower-case names; ``transport`` takes parts of frames."""
 
     socket: web.WebSocketResponse
     path: str
     headers: dict[str, str]
+    transport: asyncio.Transport
     _received: "asyncio.Queue[Event | bytes | int | None]" = attrs.Factory(asyncio.Queue)
 
     async def receive(self) -> Event | bytes | int | None:
@@ -119,8 +120,10 @@ class RealtimeProvider:
             return web.json_response({"error": error}, status=self._refuses)
         socket = web.WebSocketResponse(protocols=("realtime",), max_msg_size=2**25, autoping=not self._deaf)
         await socket.prepare(request)
+        transport = request.transport
+        assert transport is not None
         headers = {name.lower(): value for name, value in request.headers.items()}
-        session = ProviderSession(socket, request.path_qs, headers)
+        session = ProviderSession(socket, request.path_qs, headers, transport)
         self._sessions.put_nowait(session)
         try:
             await session.run()

@@ -15,7 +15,8 @@ from gateway.server.active_inference import INFERENCE
 from gateway.server.context import SERVICES, Services
 from gateway.server.middlewares import settle_request, with_middlewares
 from gateway.server.realtime_auth import BETA, find_beta, find_session, list_protocols
-from gateway.server.realtime_session import ActiveRealtime, RealtimeSession
+from gateway.server.realtime_session import ActiveRealtime, RealtimeSession, SessionMeters
+from gateway.upstream.frame_meter import FrameMeter
 from gateway.upstream.websocket import (
     CLOSE_S,
     HEARTBEAT_S,
@@ -39,22 +40,28 @@ async def open_session(request: web.Request) -> web.StreamResponse:
     ctx.inference = inference = build_session_inference(model)
     ctx.route = services.routing.router.route(ctx.caller, inference)
     await services.billing.quota.peek(ctx.caller, partial(services.routing.router.may_be_free, ctx.caller))
-    beta = find_beta(request)
+    beta, account = find_beta(request), ctx.caller.account.id
 
     async def serve(attempt: Attempt) -> None:
         timeout_s = min(attempt.timeouts.first_byte_s, attempt.timeouts.total_s)
-        provider = await attempt.wait_for(_connect(services, attempt, beta), timeout_s, services.proxy.timer)
+        meters = SessionMeters(FrameMeter(account), FrameMeter(account))
+        connecting = _connect(services, attempt, beta, meters.provider)
+        provider = await attempt.wait_for(connecting, timeout_s, services.proxy.timer)
         try:
             attempt.check()
             services.routing.load_balancer.record_success(attempt.lease)
             await client.prepare(request)
+            meters.client.attach(request.transport)
             ctx.first_byte_at = active.loop.time()
-            active.session = session = RealtimeSession(active, attempt, inference, client=client, provider=provider)
+            active.session = session = RealtimeSession(
+                active, attempt, inference, client=client, provider=provider, meters=meters
+            )
             attempt.client = session
             await session.run(settings)
         finally:
             active.session = attempt.client = None
             await provider.close()
+            meters.close()
 
     async with services.billing.quota.enter(ctx.caller):
         await services.proxy.with_failover(ctx, serve)
@@ -84,13 +91,13 @@ def _open_socket(request: web.Request) -> web.WebSocketResponse:
     return socket
 
 
-async def _connect(services: Services, attempt: Attempt, beta: str | None) -> ProviderSocket:
+async def _connect(services: Services, attempt: Attempt, beta: str | None, meter: FrameMeter) -> ProviderSocket:
     """Open the provider's side. Raises ``ProviderError``."""
     headers = () if beta is None else ((BETA, beta),)
     http_request = attempt.access.address(EndpointRequest(None, method="GET", headers=headers), attempt.identity.now_s)
     plain = {name: value for name, value in http_request.headers.items() if name not in {"Accept", "Accept-Encoding"}}
     try:
-        return await services.websockets.connect(attrs.evolve(http_request, headers=plain))
+        return await services.websockets.connect(attrs.evolve(http_request, headers=plain), meter)
     except HandshakeRefused as refused:
         raise _parse_refusal(services, attempt, refused) from None
 

@@ -659,13 +659,15 @@ async def test_a_browser_sends_its_key_as_a_subprotocol(gateway_with: StartGatew
         assert KEY not in str(session.headers)
 
 
-async def test_two_different_keys_in_header_and_subprotocol_are_refused(
+async def test_two_different_keys_in_headers_and_subprotocols_are_refused(
     gateway_with: StartGateway, provider: RealtimeProvider
 ) -> None:
     gateway = await gateway_with(site(provider))
-    for header in ({"Authorization": f"Bearer {KEY}"}, {"x-api-key": KEY}, {"Authorization": f"bearer  {KEY}"}):
+    headers: tuple[dict[str, str], ...] = ({"Authorization": f"Bearer {KEY}"}, {"x-api-key": KEY})
+    for header in (*headers, {"Authorization": f"bearer  {KEY}"}, {}):
+        alone = [] if header else [KEY]
         for secret, status in ((f"{KEY}x", 400), (KEY, 101)):
-            protocols = ("realtime", f"openai-insecure-api-key.{secret}")
+            protocols = ("realtime", *(f"openai-insecure-api-key.{one}" for one in (*alone, secret)))
             async with aiohttp.ClientSession(headers=header) as browser:
                 try:
                     async with browser.ws_connect(f"{gateway.url}{PATH}?model=m", protocols=protocols):

@@ -1,8 +1,9 @@
 """Realtime sessions at their limits: silence, peers that are gone or do not read, and frames that are too long."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -22,8 +23,8 @@ MANY = 400
 
 
 @asynccontextmanager
-async def connect(gateway: RunningGateway, **more: Any) -> AsyncIterator[Any]:
-    headers = {"Authorization": f"Bearer {KEY}"}
+async def connect(gateway: RunningGateway, key: str = KEY, **more: Any) -> AsyncIterator[Any]:
+    headers = {"Authorization": f"Bearer {key}"}
     connector = aiohttp.TCPConnector(socket_factory=narrow)
     async with (
         aiohttp.ClientSession(connector=connector, headers=headers) as session,
@@ -137,6 +138,75 @@ async def test_a_frame_of_the_provider_that_is_too_long_is_its_fault(
             assert "a frame of more than" in event["error"]["message"]
             assert (await receive(client)).data == 1011
         assert await find_outcomes(gateway) == ["failed"]
+
+
+@asynccontextmanager
+async def open_session(
+    gateway: RunningGateway, provider: RealtimeProvider, side: str, key: str = KEY
+) -> AsyncIterator[tuple[Any, Callable[[int, int], None], Callable[[], Awaitable[Any]]]]:
+    """A session: its client, what sends a part of a frame from ``side``, and what receives at the other side."""
+    transports: list[Any] = []
+
+    async def keep_transport(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        response = await send(request)
+        assert response.connection is not None
+        transports.append(response.connection.transport)
+        return response
+
+    headers = {"Authorization": f"Bearer {key}"}
+    async with (
+        aiohttp.ClientSession(headers=headers, middlewares=(keep_transport,)) as session,
+        session.ws_connect(f"{gateway.url}/v1/realtime?model=m") as client,
+    ):
+        served = await provider.accept()
+        masked = side == "client"
+        transport = transports[0] if masked else served.transport
+
+        def send_part(length: int, sent: int) -> None:
+            """Send the first ``sent`` bytes of a text frame of ``length`` bytes."""
+            head = bytes([0x81, 126 + 128 * masked, *length.to_bytes(2, "big"), *(0, 0, 0, 0) * masked])
+            transport.write(head + (b'{"type": "x"}' + b" " * length)[:sent])
+
+        yield client, send_part, served.receive if masked else partial(receive, client)
+
+
+@pytest.mark.parametrize("side", ["client", "provider"])
+async def test_large_frames_under_way_are_bounded_for_each_account(
+    side: str, gateway_with: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty sessions that sent the largest frames, or their beginnings, took 3,255 MB."""
+    for name, value in (("LARGE_BYTES", 1_000), ("ACCOUNT_BYTES", 8_000), ("MOST_BYTES", 12_000)):
+        monkeypatch.setattr(f"gateway.upstream.frame_meter.{name}", value)
+    monkeypatch.setattr(f"{SESSION}.TICK_S", 0.02)
+    other = f"{KEY}-other"
+    keys = [{"name": name, "account": name, "secret": key} for name, key in (("acme", KEY), ("other", other))]
+    accounts = [{"name": "acme"}, {"name": "other"}]
+    async with RealtimeProvider() as provider, AsyncExitStack() as stack:
+        gateway = await gateway_with({"channel": [provider.channel()], **PRICED, "key": keys, "account": accounts})
+
+        async def open_one(key: str = KEY) -> Any:
+            return await stack.enter_async_context(open_session(gateway, provider, side, key))
+
+        async def pass_one(send_part: Any, read: Any) -> None:
+            for _ in range(8):
+                send_part(3_000, 3_000)
+                found = await read()
+                assert orjson.loads(found.data if side == "provider" else orjson.dumps(found)) == {"type": "x"}
+
+        unfinished, send_unfinished, _ = await open_one()
+        send_unfinished(7_000, 6_500)
+        await pass_one(*(await open_one(other))[1:])  # another account has its own share
+        client, send_part, _ = await open_one()
+        send_part(3_000, 2_999)
+        event = orjson.loads((await receive(client)).data)
+        assert (event["error"]["code"], side in event["error"]["message"]) == ("overloaded", True)
+        assert (await receive(client)).data == 1013
+        monkeypatch.setattr("gateway.upstream.frame_meter.FRAME_S", 0.05)
+        event = orjson.loads((await receive(unfinished)).data)
+        assert "a large frame" in event["error"]["message"].lower()
+        assert (await receive(unfinished)).data == (1008 if side == "client" else 1011)
+        monkeypatch.setattr("gateway.upstream.frame_meter.FRAME_S", 60.0)
+        await pass_one(*(await open_one())[1:])  # what the ended sessions held is free again
 
 
 async def test_a_client_that_reads_slowly_holds_its_provider_back_and_loses_nothing(

@@ -1,0 +1,121 @@
+"""Bounds the memory of the large WebSocket frames of realtime sessions.
+
+aiohttp keeps a frame until it is complete, and has no limit for many connections. A meter stands between a connection
+and aiohttp's protocol and counts the bytes that have arrived and were not passed on. A connection that goes over a
+limit is refused: what it sends from then on is dropped.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+LARGE_BYTES = 256 * 1024
+"""A connection that holds fewer bytes is not counted."""
+MOST_BYTES = 64 * 1024 * 1024
+"""Of all connections. A frame takes up to five times its size while it is parsed and sent on."""
+ACCOUNT_BYTES = 48 * 1024 * 1024
+"""Of one account's connections: two of the largest frames, one that is passed on and the next one."""
+FRAME_S = 60.0
+"""How long a large frame may take until it is complete and passed on."""
+_HEADER_BYTES = 14
+"""Of a frame, at most (RFC 6455, 5.2)."""
+
+
+class FrameBudget:
+    """Counts the bytes of large frames under way, of each account and of all."""
+
+    def __init__(self) -> None:
+        self._accounts: Counter[int] = Counter()
+
+    def resize(self, account: int, added: int) -> bool:
+        """Count ``added`` bytes more, or fewer. Return whether ``account`` may hold them."""
+        self._accounts[account] += added
+        held = self._accounts[account]
+        if not held:
+            del self._accounts[account]
+        return held <= ACCOUNT_BYTES and self._accounts.total() <= MOST_BYTES
+
+
+BUDGET = FrameBudget()
+"""Of this process, as its memory is."""
+
+
+class FrameMeter(asyncio.Protocol):
+    """Counts the bytes of a connection, and passes them to the protocol that the connection had before.
+
+    Args:
+        account: the id of the account that pays for the session.
+    """
+
+    _inner: asyncio.Protocol
+
+    def __init__(self, account: int) -> None:
+        self._account = account
+        self._held = self._counted = self._passed = 0
+        self._progress = (-1, 0.0)
+        self._refused = False
+        self._on_refusal: Callable[[], None] | None = None
+
+    def attach(self, transport: asyncio.Transport | None) -> None:
+        """Count what arrives over ``transport`` from now on. None: the connection is lost."""
+        if transport is None:
+            return
+        inner = transport.get_protocol()
+        assert isinstance(inner, asyncio.Protocol)  # noqa: S101 - aiohttp's are
+        self._inner = inner
+        transport.set_protocol(self)
+
+    def watch(self, on_refusal: Callable[[], None]) -> None:
+        """Call ``on_refusal`` once the connection goes over a limit; at once if it did already."""
+        self._on_refusal = on_refusal
+        if self._refused:
+            on_refusal()
+
+    def note_passed(self, size: int) -> None:
+        """Forget a frame of ``size`` bytes. Bytes of the next one may have arrived meanwhile."""
+        self._passed += 1
+        self._held = max(self._held - size - _HEADER_BYTES, 0)
+        if self._counted:
+            self._count()
+
+    def is_late(self, now: float) -> bool:
+        """Return whether a large frame has been under way for ``FRAME_S``; ``now`` is the loop's time."""
+        passed, since = self._progress
+        if not self._counted or passed != self._passed:
+            self._progress = (self._passed, now)
+            return False
+        return now - since > FRAME_S
+
+    def close(self) -> None:
+        """Count nothing any more: the session has ended. What still arrives is dropped."""
+        self._refused = True
+        self._held = 0
+        self._count()
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        self._held += len(data)
+        if self._held > LARGE_BYTES and not self._count():
+            self._refused = True
+            if self._on_refusal is not None:
+                self._on_refusal()
+        else:
+            self._inner.data_received(data)
+
+    def _count(self) -> bool:
+        """Count what is held now. Return whether it is within the limits."""
+        before, self._counted = self._counted, self._held if self._held > LARGE_BYTES else 0
+        return BUDGET.resize(self._account, self._counted - before)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._inner.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
