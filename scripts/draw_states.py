@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -20,9 +21,9 @@ INDENT = "    "
 ARROW, GAP = " -> ", "    "
 
 
-def draw(transitions: Mapping[str, Sequence[str]]) -> str:
+def draw(transitions: Mapping[Any, Sequence[str]]) -> str:
     """The drawing. A state may lead to itself and to those that come after it in ``transitions``, to none before."""
-    states = list(transitions)
+    states: list[str] = list(transitions)
     head, middles = states[0], [len(states[0]) // 2]
     for before, state in pairwise(states):
         head += ARROW if state in transitions[before] else GAP

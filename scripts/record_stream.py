@@ -75,7 +75,8 @@ async def ask(url: str, key: str) -> list[Word]:
 def lay_out(words: list[Word]) -> list[tuple[float, int, int, str]]:
     """Return each piece with its time, line and column, wrapped between words."""
     lines = textwrap.wrap("".join(text for _, text in words), COLUMNS, drop_whitespace=False)
-    placed, line, column = [], 0, 0
+    placed: list[tuple[float, int, int, str]] = []
+    line, column = 0, 0
     for at, text in words:
         for character in text.replace("\n", " "):
             if line < len(lines) - 1 and column >= len(lines[line].lstrip()):

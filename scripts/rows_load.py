@@ -132,7 +132,7 @@ class World:
             model=f"gpt-{int(throw() * 1_000)}" if status == 404 else MODELS[model],
             channel=f"channel-{channels[int(throw() * len(channels))]:02}" if asked else None,
             status=status,
-            outcome=outcome,
+            outcome=outcome,  # type: ignore[arg-type]
             error_code=code,
             stream=luck > 0.4,
             attempts=int(asked),
@@ -170,7 +170,7 @@ def fill(path: Path, count: int) -> None:
     print(f"{count:,} rows, {path.stat().st_size / 2**20:,.0f} MB, in {time.monotonic() - began:.0f} s")
 
 
-def list_questions(newest: str) -> dict[str, RequestFilter]:
+def list_questions(newest: str | int) -> dict[str, RequestFilter]:
     """What the list is asked for: each filter, what is rare, what is not there, and all of it together."""
     since, until = START_MS + 100 * DAY_MS, START_MS + 101 * DAY_MS
     nothing, no_text = {"channel": "nobody"}, {"text": "zebra"}
@@ -230,7 +230,8 @@ class Clock:
 
     async def time(self, name: str, work: Callable[[], Awaitable[Any]], *, bounded: bool = True) -> Any:
         """CPU of the whole process."""
-        best_ms, done = float("inf"), None
+        best_ms = float("inf")
+        done: Any = None
         for _ in range(self._rounds):
             began = time.process_time()
             done = await work()
@@ -248,7 +249,7 @@ async def weigh_lists(database: Database, clock: Clock) -> None:
     newest = (await log.list_requests(RequestFilter(), 1)).newest
     print("lists, 50 rows")
     for name, wanted in list_questions(newest).items():
-        await clock.time(name, lambda wanted=wanted: log.list_requests(wanted, 50))
+        await clock.time(name, lambda wanted=wanted: log.list_requests(wanted, 50))  # type: ignore[misc]
     await clock.time("everything, 1,000 rows", lambda: log.list_requests(RequestFilter(), 1_000))
 
 
@@ -262,16 +263,15 @@ async def weigh_sums(database: Database, clock: Clock) -> None:
     for days in (1, 30, DAYS):
         for name, values in chosen.items():
             wanted = TrafficFilter(until - days * 24, until, **values)
-            await clock.time(f"{days} days{name}", lambda wanted=wanted: traffic.list_facets(wanted))
+            await clock.time(f"{days} days{name}", lambda wanted=wanted: traffic.list_facets(wanted))  # type: ignore[misc]
     print("charts")
-    axes: dict[TrafficAxis, tuple[int, ...]] = {"hour": (1, 31)} | dict.fromkeys(
-        ("day", "model", "key", "account", "status", "channel"), (30, 90, DAYS)
-    )
+    others: tuple[TrafficAxis, ...] = ("day", "model", "key", "account", "status", "channel")
+    axes: dict[TrafficAxis, tuple[int, ...]] = {"hour": (1, 31), **dict.fromkeys(others, (30, 90, DAYS))}
     for axis, spans in axes.items():
         for days in spans:
             wanted = TrafficFilter(until - days * 24, until)
             name = f"by {axis}, {days} days"
-            await clock.time(name, lambda axis=axis, w=wanted: traffic.list_traffic(axis, w), bounded=False)
+            await clock.time(name, lambda axis=axis, w=wanted: traffic.list_traffic(axis, w), bounded=False)  # type: ignore[misc]
 
 
 async def weigh_export(database: Database) -> None:

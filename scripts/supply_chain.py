@@ -157,7 +157,7 @@ def find_affected(pins: Iterable[Pin], advisories: Iterable[Mapping[str, Any]]) 
     Raises ``BadInputError`` if an advisory has another form than OSV's.
     """
     by_name = {pin.name: pin for pin in pins}
-    lines = set()
+    lines: set[str] = set()
     for advisory in advisories:
         try:
             lines.update(_write_findings(by_name, advisory))

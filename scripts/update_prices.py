@@ -21,6 +21,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_CEILING, Decimal
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import attrs
 from genai_prices import types
@@ -488,11 +489,11 @@ def read_section(name: str, prices: types.ModelPrice, factors: Mapping[str, Deci
     answer = getattr(prices, find_answer(prices))
     written, written_long = prices.cache_write_mtok, prices.cache_write_1h_mtok
     rates = (fresh, cached, answer, written, written_long)
-    rare = {
+    rare: dict[str, Any] = {
         ours: _base(getattr(prices, key)) for key, (ours, _, _) in MODAL.items() if getattr(prices, key) is not None
     }
-    beside = {ours: _base(getattr(prices, key)) or None for key, ours in BESIDE.items()}
-    counted = {ours: _base(getattr(prices, key)) / 1000 or None for key, ours in COUNTED.items()}
+    beside: dict[str, Any] = {ours: _base(getattr(prices, key)) or None for key, ours in BESIDE.items()}
+    counted: dict[str, Any] = {ours: _base(getattr(prices, key)) / 1000 or None for key, ours in COUNTED.items()}
     return PriceSpec(
         name,
         input_usd_per_million=_base(fresh) or None,
@@ -705,7 +706,9 @@ def _differ(theirs: types.ModelPrice, ours: Price, usage: Usage) -> bool:
     }
     reported = _find_reported_keys(theirs)
     rare = usage.rare or RareUnits()
-    parts = {field: getattr(rare, field) if key in reported else 0 for key, (_, _, field) in MODAL.items()}
+    parts: dict[str, Any] = {
+        field: getattr(rare, field) if key in reported else 0 for key, (_, _, field) in MODAL.items()
+    }
     # The cached part of a modality that has no such rate is fresh there, and as text here.
     parts["cached_audio"] = min(parts["cached_audio"], parts["audio_input"])
     parts["cached_image"] = min(parts["cached_image"], parts["image_input"])

@@ -190,8 +190,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for line in lines:
             terminalreporter.write_line(line)
     times = read_times(stats)
-    cache = getattr(terminalreporter.config, "cache", None)
-    if len(times) >= WHOLE_RUN and cache is not None:
+    if len(times) >= WHOLE_RUN and (cache := terminalreporter.config.cache) is not None:
         cpu_s = measure_cpu_s()
         store_times(times, cpu_s, cache.mkdir("suite"))
         terminalreporter.section("slowest tests, with set-up and end")

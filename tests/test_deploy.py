@@ -119,7 +119,7 @@ async def test_a_proxy_passes_streams_addresses_and_large_bodies(
         gateway = await standing_with(
             {"server": {"trusted_proxies": ["127.0.0.1"]}, "channel": [channel(up.base_url, **UNHURRIED)], "key": [key]}
         )
-        with run_proxy(tmp_path, gateway.url.removeprefix("http://")) as url:  # type: ignore[call-arg, arg-type]
+        with run_proxy(tmp_path, gateway.url.removeprefix("http://")) as url:  # type: ignore[call-arg]
             async with open_client(url) as client:
                 async with client.post("/v1/chat/completions", json={**HELLO, "stream": True}) as response:
                     assert response.status == 200

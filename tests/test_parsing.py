@@ -14,10 +14,10 @@ from gateway.parsing import (
     EnvText,
     ValidationErrors,
     between,
-    did_you_mean,
     join_path,
     parse_table,
 )
+from gateway.wording import did_you_mean
 from tests.support.table_rows import table_rows
 
 

@@ -49,7 +49,7 @@ class Plans:
     asked: list[tuple[str, Any]] = attrs.field(factory=list)
 
     def listen(self) -> None:
-        @event.listens_for(self.database._reader.sync_engine, "before_cursor_execute")
+        @event.listens_for(self.database._reader.sync_engine, "before_cursor_execute")  # type: ignore[attr-defined]
         def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
             if statement.startswith("SELECT"):
                 self.asked.append((statement, parameters))
@@ -57,7 +57,7 @@ class Plans:
     async def explain(self) -> list[tuple[str, list[str]]]:
         """Every statement since the last time, with its steps."""
         found = []
-        async with self.database._reader.connect() as connection:
+        async with self.database._reader.connect() as connection:  # type: ignore[attr-defined]
             for statement, parameters in self.asked[:]:
                 steps = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
                 found.append((statement, [row[3] for row in steps]))

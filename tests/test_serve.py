@@ -132,7 +132,7 @@ class Served:
 
     def end(self, how: int = signal.SIGTERM) -> int:
         """Signal, and wait for the exit status."""
-        self.process.send_signal(how)
+        self.process.send_signal(how)  # type: ignore[arg-type]
         return self.process.wait(WAIT_LIMIT_S)
 
 
@@ -443,7 +443,8 @@ async def test_memory_stays_flat_through_a_hundred_thousand_events(serve: Serve,
     async with ScriptedUpstream([SSE_HEAD, *([many] * (EVENTS // EVENTS_A_CHUNK)), last, LAST_CHUNK]) as up:
         served = serve("--config", write_config(tmp_path / "gateway.toml", up), afresh=True)
         url = await asyncio.to_thread(served.url)
-        seen, tail, samples = 0, b"", []
+        seen, tail = 0, b""
+        samples: list[Any] = []
         async with (
             aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as session,
             session.post(url + CHAT, json={**HELLO, "stream": True}) as response,
@@ -492,7 +493,7 @@ async def settle(served: Served) -> int:
     """The descriptors, once their number has stood still for a moment."""
     process, last = psutil.Process(served.process.pid), -1
     for _ in range(50):
-        now = process.num_fds()
+        now: int = process.num_fds()
         if now == last:
             return now
         last = now

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import attrs
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
-from multipart import (  # type: ignore[import-untyped]
+from multipart import (
     MultipartError,
     MultipartSegment,
     ParserLimitReached,

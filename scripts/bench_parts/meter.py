@@ -31,7 +31,8 @@ def read_cpu_ns(pid: int) -> int:
 
 def read_resident_kb(pid: int) -> int:
     """Resident memory of a process; the kernel's buffers of its sockets are not in it."""
-    return psutil.Process(pid).memory_info().rss // 1024
+    found: int = psutil.Process(pid).memory_info().rss // 1024
+    return found
 
 
 @attrs.frozen
@@ -64,7 +65,8 @@ class Reading:
 def check_clock(pid: int) -> float:
     """The CPU clock of a process over what its ticks of /proc say: 1 where both agree."""
     times = psutil.Process(pid).cpu_times()
-    return read_cpu_ns(pid) / 1e9 / max(times.user + times.system, 1e-9)
+    found: float = read_cpu_ns(pid) / 1e9 / max(times.user + times.system, 1e-9)
+    return found
 
 
 def pin(core: int | None) -> None:

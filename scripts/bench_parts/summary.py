@@ -61,16 +61,19 @@ def plain(name: str, scale: float = 1) -> Read:
 
 
 def _one_core(turns: list[Sample], _direct: list[Sample]) -> float:
-    return sum(turn["requests"] for turn in turns) * 1e9 / sum(turn["relay_cpu_ns"] for turn in turns)
+    found: float = sum(turn["requests"] for turn in turns) * 1e9 / sum(turn["relay_cpu_ns"] for turn in turns)
+    return found
 
 
 def _most_by_cpu(turns: list[Sample], _direct: list[Sample]) -> float:
-    return max(turn["events"] * 1e9 / turn["relay_cpu_ns"] for turn in turns)
+    found: float = max(turn["events"] * 1e9 / turn["relay_cpu_ns"] for turn in turns)
+    return found
 
 
 def _most_carried(turns: list[Sample], _direct: list[Sample]) -> float:
     """Events a second of the best step: what it carried, or what it still delivered when asked for more."""
-    return max(turn["events_per_s"] for turn in turns)
+    found: float = max(turn["events_per_s"] for turn in turns)
+    return found
 
 
 def _last_carried(name: str, scale: float = 1) -> Read:

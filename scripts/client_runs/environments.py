@@ -39,7 +39,7 @@ def prepare(client: Client) -> list[str]:
         return [str(folder / "bin" / "python"), str(program), client.argument]
     install_node(folder, NODE[client.environment])
     shutil.copy(PROGRAMS / "steps.mjs", folder)
-    return [find_tool("node"), shutil.copy(program, folder), client.argument]
+    return [find_tool("node"), str(shutil.copy(program, folder)), client.argument]
 
 
 def install_python(folder: Path, requirements: str) -> None:

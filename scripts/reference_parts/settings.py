@@ -160,7 +160,7 @@ def _find_plain(kind: Any) -> Any:
 def _write_default(field: "attrs.Attribute[Any]") -> str:
     if field.default is attrs.NOTHING:
         return "required"
-    default = field.default.factory() if isinstance(field.default, attrs.Factory) else field.default  # type: ignore[arg-type]
+    default = field.default.factory() if isinstance(field.default, attrs.Factory) else field.default  # type: ignore[union-attr, arg-type]
     return "" if default is None else f"`{_write_value(default)}`"
 
 

@@ -132,7 +132,7 @@ class Document:
 
     def _read_operation(self, method: str, path: str, given: Mapping[str, Any]) -> Operation:
         parameters = [self._resolve(one) for one in given.get("parameters", ())]
-        good = next((one for status, one in given["responses"].items() if status.startswith("2")), {})
+        good: dict[str, Any] = next((one for status, one in given["responses"].items() if status.startswith("2")), {})
         return Operation(
             method,
             path,

@@ -29,7 +29,7 @@ DENIED = answer({"error": {"message": "Incorrect API key provided", "type": "inv
 
 
 def find_watcher(gateway: RunningGateway) -> AlertWatcher:
-    watcher = gateway.app[SERVICES].alerts
+    watcher: AlertWatcher | None = gateway.app[SERVICES].alerts
     assert watcher is not None
     return watcher
 
@@ -59,7 +59,8 @@ def declare(receiver: Receiver, **tables: Any) -> dict[str, Any]:
 async def ask(gateway: RunningGateway, model: str = "m") -> int:
     async with gateway.post({**HELLO, "model": model}) as response:
         await response.read()
-        return response.status
+        found: int = response.status
+        return found
 
 
 async def test_a_budget_is_told_at_80_and_at_100_percent_and_again_after_it_was_raised(
@@ -117,7 +118,7 @@ async def test_a_channel_that_fails_is_told_once_and_so_is_its_recovery(gateway_
 
 async def test_a_key_that_its_provider_refuses_is_told(gateway_with: StartGateway) -> None:
     async with receiving() as receiver, ScriptedUpstream([DENIED]) as up:
-        two = {"api_key": None, "api_keys": ["provider-key-0000001", "provider-key-0000002"]}
+        two: dict[str, Any] = {"api_key": None, "api_keys": ["provider-key-0000001", "provider-key-0000002"]}
         spec = {name: value for name, value in channel(up.base_url, **two).items() if value is not None}
         gateway = await gateway_with(declare(receiver, price=[EXPENSIVE], channel=[spec]))
         assert await ask(gateway) >= 500

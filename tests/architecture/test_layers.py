@@ -135,7 +135,7 @@ def find_environment(module: Module) -> Iterator[str]:
         read = isinstance(node, ast.Attribute) and node.attr in names and ast.unparse(node.value) == "os"
         imported = isinstance(node, ast.ImportFrom) and node.module == "os" and names & {x.name for x in node.names}
         if read or imported:
-            yield f"{module.where}:{node.lineno} reads the environment; only cli/main.py does"
+            yield f"{module.where}:{getattr(node, 'lineno', 0)} reads the environment; only cli/main.py does"
 
 
 def find_forbidden_names(module: Module) -> Iterator[str]:

@@ -62,9 +62,9 @@ def _read_key(key: ast.expr) -> str:
 def find_wrong_lines(module: Module) -> list[str]:
     """Lines whose event is none, or with a field that would be dropped."""
     scopes: dict[ast.Call, ast.AST] = {}
-    for scope in (*find_functions(module.tree), module.tree):  # outer functions come before those inside them
-        for line in find_lines(scope):
-            scopes.setdefault(line, scope)
+    for outer in (*find_functions(module.tree), module.tree):  # outer functions come before those inside them
+        for line in find_lines(outer):
+            scopes.setdefault(line, outer)
     wrong = []
     for line, scope in scopes.items():
         where = f"{module.where}:{line.lineno}"

@@ -20,7 +20,7 @@ import orjson
 import pytest
 
 from gateway.cli.main import main
-from gateway.errors import STATUS
+from gateway.error_status import STATUS
 from tests.support.fault_scene import PRICE
 from tests.support.gateway import CHAT, HELLO, KEY, channel
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer, chat_script

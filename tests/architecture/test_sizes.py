@@ -63,10 +63,10 @@ def find_mutable_state(module: Module) -> Iterator[str]:
                 constants.add(name)
             elif name not in {"__all__", "__slots__"}:
                 yield f"{module.where}:{node.lineno} {name} is mutable state of the module"
-    for node in list_nodes(module.tree):
-        name = _changed_name(node)
-        if name in constants:
-            yield f"{module.where}:{getattr(node, 'lineno', 0)} changes the constant {name}"
+    for each in list_nodes(module.tree):
+        changed = _changed_name(each)
+        if changed in constants:
+            yield f"{module.where}:{getattr(each, 'lineno', 0)} changes the constant {changed}"
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.stmt]:

@@ -66,7 +66,10 @@ def test_keys_that_sign_nothing_public_are_left_out() -> None:
     shared = OctKey.generate_key(256, {"kid": "o"})
     keys = read_keys({"keys": [shared.as_dict(private=True), RSA.as_dict(private=False), {"kty": "PQ"}, 7]})
     assert [key.kid for key in keys.keys] == ["r"]
-    for document in ({}, {"keys": []}, {"keys": [{"kty": "RSA"}]}, {"keys": [EC.as_dict() | {"use": "enc"}]}):
+    documents: list[dict[str, Any]] = [
+        {}, {"keys": []}, {"keys": [{"kty": "RSA"}]}, {"keys": [EC.as_dict() | {"use": "enc"}]},
+    ]  # fmt: skip
+    for document in documents:
         with pytest.raises(InvalidIdToken):
             read_keys(document)
 

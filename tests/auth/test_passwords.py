@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 from argon2 import extract_parameters
@@ -77,7 +78,10 @@ async def test_only_so_many_are_worked_on_or_wait(passphrases: PasswordService) 
         go_on.wait(5)
         running -= 1
 
-    tasks = [asyncio.ensure_future(passphrases._run(work)) for _ in range(AT_ONCE + MOST_WAITING)]  # type: ignore[arg-type]
+    tasks: list[asyncio.Task[Any]] = [
+        asyncio.ensure_future(passphrases._run(work))  # type: ignore[arg-type]
+        for _ in range(AT_ONCE + MOST_WAITING)
+    ]
     await asyncio.sleep(0.01)
     for task in tasks[:4]:
         task.cancel()

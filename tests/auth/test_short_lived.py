@@ -83,7 +83,7 @@ async def test_values_are_counted_by_key(values: ShortLived, clock: Clock) -> No
 async def test_a_value_is_sealed_and_bound_to_its_name(database: Database, clock: Clock) -> None:
     values = SharedValues(database, SecretBox(KEY), clock)
     await values.put("a", b"name", b"plain words", clock.ms + 1000)
-    ((kept,),) = await database.read(text("SELECT value FROM shared_values"))  # type: ignore[misc] - rows have no types
+    ((kept,),) = await database.read(text("SELECT value FROM shared_values"))
     assert b"plain" not in bytes(kept)
     assert await SharedValues(database, SecretBox(bytes(32)), clock).find("a", b"name") is None
     await database.change(text("UPDATE shared_values SET name = 'moved'"))

@@ -51,7 +51,10 @@ def test_the_account_is_that_of_the_claim_if_one_is_set_and_else_the_fixed_one()
     assert provider.find_account({"team": ["beta", "acme"]}) is None, "which of the two?"
     assert provider.find_account({}) is None
     provider = make(account="acme", account_claim="team")
-    for claims in ({}, {"team": None}, {"team": 5}, {"team": []}, {"team": ["a", "b"]}, {"Team": "beta"}, {"team": {}}):
+    every: list[dict[str, Any]] = [
+        {}, {"team": None}, {"team": 5}, {"team": []}, {"team": ["a", "b"]}, {"Team": "beta"}, {"team": {}},
+    ]  # fmt: skip
+    for claims in every:
         assert provider.find_account(claims) is None, "the fixed account does not stand in"
 
 

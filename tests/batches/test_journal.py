@@ -48,20 +48,20 @@ async def test_a_claim_and_the_results_before_it_are_durable_together(tmp_path: 
 
 async def test_a_commit_that_fails_is_repeated_and_writes_nothing_twice(tmp_path: Path) -> None:
     journal, _, files = await open_journal(tmp_path / "files")
-    files.errors.path.mkdir()  # the output can be written, the errors cannot
+    files.errors.path.mkdir()  # type: ignore[attr-defined]  # the output can be written, the errors cannot
     writer: Any = asyncio.create_task(journal.run())
     journal.add(build_answer_line(journal.batch.id, 1, "c1", "req_1", b"{}"))
     journal.add(make_result(journal.batch, 2))
     claim = asyncio.create_task(journal.claim(2))
     async with asyncio.timeout(5):
-        while not files.output.path.exists():  # noqa: ASYNC110 - another thread writes it
+        while not files.output.path.exists():  # type: ignore[attr-defined]  # noqa: ASYNC110 - another thread writes it
             await asyncio.sleep(0.001)
         assert not claim.done()
-        files.errors.path.rmdir()
+        files.errors.path.rmdir()  # type: ignore[attr-defined]
         await claim
     writer.cancel()
     assert (journal.batch.tally.completed, journal.batch.tally.failed) == (1, 1)
-    assert [len(file.path.read_bytes().splitlines()) for file in (files.output, files.errors)] == [1, 1]
+    assert [len(file.path.read_bytes().splitlines()) for file in (files.output, files.errors)] == [1, 1]  # type: ignore[attr-defined]
 
 
 async def test_of_a_deleted_batch_no_line_is_claimed_and_no_result_written(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_of_a_deleted_batch_no_line_is_claimed_and_no_result_written(tmp_p
     with pytest.raises(BatchGone):
         await journal.claim(3)
     writer.cancel()
-    assert not files.errors.path.exists()
+    assert not files.errors.path.exists()  # type: ignore[attr-defined]
 
 
 async def test_a_journal_that_has_stopped_refuses_instead_of_waiting(tmp_path: Path) -> None:

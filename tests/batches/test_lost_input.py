@@ -30,7 +30,7 @@ async def open_batches(folder: Path) -> tuple[Batches, BatchRepository, ClientFi
     rows, store = ClientFileRepository(books.database), BatchRepository(books.database, lambda: "b:1")
     file = ClientFile(make_client_id("file-"), account.id, 1, "lines.jsonl", "batch", 9, 0, None)
     await rows.add_file(file, 0)
-    files = ClientFiles(rows, FileFolder(folder), FileRules, lambda: NOW_S, lambda: NOW_S)
+    files = ClientFiles(rows, FileFolder(folder), FileRules, lambda: NOW_S, lambda: NOW_S)  # type: ignore[arg-type]
     lines: Any = SimpleNamespace(gate=SimpleNamespace(open=True))
     services = BatchServices(store, files, lines, LineSlots(lambda: 1), 1_000, lambda: ONE_PPM, lambda: NOW_S)
     return Batches(services), store, file

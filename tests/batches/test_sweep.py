@@ -40,7 +40,7 @@ async def test_results_stay_while_their_batch_runs(tmp_path: Path) -> None:
     files = ClientFileRepository(books.database)
     assert (await later.sweep(await files.list_kept())).files == 1
     kept = ResultFiles(later, running.id)
-    assert list(later.path.iterdir()) == [kept.errors.path]
+    assert list(later.path.iterdir()) == [kept.errors.path]  # type: ignore[attr-defined]
     assert kept.recover()[0] == {"a"}
 
 
@@ -49,11 +49,11 @@ async def test_results_that_a_crash_has_cut_are_read_to_the_last_whole_line(tmp_
     results = ResultFiles(FileFolder(tmp_path / "files"), batch.id)
     lines = [build_unsent_line(batch.id, number, f"c{number}", "interrupted", "It was.") for number in (1, 2)]
     results.append(lines)
-    whole = results.errors.path.read_bytes()
+    whole = results.errors.path.read_bytes()  # type: ignore[attr-defined]
     for cut in range(len(lines[0].line), len(whole)):
-        results.errors.path.write_bytes(whole[:cut])
+        results.errors.path.write_bytes(whole[:cut])  # type: ignore[attr-defined]
         again = ResultFiles(FileFolder(tmp_path / "files"), batch.id)
         done, tally = again.recover()
         assert (done, tally.failed) == ({"c1"}, 1)
         again.append(lines[1:])
-        assert results.errors.path.read_bytes() == whole
+        assert results.errors.path.read_bytes() == whole  # type: ignore[attr-defined]

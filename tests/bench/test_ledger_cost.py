@@ -95,8 +95,8 @@ async def test_admission_and_settlement(tmp_path: Path) -> None:
     journal = RequestJournal(tmp_path / "requests.journal")
     limited = Limits(10**8, 10**9, 10**6)
     for name, scenario in (
-        ("in memory, two caps", LedgerScenario(NoJournal(), Limits())),
-        ("in memory, two caps, six rate limits", LedgerScenario(NoJournal(), limited)),
+        ("in memory, two caps", LedgerScenario(NoJournal(), Limits())),  # type: ignore[arg-type]
+        ("in memory, two caps, six rate limits", LedgerScenario(NoJournal(), limited)),  # type: ignore[arg-type]
         ("with the journal, two caps, six rate limits", LedgerScenario(journal, limited)),
     ):
         cost_us = await measure(scenario.call)
@@ -110,7 +110,7 @@ async def test_admission_and_settlement(tmp_path: Path) -> None:
 @pytest.mark.cost
 async def test_the_writer(tmp_path: Path) -> None:
     """Every row is stored, and the sums of the day are those of the rows."""
-    scenario = LedgerScenario(NoJournal(), Limits())
+    scenario = LedgerScenario(NoJournal(), Limits())  # type: ignore[arg-type]
     rows = [await scenario.call(number) for number in range(CALLS * 2)]
     database = await open_database(f"sqlite:///{tmp_path / 'gateway.db'}")
     ledger = LedgerRepository(database)

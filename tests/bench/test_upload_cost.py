@@ -29,7 +29,8 @@ async def measure(gateway: GatewayProcess, model: str, count: int) -> float:
     for number in range(count):
         assert (await edit(gateway.url, number, BLOCK, model=model)).status == 200
     after = process.cpu_times()
-    return (after.user + after.system - before.user - before.system) * 1000 / (count * SIZE_MB)
+    found: float = (after.user + after.system - before.user - before.system) * 1000 / (count * SIZE_MB)
+    return found
 
 
 async def test_an_upload_into_json_costs_little_more_than_one_that_stays_a_form(tmp_path: Path) -> None:

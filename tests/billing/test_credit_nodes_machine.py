@@ -54,7 +54,7 @@ class CreditMachine(RuleBasedStateMachine):
         self.nodes = [MemoryNode(self.credit, name, live=3) for name in NAMES]
         for balance, limit in LIMITS.items():
             period = "daily" if balance in DAILY else "lifetime"
-            self.credit.open(balance, limit, self.nodes[0].balances.today, period)
+            self.credit.open(balance, limit, self.nodes[0].balances.today, period)  # type: ignore[arg-type]
         self.callers = list(CALLERS)
         self.ceilings = dict(LIMITS)
         self.removed: set[BalanceId] = set()

@@ -41,7 +41,7 @@ def delete(balances: Balances, keys: Collection[int], accounts: Collection[int] 
     """Delete ``keys`` of all that have a balance, and ``accounts``."""
     known = {owner: {number for number, _ in balances.list_balances(owner)} for owner in ("key", "account")}
     living = {"key": known["key"] - set(keys), "account": known["account"] - set(accounts)}
-    balances.drop_gone(living, {"key": keys, "account": accounts})
+    balances.drop_gone(living, {"key": keys, "account": accounts})  # type: ignore[arg-type]
 
 
 def end_before(balances: Balances, delete: Delete) -> None:

@@ -357,6 +357,7 @@ async def test_a_look_sees_the_rate_and_takes_nothing_of_it(billing: BillingServ
     running = await billing.admit(caller, call_for(1))
     error = await peek(billing, caller)
     assert isinstance(error, RateLimited)
+    assert error.limit_status is not None
     assert (error.retry_after_s, error.limit_status.requests is not None) == (60, True)
     billing.pulse += 60
     assert "1 concurrent request" in getattr(await peek(billing, caller), "message", "")
@@ -519,7 +520,7 @@ def test_a_keys_charges_are_its_accounts_and_its_credits_are_not() -> None:
     )
     sums = {}
     for owner in ("account", "key"):
-        for owner_id, balance in balances.list_balances(owner):  # type: ignore[arg-type]
+        for owner_id, balance in balances.list_balances(owner):
             month, day = balance.monthly.at(balances.today.month_start_s), balance.daily.at(balances.today.start_s)
             tallies = (balance.lifetime, month, day)
             sums[owner, owner_id] = [(tally.spent_nanos, tally.credit_nanos) for tally in tallies]

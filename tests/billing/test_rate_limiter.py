@@ -24,6 +24,10 @@ MAYBE = st.none() | st.integers(1, 40)
 LIMITS = st.builds(Limits, MAYBE, st.none() | st.integers(1, 2_000), st.none() | st.integers(1, 4))
 
 
+def about(value: float) -> Any:
+    return pytest.approx(value)
+
+
 @attrs.define
 class Clock:
     """Monotonic seconds that pass when told to."""
@@ -67,7 +71,7 @@ async def test_a_request_takes_one_of_every_rate_of_every_subject() -> None:
     permit = await counters.take([key(Limits(600, 6_000)), account(Limits(60, 60_000))], 60)
     # The account has fewer requests remaining, the key fewer tokens.
     assert permit.limit_status == RateLimitStatus(
-        RateLimitWindow(60, 59, 1.0), RateLimitWindow(6_000, 5_940, pytest.approx(0.6))
+        RateLimitWindow(60, 59, 1.0), RateLimitWindow(6_000, 5_940, about(0.6))
     )
     assert (permit.tokens, permit.given_back) == (60, False)
 
@@ -138,7 +142,7 @@ async def test_a_caller_who_waits_as_told_passes() -> None:
             outcome = try_take(counters, subjects, 150)
         assert isinstance(outcome, RateLimitPermit)
         passed += 1
-    assert clock.now - 5_000 == pytest.approx((passed - 1) * 9)
+    assert clock.now - 5_000 == about((passed - 1) * 9)
 
 
 ATTEMPTS = st.lists(
@@ -219,6 +223,7 @@ async def test_what_a_request_used_is_what_is_counted(used: int, remaining: int)
     subjects = [key(Limits(tpm=60_000)), account(Limits(tpm=600_000))]
     counters.give_back(await counters.take(subjects, 1_000), used)
     outcome = try_take(counters, subjects, 0)
+    assert outcome.limit_status is not None
     assert outcome.limit_status.tokens is not None
     assert outcome.limit_status.tokens.remaining == remaining
     assert isinstance(outcome, RateLimitPermit) is (used <= 60_000)
@@ -248,7 +253,7 @@ async def test_changed_limits_hold_from_the_next_request_on() -> None:
         await counters.take([key(Limits(rpm=1))], 0)
     assert refused.value.retry_after_s == 60
     raised = await counters.take([key(Limits(rpm=600))], 0)  # the one request owed is a tenth of a second now
-    assert raised.limit_status.requests == RateLimitWindow(600, 598, pytest.approx(0.2))
+    assert raised.limit_status.requests == RateLimitWindow(600, 598, about(0.2))
     for _ in range(58):
         await counters.take([key(Limits(rpm=600))], 0)
     with pytest.raises(RateLimited, match="limit of 12 ") as refused:
@@ -278,7 +283,7 @@ async def test_callers_who_share_an_account_share_its_meters_however_often_limit
     turns = []
     for left, subjects in zip(range(599, 595, -1), callers, strict=True):
         turns.append(await counters.take(subjects, 0))
-        assert turns[-1].limit_status.requests == RateLimitWindow(600, left, pytest.approx((600 - left) / 10))
+        assert turns[-1].limit_status.requests == RateLimitWindow(600, left, about((600 - left) / 10))
         await counters.take([key(Limits(rpm=left), 9)], 0)  # the limits of the key change
     with pytest.raises(RateLimited, match="4 concurrent requests"):
         await counters.take(callers[0], 0)
@@ -293,7 +298,7 @@ async def test_a_raised_limit_frees_a_caller_who_owes_tokens() -> None:
         await counters.take([key(Limits(tpm=60))], 1)
     assert refused.value.retry_after_s == 2_941
     raised = await counters.take([key(Limits(tpm=60_000))], 0)
-    assert raised.limit_status.tokens == RateLimitWindow(60_000, 57_000, pytest.approx(3))
+    assert raised.limit_status.tokens == RateLimitWindow(60_000, 57_000, about(3))
 
 
 async def test_lowered_places_count_what_began_before() -> None:
@@ -314,8 +319,9 @@ async def test_a_correction_across_a_change_counts_at_the_larger_limit(before: i
     kept = await counters.take([key(Limits(tpm=after))], 0)
     counters.give_back(permit, 6_000)
     outcome = try_take(counters, [key(Limits(tpm=after))])
+    assert outcome.limit_status is not None
     assert outcome.limit_status.tokens is not None
-    assert outcome.limit_status.tokens.reset_s == pytest.approx(6)
+    assert outcome.limit_status.tokens.reset_s == about(6)
     counters.give_back(kept, 0)
 
 
@@ -325,7 +331,7 @@ async def test_a_limit_that_was_lifted_or_set_meanwhile_is_corrected_by_what_was
     counters.give_back(limited, 300)
     counters.give_back(free, 600_000)  # began unlimited
     last = await counters.take([key(Limits(tpm=6_000))], 0)
-    assert last.limit_status.tokens == RateLimitWindow(6_000, 5_700, pytest.approx(3))
+    assert last.limit_status.tokens == RateLimitWindow(6_000, 5_700, about(3))
 
 
 async def test_subjects_at_rest_are_forgotten() -> None:

@@ -96,9 +96,9 @@ async def compare(
                 expected = [await try_take(oracle, subjects, tokens, kind) for _ in range(times)]
                 found = await asyncio.gather(*(try_take(limiter, subjects, tokens, kind) for _ in range(times)))
                 assert [describe(one) for one in found] == [describe(one) for one in expected]
-                for left, right in zip(expected, found, strict=True):
-                    if isinstance(left, RateLimitPermit) and isinstance(right, RateLimitPermit):
-                        permits.append((left, right))
+                for one, other in zip(expected, found, strict=True):
+                    if isinstance(one, RateLimitPermit) and isinstance(other, RateLimitPermit):
+                        permits.append((one, other))
 
 
 @KINDS

@@ -69,9 +69,9 @@ async def test_when_as_many_rows_wait_as_may_there_is_no_room_for_new_work() -> 
     for row in make_rows(1, 2):
         write_queue.put(row)
     write_queue.check_room()
-    assert not write_queue.full
+    room = not write_queue.full
     write_queue.put(*make_rows(3))
-    assert write_queue.full
+    assert (room, write_queue.full) == (True, True)
     with pytest.raises(StoreUnavailable) as caught:
         write_queue.check_room()
     assert caught.value.status == 503

@@ -11,6 +11,7 @@ import aiohttp
 import attrs
 import orjson
 
+from gateway.domain.member import Role
 from tests.browser.gateways import WAIT_LIMIT_S, Guests, OperatedGateway, VisitedGateway, open_site, open_studio
 from tests.browser.provider import Provider
 from tests.support.gateway import CHAT, KEY, make_template, start_gateway
@@ -104,7 +105,8 @@ async def use_today(site: VisitedGateway) -> None:
     await _film(site)
     await _send_batches(site)
     await site.operate("POST", "/links", {"account": "north", "role": "viewer"})
-    for name, role in (("ada", "administrator"), ("ben", "member"), ("vera", "viewer")):
+    roles: dict[str, Role] = {"ada": "administrator", "ben": "member", "vera": "viewer"}
+    for name, role in roles.items():
         await site.know(name, role, "acme")
     await site.know("nora", "member", "north")
 

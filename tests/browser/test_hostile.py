@@ -139,7 +139,8 @@ async def look(visitor: Visitor, path: str) -> tuple[str, list[str]]:
 
 async def test_what_is_stored_is_text_on_every_page(site: VisitedGateway, enter: Enter) -> None:
     ada = await enter("ada")
-    reported, wrong = "", []
+    reported = ""
+    wrong: list[str] = []
     for path in list_paths(site.known):
         text, found = await look(ada, path)
         reported, wrong = reported + text, wrong + found

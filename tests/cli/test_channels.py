@@ -120,8 +120,8 @@ async def test_no_key_and_no_header_is_ever_shown(gateway_with: StartGateway) ->
         shown = await operator.see("channels", "show", "lab")
         assert "…abcd healthy" in shown
         assert "…wxyz healthy" in shown
-        for words in (("channels",), ("channels", "show", "lab", "--json"), ("channels", "show", "lab")):
-            seen = await operator.see(*words, width=1000)
+        for command in (("channels",), ("channels", "show", "lab", "--json"), ("channels", "show", "lab")):
+            seen = await operator.see(*command, width=1000)
             assert all(hidden not in seen for hidden in (GOOD_KEY, OTHER_KEY, "hidden"))
 
 

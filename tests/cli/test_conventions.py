@@ -64,7 +64,7 @@ def build_words(path: tuple[str, ...]) -> list[str]:
         ARGUMENTS[one.name or ""] for one in command.params if isinstance(one, click.Argument) and one.required
     ]
     flags = ["--yes"] if any(one.name == "yes" for one in command.params) else []
-    return [*path, *arguments, *OPTIONS.get(path, []), *flags]
+    return [*path, *arguments, *OPTIONS.get(path, []), *flags]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("path", LEAVES, ids=" ".join)

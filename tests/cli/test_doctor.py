@@ -146,23 +146,23 @@ DAMAGE: dict[str, tuple[Damage, str, str, str]] = {
     "folder open": (lambda at: at.chmod(0o755), "folder", "can look into", "chmod 700"),
     "secret open": (lambda at: (at / "pepper").chmod(0o644), "folder", "can read", "chmod 600"),
     **{
-        f"{name} missing": (lambda at, n=name: (at / n).unlink(), "secrets", "is missing", "Restore")
+        f"{name} missing": (lambda at, n=name: (at / n).unlink(), "secrets", "is missing", "Restore")  # type: ignore[misc]
         for name in SECRETS
     },
     **{
-        f"{name} of zeros": (lambda at, n=name: (at / n).write_bytes(bytes(32)), "secrets", "must hold 32", "Restore")
+        f"{name} of zeros": (lambda at, n=name: (at / n).write_bytes(bytes(32)), "secrets", "must hold 32", "Restore")  # type: ignore[misc]
         for name in SECRETS
     },
     **{
         f"another {name}": (
-            lambda at, n=name: other_secrets(at, n),
+            lambda at, n=name: other_secrets(at, n),  # type: ignore[misc]
             "secrets",
             f"The secret {name} is not",
             "from one backup",
         )
         for name in SECRETS
     },
-}  # type: ignore[misc]  # a lambda's default has no type
+}  # a lambda's default has no type
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

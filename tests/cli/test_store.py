@@ -159,7 +159,7 @@ async def test_a_place_that_cannot_be_copied_is_refused(
     folder: Path, tmp_path: Path, source: str, target: str, reason: str
 ) -> None:
     places = [place if "://" in place else tmp_path / place for place in (source, target)]
-    result = await copy(*places)
+    result = await copy(*map(str, places))
     assert (result.exit_code, reason in result.stderr) == (1, True), result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 

@@ -43,7 +43,8 @@ async def tables() -> AsyncIterator[dict[str, Any]]:
 async def call(node: GatewayProcess, secret: str) -> int:
     async with open_caller(secret) as caller, ask_chat(caller, node.url, HELLO) as response:
         await response.read()
-        return response.status
+        found: int = response.status
+        return found
 
 
 def all_answer(nodes: Sequence[GatewayProcess], secret: str, status: int) -> Callable[[], Awaitable[bool]]:

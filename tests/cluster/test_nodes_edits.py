@@ -54,7 +54,7 @@ async def test_changes_of_different_fields_are_all_kept(nodes: Sequence[GatewayP
             ("channels/stored", {"weight": number}, {"priority": number}),
         ):
             done = await asyncio.gather(change(first, path, one), change(second, path, other))
-            assert done == [True, True], path
+            assert list(done) == [True, True], path
             await eventually(shows(nodes, path, {**one, **other}), WITHIN_S)
 
 

@@ -22,7 +22,7 @@ from tests.support.video_scene import PRICE, VIDEOS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 WITHIN_S = 60
-PATIENT = {"first_byte_timeout_s": 500, "idle_timeout_s": 500, "total_timeout_s": 600}
+PATIENT: dict[str, Any] = {"first_byte_timeout_s": 500, "idle_timeout_s": 500, "total_timeout_s": 600}
 Answer = tuple[int, Mapping[str, str], bytes]
 
 

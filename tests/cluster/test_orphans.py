@@ -57,7 +57,7 @@ async def set_state(store: CreditStore, node: str, state: str) -> None:
 def make_worker(gateway: LeasedGateway, after_s: float, verdict: OnCrash) -> OrphanWorker:
     own = gateway.credit._node
     orphans = _Orphans(gateway.database, own.id, lambda: gateway.now)
-    own.leads = True
+    own.leads = True  # type: ignore[misc]
     return OrphanWorker(orphans, own, after_s, verdict, lambda: not gateway.queue)
 
 
@@ -180,7 +180,8 @@ async def test_a_return_on_another_day_is_credited_to_the_day_of_the_charge(stor
 
 async def find_credit(gateway: LeasedGateway, caller: Caller) -> int:
     await gateway.accounting.refresh(caller.key)
-    return round(gateway.accounting.describe(caller.key)["credit_usd"] * 1e9)
+    found: int = round(gateway.accounting.describe(caller.key)["credit_usd"] * 1e9)
+    return found
 
 
 async def test_a_folder_that_is_restored_from_a_copy_posts_nothing_twice(store: CreditStore, tmp_path: Path) -> None:
@@ -230,7 +231,7 @@ async def test_a_node_that_was_held_for_dead_spends_nothing_that_was_settled(
     await make_worker(left, 2, "charge").settle_due()
     worker = make_worker(zombie, 0, "charge")
     await set_state(store, "a", "live")
-    zombie.credit._node.epoch = 2
+    zombie.credit._node.epoch = 2  # type: ignore[attr-defined]
     zombie.credit.keeper.distrust_leases()  # as the reload of a node that registers again does
     assert zombie.balances.hold_now(caller, 1) is None
     zombie.settle(running, 150)

@@ -20,7 +20,8 @@ COST_NANOS = 12_000_000
 async def call(node: GatewayProcess, secret: str) -> int:
     async with open_caller(secret) as caller, ask_chat(caller, node.url, {**HELLO, "max_tokens": 10}) as response:
         await response.read()
-        return response.status
+        found: int = response.status
+        return found
 
 
 async def replace(server: PostgresServer, name: str, *, by: str = "", keep: str = "") -> None:
@@ -76,7 +77,7 @@ async def test_what_a_replaced_store_has_lost_is_stored_again_and_its_limit_hold
 async def has_stored(node: GatewayProcess, rows: int) -> bool:
     try:
         found = (await node.ask("requests"))["data"]
-        return sum(row["outcome"] == "completed" for row in found) == rows
+        return bool(sum(row["outcome"] == "completed" for row in found) == rows)
     except AssertionError:  # it is not in touch yet
         return False
 

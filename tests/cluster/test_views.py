@@ -34,7 +34,7 @@ async def url(shared_postgres: SharedPostgres) -> str:
 @pytest.fixture
 async def tables() -> AsyncIterator[dict[str, Any]]:
     async with ScriptedUpstream([*STARTED, STALL]) as up:
-        unhurried = {"first_byte_timeout_s": 150, "idle_timeout_s": 150, "total_timeout_s": 150}
+        unhurried: dict[str, Any] = {"first_byte_timeout_s": 150, "idle_timeout_s": 150, "total_timeout_s": 150}
         yield {"channel": [channel(up.base_url, **unhurried)], "account": [{"name": "acme"}, {"name": "other"}]}
 
 
@@ -90,7 +90,7 @@ async def test_each_node_lists_and_cancels_the_requests_of_all(
         ours, theirs = await make_key([first, second], "acme"), await make_key([first, second], "other")
         async with streaming(first, ours), streaming(second, theirs) as response:
             for node in (first, second):
-                await eventually(lambda node=node: lists_all(node, first, second), WITHIN_S)
+                await eventually(lambda node=node: lists_all(node, first, second), WITHIN_S)  # type: ignore[misc]
                 assert len((await node.ask("running?node=own"))["data"]) == 1
             wanted = (await second.ask("running?node=own"))["data"][0]["id"]
             answer = await first.ask(f"running/{wanted}/cancel", {})

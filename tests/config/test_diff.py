@@ -17,9 +17,8 @@ from gateway.config.schema import (
     ModelSection,
     RoutingSection,
     SafetySection,
-    ServerSection,
-    StoreSection,
 )
+from gateway.config.server_schema import ServerSection, StoreSection
 from gateway.domain.account_spec import AccountSpec, KeySpec
 from gateway.domain.channel import Channel, Timeouts
 from tests.support.table_rows import table_rows

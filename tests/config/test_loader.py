@@ -23,10 +23,9 @@ from gateway.config.schema import (
     MediaSection,
     RoutingSection,
     SafetySection,
-    ServerSection,
-    StoreSection,
     VideosSection,
 )
+from gateway.config.server_schema import ServerSection, StoreSection
 from gateway.domain.setting import name_setting
 from gateway.parsing import find_about
 from tests.support.table_rows import table_rows
@@ -292,7 +291,7 @@ def uncomment(text: str) -> dict[str, Any]:
 
 def test_the_file_that_ships_mentions_every_key() -> None:
     tables = uncomment(find_data("gateway.toml").read_text())
-    sections = {field.name: field.type for field in attrs.fields(attrs.resolve_types(Config))}
+    sections: dict[str, Any] = {field.name: field.type for field in attrs.fields(attrs.resolve_types(Config))}
     assert set(tables) == set(sections)
     for name, kind in sections.items():
         table = tables[name][0] if isinstance(tables[name], list) else tables[name]

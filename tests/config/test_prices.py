@@ -54,7 +54,7 @@ def test_a_tier_that_leaves_a_price_out_keeps_it() -> None:
     section = {"model": "m", "provider": "gemini", **dict.fromkeys(RATES, 2)}
     price = parse_table({**section, "tiers": [{"above_tokens": 5, RATES[0]: 3}]}, PriceSpec).price()
     two, three = nanos(Decimal(2)), nanos(Decimal(3))
-    kept = {"cache_write_nanos_per_million": two, "cache_write_long_nanos_per_million": two}
+    kept: dict[str, Any] = {"cache_write_nanos_per_million": two, "cache_write_long_nanos_per_million": two}
     assert price == Price("m", two, two, two, provider="gemini", tiers=(Tier(5, three, two, two, **kept),), **kept)
 
 
@@ -613,7 +613,7 @@ def test_no_key_of_the_source_is_dropped() -> None:
         **dict.fromkeys(update_prices.HOURS, "usd_per_second"),
     }
     entries = 0
-    for vendor in update_prices.providers:
+    for vendor in update_prices.providers:  # type: ignore[attr-defined]
         for model in vendor.models:
             prices = update_prices.find_prices(model, DAY)
             reported = {key: value for key, value in vars(prices).items() if value is not None}

@@ -47,6 +47,7 @@ from tests.support.scripted_upstream import (
     SSE_HEAD,
     Received,
     ScriptedUpstream,
+    Step,
     answer,
     chat_events,
     chunk,
@@ -427,7 +428,7 @@ async def test_a_stream_over_a_removed_channel_is_whole_and_costs_what_it_did_wh
         await go_on.wait()
 
     first, *rest = chat_events("a", "b", "c")
-    stream = [SSE_HEAD, chunk(first), wait, *map(chunk, rest), LAST_CHUNK]
+    stream: list[Step] = [SSE_HEAD, chunk(first), wait, *map(chunk, rest), LAST_CHUNK]
     async with ScriptedUpstream(stream) as old, ScriptedUpstream([answer(named("new"))]) as new:
         site = await reloadable({"channel": [channel(old.base_url, "old", api_key="old-key")], "price": [PRICE]})
         async with site.gateway.post({**HELLO, "stream": True}) as response:
@@ -730,6 +731,7 @@ async def filed(tmp_path: Path, template_path: Path) -> AsyncIterator[Start]:
         )
         runner = GatewayRunner(create_app(site), access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await runner.setup()
+        assert runner.server is not None
         server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         client = aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"})

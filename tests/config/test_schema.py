@@ -14,18 +14,16 @@ from gateway.config.loader import ConfigError, read_config
 from gateway.config.schema import (
     FORMS,
     BillingSection,
-    ClusterSection,
     Config,
     EgressSection,
     LedgerSection,
-    LimitsSection,
     MediaSection,
     ModelSection,
     RoutingSection,
     SafetySection,
-    ServerSection,
-    StoreSection,
 )
+from gateway.config.server_schema import ClusterSection, LimitsSection, ServerSection, StoreSection
+from gateway.domain.account_spec import AccountSpec, KeySpec
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.circuit_breaker import BreakerSettings
@@ -127,7 +125,8 @@ def test_a_group_pays_the_price_or_its_own_part_of_it() -> None:
 @table_rows(("what", "expected"), [({"quota_status": 403}, 403), ({"quota_status": 429}, 429), ({}, None)])
 def test_an_account_and_a_key_may_choose_the_status_of_their_cap(what: dict[str, int], expected: int | None) -> None:
     config = parse_table({"account": [ACCOUNT | what], "key": [KEY | what]}, Config)
-    assert [spec.quota_status for spec in (*config.account, *config.key)] == [expected, expected]
+    specs: list[AccountSpec | KeySpec] = [*config.account, *config.key]
+    assert [spec.quota_status for spec in specs] == [expected, expected]
 
 
 @table_rows("status", [402, 200, "429", True])

@@ -1,6 +1,7 @@
 """A running demo upstream, and who asks it."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
 import openai
@@ -21,7 +22,7 @@ async def demo() -> AsyncIterator[DemoUpstream]:
 @pytest.fixture
 async def sdk(demo: DemoUpstream) -> AsyncIterator[openai.AsyncOpenAI]:
     http = openai.DefaultAsyncHttpxClient(verify=NO_TLS)
-    given = {"base_url": demo.base_url, "api_key": demo.api_key, "max_retries": 0, "http_client": http}
+    given: dict[str, Any] = {"base_url": demo.base_url, "api_key": demo.api_key, "max_retries": 0, "http_client": http}
     async with openai.AsyncOpenAI(**given) as client:
         yield client
 

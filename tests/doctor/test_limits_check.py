@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from valkey.asyncio import Valkey
 
-from gateway.config.schema import ClusterSection, Config, LimitsSection
+from gateway.config.schema import Config
+from gateway.config.server_schema import ClusterSection, LimitsSection
 from gateway.doctor.finding import Finding
 from gateway.doctor.limits_check import check_limits
 from tests.support.limit_servers import running_redis

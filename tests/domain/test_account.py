@@ -1,11 +1,23 @@
 """Keys and accounts: shapes, restrictions, expiry."""
 
+from typing import Any
+
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.account import KEY_LENGTH, KEY_PREFIX, NAME_SHAPE, Account, ApiKey, Caller, is_key_shape, key_digest
+from gateway.domain.account import (
+    KEY_LENGTH,
+    KEY_PREFIX,
+    NAME_SHAPE,
+    Account,
+    ApiKey,
+    Caller,
+    Status,
+    is_key_shape,
+    key_digest,
+)
 from gateway.domain.ip_address import parse_networks
 from gateway.errors import GroupNotAllowed, IpNotAllowed, KeyDisabled, KeyExpired, ModelNotAllowed
 from tests.support.table_rows import table_rows
@@ -16,7 +28,7 @@ CALLER = Caller(ACCOUNT, KEY)
 ALPHABET = "ABCXYZabcxyz0189._-"
 
 
-def caller(*, account: str = "active", **key: object) -> Caller:
+def caller(*, account: Status = "active", **key: Any) -> Caller:
     return Caller(attrs.evolve(ACCOUNT, status=account), attrs.evolve(KEY, **key))
 
 

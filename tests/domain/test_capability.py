@@ -204,7 +204,7 @@ def test_of_several_all_that_any_of_them_allows_is_listed_once() -> None:
 
 def test_what_is_told_is_the_problem_of_those_who_come_nearest() -> None:
     mute, small = Capability("a", edits=False), Capability("b", edits=True, sizes=SIZES)
-    asked = {"edit": True, "sources": 1, "size": "64x64"}
+    asked: dict[str, Any] = {"edit": True, "sources": 1, "size": "64x64"}
     expected = ("size", "'size' must be one of 1024x1024, 512x512")
     assert share(mute, small, **asked) == share(small, mute, **asked) == expected
     assert share(mute, attrs.evolve(small, max_n=9), Capability("c", max_n=2), count=3, **asked) == (

@@ -161,9 +161,9 @@ def test_of_two_trials_the_last_that_is_left_opens_it_to_the_next() -> None:
     breaker, generation = on_trial()
     breaker.begin(NOW + TRIAL_S)
     breaker.abandon(generation)
-    assert breaker.state == "half_open"
+    between = breaker.state
     breaker.abandon(generation)
-    assert (breaker.state, breaker.wait_s(NOW + TRIAL_S)) == ("open", 0.0)
+    assert (between, breaker.state, breaker.wait_s(NOW + TRIAL_S)) == ("half_open", "open", 0.0)
     breaker.begin(NOW + TRIAL_S)
     breaker.abandon(generation)
     assert breaker.state == "open"
@@ -251,9 +251,10 @@ def test_the_ratio_looks_back_half_a_window_to_a_whole_one(calls: list[tuple[flo
     for gap, bad in calls:
         now += gap
         seen.append((now, bad))
-        trips = fail(breaker, 0, now, rules) if bad else breaker.record_success(0, now, rules)
         if not bad:
+            breaker.record_success(0, now, rules)
             continue
+        trips = fail(breaker, 0, now, rules)
         verdicts = set()
         for first in [index for index, (at, _) in enumerate(seen) if now - at <= rules.window_s]:
             if first and now - seen[first - 1][0] < rules.window_s / 2:
@@ -355,7 +356,7 @@ class Clinic(RuleBasedStateMachine):
         cap=st.sampled_from([1.0, 30.0]),
     )
     def choose_rules(self, failures: int, least: int, ramp: float, cap: float) -> None:
-        self.rules = BreakerSettings(
+        self.settings = BreakerSettings(
             failures, least_calls=least, window_s=10, cooldown_s=2, max_cooldown_s=cap, ramp_s=ramp
         )
 
@@ -367,7 +368,7 @@ class Clinic(RuleBasedStateMachine):
 
     def check_trip(self, trips: int, asked: float = 0.0) -> None:
         """It has tripped just now."""
-        breaker, rules = self.breaker, self.rules
+        breaker, rules = self.breaker, self.settings
         assert (breaker.state, breaker.trips, breaker.generation) == ("open", trips + 1, next(self.generations))
         plain = min(rules.cooldown_s * 2**trips, rules.max_cooldown_s)
         wait = breaker.wait_s(self.now) or 0.0
@@ -392,8 +393,8 @@ class Clinic(RuleBasedStateMachine):
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
         call = data.draw(st.sampled_from(self.calls))
-        before, due = look(self.breaker), self.now - self.breaker.up_since >= self.rules.ramp_s
-        self.breaker.record_success(call[0], self.now, self.rules)
+        before, due = look(self.breaker), self.now - self.breaker.up_since >= self.settings.ramp_s
+        self.breaker.record_success(call[0], self.now, self.settings)
         if call[0] != before["generation"]:
             assert look(self.breaker) == before
             return
@@ -406,7 +407,7 @@ class Clinic(RuleBasedStateMachine):
     def fail(self, data: st.DataObject) -> None:
         call = data.draw(st.sampled_from(self.calls))
         before = look(self.breaker)
-        did = self.breaker.record_failure(call[0], self.now, self.rules, reason="broke", rng=self.rng.random())
+        did = self.breaker.record_failure(call[0], self.now, self.settings, reason="broke", rng=self.rng.random())
         if call[0] != before["generation"]:
             assert not did
             assert look(self.breaker) == before
@@ -415,7 +416,7 @@ class Clinic(RuleBasedStateMachine):
         else:
             assert before["state"] == self.breaker.state == "closed"
             assert before["trips"] == 0
-            assert self.breaker.failures < self.rules.failures
+            assert self.breaker.failures < self.settings.failures
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data())
@@ -435,7 +436,7 @@ class Clinic(RuleBasedStateMachine):
     def ask_for_rest(self, asked: float) -> None:
         """A call of this epoch met a provider that wants to be left alone."""
         trips = self.breaker.trips
-        self.breaker.trip(self.now, self.rules, reason="busy", rng=self.rng.random(), provider_retry_after_s=asked)
+        self.breaker.trip(self.now, self.settings, reason="busy", rng=self.rng.random(), provider_retry_after_s=asked)
         self.check_trip(trips, asked)
 
     @precondition(lambda self: self.breaker.state == "open")
@@ -446,7 +447,7 @@ class Clinic(RuleBasedStateMachine):
             self.breaker.recover(self.now)
             assert (self.breaker.state, self.breaker.trips) == ("closed", trips)
         else:
-            self.breaker.trip(self.now, self.rules, reason="ill", rng=self.rng.random())
+            self.breaker.trip(self.now, self.settings, reason="ill", rng=self.rng.random())
             self.check_trip(trips)
 
     @invariant()
@@ -459,7 +460,7 @@ class Clinic(RuleBasedStateMachine):
         wait = self.breaker.wait_s(self.now)
         if self.breaker.state == "open" and hasattr(self, "rules"):
             assert wait is not None
-            assert 0 <= wait <= self.rules.max_cooldown_s + 1e-6
+            assert 0 <= wait <= self.settings.max_cooldown_s + 1e-6
 
     @invariant()
     def open_while_up_and_closed_on_trial_for_its_time(self) -> None:
@@ -469,7 +470,7 @@ class Clinic(RuleBasedStateMachine):
     @invariant()
     def a_share_is_a_share(self) -> None:
         if hasattr(self, "rules"):
-            assert LEAST_SHARE <= self.breaker.share(self.now, self.rules) <= 1
+            assert LEAST_SHARE <= self.breaker.share(self.now, self.settings) <= 1
 
 
 Clinic.TestCase.settings = settings(stateful_step_count=40)

@@ -226,7 +226,7 @@ def test_in_the_long_run_only_real_units_count_and_never_more_than_the_limit(
     tat, counted = START, 0
     running: list[int] = []
     for now in times(gaps_ms):
-        if running and data.draw(st.booleans()):
+        if running and data.draw(st.booleans()):  # type: ignore[arg-type]
             estimate = running.pop(data.draw(st.integers(0, len(running) - 1)))
             real = data.draw(st.integers(0, estimate))
             tat = correct(tat, limit, real - estimate, now)

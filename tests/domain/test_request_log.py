@@ -214,7 +214,7 @@ def test_case_does_not_count_as_far_as_ascii_goes(text: str) -> None:
 
 def test_a_page_is_a_list_of_its_rows() -> None:
     rows = tuple(StoredRequest(number, make_row(number)) for number in range(3))
-    page = RequestPage(rows, more=True, next=0)
+    page = RequestPage(rows, more=True, next="0")
     assert (len(page), list(page), page[0], page[-1], page[1:]) == (3, list(rows), rows[0], rows[2], rows[1:])
     assert rows[1] in page
     assert not RequestPage()

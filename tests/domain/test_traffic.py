@@ -1,5 +1,7 @@
 """What rows add to the sums of traffic, and which sums make up a stretch of time."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,7 +64,7 @@ def test_a_name_that_no_channel_knows_is_no_model_and_that_of_a_refusal_is() -> 
 def test_the_sums_of_a_day_are_those_of_its_hours(rows: list[RequestRecord]) -> None:
     found = sum_up(rows)
     assert list(found) == sorted(found)
-    days = {}
+    days: dict[tuple[Any, ...], Any] = {}
     for (span, hour, *rest), sums in found.items():
         if span == 1:
             place = (24, hour // 24 * 24, *rest)

@@ -20,7 +20,7 @@ from tests.support.gateway import KEY, channels
 from tests.support.gemini_provider import SIGNATURE, GeminiProvider
 from tests.support.openai_provider import OpenAIProvider, ThinkingProvider
 from tests.support.providers import Call, Provider, ReceivedImage, Says
-from tests.support.scripted_upstream import FIN, SSE_HEAD, ScriptedUpstream, chunk, delta, event
+from tests.support.scripted_upstream import FIN, SSE_HEAD, ScriptedUpstream, Step, chunk, delta, event
 from tests.support.sdk_clients import MakeClaude, ProviderType
 from tests.support.started_gateways import StartGateway
 
@@ -291,7 +291,7 @@ async def test_a_failure_in_mid_stream_is_an_error_after_what_was_said(
     claude: MakeClaude,
 ) -> None:
     """The provider speaks the convention and breaks off; the caller hears of it as Anthropic would say it."""
-    script = [SSE_HEAD, chunk(event(delta("one"))), chunk(event(delta(" two"))), FIN]
+    script: list[Step] = [SSE_HEAD, chunk(event(delta("one"))), chunk(event(delta(" two"))), FIN]
     async with ScriptedUpstream(script) as up:
         gateway = await standing_with(channels([up]))
         answers: list[str] = []

@@ -33,10 +33,10 @@ def read_text(answer: Any) -> str:
 async def test_a_transcript_comes_in_every_format(kind: str, standing_with: StartGateway, sdk: MakeClient) -> None:
     async with OpenAiAudio() as provider:
         gateway = await standing_with({"channel": [provider.channel()]})
-        answer: Any = await sdk(gateway).audio.transcriptions.create(
+        answer: Any = await sdk(gateway).audio.transcriptions.create(  # type: ignore[call-overload]
             model="m",
             file=("speech.wav", make_wav()),
-            response_format=kind,  # type: ignore[arg-type]
+            response_format=kind,
         )
         reported = {"text": TEXT + "\n", "srt": SRT, "vtt": VTT}.get(kind)
         if reported is None:
@@ -295,7 +295,7 @@ async def test_the_demo_hears_what_it_said(gateway_with: StartGateway, sdk: Make
     assert (await client.audio.transcriptions.create(model="demo-transcribe", file=file)).text == "Hello there"
     assert (await client.audio.translations.create(model="demo-transcribe", file=file)).text == "Hello there"
     stream = await client.audio.transcriptions.create(model="demo-transcribe", file=file, stream=True)
-    assert [event async for event in stream][-1].text == "Hello there"
+    assert [event async for event in stream][-1].text == "Hello there"  # type: ignore[union-attr]
     with pytest.raises(BadRequestError) as refused:
         await client.audio.speech.create(model="demo-speech", voice="alloy", input="x", response_format="mp3")
     assert refused.value.param == "response_format"

@@ -138,7 +138,7 @@ async def test_a_batch_belongs_to_its_account(gateway_with: StartGateway, sdk: M
         theirs.batches.retrieve(batch.id),
         theirs.batches.cancel(batch.id),
         theirs.files.content(str(batch.output_file_id)),
-        theirs.batches.create(input_file_id=batch.input_file_id, endpoint=CHAT, completion_window="24h"),
+        theirs.batches.create(input_file_id=batch.input_file_id, endpoint=CHAT, completion_window="24h"),  # type: ignore[arg-type]
     ):
         with pytest.raises(openai.NotFoundError):
             await call

@@ -14,6 +14,7 @@ from tests.support.scripted_upstream import (
     LAST_CHUNK,
     SSE_HEAD,
     ScriptedUpstream,
+    Step,
     answer,
     chat_script,
     chunk,
@@ -97,7 +98,8 @@ async def test_a_tool_is_called_and_its_result_comes_back_in_words(gateway_with:
     messages: list[Any] = [{"role": "user", "content": "Tell me the weather in Oslo with get_weather"}]
     first = await client.chat.completions.create(model="demo-chat", messages=messages, tools=[WEATHER])
     assert first.choices[0].finish_reason == "tool_calls"
-    (call,) = first.choices[0].message.tool_calls or ()
+    call: Any
+    (call,) = first.choices[0].message.tool_calls or []
     assert call.type == "function"
     assert call.function.name == "get_weather"
     assert orjson.loads(call.function.arguments) == {"city": "Oslo"}
@@ -170,7 +172,7 @@ async def test_a_failure_in_mid_stream_is_an_api_error_after_what_was_said(
     gateway_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
-    script = [SSE_HEAD, chunk(event(delta("one"))), chunk(event(delta("two"))), FIN]
+    script: list[Step] = [SSE_HEAD, chunk(event(delta("one"))), chunk(event(delta("two"))), FIN]
     async with ScriptedUpstream(script) as up:
         gateway = await gateway_with(channels([up]))
         stream = await sdk(gateway).chat.completions.create(model="m", messages=ASK, stream=True)
@@ -186,7 +188,7 @@ async def test_a_failure_in_mid_stream_is_an_api_error_after_what_was_said(
 
 async def test_words_before_a_mid_stream_failure_arrive(gateway_with: StartGateway, sdk: MakeClient) -> None:
     error = {"error": {"message": "the model crashed", "type": "server_error", "param": None, "code": "boom"}}
-    script = [SSE_HEAD, chunk(event(delta("one"))), 0.02, chunk(event(error)), LAST_CHUNK]
+    script: list[Step] = [SSE_HEAD, chunk(event(delta("one"))), 0.02, chunk(event(error)), LAST_CHUNK]
     async with ScriptedUpstream(script) as up:
         gateway = await gateway_with(channels([up]))
         answers: list[str] = []
@@ -212,7 +214,10 @@ async def test_a_client_that_leaves_a_stream_ends_the_providers_too(
     gateway_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
-    script = [SSE_HEAD, *[step for number in range(400) for step in (chunk(event(delta(str(number)))), 0.01)]]
+    script: list[Step] = [
+        SSE_HEAD,
+        *[step for number in range(400) for step in (chunk(event(delta(str(number)))), 0.01)],
+    ]
     async with ScriptedUpstream(script) as up:
         gateway = await gateway_with(channels([up]))
         stream = await sdk(gateway).chat.completions.create(model="m", messages=ASK, stream=True)

@@ -190,7 +190,7 @@ async def test_vertex_makes_videos_that_are_in_its_last_answer(gateway_with: Sta
     videos = [{"bytesBase64Encoded": b64encode(film).decode(), "mimeType": "video/mp4"}]
     done = answer({**name, "done": True, "response": {"videos": videos}})
     async with ScriptedUpstream([answer(name)], [answer(name)], [done], [done]) as up:
-        named = {
+        named: dict[str, Any] = {
             "provider": "vertex",
             "api_key": KEY,
             "models": ["veo"],

@@ -247,7 +247,7 @@ async def test_a_server_without_the_endpoint_for_messages_gets_chats(
 ) -> None:
     """A vendor that has no other endpoint keeps it: there a 404 is about what the request names."""
     gone = Fails(404, "Not found: an expired container")
-    hello = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]}
+    hello: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]}
     async with OpenAIProvider() as up, AnthropicProvider(gone, Says("Hello")) as anthropic:
         gateway = await gateway_with({"channel": [up.channel(provider="lm_studio")]})
         for _ in range(2):

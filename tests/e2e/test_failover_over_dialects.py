@@ -11,7 +11,7 @@ from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.gateway import RunningGateway
 from tests.support.openai_provider import OpenAIProvider
 from tests.support.providers import Call, Fails, Provider, Says
-from tests.support.scripted_upstream import LAST_CHUNK, SSE_HEAD, STALL, ScriptedUpstream, chunk
+from tests.support.scripted_upstream import LAST_CHUNK, SSE_HEAD, STALL, ScriptedUpstream, Step, chunk
 from tests.support.sdk_clients import (
     PROVIDERS_OF_FORMATS,
     THINKING,
@@ -89,7 +89,7 @@ async def test_an_overload_after_a_stream_has_begun_but_said_nothing_is_nobodys_
     sdk: MakeClient,
     claude: MakeClaude,
 ) -> None:
-    script = [SSE_HEAD, chunk(BEGUN), 0.02, chunk(OVERLOADED), LAST_CHUNK]
+    script: list[Step] = [SSE_HEAD, chunk(BEGUN), 0.02, chunk(OVERLOADED), LAST_CHUNK]
     async with ScriptedUpstream(script) as first, OpenAIProvider(Says("All is well")) as second:
         anthropic = second.channel("one", provider="anthropic", base_url=first.base_url, priority=1)
         gateway = await standing_with({"channel": [anthropic, second.channel("two")]})
@@ -117,7 +117,7 @@ async def test_after_the_first_words_nobody_else_is_asked(
         b'{"type":"text","text":""}}\n\nevent: content_block_delta\ndata: {"type":"content_block_delta","index":0,'
         b'"delta":{"type":"text_delta","text":"All"}}\n\n'
     )
-    script = [SSE_HEAD, chunk(BEGUN + words), 0.02, chunk(OVERLOADED), STALL]
+    script: list[Step] = [SSE_HEAD, chunk(BEGUN + words), 0.02, chunk(OVERLOADED), STALL]
     async with ScriptedUpstream(script) as first, OpenAIProvider() as second:
         anthropic = second.channel("one", provider="anthropic", base_url=first.base_url, priority=1)
         gateway = await standing_with({"channel": [anthropic, second.channel("two")]})

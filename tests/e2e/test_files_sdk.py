@@ -34,7 +34,7 @@ async def test_a_file_is_kept_listed_read_and_deleted(
 ) -> None:
     client = sdk(await gateway_with(ACCOUNTS))
     made = [
-        await client.files.create(file=(f"{number}.jsonl", LINES), purpose=purpose)
+        await client.files.create(file=(f"{number}.jsonl", LINES), purpose=purpose)  # type: ignore[arg-type]
         for number, purpose in ((1, "batch"), (2, "user_data"), (3, "batch"))
     ]
     first = made[0]

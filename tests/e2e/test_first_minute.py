@@ -84,7 +84,7 @@ async def test_what_is_no_recording_is_refused(fresh: RunningGateway, sdk: MakeC
     file = ("hello.mp3", b"no sound at all")
     for audio in (sdk(fresh).audio.transcriptions, sdk(fresh).audio.translations):
         with pytest.raises(BadRequestError) as caught:
-            await audio.create(model="demo-transcribe", file=file)  # type: ignore[attr-defined]
+            await audio.create(model="demo-transcribe", file=file)
         assert caught.value.param == "file"
 
 

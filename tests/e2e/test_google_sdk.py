@@ -13,7 +13,7 @@ from tests.support.gateway import channels
 from tests.support.gemini_provider import GeminiProvider
 from tests.support.openai_provider import OpenAIProvider
 from tests.support.providers import Call, Fails, Provider, ReceivedImage, Says
-from tests.support.scripted_upstream import FIN, SSE_HEAD, ScriptedUpstream, answer, chunk, delta, event
+from tests.support.scripted_upstream import FIN, SSE_HEAD, ScriptedUpstream, Step, answer, chunk, delta, event
 from tests.support.sdk_clients import MakeGoogle, ProviderType
 from tests.support.started_gateways import StartGateway
 
@@ -31,7 +31,7 @@ async def ask(client: genai.Client, streamed: bool, contents: Any = ASK, **more:
     config = types.GenerateContentConfig(**{**CONFIG, **more})
     if not streamed:
         whole = await client.aio.models.generate_content(model="m", contents=contents, config=config)
-        return whole.candidates[0].content.parts, whole  # type: ignore[index,union-attr]
+        return whole.candidates[0].content.parts, whole  # type: ignore[index,return-value,union-attr]
     chunks = [
         each
         async for each in await client.aio.models.generate_content_stream(model="m", contents=contents, config=config)
@@ -234,7 +234,7 @@ async def test_a_search_at_gemini_is_the_channels_to_allow_and_else_left_out(
     allowed: bool, standing_with: StartGateway, google: MakeGoogle
 ) -> None:
     async with GeminiProvider() as up:
-        more = {"allow_fields": ["tools.googleSearch"]} if allowed else {}
+        more: dict[str, Any] = {"allow_fields": ["tools.googleSearch"]} if allowed else {}
         gateway = await standing_with({"channel": [up.channel(**more)]})
         tools = [types.Tool(google_search=types.GoogleSearch())]
         assert read_text((await ask(google(gateway), streamed=False, tools=tools))[0]) == "Hello"
@@ -275,7 +275,7 @@ async def test_what_a_provider_refuses_is_said_in_googles_shape(
 async def test_a_failure_in_mid_stream_is_an_error_after_what_was_said(
     standing_with: StartGateway, google: MakeGoogle
 ) -> None:
-    script = [SSE_HEAD, chunk(event(delta("one"))), chunk(event(delta(" two"))), FIN]
+    script: list[Step] = [SSE_HEAD, chunk(event(delta("one"))), chunk(event(delta(" two"))), FIN]
     async with ScriptedUpstream(script) as up:
         gateway = await standing_with(channels([up]))
         heard: list[str] = []
@@ -342,7 +342,7 @@ async def test_texts_are_embedded_by_gemini(standing_with: StartGateway, google:
 
 async def test_texts_are_embedded_by_others(standing_with: StartGateway, google: MakeGoogle) -> None:
     vectors = [{"index": index, "embedding": [0.5, index]} for index in (1, 0)]
-    script = [answer({"object": "list", "data": vectors, "usage": {"prompt_tokens": 9}})]
+    script: list[Step] = [answer({"object": "list", "data": vectors, "usage": {"prompt_tokens": 9}})]
     async with ScriptedUpstream(script) as up:
         gateway = await standing_with(channels([up]))
         config = types.EmbedContentConfig(output_dimensionality=2, task_type="RETRIEVAL_QUERY")
@@ -363,7 +363,7 @@ async def test_a_chat_goes_on_at_another_provider(
     more: Any = {"tools": [declared], "thinking_config": {"include_thoughts": True, "thinking_budget": 2048}}
     calls = Says(thought="Let me look", calls=(Call("get_time"),))
     async with AnthropicProvider(calls, Says("It is noon.")) as claude, GeminiProvider(Says("Noon.")) as gemini:
-        there = {"models": ["n"], "model_map": {"n": gemini.model}, "name": "other"}
+        there: dict[str, Any] = {"models": ["n"], "model_map": {"n": gemini.model}, "name": "other"}
         gateway = await standing_with({"channel": [claude.channel(), gemini.channel(**there)]})
         client = google(gateway)
         parts, _ = await ask(client, streamed, **more)

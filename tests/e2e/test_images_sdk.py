@@ -114,7 +114,7 @@ async def test_one_image_is_edited(place: Place, sdk: MakeClient) -> None:
     answer = await sdk(place.gateway).images.edit(
         model=place.model, prompt="make it red", image=draw(64, 64), response_format="url"
     )
-    assert measure(await download(place.gateway, answer.data[0].url))
+    assert measure(await download(place.gateway, answer.data[0].url))  # type: ignore[index]
     (row,) = await place.gateway.rows(1)
     assert (row.operation, row.images, row.outcome) == ("image_edits", 1, "completed")
     if place.provider is not None:
@@ -131,7 +131,7 @@ async def test_images_come_as_bytes_as_a_path_or_as_a_tuple(place: Place, sdk: M
     given: list[Any] = [draw(64, 64, 1), path, ("named.png", draw(64, 64, 2), "image/png"), path.open("rb")]
     for one in given:
         answer = await sdk(place.gateway).images.edit(model=place.model, prompt="again", image=one)
-        assert measure(await download(place.gateway, answer.data[0].url))
+        assert measure(await download(place.gateway, answer.data[0].url))  # type: ignore[index]
     given[3].close()
     if place.provider is not None:
         sources = [heard.sources for heard in place.provider.heard]
@@ -145,7 +145,7 @@ async def test_a_list_of_images_is_edited(place: Place, sdk: MakeClient) -> None
     answer = await sdk(place.gateway).images.edit(
         model=place.model, prompt="both", image=sources, response_format="b64_json"
     )
-    assert measure(base64.b64decode(answer.data[0].b64_json or ""))
+    assert measure(base64.b64decode(answer.data[0].b64_json or ""))  # type: ignore[index]
     if place.provider is not None:
         assert place.provider.heard[0].sources == tuple(sources)
 
@@ -155,7 +155,7 @@ async def test_a_mask_goes_with_the_image(place: Place, sdk: MakeClient) -> None
     answer = await sdk(place.gateway).images.edit(
         model=place.model, prompt="there", image=draw(64, 64), mask=draw_mask(64, 64)
     )
-    assert measure(await download(place.gateway, answer.data[0].url))
+    assert measure(await download(place.gateway, answer.data[0].url))  # type: ignore[index]
     if place.provider is not None:
         assert place.provider.heard[0].mask == draw_mask(64, 64)
 
@@ -220,7 +220,7 @@ async def test_another_channel_paints_where_one_fails(kind: Kind, standing_with:
         channels = [broken.channel("broken", priority=1), well.channel("well")]
         gateway = await standing_with({"channel": channels})
         answer = await sdk(gateway).images.generate(model="m", prompt=PROMPT)
-        assert measure(await download(gateway, answer.data[0].url))
+        assert measure(await download(gateway, answer.data[0].url))  # type: ignore[index]
         (row,) = await gateway.rows(1)
         assert (row.channel, row.attempts) == ("well", 2)
 

@@ -11,7 +11,7 @@ from tests.support.providers import Call, Says
 from tests.support.sdk_clients import MakeClient, ProviderType
 from tests.support.started_gateways import StartGateway
 
-ASK = {"role": "user", "content": "What time is it?"}
+ASK: Any = {"role": "user", "content": "What time is it?"}
 TOOL: Any = {
     "type": "function",
     "name": "get_time",

@@ -117,7 +117,14 @@ async def test_what_is_wrong_with_a_batch_is_refused(
 
 async def test_the_headers_of_a_batch_are_those_of_its_requests(gateway_with: StartGateway, claude: MakeClaude) -> None:
     """Except for the feature that stands for batches; a feature that no channel allows is each request's error."""
-    body = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_sequence": None}
+    body: dict[str, Any] = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [],
+        "stop_sequence": None,
+    }
     body |= {"stop_reason": "end_turn", "usage": {"input_tokens": 5, "output_tokens": 7}}
     async with ScriptedUpstream([answer(body)]) as up:
         client = claude(await gateway_with({"channel": [channel(up.base_url, provider="anthropic")]}))

@@ -29,7 +29,8 @@ async def test_a_fresh_gateway_lists_the_demo_models(standing_with: StartGateway
         "demo-video-fail",
         "demo-video-slow",
     ]
-    assert all(model.object == "model" and model.created > 0 and model.owned_by for model in models)
+    assert {model.object for model in models} == {"model"}
+    assert all(model.created > 0 and model.owned_by for model in models)
 
 
 @pytest.mark.parametrize("model", ["org/name:tag", "plain", "org/deep/er", "with space", "ünïcode", "50%", "a+b"])

@@ -13,7 +13,7 @@ from openai import NotFoundError
 
 from gateway.config.schema import Config
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel
-from tests.support.scripted_upstream import COMPLETION, FIN, RST, Received, ScriptedUpstream, Step, answer
+from tests.support.scripted_upstream import COMPLETION, FIN, RST, Received, Script, ScriptedUpstream, Step, answer
 from tests.support.sdk_clients import MakeClient
 from tests.support.started_gateways import StartGateway
 
@@ -83,7 +83,7 @@ class Seen:
             return int(response.status)
 
 
-FAILURES = {
+FAILURES: dict[str, list[Step]] = {
     "500": [answer({"error": {"message": "no"}}, 500)],
     "401": [answer({"error": {"message": "no"}}, 401)],
     "429": [answer({"error": {"message": "no"}}, 429)],
@@ -123,7 +123,7 @@ async def test_models_come_at_once_and_go_after_two_absences_in_a_row(gateway_wi
 
 
 async def test_a_model_that_has_gone_is_not_found_by_a_call_either(gateway_with: StartGateway) -> None:
-    scripts = [listing("a", "b"), [answer(COMPLETION)], listing("a"), [answer(COMPLETION)], listing("a")]
+    scripts: list[Script] = [listing("a", "b"), [answer(COMPLETION)], listing("a"), [answer(COMPLETION)], listing("a")]
     async with ScriptedUpstream(*scripts) as up:
         seen = Seen(await gateway_with({"channel": [synced(up)]}))
         await seen.wait_for_start()
@@ -175,7 +175,11 @@ async def test_the_filter_and_the_aliases_of_a_channel_shape_what_its_provider_l
     gateway_with: StartGateway,
 ) -> None:
     aliases = {"fast": "gpt-mini", "gone": "gpt-old", "hidden": "tts-1"}
-    scripts = [listing("gpt-big", "gpt-mini", "gpt-old", "tts-1"), listing("gpt-mini"), listing("gpt-mini")]
+    scripts: list[Script] = [
+        listing("gpt-big", "gpt-mini", "gpt-old", "tts-1"),
+        listing("gpt-mini"),
+        listing("gpt-mini"),
+    ]
     async with ScriptedUpstream(*scripts, [answer(COMPLETION)]) as up:
         seen = Seen(await gateway_with({"channel": [synced(up, models=["gpt-*"], model_map=aliases)]}))
         await seen.wait_for_start()
@@ -224,7 +228,7 @@ async def test_what_a_provider_says_of_a_model_is_kept_and_what_it_leaves_out_is
             "odd": NOW + 100,
             "org/known:tag": 7,
         }
-        assert all(model.object == "model" and model.owned_by == "system" for model in listed.values())
+        assert {(model.object, model.owned_by) for model in listed.values()} == {("model", "system")}
         for name, model in listed.items():
             assert await client.models.retrieve(name) == model
 
@@ -246,7 +250,13 @@ async def test_one_model_comes_from_the_same_source_as_the_list(gateway_with: St
 
 
 async def test_the_entity_tag_changes_with_the_list_and_with_nothing_else(gateway_with: StartGateway) -> None:
-    scripts = [listing("a", "b"), listing("b", "a"), FAILURES["500"], listing("a", "b", "c"), listing("a", "b", "c")]
+    scripts: list[Script] = [
+        listing("a", "b"),
+        listing("b", "a"),
+        FAILURES["500"],
+        listing("a", "b", "c"),
+        listing("a", "b", "c"),
+    ]
     async with ScriptedUpstream(*scripts) as up:
         seen = Seen(await gateway_with({"channel": [synced(up)]}))
         await seen.wait_for_start()
@@ -275,7 +285,7 @@ async def test_an_alias_of_a_model_that_is_not_listed_keeps_its_birthday(gateway
 
 
 async def test_a_key_sees_what_it_may_use_and_has_a_tag_of_its_own(gateway_with: StartGateway) -> None:
-    scripts = [listing("open/a", "open/b", "closed/c"), listing("open/d", "open/a")]
+    scripts: list[Script] = [listing("open/a", "open/b", "closed/c"), listing("open/d", "open/a")]
     async with ScriptedUpstream(*scripts) as up, ScriptedUpstream(listing("vip/v")) as vip:
         config: dict[str, Any] = {
             "channel": [synced(up), synced(vip, "vip", groups=["vip"])],
@@ -300,7 +310,7 @@ async def test_a_key_sees_what_it_may_use_and_has_a_tag_of_its_own(gateway_with:
 
 
 async def test_a_model_of_two_channels_stays_until_the_last_of_them_is_without_it(gateway_with: StartGateway) -> None:
-    ones = [listing("m", "x"), listing("x"), listing("x"), [answer(COMPLETION)]]
+    ones: list[Script] = [listing("m", "x"), listing("x"), listing("x"), [answer(COMPLETION)]]
     async with ScriptedUpstream(*ones) as one, ScriptedUpstream(listing("m"), [answer(COMPLETION)], listing()) as two:
         seen = Seen(await gateway_with({"channel": [synced(one, "one", priority=1), synced(two, "two")]}))
         await seen.wait_for_start("one", "two")

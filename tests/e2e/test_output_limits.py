@@ -11,7 +11,7 @@ from tests.support.openai_provider import OpenAIProvider
 from tests.support.providers import Fails, Provider, Says
 from tests.support.sdk_clients import ProviderType
 from tests.support.started_gateways import StartGateway
-from tests.support.strict_providers import DashScope
+from tests.support.strict_providers.chat_vendors import DashScope
 
 ASKED = 32_000
 OPENAI = "max_tokens is too large: 32000. This model supports at most {} completion tokens, whereas you provided 32000."

@@ -14,6 +14,7 @@ from tests.support.scripted_upstream import (
     FIN,
     LAST_CHUNK,
     SSE_HEAD,
+    Script,
     ScriptedUpstream,
     Step,
     answer,
@@ -229,7 +230,7 @@ async def test_the_next_channel_gives_the_response(standing_with: StartGateway, 
 
 
 async def test_the_sync_client_gets_them_too(standing_with: StartGateway) -> None:
-    scripts = [[answer(RESPONSE)], response_script(), [answer(completion("there", "stop", usage=USAGE))]]
+    scripts: list[Script] = [[answer(RESPONSE)], response_script(), [answer(completion("there", "stop", usage=USAGE))]]
     async with ScriptedUpstream(*scripts) as up:
         gateway = await standing_with(channels([up]))
 

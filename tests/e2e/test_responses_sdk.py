@@ -21,7 +21,7 @@ from tests.support.gateway import RunningGateway, channel, channels
 from tests.support.gemini_provider import GeminiProvider
 from tests.support.openai_provider import OpenAIProvider
 from tests.support.providers import Call, Fails, Provider, ReceivedImage, Says
-from tests.support.scripted_upstream import FIN, SSE_HEAD, STALL, ScriptedUpstream, answer, chunk, delta, event
+from tests.support.scripted_upstream import FIN, SSE_HEAD, STALL, ScriptedUpstream, Step, answer, chunk, delta, event
 from tests.support.sdk_clients import MakeClient, ProviderType
 from tests.support.started_gateways import StartGateway
 
@@ -48,7 +48,8 @@ def find_mistakes(up: Provider) -> list[str]:
 async def ask(client: AsyncOpenAI, streamed: bool, asked: Any = ASK, **more: Any) -> Response:
     """The response, whole or the last of a stream whose every event is as OpenAI's types have it."""
     if not streamed:
-        return await client.responses.create(model="m", input=asked, **more)
+        found: Response = await client.responses.create(model="m", input=asked, **more)
+        return found
     events = [one async for one in await client.responses.create(model="m", input=asked, stream=True, **more)]
     for one in events:
         EVENTS.validate_python(one.model_dump(warnings="error"), strict=False)
@@ -186,7 +187,7 @@ async def test_what_a_provider_refuses_is_an_error(
 async def test_a_failure_in_mid_stream_ends_the_stream_with_an_error(
     standing_with: StartGateway, sdk: MakeClient
 ) -> None:
-    script = [SSE_HEAD, chunk(event(delta("one"))), chunk(event(delta(" two"))), FIN]
+    script: list[Step] = [SSE_HEAD, chunk(event(delta("one"))), chunk(event(delta(" two"))), FIN]
     async with ScriptedUpstream(script) as up:
         gateway = await standing_with(channels([up], provider="mistral"))
         heard: list[str] = []
@@ -310,7 +311,7 @@ async def test_a_response_is_retrieved_and_deleted(
         assert events[-1].type == "response.completed"
         assert events[-1].response.output_text == "A door."
         (item,) = [one async for one in client.responses.input_items.list(made.id)]
-        assert (item.role, item.content[0].text) == ("user", ASK)  # type: ignore[union-attr]
+        assert (item.role, item.content[0].text) == ("user", ASK)  # type: ignore[index, union-attr]
         with pytest.raises(openai.BadRequestError, match="background"):
             await client.responses.cancel(made.id)
         await client.responses.delete(made.id)
@@ -333,7 +334,7 @@ async def test_items_come_a_page_at_a_time(standing_with: StartGateway, sdk: Mak
             )
             before = made
         texts = [
-            one.content[0].text  # type: ignore[union-attr]
+            one.content[0].text  # type: ignore[index, union-attr]
             async for one in client.responses.input_items.list(made.id, limit=2, order="asc")
         ]
         assert texts == ["0", "A door.", "1", "A door.", "2"]
@@ -369,7 +370,7 @@ async def test_what_is_not_to_be_kept_is_not(
         gateway = await gateway_with({"channel": [up.channel()], "responses": {"keep_days": days}})
         client = sdk(gateway)
         made = await client.responses.create(model="m", input=ASK, store=store)
-        assert made.store is store
+        assert made.store is store  # type: ignore[attr-defined]
         with pytest.raises(openai.NotFoundError):
             await client.responses.retrieve(made.id)
 
@@ -558,7 +559,7 @@ async def test_a_conversation_is_compacted_and_goes_on(
         (item,) = made.output
         assert item.type == "compaction"
         assert "Summarize this conversation" in up.heard[0].messages[-1]
-        compacted = await client.responses.compact(model="m", input=items, instructions="Be brief.")
+        compacted = await client.responses.compact(model="m", input=items, instructions="Be brief.")  # type: ignore[arg-type]
         assert (compacted.object, [one.type for one in compacted.output]) == (
             "response.compaction",
             ["message", "compaction"],

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tests.support.providers import Refused
-from tests.support.strict_providers import (
+from tests.support.strict_providers.chat_vendors import (
+    ChatVendor,
     Custom,
     DashScope,
     DeepSeek,
@@ -14,7 +15,6 @@ from tests.support.strict_providers import (
     OpenAI,
     OpenAIWithoutReasoning,
 )
-from tests.support.strict_providers.chat_vendors import ChatVendor
 
 Json = dict[str, Any]
 USER, ASSISTANT = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "hi"}

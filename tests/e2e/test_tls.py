@@ -22,7 +22,7 @@ from tests.support.command_line import run_many
 from tests.support.fault_scene import PRICE
 from tests.support.gateway import CHAT, HELLO, KEY, channel
 from tests.support.gateway_process import GatewayProcess
-from tests.support.scripted_upstream import DONE, LAST_CHUNK, SSE_HEAD, ScriptedUpstream, chunk, delta, event
+from tests.support.scripted_upstream import DONE, LAST_CHUNK, SSE_HEAD, ScriptedUpstream, Step, chunk, delta, event
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ async def serving(folder: Path, **server: Any) -> AsyncIterator[tuple[GatewayPro
         await go_on.wait()
 
     certificate, key = write_certificate(folder)
-    script = [SSE_HEAD, chunk(event(delta("a"))), wait, chunk(event(delta("b", "stop")) + DONE), LAST_CHUNK]
+    script: list[Step] = [SSE_HEAD, chunk(event(delta("a"))), wait, chunk(event(delta("b", "stop")) + DONE), LAST_CHUNK]
     async with ScriptedUpstream(script) as up:
         tables = {
             "server": {"log_format": "json", "tls_certificate": str(certificate), "tls_key": str(key), **server},

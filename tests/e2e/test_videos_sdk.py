@@ -204,7 +204,7 @@ async def test_the_other_path_is_the_same(gateway_with: StartGateway, sdk: MakeC
     form = aiohttp.FormData({"prompt": PROMPT, **SMALL}, default_to_multipart=True)
     ids = []
     for more in ({"json": {"prompt": PROMPT, **SMALL}}, {"data": form}):
-        async with gateway.client.post(path, **more) as response:  # type: ignore[arg-type]
+        async with gateway.client.post(path, **more) as response:
             assert response.status == 200
             assert response.headers["openai-poll-after-ms"] == "2000"
             ids.append((await response.json())["id"])

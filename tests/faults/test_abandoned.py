@@ -200,12 +200,13 @@ async def test_a_call_that_names_itself_pays_again_where_it_was_left_and_not_whe
 ) -> None:
     async with ScriptedUpstream([STALL], [answer(COMPLETION)]) as up:
         gateway = await standing_with(serve(channel(up.base_url)))
-        named = {"headers": {"Idempotency-Key": "one"}}
+        named: dict[str, Any] = {"headers": {"Idempotency-Key": "one"}}
 
         async def ask() -> int:
             async with gateway.post(HELLO, **named) as response:
                 await response.read()
-                return response.status
+                found: int = response.status
+                return found
 
         calling = asyncio.create_task(ask())
         await until(lambda: up.received)
@@ -438,12 +439,12 @@ async def test_a_prompt_of_unknown_length_is_charged_as_its_provider_reports(
 ) -> None:
     """The client leaves before, and the answer is read to its end; without a report the reservation is charged."""
     usage = {"prompt_tokens": 60_000, "completion_tokens": 7}
-    after = [answer({**COMPLETION, "usage": usage})] if whole else [SSE_HEAD, *map(chunk, [
+    after: list[Step] = [answer({**COMPLETION, "usage": usage})] if whole else [SSE_HEAD, *map(chunk, [
         *WORDS[:-1], event({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [],
                             "usage": usage}), WORDS[-1]]), LAST_CHUNK]  # fmt: skip
     provider = Provider([], after)
     async with provider.up as up:
-        quota = {
+        quota: dict[str, Any] = {
             "account": [{"name": "acme"}],
             "key": [{"name": "k", "account": "acme", "secret": KEY, "quota_usd": 1}],
         }
@@ -461,7 +462,7 @@ async def test_a_prompt_of_unknown_length_without_a_report(
     gateway_with: StartGateway, ending: Step, share: float
 ) -> None:
     async with ScriptedUpstream([SSE_HEAD, chunk(WORDS[0]), ending]) as up:
-        quota = {
+        quota: dict[str, Any] = {
             "account": [{"name": "acme"}],
             "key": [{"name": "k", "account": "acme", "secret": KEY, "quota_usd": 1}],
         }
@@ -543,7 +544,7 @@ async def test_a_provider_that_breaks_off_in_its_answer_is_paid_for_the_prompt_a
 async def test_a_breaker_is_told_of_what_a_provider_does_after_the_client_left(gateway_with: StartGateway) -> None:
     provider = Provider([], [answer({}, 500)])
     async with provider.up as up:
-        rules = {"routing": {"trip_failures": 1}}
+        rules: dict[str, Any] = {"routing": {"trip_failures": 1}}
         gateway = await gateway_with(serve(channel(up.base_url, **UNHURRIED), **DRAIN, **rules))
         await send_and_leave(gateway, up, HELLO)
         provider.go_on()
@@ -573,7 +574,7 @@ async def test_a_client_that_reads_slowly_and_leaves_is_drained(gateway_with: St
     async with ScriptedUpstream([SSE_HEAD, Flood(chunk(word), 800), *last, LAST_CHUNK]) as up:
         gateway = await gateway_with(serve(channel(up.base_url, **UNHURRIED), **DRAIN))
         async with unread(gateway) as response:
-            await until(lambda: any(each._paused for each in gateway.runner.server.connections))
+            await until(lambda: any(each._paused for each in gateway.runner.server.connections))  # type: ignore[union-attr]
             response.close()
         await check_left(gateway, cost_nanos=19_000, usage_source="upstream")
 
@@ -585,10 +586,10 @@ async def test_one_drain_too_many_is_none(standing_with: StartGateway, monkeypat
         monkeypatch.setattr(find_drains(gateway), "most", 2)
         for count in (1, 2, 3):
             _, writer = await send(gateway, HELLO)
-            await until(lambda count=count: len(up.received) == count)
+            await until(lambda count=count: len(up.received) == count)  # type: ignore[misc]
             await asyncio.sleep(0.02)
             close(writer)
-            await until(lambda count=count: len(find_drains(gateway).attempts) == min(count, 2))
+            await until(lambda count=count: len(find_drains(gateway).attempts) == min(count, 2))  # type: ignore[misc]
         await until(lambda: gateway.running == 2)
         provider.go_on()
         rows = await gateway.rows(3)

@@ -15,6 +15,7 @@ from tests.support.scripted_upstream import (
     SSE_HEAD,
     STALL,
     ScriptedUpstream,
+    Step,
     answer,
     chunk,
     event,
@@ -64,7 +65,7 @@ async def test_a_caller_who_leaves_the_second_channel_cancels_that(standing_with
 
 
 async def test_a_caller_who_leaves_after_the_last_byte_has_completed(standing_with: StartGateway) -> None:
-    end = [chunk(event(usage_frame(5, 7)) + DONE), 0.05, LAST_CHUNK]
+    end: list[Step] = [chunk(event(usage_frame(5, 7)) + DONE), 0.05, LAST_CHUNK]
     async with ScriptedUpstream([*STARTED, *end]) as up:
         gateway = await standing_with(site(channel(up.base_url)))
         reader, writer = await connect(gateway, stream=True)
@@ -88,7 +89,7 @@ async def test_a_caller_who_leaves_while_sending_its_body_leaves_a_row_and_no_vi
 
 
 async def test_one_caller_who_leaves_disturbs_no_other(standing_with: StartGateway) -> None:
-    slow = [*STARTED, 0.1, chunk(DONE), LAST_CHUNK]
+    slow: list[Step] = [*STARTED, 0.1, chunk(DONE), LAST_CHUNK]
     async with ScriptedUpstream([*STARTED, STALL], slow) as up:
         gateway = await standing_with(site(channel(up.base_url)))
         reader, leaver = await connect(gateway, stream=True)

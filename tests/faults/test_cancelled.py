@@ -193,7 +193,7 @@ async def test_a_caller_who_leaves_at_the_same_moment_is_settled_once(gateway_wi
         gateway = await gateway_with(site(channel(up.base_url, **UNHURRIED)))
         for number in range(1, TURNS + 1):
             reader, writer = await connect(gateway, stream=stream)
-            await until(lambda number=number: len(up.received) == number)
+            await until(lambda number=number: len(up.received) == number)  # type: ignore[misc]
             if stream:
                 await reader.readuntil(TWO)
             reset(writer)

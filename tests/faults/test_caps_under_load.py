@@ -24,6 +24,7 @@ from tests.support.scripted_upstream import (
     LAST_CHUNK,
     SSE_HEAD,
     ScriptedUpstream,
+    Step,
     answer,
     chunk,
     delta,
@@ -39,7 +40,12 @@ CAP = ADMITTED * RESERVE + RESERVE - 1
 COST = 5 * 1_000 + 7 * 2_000
 """What one good stream costs."""
 KEYS = tuple(f"sk-load-test-number-{number}" for number in range(4))
-PATIENT = {"connect_timeout_s": 50, "first_byte_timeout_s": 50, "idle_timeout_s": 50, "total_timeout_s": 50}
+PATIENT: dict[str, Any] = {
+    "connect_timeout_s": 50,
+    "first_byte_timeout_s": 50,
+    "idle_timeout_s": 50,
+    "total_timeout_s": 50,
+}
 """Of a provider that stands still until a whole crowd has been served."""
 
 Owner = tuple[str, int]
@@ -264,8 +270,8 @@ async def test_of_two_hundred_streams_at_once_the_cap_admits_exactly_those_it_co
         assert sum(row.outcome == "completed" for row in rows) == ADMITTED
         assert check_sums(gateway, rows) == ADMITTED * COST
         assert seen[0] == ADMITTED * RESERVE
-        refused = [row for row in rows if row.outcome == "refused"]
-        assert all(row.attempts == row.cost_nanos == row.reserved_nanos == 0 for row in refused)
+        kept = [row for row in rows if row.outcome == "refused"]
+        assert all(row.attempts == row.cost_nanos == row.reserved_nanos == 0 for row in kept)
         assert {row.reserved_nanos for row in rows if row.outcome == "completed"} == {RESERVE}
         assert (await gateway.check_books())["charged_nanos"] == ADMITTED * COST
 
@@ -281,7 +287,7 @@ async def test_what_a_stream_did_not_use_is_there_for_the_next(gateway_with: Sta
             for turn in range(3):
                 some = callers[turn * ADMITTED : (turn + 1) * ADMITTED]
                 calls = asyncio.gather(*(caller.call() for caller in some))
-                await until_all(lambda some=some: all(caller.heard for caller in some))
+                await until_all(lambda some=some: all(caller.heard for caller in some))  # type: ignore[misc]
                 go.set()
                 await calls
                 go.clear()
@@ -314,7 +320,13 @@ async def test_what_leavers_had_held_is_there_for_the_next(gateway_with: StartGa
 
 
 async def test_calls_that_end_while_others_come_never_pass_the_cap(gateway_with: StartGateway) -> None:
-    quick = [SSE_HEAD, chunk(FIRST), 0.01, chunk(event(delta("", "stop")) + event(usage_frame()) + DONE), LAST_CHUNK]
+    quick: list[Step] = [
+        SSE_HEAD,
+        chunk(FIRST),
+        0.01,
+        chunk(event(delta("", "stop")) + event(usage_frame()) + DONE),
+        LAST_CHUNK,
+    ]
     async with ScriptedUpstream(quick) as up:
         cap = {"quota_usd": usd_of(CAP)}
         gateway = await gateway_with(

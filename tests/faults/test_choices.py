@@ -188,7 +188,7 @@ async def test_each_choice_of_a_stream_takes_a_free_place(
         await go_on.wait()
 
     async with ScriptedUpstream([wait, *good_script(stream=True)]) as up:
-        more = {} if limit is None else {"max_concurrency": limit}
+        more: dict[str, Any] = {} if limit is None else {"max_concurrency": limit}
         gateway = await standing_with(site(single(up, **more)))
         line = gateway.app[SERVICES].routing.load_balancer.channels["single"]
         response = asyncio.create_task(call(gateway, stream=True, n=COUNT))

@@ -26,7 +26,7 @@ from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 
 PAGE = 4096
 KILLED = b'{"pid": 1, "url": "http://127.0.0.1:8080"}'
-Damage = Callable[[Path], None]
+Damage = Callable[[Path], object]
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ class Charged:
         """The same after one charge of the row's cost."""
         spent = [self.key_nanos, self.account_nanos, self.charged_nanos]
         used = self.requests + 1, self.prompt_tokens + row.prompt_tokens, self.completion_tokens + row.completion_tokens
-        return Charged(*(nanos + row.cost_nanos for nanos in spent), *used, self.cost_nanos + row.cost_nanos)
+        return Charged(*(nanos + row.cost_nanos for nanos in spent), *used, self.cost_nanos + row.cost_nanos)  # type: ignore[call-arg]
 
 
 async def read_charged(gateway: RunningGateway) -> Charged:
@@ -115,7 +115,7 @@ async def read_charged(gateway: RunningGateway) -> Charged:
     lines = await ledger.list_usage("key", UsageFilter(since=0, until=2**31))
     used = [(line.requests, line.prompt_tokens, line.completion_tokens, line.cost_nanos) for line in lines]
     assert len(used) <= 1
-    return Charged(*spent, (await ledger.reconcile())["charged_nanos"], *(used[0] if used else ()))
+    return Charged(*spent, (await ledger.reconcile())["charged_nanos"], *(used[0] if used else ()))  # type: ignore[call-arg]
 
 
 async def check_settled_once(gateway: RunningGateway, row: RequestRecord, before: Charged) -> None:

@@ -4,6 +4,7 @@ import tracemalloc
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ PIECE = b"x" * 65_536
 LINE = [chunk(b"data: "), Flood(chunk(PIECE), 64 * MB // len(PIECE)), chunk(b"\n\n")]
 LINES = [chunk(b"data: x\n"), Flood(chunk(b"data: y\n" * 8192), 64 * MB // 65_536), chunk(b"\n")]
 COMMENTS = Flood(chunk(b": " + PIECE + b"\n\n"), 64 * MB // len(PIECE))
-PATIENT = {"first_byte_timeout_s": 30, "idle_timeout_s": 30, "total_timeout_s": 30}
+PATIENT: dict[str, Any] = {"first_byte_timeout_s": 30, "idle_timeout_s": 30, "total_timeout_s": 30}
 """Measuring memory makes everything slow; no timer is to be what ends a scene here."""
 
 pytestmark = pytest.mark.slow

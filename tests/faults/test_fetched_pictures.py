@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from gateway.domain.image import MAX_IMAGE_BYTES
 from gateway.upstream.safe_fetch import MAX_REDIRECTS
-from tests.support.fault_scene import OWN_PAGE, Heard, check_charged_once, check_error, until
+from tests.support.fault_scene import OWN_PAGE, Heard, check_charged_once, check_error, hear, until
 from tests.support.gateway import RunningGateway, channel
 from tests.support.image_providers import draw, measure
 from tests.support.image_scene import (
@@ -26,7 +26,6 @@ from tests.support.image_scene import (
     check_images,
     check_row,
     healthy,
-    hear,
     site,
 )
 from tests.support.scripted_upstream import FIN, RST, STALL, Flood, Script, ScriptedUpstream, answer, chunk
@@ -63,7 +62,8 @@ class NamedUpstream(ScriptedUpstream):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         named = answer({"created": 1, "data": [{"url": find_file(self)}]}, connection="close")
-        self._scripts = [script for file in self._files for script in ([named, FIN], *file)]
+        begun: Script = [named, FIN]
+        self._scripts = [script for file in self._files for script in (begun, *file)]
         return self
 
 

@@ -48,7 +48,7 @@ pytestmark = [
 async def test_large_answers_wait_for_each_other(
     tmp_path: Path, path: str, body: dict[str, Any], script: Script, status: int
 ) -> None:
-    times = dict.fromkeys(("first_byte_timeout_s", "idle_timeout_s", "total_timeout_s"), TIMEOUT_S)
+    times: dict[str, Any] = dict.fromkeys(("first_byte_timeout_s", "idle_timeout_s", "total_timeout_s"), TIMEOUT_S)
     async with ScriptedUpstream(script) as up:
         tables = {
             "channel": [channel(up.base_url, models=["m", "gpt-image-1"], **times)],

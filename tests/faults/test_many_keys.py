@@ -48,7 +48,8 @@ async def make_use_delete(gateway: GatewayProcess, count: int) -> None:
 
 
 def measure_mb(gateway: GatewayProcess) -> float:
-    return psutil.Process(gateway.pid).memory_info().rss / 1e6
+    found: float = psutil.Process(gateway.pid).memory_info().rss / 1e6
+    return found
 
 
 @pytest.mark.soak

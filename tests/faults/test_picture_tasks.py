@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import orjson
 import pytest
@@ -227,7 +228,7 @@ async def test_a_task_that_is_lost_for_good_is_the_next_channel_s_to_paint(
         await audit(alone, outcome="failed", error_code="upstream_error", status=502, cost_nanos=0)
 
 
-FAILURES = {
+FAILURES: dict[str, Any] = {
     "failed": {"id": TASK, "status": "failed", "error": "CUDA out of memory at 10.2.3.4 for provider-key"},
     "cancelled by somebody else": {"id": TASK, "status": "canceled"},
     "in no state that is known": {"id": TASK, "status": "hibernating"},

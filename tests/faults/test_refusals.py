@@ -125,7 +125,7 @@ async def test_a_provider_is_left_alone_as_long_as_it_asks_within_reason(
     provider_retry_after_s: float | None,
 ) -> None:
     """One that is overloaded and does not say for how long may have had a bad moment: three of them trip it."""
-    headers = {} if text is None else {"Retry_After": text() if callable(text) else text}
+    headers: dict[str, Any] = {} if text is None else {"Retry_After": text() if callable(text) else text}
     async with SwiftUpstream(failing(status, TELLTALE, **headers)) as bad:
         gateway = await standing_with(
             site(channel(bad.base_url, "bad"), routing=ROUTING),

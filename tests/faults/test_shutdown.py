@@ -31,6 +31,7 @@ from tests.support.scripted_upstream import (
     Received,
     Script,
     ScriptedUpstream,
+    Step,
     answer,
     chunk,
     event,
@@ -54,7 +55,7 @@ async def stop_under(gateway: RunningGateway, up: ScriptedUpstream, *, stream: b
 
 
 async def test_a_stream_that_runs_may_finish_within_the_drain(gateway_with: StartGateway) -> None:
-    end = [0.1, chunk(event(usage_frame(5, 7)) + DONE), LAST_CHUNK]
+    end: list[Step] = [0.1, chunk(event(usage_frame(5, 7)) + DONE), LAST_CHUNK]
     async with ScriptedUpstream([*STARTED, *end]) as up:
         gateway = await gateway_with(site(channel(up.base_url)))
         heard = await stop_under(gateway, up, stream=True)

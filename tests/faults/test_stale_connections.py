@@ -23,7 +23,7 @@ from tests.support.fault_scene import (
 )
 from tests.support.gateway import HELLO, RunningGateway, channel
 from tests.support.image_providers import draw
-from tests.support.scripted_upstream import FIN, RST, STALL, Act, ScriptedUpstream, answer
+from tests.support.scripted_upstream import FIN, RST, STALL, Act, Script, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
 
 SOUND = answer(b"RIFF", content_type="audio/wav")
@@ -87,7 +87,7 @@ async def test_where_one_attempt_is_all_a_stale_connection_is_the_answer(standin
 
 async def test_stale_connections_are_not_held_against_the_channel(standing_with: StartGateway) -> None:
     good = good_script(stream=False)
-    scripts = [good, *([FIN], good) * 5]
+    scripts: list[Script] = [good, *([FIN], good) * 5]
     async with ScriptedUpstream(*scripts) as up:
         gateway = await standing_with(site(channel(up.base_url, "only")))
         heard = [await call(gateway, stream=False) for _ in range(6)]

@@ -13,7 +13,17 @@ import pytest
 from gateway.serve import SEND_BUFFER
 from tests.support.gateway import KEY, RunningGateway, channels
 from tests.support.raw_client import hello, post
-from tests.support.scripted_upstream import DONE, LAST_CHUNK, SSE_HEAD, Flood, ScriptedUpstream, chunk, delta, event
+from tests.support.scripted_upstream import (
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    Flood,
+    ScriptedUpstream,
+    Step,
+    chunk,
+    delta,
+    event,
+)
 from tests.support.started_gateways import StartGateway
 
 pytestmark = pytest.mark.slow
@@ -98,7 +108,8 @@ async def test_who_asks_and_asks_and_reads_nothing_holds_little(
 
 async def test_who_does_not_read_a_stream_of_words_holds_little(gateway_with: StartGateway) -> None:
     word = event(delta("one more word "))
-    story = [SSE_HEAD, *[chunk(word * 20), 0.001] * 400, chunk(event(delta("", "stop")) + DONE), LAST_CHUNK]
+    pieces: list[Step] = [chunk(word * 20), 0.001]
+    story: list[Step] = [SSE_HEAD, *pieces * 400, chunk(event(delta("", "stop")) + DONE), LAST_CHUNK]
     async with asyncio.timeout(20), ScriptedUpstream(story) as up:
         gateway = await gateway_with(channels([up]))
         with deaf(gateway) as sock:
@@ -108,7 +119,7 @@ async def test_who_does_not_read_a_stream_of_words_holds_little(gateway_with: St
 
 async def test_a_provider_that_floods_is_read_once_too_often_at_most(gateway_with: StartGateway) -> None:
     """What lies in the kernel is read in pieces of up to 256 KB: that much more may be held."""
-    story = [
+    story: list[Step] = [
         SSE_HEAD,
         Flood(chunk(event(delta("x" * 32_000))), 400),
         chunk(event(delta("", "stop")) + DONE),

@@ -72,7 +72,8 @@ async def settle(gateway: GatewayProcess) -> None:
 
 def count_files(process: psutil.Process) -> int:
     """Open descriptors that are no connections: those to providers are kept for a while."""
-    return process.num_fds() - len(process.net_connections("tcp"))
+    found: int = process.num_fds() - len(process.net_connections("tcp"))
+    return found
 
 
 async def read_rows(gateway: GatewayProcess, count: int) -> list[RequestRecord]:
@@ -124,7 +125,8 @@ async def test_an_edit_of_50_mb_raises_memory_by_less_than_8_mb(tmp_path: Path, 
     data = BLOCK + BLOCK + BLOCK[: 10 * MB]
     async with UploadProvider() as up:
         gemini = {"provider": "gemini", "base_url": f"{up.origin}/v1beta", "model_map": {"m": GEMINI}}
-        tables = site(lead(up, **(gemini if way == "json" else {})))
+        fields: dict[str, Any] = gemini if way == "json" else {}
+        tables = site(lead(up, **fields))
         async with GatewayProcess(tmp_path / "data", tables) as gateway:
             await warm_up(gateway, up)
             with watch_memory(psutil.Process(gateway.pid)) as risen:
@@ -207,7 +209,9 @@ async def test_a_provider_that_hardly_reads_is_timed_out_alone_and_in_bounded_me
             assert [(answer.status, answer.error["code"]) for answer in answers] == [(504, "upstream_timeout")] * 8
             assert risen[0] < MAX_OF_MANY_MB
             await until(
-                lambda: not [one for one in process.net_connections("tcp") if one.raddr and one.raddr.port == slow.port]
+                lambda: (
+                    not [one for one in process.net_connections("tcp") if getattr(one.raddr, "port", None) == slow.port]
+                )
             )
             await check_nothing_is_left(gateway, process, files)
             failed = [row for row in await read_rows(gateway, 28) if row.channel == "slow"]

@@ -24,7 +24,9 @@ FORM = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "s
 
 
 def frame(*events: dict[str, Any], named: bool = False) -> bytes:
-    head = (lambda event: f"event: {event['type']}\n".encode()) if named else (lambda _event: b"")
+    def head(event: dict[str, Any]) -> bytes:
+        return f"event: {event['type']}\n".encode() if named else b""
+
     return b"".join(head(event) + b"data: " + orjson.dumps(event) + b"\n\n" for event in events)
 
 

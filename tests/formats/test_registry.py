@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.api_format import WIRES, Wire
-from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.upload import Content, Upload
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError, ProviderRejected
@@ -177,13 +177,13 @@ READ_CALL: Mapping[str, tuple[Callable[[Body], InferenceRequest], Body]] = {
 }
 USED = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
 NEW_CALL = CHAT["messages"][2]["tool_calls"][0] | {"id": "c1"}
-ANSWERED = {"role": "assistant", "content": "Hello", "tool_calls": [NEW_CALL]}
+TOOL_MESSAGE = {"role": "assistant", "content": "Hello", "tool_calls": [NEW_CALL]}
 COMPLETION: dict[str, Any] = {
     "id": "chatcmpl-9",
     "object": "chat.completion",
     "created": 1,
     "model": "theirs-2026",
-    "choices": [{"index": 0, "message": ANSWERED, "finish_reason": "tool_calls"}],
+    "choices": [{"index": 0, "message": TOOL_MESSAGE, "finish_reason": "tool_calls"}],
     "usage": USED,
 }
 RESPONSE = {"id": "resp_1", "object": "response", "status": "completed", "output": [], "model": "theirs",
@@ -274,7 +274,7 @@ STREAMS: dict[str, dict[str, bytes]] = {
     "gemini_generate": GEMINI_STREAMS,
     "bedrock_converse": bedrock.STREAMS,
 }
-TALK = ("chat", "messages", "generate_content")
+TALK: tuple[Operation, ...] = ("chat", "messages", "generate_content")
 STREAMED = [
     pytest.param(operation, wire, name, id=f"{operation}-{wire}-{name}")
     for operation in TALK
@@ -283,12 +283,12 @@ STREAMED = [
 ]
 
 
-def call_of(operation: str, **more: Any) -> InferenceRequest:
+def call_of(operation: Operation, **more: Any) -> InferenceRequest:
     read, body = READ_CALL[operation]
     return read(body | more)
 
 
-def exchange(operation: str, wire: Wire, **more: Any) -> Translator:
+def exchange(operation: Operation, wire: Wire, **more: Any) -> Translator:
     return make_translator(call_of(operation, **more), wire, IDENTITY)
 
 
@@ -324,7 +324,7 @@ def test_there_is_an_example_of_every_language() -> None:
 # Sent
 
 
-def fields_of(answer: Payload) -> Body:
+def fields_of(answer: Payload) -> Any:
     """The body, or the fields of the form."""
     return answer.fields if isinstance(answer, Form) else answer
 
@@ -337,7 +337,7 @@ def body_of(made: Translator) -> Body:
 
 
 @table_rows(("operation", "wire"), ANSWERED)
-def test_a_body_is_fresh_and_names_the_providers_model(operation: str, wire: Wire) -> None:
+def test_a_body_is_fresh_and_names_the_providers_model(operation: Operation, wire: Wire) -> None:
     made = exchange(operation, wire)
     body = fields_of(made.write_body())
     assert body is not READ_CALL[operation][1]
@@ -352,7 +352,7 @@ def test_a_body_is_fresh_and_names_the_providers_model(operation: str, wire: Wir
 
 
 @table_rows(("operation", "wire"), ANSWERED)
-def test_what_callers_own_is_never_changed(operation: str, wire: Wire) -> None:
+def test_what_callers_own_is_never_changed(operation: Operation, wire: Wire) -> None:
     read, body = READ_CALL[operation]
     before, inference = orjson.dumps(body), read(body)
     reported = orjson.dumps(inference.body)
@@ -362,7 +362,7 @@ def test_what_callers_own_is_never_changed(operation: str, wire: Wire) -> None:
 
 
 @table_rows(("operation", "wire"), [pair for pair in ANSWERED if pair[1] == WIRES[pair[0]][0]])
-def test_in_its_own_language_a_call_is_sent_as_it_came(operation: str, wire: Wire) -> None:
+def test_in_its_own_language_a_call_is_sent_as_it_came(operation: Operation, wire: Wire) -> None:
     inference = call_of(operation)
     answer = make_translator(inference, wire, IDENTITY).write_body()
     reported = orjson.loads(orjson.dumps(READ_CALL[operation][1] | {"model": "theirs"}))
@@ -378,13 +378,13 @@ def test_in_its_own_language_a_call_is_sent_as_it_came(operation: str, wire: Wir
 
 
 @table_rows(("operation", "wire"), [pair for pair in PAIRS if pair[1] in PAINTED])
-def test_what_a_image_backend_says_is_not_said_in_one_body(operation: str, wire: Wire) -> None:
+def test_what_a_image_backend_says_is_not_said_in_one_body(operation: Operation, wire: Wire) -> None:
     with pytest.raises(InvalidRequest):
         exchange(operation, wire).write_body()
 
 
 @table_rows("operation", TALK)
-def test_a_stream_is_asked_for_with_its_usage(operation: str) -> None:
+def test_a_stream_is_asked_for_with_its_usage(operation: Operation) -> None:
     body = body_of(exchange(operation, "openai_chat", stream=True))
     assert (body["stream"], body["stream_options"]) == (True, {"include_usage": True})
     assert body_of(exchange(operation, "anthropic_messages", stream=True))["stream"] is True
@@ -395,7 +395,7 @@ TRANSLATED = [pair for pair in PAIRS if pair[0] in TALK and pair[1] != WIRES[pai
 
 
 @table_rows(("operation", "wire"), TRANSLATED)
-def test_a_translated_call_says_all_it_said(operation: str, wire: Wire) -> None:
+def test_a_translated_call_says_all_it_said(operation: Operation, wire: Wire) -> None:
     sent = orjson.dumps(exchange(operation, wire).write_body()).decode()
     for word in ("Be brief", "Hi", "city", "sunny", '"f"', "99"):
         assert word in sent, word
@@ -427,7 +427,9 @@ def test_a_translated_call_says_all_it_said(operation: str, wire: Wire) -> None:
         ),
     ],
 )
-def test_what_cannot_be_said_names_the_field(operation: str, wire: Wire, more: dict[str, Any], param: str) -> None:
+def test_what_cannot_be_said_names_the_field(
+    operation: Operation, wire: Wire, more: dict[str, Any], param: str
+) -> None:
     with pytest.raises(InvalidRequest) as caught:
         exchange(operation, wire, **more).write_body()
     assert caught.value.param == param
@@ -436,19 +438,19 @@ def test_what_cannot_be_said_names_the_field(operation: str, wire: Wire, more: d
 @pytest.mark.parametrize(("operation", "wire"), ANSWERED)
 @given(data=st.data())
 @settings(max_examples=15)
-def test_whatever_a_caller_says_is_sent_or_refused(operation: str, wire: Wire, data: st.DataObject) -> None:
+def test_whatever_a_caller_says_is_sent_or_refused(operation: Operation, wire: Wire, data: st.DataObject) -> None:
     read, body = READ_CALL[operation]
     wrong = data.draw(spoilt(body))
     try:
         inference = read(wrong if isinstance(wrong, dict) else {})
-        body, media_type = build_payload(make_translator(inference, wire, IDENTITY).write_body(), "mark")
+        sent, media_type = build_payload(make_translator(inference, wire, IDENTITY).write_body(), "mark")
     except InvalidRequest:
         return
-    if isinstance(body, Content):
+    if isinstance(sent, Content):
         assert media_type.startswith("multipart/form-data; boundary=")
     else:
         assert media_type == "application/json"
-        assert isinstance(orjson.loads(body), dict)
+        assert isinstance(orjson.loads(sent), dict)
 
 
 # Answered
@@ -464,7 +466,7 @@ SIMPLE: Mapping[str, dict[str, Any]] = {
 
 
 @table_rows(("operation", "wire"), WHOLE)
-def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: str, wire: Wire) -> None:
+def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: Operation, wire: Wire) -> None:
     answer, usage = ANSWERS[wire]
     raw = orjson.dumps(answer)
     reported, counted = exchange(operation, wire).parse_answer(raw, [SECRET])
@@ -508,7 +510,7 @@ def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: str, 
 
 
 @table_rows("operation", ["chat", "messages"])
-def test_where_a_provider_says_neither_an_answer_has_our_id_and_the_models_name(operation: str) -> None:
+def test_where_a_provider_says_neither_an_answer_has_our_id_and_the_models_name(operation: Operation) -> None:
     bare = {"candidates": CALLED["candidates"]}
     reported, usage = exchange(operation, "gemini_generate").parse_answer(orjson.dumps(bare), [])
     value = orjson.loads(reported)
@@ -523,20 +525,20 @@ NO_ANSWERS = [b"", b"null", b"[]", b"{}", b"<html>", b'"x"', b"\xff", b"[" * 5_0
 
 
 @table_rows(("operation", "wire"), WHOLE)
-def test_what_is_no_answer_is_a_fault(operation: str, wire: Wire) -> None:
+def test_what_is_no_answer_is_a_fault(operation: Operation, wire: Wire) -> None:
     for raw in NO_ANSWERS:
         with pytest.raises(ProviderError):
             pytest.fail(f"{raw[:40]!r} is {exchange(operation, wire).parse_answer(raw, [SECRET])}")
 
 
 @table_rows(("operation", "wire"), [pair for pair in PAIRS if pair[1] in NEVER_WHOLE])
-def test_what_is_painted_or_always_streamed_is_not_read_whole(operation: str, wire: Wire) -> None:
+def test_what_is_painted_or_always_streamed_is_not_read_whole(operation: Operation, wire: Wire) -> None:
     with pytest.raises(ProviderBadResponse, match="not read whole"):
         exchange(operation, wire).parse_answer(orjson.dumps({"data": [{"b64_json": "AA=="}]}), [SECRET])
 
 
 @table_rows(("operation", "wire"), WHOLE)
-def test_an_error_in_an_answer_does_not_tell_what_nobody_may_hear(operation: str, wire: Wire) -> None:
+def test_an_error_in_an_answer_does_not_tell_what_nobody_may_hear(operation: Operation, wire: Wire) -> None:
     raw = orjson.dumps({"error": {"message": f"bad key {SECRET} at https://10.0.0.9/x"}})
     with pytest.raises(ProviderError) as caught:
         exchange(operation, wire).parse_answer(raw, [SECRET])
@@ -547,7 +549,7 @@ def test_an_error_in_an_answer_does_not_tell_what_nobody_may_hear(operation: str
 @pytest.mark.parametrize(("operation", "wire"), WHOLE)
 @given(data=st.data())
 def test_an_answer_that_cannot_be_believed_is_a_fault_and_nothing_else(
-    operation: str, wire: Wire, data: st.DataObject
+    operation: Operation, wire: Wire, data: st.DataObject
 ) -> None:
     wrong = data.draw(spoilt(ANSWERS[wire][0]))
     try:
@@ -572,7 +574,7 @@ DEEP = "[" * 300 + "]" * 300
         ("embeddings", "openai_embeddings", {"extra": DEEP}),
     ],
 )
-def test_an_answer_too_deep_to_be_written_is_a_fault(operation: str, wire: Wire, raw: dict[str, str]) -> None:
+def test_an_answer_too_deep_to_be_written_is_a_fault(operation: Operation, wire: Wire, raw: dict[str, str]) -> None:
     """JSON may be read four times as deep as it can be written."""
     answer = json.loads(json.dumps(ANSWERS[wire][0]))
     (name, value), more = next(iter(raw.items())), {}
@@ -603,7 +605,9 @@ def play(made: Translator, raw: bytes, step: int) -> tuple[bytes, Usage]:
 
 
 @table_rows(("operation", "wire", "name"), STREAMED)
-def test_a_stream_comes_in_the_callers_language_whole_and_with_its_usage(operation: str, wire: Wire, name: str) -> None:
+def test_a_stream_comes_in_the_callers_language_whole_and_with_its_usage(
+    operation: Operation, wire: Wire, name: str
+) -> None:
     raw, made = STREAMS[wire][name], exchange(operation, wire, stream=True)
     out, usage = play(made, raw, len(raw))
     own = WIRES[operation][0]
@@ -616,7 +620,7 @@ def test_a_stream_comes_in_the_callers_language_whole_and_with_its_usage(operati
 
 
 @table_rows(("operation", "wire", "name"), STREAMED)
-def test_however_a_stream_is_cut_the_same_leaves(operation: str, wire: Wire, name: str) -> None:
+def test_however_a_stream_is_cut_the_same_leaves(operation: Operation, wire: Wire, name: str) -> None:
     raw = STREAMS[wire][name]
     whole = play(exchange(operation, wire, stream=True), raw, len(raw))
     for step in (1, 7, 64):
@@ -631,7 +635,7 @@ def test_however_a_stream_is_cut_the_same_leaves(operation: str, wire: Wire, nam
         if pair[0] in {"embeddings", "moderations", "rerank", "count_tokens", "count_content_tokens"}
     ],
 )
-def test_what_is_not_streamed_has_no_gate(operation: str, wire: Wire) -> None:
+def test_what_is_not_streamed_has_no_gate(operation: Operation, wire: Wire) -> None:
     with pytest.raises(ProviderBadResponse, match="not streamed"):
         exchange(operation, wire).open_transform([])
 
@@ -646,7 +650,9 @@ REPORTED_WHOLE = [pair for pair in WHOLE if pair[0] in {*TALK, "completions", "r
 
 
 @table_rows(("operation", "wire"), REPORTED_WHOLE)
-def test_a_whole_answer_to_a_call_for_a_stream_is_the_stream_that_says_the_same(operation: str, wire: Wire) -> None:
+def test_a_whole_answer_to_a_call_for_a_stream_is_the_stream_that_says_the_same(
+    operation: Operation, wire: Wire
+) -> None:
     answer, usage = ANSWERS[wire]
     raw = orjson.dumps(answer)
     made = exchange(operation, wire, stream=True)
@@ -673,7 +679,7 @@ def test_usage_is_in_the_stream_of_a_whole_answer_only_where_it_was_asked_for(wi
 
 @table_rows(("operation", "wire"), REPORTED_WHOLE)
 @table_rows("raw", [b'{"error": {"message": "bad key ' + SECRET.encode() + b'"}}', b"{", b"{}", b"[]"])
-def test_an_error_told_instead_of_a_stream_is_a_fault(operation: str, wire: Wire, raw: bytes) -> None:
+def test_an_error_told_instead_of_a_stream_is_a_fault(operation: Operation, wire: Wire, raw: bytes) -> None:
     with pytest.raises(ProviderError) as caught:
         exchange(operation, wire, stream=True).build_whole(raw, [SECRET])
     assert SECRET not in caught.value.message
@@ -684,7 +690,7 @@ def test_an_error_told_instead_of_a_stream_is_a_fault(operation: str, wire: Wire
 @pytest.mark.parametrize(("operation", "wire"), REPORTED_WHOLE)
 @given(data=st.data())
 def test_whatever_is_told_instead_of_a_stream_is_one_or_a_fault(
-    operation: str, wire: Wire, data: st.DataObject
+    operation: Operation, wire: Wire, data: st.DataObject
 ) -> None:
     wrong = orjson.dumps(data.draw(spoilt(ANSWERS[wire][0])))
     made = exchange(operation, wire, stream=True)
@@ -756,7 +762,7 @@ FAULTY = [
 
 @table_rows(("wire", "raw"), FAULTY)
 @table_rows("operation", TALK)
-def test_an_error_in_a_stream_is_a_fault_and_nothing_of_it_leaves(operation: str, wire: Wire, raw: bytes) -> None:
+def test_an_error_in_a_stream_is_a_fault_and_nothing_of_it_leaves(operation: Operation, wire: Wire, raw: bytes) -> None:
     transform, out, error = exchange(operation, wire, stream=True).open_transform([SECRET]), b"", None
     try:
         out = transform.feed(raw)
@@ -774,7 +780,7 @@ def test_an_error_in_a_stream_is_a_fault_and_nothing_of_it_leaves(operation: str
 
 
 @table_rows(("operation", "wire", "name"), STREAMED)
-def test_a_stream_that_is_cut_is_a_fault(operation: str, wire: Wire, name: str) -> None:
+def test_a_stream_that_is_cut_is_a_fault(operation: Operation, wire: Wire, name: str) -> None:
     raw = STREAMS[wire][name]
     transform = exchange(operation, wire, stream=True).open_transform([])
     transform.feed(raw[: len(raw) // 2])
@@ -788,7 +794,9 @@ JUNK = st.binary(max_size=30) | st.sampled_from([*PIECES, DONE, b"data: {}\n\n",
 
 @pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[0] in TALK])
 @given(junk=st.lists(JUNK, max_size=8))
-def test_whatever_a_provider_streams_is_an_answer_or_a_fault(operation: str, wire: Wire, junk: list[bytes]) -> None:
+def test_whatever_a_provider_streams_is_an_answer_or_a_fault(
+    operation: Operation, wire: Wire, junk: list[bytes]
+) -> None:
     transform = exchange(operation, wire, stream=True).open_transform([SECRET])
     for piece in junk:
         transform.feed(piece)
@@ -802,7 +810,7 @@ def test_whatever_a_provider_streams_is_an_answer_or_a_fault(operation: str, wir
 
 @pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[0] in TALK])
 @given(data=st.data())
-def test_a_spoilt_event_is_passed_over_or_a_fault(operation: str, wire: Wire, data: st.DataObject) -> None:
+def test_a_spoilt_event_is_passed_over_or_a_fault(operation: Operation, wire: Wire, data: st.DataObject) -> None:
     pieces = [piece for piece in PIECES if read_json(piece) is not None]
     chosen = data.draw(st.sampled_from(pieces))
     wrong = orjson.dumps(data.draw(spoilt(read_json(chosen))))

@@ -44,6 +44,9 @@ ANSWERED = Usage(10, 20, 0, "upstream")
 class Letters:
     """Reads one letter as one event; a dot ends, a bang is a fault, a question mark one that is raised at the end."""
 
+    held_bytes = 0
+    noise = 0
+
     def __init__(self, *, whole_without_mark: bool = False) -> None:
         self._whole = whole_without_mark
         self._doubtful = False

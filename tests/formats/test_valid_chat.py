@@ -18,6 +18,7 @@ from gateway.formats.chat import (
     ForcedTool,
     MediaPart,
     Message,
+    Part,
     ResponseFormat,
     TextPart,
     Tool,
@@ -248,7 +249,11 @@ PARTS = (
     | st.builds(ToolCallPart, IDS, NAMES, st.sampled_from(["{}", "", "{", '{"a":1}']))
     | st.builds(result, IDS)
 )
-ROLES = {"assistant": (TextPart, ToolCallPart), "user": (TextPart, ToolResultPart), "system": (TextPart,)}
+ROLES: dict[Any, tuple[type[Part], ...]] = {
+    "assistant": (TextPart, ToolCallPart),
+    "user": (TextPart, ToolResultPart),
+    "system": (TextPart,),
+}
 
 
 @st.composite

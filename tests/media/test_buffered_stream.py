@@ -62,7 +62,7 @@ async def test_it_is_painted_before_anybody_asks_for_it() -> None:
     easel.done.set()
     await turn()
     assert (easel.ending, response.usage) == ("done", NO_USAGE)  # what it used is told with what it is
-    assert await response.pump(lambda data, _raw: bool(heard.append(data))) is PumpResult.ENDED
+    assert await response.pump(lambda data, _raw: bool(heard.append(data))) is PumpResult.ENDED  # type: ignore[func-returns-value]
     assert (heard, response.usage) == ([b"events"], USED)
 
 
@@ -70,8 +70,8 @@ async def test_a_sink_that_has_enough_pauses_it_and_nothing_is_left_to_push() ->
     easel = Easel()
     easel.done.set()
     response, heard = reply_of(easel.paint())
-    assert await response.pump(lambda data, _raw: heard.append(data) is None) is PumpResult.PAUSED
-    assert await response.pump(lambda data, _raw: heard.append(data) is None) is PumpResult.ENDED
+    assert await response.pump(lambda data, _raw: heard.append(data) is None) is PumpResult.PAUSED  # type: ignore[func-returns-value]
+    assert await response.pump(lambda data, _raw: heard.append(data) is None) is PumpResult.ENDED  # type: ignore[func-returns-value]
     assert await response.read(100) == b""
     assert heard == [b"events"]
 
@@ -81,7 +81,7 @@ async def test_whatever_it_ends_in_is_raised_however_often_it_is_asked_for(fault
     easel = Easel()
     easel.done.set()
     response, heard = reply_of(easel.paint(fault))
-    for ask in (response.pump(lambda data, _raw: bool(heard.append(data))), response.read(100)):
+    for ask in (response.pump(lambda data, _raw: bool(heard.append(data))), response.read(100)):  # type: ignore[func-returns-value]
         with pytest.raises(type(fault)) as met:
             await ask
         assert met.value is fault
@@ -105,7 +105,7 @@ async def test_whoever_breaks_it_off_is_heard_though_it_was_done_and_not_yet_pus
     await turn()
     response.abort(fault)
     with pytest.raises(ShuttingDown):
-        await response.pump(lambda data, _raw: bool(heard.append(data)))
+        await response.pump(lambda data, _raw: bool(heard.append(data)))  # type: ignore[func-returns-value]
     assert (heard, response.usage) == ([], NO_USAGE)
 
 
@@ -145,7 +145,7 @@ async def test_closing_what_is_done_takes_nothing_away() -> None:
     await turn()
     response.finish()
     response.close()
-    await response.pump(lambda data, _raw: bool(heard.append(data)))
+    await response.pump(lambda data, _raw: bool(heard.append(data)))  # type: ignore[func-returns-value]
     assert (heard, easel.ending) == ([b"events"], "done")
 
 

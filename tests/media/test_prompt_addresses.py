@@ -16,7 +16,7 @@ from tests.support.started_gateways import StartGateway
 PNG, PDF = plain(2, 2, b"abc"), b"%PDF-1.7\nx"
 DATA = base64.b64encode(PNG).decode()
 ALLOWED = {"egress": {"allow": ["127.0.0.1"]}}
-CONVERSE = {"provider": "bedrock_converse", "model_map": {"m": "us.anthropic.claude-opus-4-6-v1"}}
+CONVERSE: dict[str, Any] = {"provider": "bedrock_converse", "model_map": {"m": "us.anthropic.claude-opus-4-6-v1"}}
 FUNCTION = {"name": "f", "parameters": {"type": "object", "properties": {}}}
 CALLED = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 GEMINI = "/v1beta/models/m:generateContent"

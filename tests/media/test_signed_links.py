@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import attrs
 import pytest
 
-from gateway.domain.media import UnknownMedia, build_link
+from gateway.domain.media import Media, UnknownMedia, build_link
 from gateway.errors import NotFound, StoreUnavailable
 from gateway.media.signed_links import SignedLinks
 from gateway.storage.media_files import MediaFiles
@@ -47,6 +47,7 @@ async def test_what_is_kept_is_found_by_its_link(store: MediaFiles) -> None:
     keeper, image = make(store, Clock()), draw()
     found = await keeper.find(*read(await keeper.keep(image)))
     assert found.media_type == "image/png"
+    assert isinstance(found, Media)
     assert found.path.read_bytes() == image
 
 

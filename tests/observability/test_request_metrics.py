@@ -1,6 +1,7 @@
 """Finished requests as sums and histograms: what is counted, and how many combinations of labels there can be."""
 
 from collections import deque
+from typing import Any
 
 import attrs
 import pytest
@@ -66,7 +67,7 @@ def test_a_completed_stream_has_three_latencies() -> None:
     ],
 )
 def test_only_a_completed_stream_says_when_its_tokens_came(
-    change: dict[str, object], observed: tuple[int, int, int]
+    change: dict[str, Any], observed: tuple[int, int, int]
 ) -> None:
     (latencies,) = count(attrs.evolve(DONE, **change)).latencies.values()
     parts = latencies.first_token, latencies.output_token, latencies.duration

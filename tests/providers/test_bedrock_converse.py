@@ -54,7 +54,7 @@ def test_a_model_is_in_the_path(model: str, stream: bool, path: str) -> None:
 
 def test_every_chat_operation_reaches_it() -> None:
     for operation in ("chat", "messages", "responses", "generate_content"):
-        assert BEDROCK_CONVERSE.find_endpoint(WIRES[operation], "m") is not None  # type: ignore[index]
+        assert BEDROCK_CONVERSE.find_endpoint(WIRES[operation], "m") is not None
 
 
 def test_an_access_key_signs_the_body_and_the_time() -> None:

@@ -104,7 +104,7 @@ def test_a_model_that_has_to_call_a_tool_does_not_think(slug: str, model: str, f
      ("openai", "gpt-5", False), ("openrouter", "mistralai/devstral", True), ("nvidia", "qwen/qwen3", False)],
 )  # fmt: skip
 def test_an_assistant_speaks_between_a_tool_and_a_user_at_mistral(slug: str, model: str, between: bool) -> None:
-    messages = [USER, CALL, RESULT, USER, CALL, RESULT, RESULT, USER]
+    messages: list[dict[str, Any]] = [USER, CALL, RESULT, USER, CALL, RESULT, RESULT, USER]
     sent = [message["role"] for message in shape(slug, model, {"messages": messages})[0]["messages"]]
     roles = [message["role"] for message in messages]
     assert sent == (" ".join(roles).replace("tool user", "tool assistant user").split() if between else roles)
@@ -126,7 +126,12 @@ def test_a_call_has_a_reasoning_before_it_where_one_is_required(
 
 @table_rows("slug", ["fireworks", "together", "nvidia", "perplexity", "cerebras", "openai", "groq"])
 def test_fields_of_other_providers_are_not_sent_to_strict_ones(slug: str) -> None:
-    foreign = {"reasoning_details": [], "thinking_blocks": [], "provider_specific_fields": {}, "images": []}
+    foreign: dict[str, Any] = {
+        "reasoning_details": [],
+        "thinking_blocks": [],
+        "provider_specific_fields": {},
+        "images": [],
+    }
     body = {"role": "assistant", "content": "a"}
     assert shape(slug, "m", {"messages": [USER, body | foreign, USER]})[0] == {"messages": [USER, body, USER]}
 

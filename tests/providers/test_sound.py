@@ -75,7 +75,7 @@ def test_mistral_is_sent_what_it_knows_and_a_language_or_times(
 
 def test_azures_sound_is_in_its_preview() -> None:
     for operation in ("transcriptions", "translations", "speech"):
-        endpoint = PROVIDERS["azure_openai"].find_endpoint(WIRES[operation], "m")  # type: ignore[index]
+        endpoint = PROVIDERS["azure_openai"].find_endpoint(WIRES[operation], "m")
         assert endpoint is not None
         assert endpoint.path.endswith("?api-version=preview")
 

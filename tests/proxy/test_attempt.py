@@ -37,7 +37,8 @@ class Answering:
 
     def __init__(self, happen: Any) -> None:
         self.happen = happen
-        self.status, self.headers = 200, {}
+        self.status = 200
+        self.headers: dict[str, str] = {}
         self.aborted: list[ProviderError] = []
 
     async def send(self, _plan: object) -> "Answering":

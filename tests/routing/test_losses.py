@@ -24,7 +24,7 @@ async def test_a_channel_that_leaves_nothing_out_comes_first(
     fields: dict[str, Any], whole: bool, gateway_with: StartGateway
 ) -> None:
     async with ScriptedUpstream([answer({}, 400)]) as claude, ScriptedUpstream([answer(COMPLETION)]) as chat:
-        names = {"model_map": {"m": "claude-3-haiku"}}
+        names: dict[str, Any] = {"model_map": {"m": "claude-3-haiku"}}
         rows = [channel(claude.base_url, provider="anthropic", priority=1, **names)]
         gateway = await gateway_with({"channel": [*rows, channel(chat.base_url, "chat")]})
         body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}

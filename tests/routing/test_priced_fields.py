@@ -9,7 +9,7 @@ import pytest
 from gateway.domain.account import Caller
 from gateway.domain.balance import Quota
 from gateway.domain.channel import Channel
-from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.price import Price
 from gateway.domain.usage import Usage
@@ -36,8 +36,9 @@ def ask(floor: Floor, caller: Caller = CALLER, model: str = CHEAP, **body: Any) 
 
 @table_rows("name", ["service_tier", "models", "provider", "preset", "route", "plugins", "speed"])
 def test_a_field_that_changes_what_is_bought_is_refused_by_name(name: str) -> None:
+    fields: dict[str, Any] = {name: [EXPENSIVE] if name == "models" else "priority"}
     with pytest.raises(InvalidRequest, match=f"'{name}' changes what is bought") as caught:
-        ask(Floor(router(), prices=PRICES), **{name: [EXPENSIVE] if name == "models" else "priority"})
+        ask(Floor(router(), prices=PRICES), **fields)
     assert (caught.value.status, caught.value.param) == (400, name)
 
 
@@ -265,8 +266,9 @@ def test_a_feature_that_is_not_known_to_be_harmless_needs_the_channel(provider: 
 def test_a_field_that_a_tolerant_server_takes_for_another_is_refused_by_name(
     name: str, meant: str, allowed: str
 ) -> None:
+    fields: dict[str, Any] = {name: "priority"}
     with pytest.raises(InvalidRequest, match=f"did you mean '{meant}") as caught:
-        ask(Floor(router("router", allowed), prices=PRICES), **{name: "priority"})
+        ask(Floor(router("router", allowed), prices=PRICES), **fields)
     assert caught.value.param == name
 
 
@@ -323,7 +325,8 @@ def test_a_tool_is_the_clients_own_only_if_all_its_fields_are_known(tool: Any, p
     ],
 )  # fmt: skip
 def test_tools_of_clients_pass(tool: Any) -> None:
-    for operation, provider in (("chat", "openai"), ("messages", "anthropic"), ("generate_content", "gemini")):
+    operations: dict[Operation, str] = {"chat": "openai", "messages": "anthropic", "generate_content": "gemini"}
+    for operation, provider in operations.items():
         floor = Floor(channel("a", "m", provider=provider))
         assert floor.options(InferenceRequest(operation, "m", {"model": "m", "tools": [tool]}))
 

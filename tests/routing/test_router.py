@@ -72,7 +72,7 @@ def other_account(number: int) -> Caller:
 def sent(attempt: Attempt, inference: InferenceRequest) -> dict[str, Any]:
     """The body that an attempt sends."""
     body = attempt.build_request(inference).body
-    assert body is not None
+    assert isinstance(body, bytes)
     value: dict[str, Any] = orjson.loads(body)
     return value
 

@@ -13,7 +13,7 @@ from tests.support.gemini_provider import GeminiProvider
 from tests.support.openai_provider import OpenAIProvider
 from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.providers import Fails, Says
-from tests.support.scripted_upstream import FIN, SSE_HEAD, ScriptedUpstream, chunk, delta, event
+from tests.support.scripted_upstream import FIN, SSE_HEAD, ScriptedUpstream, Step, chunk, delta, event
 from tests.support.started_gateways import ReadLog, StartGateway
 
 ROOT = "/v1beta/models"
@@ -151,7 +151,7 @@ async def test_a_stream_without_alt_is_one_array(standing_with: StartGateway, ki
 
 
 async def test_an_array_that_breaks_off_ends_with_the_error(standing_with: StartGateway) -> None:
-    script = [SSE_HEAD, chunk(event(delta("one"))), chunk(event(delta(" two"))), FIN]
+    script: list[Step] = [SSE_HEAD, chunk(event(delta("one"))), chunk(event(delta(" two"))), FIN]
     async with ScriptedUpstream(script) as up:
         gateway = await standing_with({"channel": [channel(up.base_url)]})
         async with gateway.client.post(f"{gateway.url}{ROOT}/m:streamGenerateContent", json=ASK) as response:
@@ -233,7 +233,7 @@ async def test_a_bad_field_is_named(standing_with: StartGateway, body: Any, fiel
 async def test_models_have_any_name(standing_with: StartGateway) -> None:
     names = ["owner/m", "m:free", "a:b/c d"]
     async with GeminiProvider() as up:
-        there = {"models": names, "model_map": dict.fromkeys(names, up.model)}
+        there: dict[str, Any] = {"models": names, "model_map": dict.fromkeys(names, up.model)}
         gateway = await standing_with({"channel": [up.channel(**there)]})
         for name in names:
             for written in (quote(name), quote(name, safe="")):

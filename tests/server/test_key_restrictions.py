@@ -123,7 +123,7 @@ OF_ONE: tuple[tuple[str, str, Any], ...] = (
 """They answer that there is none, to every permitted caller."""
 CALLS = tuple(operation for operation in OPERATIONS if operation[0] == "POST")
 LOOKS = tuple(operation for operation in OPERATIONS if operation[0] == "GET")
-UNSERVED = ("POST", "/v1/images/variations", {})
+UNSERVED: tuple[str, str, dict[str, Any]] = ("POST", "/v1/images/variations", {})
 HERE, THERE = "127.0.0.0/8", "203.0.113.0/24"
 PROXIED = {"server": {"trusted_proxies": ["127.0.0.1"]}}
 

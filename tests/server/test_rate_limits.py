@@ -33,7 +33,7 @@ from tests.support.scripted_upstream import (
 from tests.support.started_gateways import StartGateway
 
 OTHER_KEY = "sk-test-key-of-the-second-caller"
-ANSWERS = [answer(COMPLETION)]
+ANSWERS: list[Step] = [answer(COMPLETION)]
 STREAM = {**HELLO, "stream": True}
 REQUESTS, TOKENS = "x-ratelimit-{}-requests", "x-ratelimit-{}-tokens"
 
@@ -263,7 +263,7 @@ async def test_a_place_is_free_again_when_its_caller_has_left(gateway_with: Star
         gateway = await gateway_with(site(channel(up.base_url), **tenants("account", max_concurrency=1)))
         for number in range(3):
             task = asyncio.create_task(call(gateway, KEY, STREAM))
-            await until(lambda number=number: len(up.received) > number)
+            await until(lambda number=number: len(up.received) > number)  # type: ignore[misc]
             check_limited(await call(gateway, OTHER_KEY), "The account's limit of 1 concurrent request", range(1, 2))
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -5,10 +5,11 @@ import re
 import aiohttp
 import orjson
 import pytest
+from yarl import URL
 
 from tests.support.gateway import CHAT, HELLO, KEY, channel, channels
 from tests.support.raw_client import split, talk
-from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer, chat_script
+from tests.support.scripted_upstream import COMPLETION, Script, ScriptedUpstream, answer, chat_script
 from tests.support.started_gateways import StartGateway
 
 REQUEST_ID = re.compile(r"req_[0-9a-f]{24}\Z")
@@ -189,7 +190,8 @@ WARNING = "x-gateway-warning"
 
 
 async def test_who_asks_to_store_a_completion_is_told_that_it_was_not(standing_with: StartGateway) -> None:
-    async with ScriptedUpstream(*[chat_script("a"), [answer(COMPLETION)]] * 3) as up:
+    scripts: list[Script] = [chat_script("a"), [answer(COMPLETION)]] * 3
+    async with ScriptedUpstream(*scripts) as up:
         gateway = await standing_with(channels([up]))
         for store in (True, False, None):
             for stream in (True, False):
@@ -350,7 +352,7 @@ async def test_a_hostile_request_id_is_dropped(standing_with: StartGateway, host
 @pytest.mark.parametrize("model", ["org/name:tag", "org%2Fname:tag", "org%2fname%3Atag"])
 async def test_a_slash_in_a_model_id_may_be_encoded_or_not(standing_with: StartGateway, model: str) -> None:
     gateway = await standing_with({"channel": [channel("http://127.0.0.1:9/v1", models=["org/name:tag"])]})
-    url = aiohttp.client.URL(f"{gateway.url}/v1/models/{model}", encoded=True)
+    url = URL(f"{gateway.url}/v1/models/{model}", encoded=True)
     async with gateway.client.get(url) as response:
         assert (await response.json())["id"] == "org/name:tag"
 

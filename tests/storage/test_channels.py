@@ -7,7 +7,7 @@ import attrs
 import pytest
 from sqlalchemy import text
 
-from gateway.domain.channel import Channel, Timeouts
+from gateway.domain.channel import Channel, Origin, Timeouts
 from gateway.errors import Conflict, NotFound
 from gateway.storage.channels import ChannelRepository
 from gateway.storage.database import Database, open_database
@@ -76,7 +76,7 @@ async def test_a_channel_is_read_back_as_it_was_written(channels: ChannelReposit
 
 
 @pytest.mark.parametrize("origin", ["file", "environment", "local", "demo"])
-async def test_what_is_stored_says_so(channels: ChannelRepository, origin: str) -> None:
+async def test_what_is_stored_says_so(channels: ChannelRepository, origin: Origin) -> None:
     added = await channels.add_channel(attrs.evolve(BARE, origin=origin))
     await channels.put_channel(attrs.evolve(added, origin=origin))
     assert [channel.origin for channel in await channels.list_channels()] == [added.origin] == ["stored"]
@@ -230,5 +230,5 @@ async def test_what_another_version_knew_more_or_less_of_is_read(
 async def test_a_channel_that_is_not_added_leaves_no_row(database: Database) -> None:
     store = ChannelRepository(database, SEAL)
     with pytest.raises(TypeError):
-        await store.add_channel(attrs.evolve(FULL, api_keys=(object(),)))
+        await store.add_channel(attrs.evolve(FULL, api_keys=(object(),)))  # type: ignore[arg-type]
     assert await database.read(text("SELECT * FROM channels")) == []

@@ -152,9 +152,9 @@ async def test_recalls_are_heard_by_the_others_and_so_is_what_is_returned(judge:
     first, second = judge.make_node("a"), judge.make_node("b")
     heard: asyncio.Queue[tuple[str, Collection[BalanceId]]] = asyncio.Queue()
     for name, node in (("a", first), ("b", second)):
-        node.recalled = lambda balances, name=name: heard.put_nowait((f"{name} recalled", set(balances)))
-        node.returned = lambda balances, name=name: heard.put_nowait((f"{name} returned", set(balances)))
-        node.answered = lambda who, balances, name=name: heard.put_nowait((f"{who} answered {name}", set(balances)))
+        node.recalled = lambda balances, name=name: heard.put_nowait((f"{name} recalled", set(balances)))  # type: ignore[misc]
+        node.returned = lambda balances, name=name: heard.put_nowait((f"{name} returned", set(balances)))  # type: ignore[misc]
+        node.answered = lambda who, balances, name=name: heard.put_nowait((f"{who} answered {name}", set(balances)))  # type: ignore[misc]
     await ask(first, 100)
     await ask(second, 0)  # it is connected from now on
     await second.recall([KEY, ACCOUNT])

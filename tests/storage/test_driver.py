@@ -1,6 +1,7 @@
 """The database driver: a statement is one call into the thread of its connection, and says what SQLite says of it."""
 
 import logging
+from typing import Any
 
 import pytest
 from sqlalchemy import Executable, bindparam, text
@@ -49,9 +50,9 @@ async def test_a_write_is_one_call_a_statement_and_two_for_its_transaction(
     assert count(count_calls) == 5
 
 
-async def execute(database: Database, statement: Executable, given: object = None) -> tuple[int, list[object]]:
+async def execute(database: Database, statement: Executable, given: Any = None) -> tuple[int, list[object]]:
     async def work(connection: AsyncConnection) -> tuple[int, list[object]]:
-        result = await connection.execute(statement, given)  # type: ignore[arg-type]
+        result = await connection.execute(statement, given)
         return result.rowcount, [tuple(row) for row in result] if result.returns_rows else []
 
     return await database.write(work)

@@ -52,7 +52,7 @@ def write_manifest(**members: object) -> bytes:
 def mend(block: bytes, at: int, field: bytes) -> bytes:
     """A header with another field and the right checksum."""
     block = block[:at] + field + block[at + len(field) :]
-    sums = b"%06o\0 " % tarfile.calc_chksums(block)[0]
+    sums = b"%06o\0 " % tarfile.calc_chksums(block)[0]  # type: ignore[attr-defined]
     return block[:148] + sums + block[156:]
 
 

@@ -1,6 +1,7 @@
 """The journal: what was noted is found by the next process, call by call, and nothing else is."""
 
 from pathlib import Path
+from typing import Any
 
 import attrs
 import orjson
@@ -55,11 +56,11 @@ def test_whatever_a_row_says_is_read_back(
     texts: tuple[str, str, str, str | None],
     numbers: tuple[int, int, int | None],
 ) -> None:
-    row = attrs.evolve(
-        ROW,
+    fields: dict[str, Any] = {
         **dict(zip(("id", "account", "model", "client_request_id"), texts, strict=True)),
         **dict(zip(("cost_nanos", "reserved_nanos", "first_byte_ms"), numbers, strict=True)),
-    )
+    }
+    row = attrs.evolve(ROW, **fields)
     folder = tmp_path_factory.mktemp("journal")
     with opened(folder / "x") as journal:
         journal.start_at_once(begin(row))

@@ -26,7 +26,7 @@ from tests.support.stores import open_stores
 async def test_the_database_stores_a_batch_whole_or_not_at_all(database: Database) -> None:
     stores = open_stores(database)
     await stores.ledger.post([charge(1, 10)])
-    async with database._writer.begin() as connection:
+    async with database._writer.begin() as connection:  # type: ignore[attr-defined]
         await connection.run_sync(usage_days.drop)
     with pytest.raises(StoreUnavailable):
         await stores.ledger.post([charge(2, 20)])
@@ -46,7 +46,7 @@ async def test_the_database_has_an_entry_for_each_charge_and_none_for_nothing(da
 @SQLITE_ONLY
 async def test_more_rows_than_a_statement_takes_values_are_looked_up_too(database: Database) -> None:
     """What a crash leaves may be more than the 32,766 values that SQLite takes as it comes; here it takes fewer."""
-    async with database._writer.connect() as connection:
+    async with database._writer.connect() as connection:  # type: ignore[attr-defined]
         raw = await connection.get_raw_connection()
         driver: Any = raw.driver_connection
         driver._conn.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import pytest
@@ -155,9 +156,7 @@ async def test_a_balance_set_again_under_its_reference_is_the_one_that_is_there_
 
 
 @pytest.mark.parametrize("other", [{"amount_nanos": 4_999}, {"kind": "set"}, {"kind": "set", "amount_nanos": 1}])
-async def test_another_credit_under_a_reference_that_is_there_is_refused(
-    stores: Stores, other: dict[str, object]
-) -> None:
+async def test_another_credit_under_a_reference_that_is_there_is_refused(stores: Stores, other: dict[str, Any]) -> None:
     known, _ = await stores.ledger.add_credit(CREDIT)
     with pytest.raises(Conflict, match="invoice-1") as caught:
         await stores.ledger.add_credit(attrs.evolve(CREDIT, **other))

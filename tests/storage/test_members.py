@@ -131,7 +131,8 @@ async def test_the_last_administrator_stays(scenario: MemberScenario) -> None:
     assert not await scenario.members.is_administered()
     chief = await scenario.add("chief", role="administrator")
     assert await scenario.members.is_administered()
-    for change in ({"role": "member"}, {"status": "disabled"}):
+    changes: list[dict[str, Any]] = [{"role": "member"}, {"status": "disabled"}]
+    for change in changes:
         with pytest.raises(Conflict, match="only administrator"):
             await scenario.members.put_member(chief, attrs.evolve(chief, **change), REPORTED)
     with pytest.raises(Conflict, match="only administrator"):

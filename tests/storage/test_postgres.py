@@ -78,7 +78,7 @@ async def test_migrations_make_the_tables_and_indexes_of_the_schema(database: Da
     common = {(table.name, column.name) for table in schema.metadata.tables.values() for column in table.c}
     assert made == common | {("requests", "txid")}
     indexes = text("SELECT indexname, indexdef LIKE '% WHERE %' FROM pg_indexes WHERE schemaname = 'public'")
-    partial = {row[0]: row[1] for row in await database.read(indexes)}
+    partial = {row[0]: row[1] for row in await database.read(indexes)}  # type: ignore[misc]
     wanted = {
         index.name: index.dialect_kwargs.get("sqlite_where") is not None
         for table in schema.metadata.tables.values()

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import asyncpg
 import attrs
@@ -14,7 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from gateway.domain.request_log import RequestFilter, RequestPage
 from gateway.errors import InvalidRequest
 from gateway.storage.database import Database, open_database
-from gateway.storage.ledger import LedgerRepository, post_rows
+from gateway.storage.ledger import LedgerRepository
+from gateway.storage.ledger_rows import post_rows
 from gateway.storage.postgres.address import Address
 from gateway.storage.request_cursor import MOST_RUNNING, STEP, Snapshot
 from gateway.storage.request_log import RequestLogRepository
@@ -190,7 +192,7 @@ async def test_an_old_cursor_is_caught_up_with_in_steps(url: str, database: Data
     )
     await connection.close()
     await ledger.post(make_rows(2))
-    pages = []
+    pages: list[Any] = []
     while not pages or pages[-1].more:
         pages.append(await log.list_requests(RequestFilter(after=after), 9))
         after = pages[-1].next

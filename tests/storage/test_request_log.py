@@ -217,7 +217,7 @@ async def test_verdicts_part_all_endings(database: Database, outcome: Outcome) -
 async def test_rows_that_a_retired_stretch_has_left_apart_are_found_by_time(database: Database) -> None:
     """Where nothing is any more, a search for a time finds no row to compare with."""
     await LedgerRepository(database).post(make_history())
-    async with database._writer.begin() as connection:
+    async with database._writer.begin() as connection:  # type: ignore[attr-defined]
         await connection.exec_driver_sql("DELETE FROM requests WHERE sequence BETWEEN 2 AND 145")
     log = RequestLogRepository(database)
     for number in (0, 145, 147):

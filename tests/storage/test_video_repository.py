@@ -40,7 +40,7 @@ async def test_a_new_store_is_empty(archive: Archive) -> None:
     assert await videos.find("video_0") is None
     assert await videos.find_by_request("req_0") is None
     assert list(await videos.list_videos(EVERYTHING, 10)) == list(await videos.list_open()) == []
-    assert list(await videos.claim_due(claim())) == list(await videos.advance([])) == []
+    assert (list(await videos.claim_due(claim())), list(await videos.advance([]))) == ([], [])
     assert await videos.find_next_due() is None
     assert list(await videos.list_contradictions()) == []
     assert await videos.sweep_ended(NOW, 10) == 0

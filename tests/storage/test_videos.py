@@ -32,7 +32,7 @@ EVERYTHING = VideoFilter(newest_first=False)
 async def test_what_cannot_be_charged_has_not_ended_either(database: Database, state: Any) -> None:
     archive, job = open_archive(database), make_job(0, state=state)
     await archive.videos.create(job)
-    async with database._writer.begin() as connection:
+    async with database._writer.begin() as connection:  # type: ignore[attr-defined]
         await connection.run_sync(entries.drop)
     row = attrs.evolve(job.receipt, cost_nanos=1)
     change = (
@@ -80,9 +80,9 @@ async def test_a_receipt_of_another_version_is_read_as_far_as_it_goes(database: 
 
 async def explain(database: Database, statement: Any) -> list[str]:
     """How SQLite goes about it; a list of channels has one."""
-    query = str(statement.compile(dialect=database._reader.dialect)).replace("__[POSTCOMPILE_full]", "'up'")
+    query = str(statement.compile(dialect=database._reader.dialect)).replace("__[POSTCOMPILE_full]", "'up'")  # type: ignore[attr-defined]
     rows = await database.read(text("EXPLAIN QUERY PLAN " + query.replace("?", "1")))
-    return [str(row[3]) for row in rows]
+    return [str(row[3]) for row in rows]  # type: ignore[misc]
 
 
 @SQLITE_ONLY

@@ -40,7 +40,7 @@ def event(kind: str, **fields: Any) -> bytes:
 
 def begin(message_id: str, usage: Any = None) -> bytes:
     counted = {"input_tokens": 25, "output_tokens": 1} if usage is None else usage
-    message = {
+    message: dict[str, Any] = {
         "id": message_id,
         "type": "message",
         "role": "assistant",

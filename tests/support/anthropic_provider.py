@@ -271,7 +271,7 @@ def _read_block(block: Any, where: str, kinds: set[str]) -> Json:
         expect(expect_text(block.get("text"), where).strip(), f"{where}: text must contain non-whitespace text")
     mark = block.get("cache_control")
     expect(mark is None or mark.get("type") == "ephemeral", f"{where}.cache_control.type: should be 'ephemeral'")
-    return block
+    return block  # type: ignore[no-any-return]
 
 
 def _read_result(block: Json, where: str) -> tuple[str, list[ReceivedImage]]:

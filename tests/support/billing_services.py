@@ -113,11 +113,11 @@ class _Disk:
         return [stored.row for stored in await self.list_requests(RequestFilter(), 10**6)]
 
 
-class Disk(_Disk, Repositories):
+class Disk(_Disk, Repositories):  # type: ignore[misc]
     """The database."""
 
 
-class ModelDisk(_Disk, LedgerModel, Repositories):
+class ModelDisk(_Disk, LedgerModel, Repositories):  # type: ignore[misc]
     """The database, with its ledger in plain Python for many steps; ``storage/test_ledger.py`` compares the two."""
 
     def __init__(self) -> None:

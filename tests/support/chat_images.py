@@ -60,7 +60,7 @@ def read_question(body: Any, model: str) -> ReceivedImageRequest:
     if not isinstance(messages, list) or len(messages) != 1 or messages[0].get("role") != "user":
         raise Refused("messages: Invalid input")
     content = messages[0]["content"]
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    parts: list[dict[str, Any]] = [{"type": "text", "text": content}] if isinstance(content, str) else content
     prompt = "".join(part["text"] for part in parts if part["type"] == "text")
     sources = tuple(_read_data_url(part["image_url"]["url"]) for part in parts if part["type"] == "image_url")
     return ReceivedImageRequest(prompt, size=config.get("aspect_ratio"), sources=sources, body=body)

@@ -16,12 +16,14 @@ PAGE = {CONSOLE_HEADER: "1", "Sec-Fetch-Site": "same-origin"}
 async def add_member(gateway: RunningGateway, name: str, role: Role = "member", account: str = "acme") -> Member:
     """A new member, whose passphrase are the frogs."""
     home = await gateway.app[SERVICES].auth.accounts.get_account_noun(account)
-    return await gateway.app[SERVICES].auth.sessions._members.add_member(
+    found: Member = await gateway.app[SERVICES].auth.sessions._members.add_member(
         Member(0, home.id, name, role, passphrase=KEPT)
     )
+    return found
 
 
 async def open_session(gateway: RunningGateway, member: Member, address: str = "") -> str:
     """A session of theirs; its reference, the cookie's value."""
     proof = Credential(member.passphrase, is_known=True)
-    return (await gateway.app[SERVICES].auth.sessions.open(member, proof, ClientInfo(address))).reference
+    found: str = (await gateway.app[SERVICES].auth.sessions.open(member, proof, ClientInfo(address))).reference
+    return found

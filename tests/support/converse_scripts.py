@@ -8,7 +8,7 @@ import orjson
 from tests.support import converse_cassettes as converse
 from tests.support.fault_scene import QUICK
 from tests.support.format_scripts import FIRST, SECOND, cut_wholes
-from tests.support.scripted_upstream import FIN, LAST_CHUNK, RST, SSE_HEAD, STALL, Flood, Script, answer, chunk
+from tests.support.scripted_upstream import FIN, LAST_CHUNK, RST, SSE_HEAD, STALL, Flood, Script, Step, answer, chunk
 from tests.support.upstream_scripts import PATIENT, STREAM, TEXT, Fault, bytewise
 
 HEAD = SSE_HEAD.replace(b"text/event-stream", converse.STREAM_TYPE.encode())
@@ -32,7 +32,7 @@ STARTED: Script = [HEAD, chunk(converse.BEGIN + converse.words(FIRST)), 0.01, ch
 WORDS = converse.BEGIN + converse.words(FIRST) + converse.words(SECOND)
 SENT = WORDS + converse.stop() + converse.finish() + converse.metadata()
 
-_BEGUN = [HEAD, chunk(converse.BEGIN), 0.01]
+_BEGUN: list[Step] = [HEAD, chunk(converse.BEGIN), 0.01]
 BEFORE = [
     *cut_wholes(BODY, FAILURE),
     Fault("U5 FIN", [*_BEGUN, FIN], streams=STREAM),

@@ -83,7 +83,7 @@ _fetched: ContextVar[str] = ContextVar("fetched", default="")
 
 def place(points: FailPoints) -> None:
     """Put every point where it belongs."""
-    from gateway.storage.media_files import FileDraft  # noqa: PLC0415
+    from gateway.storage.file_draft import FileDraft  # noqa: PLC0415
     from gateway.storage.videos import VideoRepository  # noqa: PLC0415
     from gateway.storage.webhook_deliveries import WebhookDeliveryRepository  # noqa: PLC0415
     from gateway.videos.content import VideoContent  # noqa: PLC0415 - nothing of this before it is known what is served

@@ -26,9 +26,14 @@ OWN_PAGE = re.compile(r"http://127\.0\.0\.1:\d+/help/reference/errors#\w+")
 """The gateway's own address in an error, which has the host of the scripted providers."""
 WAIT_LIMIT_S = 15
 """What is waited for comes sooner; only a machine with much else to do is this slow."""
-UNHURRIED = {"connect_timeout_s": 30, "first_byte_timeout_s": 30, "idle_timeout_s": 30, "total_timeout_s": 60}
+UNHURRIED: dict[str, Any] = {
+    "connect_timeout_s": 30,
+    "first_byte_timeout_s": 30,
+    "idle_timeout_s": 30,
+    "total_timeout_s": 60,
+}
 """Longer than a test waits: no timer is to be what ends the scene."""
-QUICK = {"first_byte_timeout_s": 0.15, "idle_timeout_s": 0.15}
+QUICK: dict[str, Any] = {"first_byte_timeout_s": 0.15, "idle_timeout_s": 0.15}
 
 
 def site(*ups: dict[str, Any], **sections: Any) -> dict[str, Any]:
@@ -173,7 +178,7 @@ async def audit(gateway: RunningGateway, *broken: ScriptedUpstream, **expected: 
     await gateway.check_books()
     check_charged_once(gateway, row.cost_nanos)
     for up in broken:
-        await until(lambda up=up: up.open_connections == 0)
+        await until(lambda up=up: up.open_connections == 0)  # type: ignore[misc]
     return row
 
 

@@ -160,7 +160,7 @@ class CollectedTests:
         capture = self._find_capture()
         capture.start_global_capturing()  # into files of this worker's own
         capture.suspend_global_capture()
-        worker = xdist.remote.interactor = xdist.remote.WorkerInteractor(config, channel)  # type: ignore[attr-defined]
+        worker = xdist.remote.interactor = xdist.remote.WorkerInteractor(config, channel)
         worker.pytest_sessionstart(session)
         worker.pytest_collection()
         for report in self._failures:

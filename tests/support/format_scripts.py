@@ -6,7 +6,7 @@ from gateway.formats.sse import BOM
 from tests.support import anthropic_cassettes as claude
 from tests.support import gemini_cassettes as gemini
 from tests.support.fault_scene import QUICK
-from tests.support.scripted_upstream import FIN, LAST_CHUNK, RST, SSE_HEAD, STALL, Script, answer, chunk
+from tests.support.scripted_upstream import FIN, LAST_CHUNK, RST, SSE_HEAD, STALL, Script, Step, answer, chunk
 from tests.support.upstream_scripts import (
     COMMENT,
     HTML,
@@ -47,7 +47,8 @@ def cut_wholes(body: bytes, error: bytes) -> list[Fault]:
 
 def cut_streams(begun: bytes, error: bytes) -> list[Fault]:
     """The faults of a stream that has begun, and not yet said a word; ``begun`` says that it has."""
-    late, head = "upstream_timeout", [SSE_HEAD, chunk(begun), 0.01]
+    late = "upstream_timeout"
+    head: list[Step] = [SSE_HEAD, chunk(begun), 0.01]
     return [
         Fault("U5 FIN", [*head, FIN], streams=STREAM),
         Fault("U5 RST", [*head, RST], streams=STREAM),

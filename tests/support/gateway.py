@@ -182,7 +182,7 @@ async def check_tasks(before: set["asyncio.Task[Any]"]) -> None:
     for _ in range(100):  # another gateway of the same test may be in the middle of a look at its store
         await asyncio.sleep(0)
         left = {task for task in asyncio.all_tasks() - before if not task.done()}
-        left.discard(asyncio.current_task())  # type: ignore[arg-type]
+        left.discard(asyncio.current_task())
         if not left:
             break
         await asyncio.sleep(0.01)
@@ -228,6 +228,7 @@ async def start_gateway(
     auth = runner.app[SERVICES].auth
     auth.unknown_keys.free = 1_000_000  # tests of refusals come by the hundred
     auth.sessions.hasher._cost = LEAST  # members of tests need no protection: 25 ms of a core each time
+    assert runner.server is not None
     server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     client = aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}, read_bufsize=2**16)

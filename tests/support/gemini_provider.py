@@ -160,7 +160,7 @@ def _read_content(content: Any, where: str) -> Json:
             response = expect_object(part["functionResponse"], here, {"id", "name", "response", "parts"})
             expect_text(response.get("name"), f"{here}.functionResponse.name")
             expect(isinstance(response.get("response"), dict), f"{here}.functionResponse.response: a struct")
-    return content
+    return content  # type: ignore[no-any-return]
 
 
 def _check_turns(contents: list[Json], *, signed: bool) -> None:
@@ -230,7 +230,7 @@ def _read_config(config: Any) -> Json:
     )
     expect("thinkingBudget" not in thinking or "thinkingLevel" not in thinking, "only one of budget and level")
     expect(thinking.get("thinkingLevel", "LOW") in LEVELS, "thinkingLevel: invalid value")
-    return config
+    return config  # type: ignore[no-any-return]
 
 
 # What it answers.

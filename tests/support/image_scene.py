@@ -91,7 +91,7 @@ async def audit_books(gateway: RunningGateway, *ups: ScriptedUpstream) -> None:
     assert gateway.running == 0
     await gateway.check_books()
     for up in ups:
-        await until(lambda up=up: up.open_connections == 0)
+        await until(lambda up=up: up.open_connections == 0)  # type: ignore[misc]
 
 
 async def read_stored(gateway: RunningGateway) -> list[RequestRecord]:

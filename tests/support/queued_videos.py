@@ -5,13 +5,12 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.support.providers import Json, expect, expect_list, expect_object, expect_text
+from tests.support.providers import Json, decode, expect, expect_list, expect_object, expect_text
 from tests.support.video_vendors import (
     BROKEN,
     VendorTask,
     VideoVendor,
     choose,
-    decode,
     measure,
     read_body,
     read_image,

@@ -22,6 +22,7 @@ class RawAnswer:
     @property
     def error(self) -> dict[str, Any]:
         """The error object, which is all that the body holds."""
+        value: dict[str, Any]
         (value,) = orjson.loads(self.body).values()
         assert value.keys() - {"doc_url"} == {"message", "type", "param", "code"}
         return value

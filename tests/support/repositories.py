@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import Executable, Row, event
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -89,12 +89,12 @@ class LazyDatabase:
         if database is None:
             return
         threads: list[threading.Thread] = []
-        for engine in (database._writer, database._reader):
+        for engine in (database._writer, database._reader):  # type: ignore[attr-defined]
             event.listen(engine.sync_engine, "close", lambda ended, _: threads.append(ended.driver_connection._thread))
         await database.close()
         for thread in threads:
             thread.join()
-        database.path.unlink()
+        database.path.unlink()  # type: ignore[attr-defined]
 
     async def _open(self) -> Database:
         if self._opened is not None:
@@ -137,7 +137,7 @@ async def close_databases() -> None:
         _closing -= 1
 
 
-class Repositories(
+class Repositories(  # type: ignore[misc]  # two of them have a _limit of their own
     AccountRepository,
     ApiKeyRepository,
     ChannelRepository,
@@ -154,7 +154,7 @@ class Repositories(
     """
 
     def __init__(self) -> None:
-        self.database: Any = LazyDatabase()
+        self.database = cast("Any", LazyDatabase())
         RequestLogRepository.__init__(self, self.database)
         ChannelRepository.__init__(self, self.database, SecretBox(bytes(32)))
         LedgerRepository.__init__(self, self.database)

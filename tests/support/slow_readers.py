@@ -10,7 +10,17 @@ import aiohttp
 
 from gateway.serve import SEND_BUFFER
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway
-from tests.support.scripted_upstream import DONE, LAST_CHUNK, SSE_HEAD, Flood, ScriptedUpstream, chunk, delta, event
+from tests.support.scripted_upstream import (
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    Flood,
+    ScriptedUpstream,
+    Step,
+    chunk,
+    delta,
+    event,
+)
 
 WORD = event(delta("x" * 32_000))
 
@@ -18,7 +28,7 @@ WORD = event(delta("x" * 32_000))
 MANY = 800
 
 
-STORY = [SSE_HEAD, Flood(chunk(WORD), MANY), chunk(event(delta("", "stop")) + DONE), LAST_CHUNK]
+STORY: list[Step] = [SSE_HEAD, Flood(chunk(WORD), MANY), chunk(event(delta("", "stop")) + DONE), LAST_CHUNK]
 
 
 HELD = 16 * 1024 * 1024
@@ -54,4 +64,4 @@ async def settle(up: ScriptedUpstream) -> int:
 
 
 def waiting_bytes(gateway: RunningGateway) -> int:
-    return sum(each.transport.get_write_buffer_size() for each in gateway.runner.server.connections if each.transport)
+    return sum(each.transport.get_write_buffer_size() for each in gateway.runner.server.connections if each.transport)  # type: ignore[misc, union-attr]

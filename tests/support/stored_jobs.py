@@ -1,6 +1,7 @@
 """What the database holds of a job after a shutdown."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.storage.database import open_database
@@ -10,7 +11,7 @@ from tests.support.fault_scene import (
 )
 from tests.support.gateway import RunningGateway
 
-SHORT = {"server": {"drain_timeout_s": 0.1}}
+SHORT: dict[str, Any] = {"server": {"drain_timeout_s": 0.1}}
 
 
 async def stored(gateway: RunningGateway) -> Sequence[RequestRecord]:

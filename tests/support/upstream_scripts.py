@@ -21,6 +21,7 @@ from tests.support.scripted_upstream import (
     STALL,
     Flood,
     Script,
+    Step,
     answer,
     chunk,
     delta,
@@ -187,17 +188,17 @@ BEFORE = [
 
 ONE, TWO = event(delta("Once upon a time")), event(delta(" there was a king"))
 TEXT = "Once upon a time there was a king"
-STARTED = [SSE_HEAD, chunk(ONE), 0.01, chunk(TWO), 0.01]
+STARTED: list[Step] = [SSE_HEAD, chunk(ONE), 0.01, chunk(TWO), 0.01]
 """Two events, each of which has reached the caller."""
-STARTED_UNTIL_CLOSE = [SSE_HEAD_UNTIL_CLOSE, ONE, 0.01, TWO, 0.01]
-STARTED_OF_LENGTH = [
+STARTED_UNTIL_CLOSE: list[Step] = [SSE_HEAD_UNTIL_CLOSE, ONE, 0.01, TWO, 0.01]
+STARTED_OF_LENGTH: list[Step] = [
     SSE_HEAD_UNTIL_CLOSE.replace(b"Connection: close", b"Content-Length: 9999"),
     *STARTED_UNTIL_CLOSE[1:],
 ]
 SPACED_ERROR = b'data: { "error" : { "message" : "no GPU is free" } }\r\n\r\n'
 _packer = zlib.compressobj(wbits=31)
 PACKED = _packer.compress(ONE + TWO) + _packer.flush(zlib.Z_SYNC_FLUSH)
-STARTED_PACKED = [SSE_HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n"), chunk(PACKED), 0.01]
+STARTED_PACKED: list[Step] = [SSE_HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n"), chunk(PACKED), 0.01]
 LOUD = {"total_timeout_s": 0.2}
 
 AFTER = [

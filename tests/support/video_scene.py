@@ -50,7 +50,10 @@ async def look(gateway: RunningGateway, path: str = VIDEOS, **headers: str) -> H
 
 async def list_jobs(gateway: RunningGateway) -> Sequence[VideoJob]:
     """Every job, the oldest first."""
-    return await gateway.app[SERVICES].videos.jobs.list_videos(VideoFilter(newest_first=False), 1_000)
+    found: Sequence[VideoJob] = await gateway.app[SERVICES].videos.jobs.list_videos(
+        VideoFilter(newest_first=False), 1_000
+    )
+    return found
 
 
 async def find_jobs(gateway: RunningGateway) -> dict[str, VideoJob]:

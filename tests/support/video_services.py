@@ -343,7 +343,7 @@ class VideoServices:
         self.write_queue, self.balances = WriteQueue(), Balances(self.clock)
         self.quota = QuotaService(self.balances, InMemoryRateLimiter(self.loop.time), Journal(), self.write_queue)  # type: ignore[arg-type]
         self.proxy = Proxy(self.provider, self.board, clock=self.clock)
-        self.provider_api = VideoProviderApi(self.provider, self.files, self.catalog, clock=self.clock)
+        self.provider_api = VideoProviderApi(self.provider, self.files, self.catalog, clock=self.clock)  # type: ignore[arg-type]
         self.videos = self.make_videos()
         self.video_content = VideoContent(self.shelf, self.provider_api)  # type: ignore[arg-type]
         self.watch = VideoTracker(self.videos, self.video_content, self.clock)

@@ -11,7 +11,6 @@ from gateway.domain.http_request import HttpRequest, TokenGrant
 from gateway.errors import ProviderAuthError, ProviderBadResponse, ProviderError
 from gateway.upstream.access_tokens import AuthorizedHttpClient, parse_token
 from gateway.upstream.fast_client import FastHttpClient
-from gateway.upstream.interface import HttpClient
 from tests.support.scripted_upstream import Received, ScriptedUpstream, answer
 from tests.support.table_rows import table_rows
 from tests.support.upstream_requests import LIMIT, build_request, until
@@ -48,7 +47,7 @@ def grant(server: ScriptedUpstream, **changes: str) -> TokenGrant:
     return attrs.evolve(TokenGrant(f"{server.base_url}/token", "client", SECRET, "scope"), **changes)
 
 
-async def ask(upstream: HttpClient, up: ScriptedUpstream, wanted: TokenGrant) -> str:
+async def ask(upstream: AuthorizedHttpClient, up: ScriptedUpstream, wanted: TokenGrant) -> str:
     """Send one request. Return the Authorization header that the provider saw of its latest request."""
     response = await upstream.send(attrs.evolve(build_request(up), grant=wanted))
     await response.read(LIMIT)

@@ -19,6 +19,7 @@ from tests.support.scripted_upstream import (
     Flood,
     Script,
     ScriptedUpstream,
+    Step,
     answer,
     chunk,
 )
@@ -139,7 +140,7 @@ async def test_a_pause_is_obeyed_at_once(upstream: HttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), 0.02, chunk(b"two"), LAST_CHUNK]) as up:
         response = await upstream.send(build_request(up))
         got: list[bytes] = []
-        assert await response.pump(lambda piece, _raw: bool(got.append(piece)) or True) is PumpResult.PAUSED
+        assert await response.pump(lambda piece, _raw: bool(got.append(piece)) or True) is PumpResult.PAUSED  # type: ignore[func-returns-value]
         await asyncio.sleep(0.05)
         assert got == [b"one"]
         assert await pump_all(response) == b"two"
@@ -186,7 +187,7 @@ async def test_abort_from_within_the_sink_raises_the_fault(upstream: HttpClient)
     async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), 0.01, chunk(b"two"), STALL]) as up:
         response = await upstream.send(build_request(up))
         with pytest.raises(ProviderBadResponse) as caught:
-            await response.pump(lambda *_: response.abort(error) or False)  # type: ignore[func-returns-value]
+            await response.pump(lambda *_: response.abort(error) or False)  # type: ignore[redundant-expr, func-returns-value]
         assert caught.value is error
 
 
@@ -268,13 +269,13 @@ async def test_a_cancelled_pump_goes_on_where_it_was(upstream: HttpClient) -> No
         got: list[bytes] = []
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.03):
-                await response.pump(lambda piece, _raw: bool(got.append(piece)))
+                await response.pump(lambda piece, _raw: bool(got.append(piece)))  # type: ignore[func-returns-value]
         assert b"".join(got) + await pump_all(response) == b"onetwo"
         response.close()
 
 
 async def test_after_finish_the_connection_is_used_again_once_the_transports_end_has_come(upstream: HttpClient) -> None:
-    late = [SSE_HEAD, chunk(b"data: [DONE]\n\n"), 0.03, LAST_CHUNK]
+    late: list[Step] = [SSE_HEAD, chunk(b"data: [DONE]\n\n"), 0.03, LAST_CHUNK]
     async with ScriptedUpstream(late, [HELLO]) as up:
         response = await upstream.send(build_request(up))
         await response.pump(lambda *_: True)
@@ -296,7 +297,7 @@ async def test_after_finish_at_the_transports_end_the_connection_is_used_again(u
 
 
 async def test_after_finish_a_body_that_goes_on_breaks_the_connection(upstream: HttpClient) -> None:
-    more = [SSE_HEAD, chunk(b"data: [DONE]\n\n"), 0.03, chunk(b"data: more\n\n"), STALL]
+    more: list[Step] = [SSE_HEAD, chunk(b"data: [DONE]\n\n"), 0.03, chunk(b"data: more\n\n"), STALL]
     async with ScriptedUpstream(more, [HELLO]) as up:
         response = await upstream.send(build_request(up))
         await response.pump(lambda *_: True)

@@ -24,6 +24,7 @@ from tests.support.scripted_upstream import (
     Flood,
     Script,
     ScriptedUpstream,
+    Step,
     answer,
     chunk,
 )
@@ -159,7 +160,7 @@ async def test_a_body_cut_off_delivers_what_came_and_then_raises(upstream: HttpC
         response = await upstream.send(build_request(up))
         got: list[bytes] = []
         with pytest.raises(ProviderBadResponse):
-            await response.pump(lambda piece, _raw: bool(got.append(piece)))
+            await response.pump(lambda piece, _raw: bool(got.append(piece)))  # type: ignore[func-returns-value]
         response.close()
         assert b"".join(got) == b"hel"
         await until(lambda: up.open_connections == 0)
@@ -305,7 +306,7 @@ async def test_bytes_after_the_end_never_reach_the_next_request(
     if not wait and extra.endswith((b"x", b"X-Half: ")) and isinstance(upstream, AiohttpClient):
         pytest.xfail("aiohttp's parser does not tell where an answer ended in a piece that goes on with half a one")
     body = [HELLO] if framing == "length" else [SSE_HEAD, chunk(b"hello") + LAST_CHUNK]
-    script = [*body, wait, extra] if wait else [*body[:-1], body[-1] + extra]
+    script: list[Step] = [*body, wait, extra] if wait else [*body[:-1], body[-1] + extra]
     async with ScriptedUpstream(script, [HELLO]) as up:
         assert await ask(upstream, up) == b"hello"
         await until(lambda: up.open_connections == 0)
@@ -327,7 +328,7 @@ async def test_a_compressed_stream_is_decoded_as_it_comes(upstream: HttpClient) 
     async with ScriptedUpstream([head, chunk(pieces[0]), 0.02, chunk(pieces[1]), LAST_CHUNK]) as up:
         response = await upstream.send(build_request(up))
         first: list[bytes] = []
-        await response.pump(lambda piece, _raw: bool(first.append(piece)) or True)
+        await response.pump(lambda piece, _raw: bool(first.append(piece)) or True)  # type: ignore[func-returns-value]
         assert first == [b"one"]
         assert await pump_all(response) == b"two"
         response.close()

@@ -2,6 +2,7 @@
 
 import gzip
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -17,7 +18,11 @@ def write_raw(data: bytes) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
-FORMS = {"gzip": ("gzip", gzip.compress), "zlib": ("deflate", zlib.compress), "raw": ("deflate", write_raw)}
+FORMS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "gzip": ("gzip", gzip.compress),
+    "zlib": ("deflate", zlib.compress),
+    "raw": ("deflate", write_raw),
+}
 
 
 def read_all(encoding: str, packed: bytes, step: int) -> bytes:

@@ -26,6 +26,7 @@ from tests.support.scripted_upstream import (
     Act,
     Flood,
     ScriptedUpstream,
+    Step,
     answer,
     chunk,
 )
@@ -199,7 +200,7 @@ async def test_while_a_chunk_is_pushed_the_reply_says_how_it_lay_on_the_wire(wir
     async with ScriptedUpstream([SSE_HEAD, *(step for part in parts for step in (0.02, part)), 0.02, LAST_CHUNK]) as up:
         response = await wire.send(build_request(up))
         seen: list[tuple[bytes, bytes | None]] = []
-        assert await response.pump(lambda *pushed: bool(seen.append(pushed))) is PumpResult.ENDED
+        assert await response.pump(lambda *pushed: bool(seen.append(pushed))) is PumpResult.ENDED  # type: ignore[func-returns-value]
         response.close()
     assert seen == [
         (b"one", parts[0]),
@@ -226,7 +227,7 @@ async def test_what_the_sink_raises_is_raised_to_who_pumps_and_what_comes_then_i
 
 
 async def test_what_a_sink_raised_that_nobody_heard_is_not_raised_to_the_next_one(wire: FastHttpClient) -> None:
-    script = [SSE_HEAD, 0.01, chunk(b"one") + LAST_CHUNK]
+    script: list[Step] = [SSE_HEAD, 0.01, chunk(b"one") + LAST_CHUNK]
     async with ScriptedUpstream(script) as up:
         response = await wire.send(build_request(up))
 
@@ -338,7 +339,7 @@ async def test_a_burst_is_not_overtaken_by_what_comes_while_it_waits_for_its_tur
         response, connection = await open_reply(wire, up)
         pieces: list[bytes] = []
         pumping = asyncio.ensure_future(
-            response.pump(lambda piece, _raw: bool(pieces.append(piece)) or len(pieces) == 4)
+            response.pump(lambda piece, _raw: bool(pieces.append(piece)) or len(pieces) == 4)  # type: ignore[func-returns-value]
         )
         await asyncio.sleep(0)
         connection._give(b"a" * (2 * MAX_PUSH_BYTES + 1))
@@ -384,7 +385,7 @@ async def test_a_long_backlog_is_pushed_in_turns_with_others(wire: FastHttpClien
 
         counting = asyncio.create_task(count())
         seen: list[bytes] = []
-        await response.pump(lambda piece, _raw: bool(seen.append(piece)) or len(seen) == 1000)
+        await response.pump(lambda piece, _raw: bool(seen.append(piece)) or len(seen) == 1000)  # type: ignore[func-returns-value]
         counting.cancel()
         assert turns > 20
         response.close()
@@ -428,7 +429,7 @@ async def test_a_bomb_is_pushed_in_steps(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([answer(packed, Content_Encoding="gzip")]) as up:
         response = await wire.send(build_request(up))
         sizes: list[int] = []
-        assert await response.pump(lambda piece, _raw: bool(sizes.append(len(piece)))) is PumpResult.ENDED
+        assert await response.pump(lambda piece, _raw: bool(sizes.append(len(piece)))) is PumpResult.ENDED  # type: ignore[func-returns-value]
         response.close()
     assert sum(sizes) == 4 << 20
     assert max(sizes) <= 64 * 1024

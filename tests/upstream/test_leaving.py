@@ -12,7 +12,7 @@ from gateway.domain.upload import Content
 from gateway.errors import ProviderBadResponse, ProviderTimeout
 from gateway.upstream.connection import Connection
 from gateway.upstream.fast_client import FastHttpClient
-from tests.support.scripted_upstream import FIN, SSE_HEAD, STALL, ScriptedUpstream, answer, chunk
+from tests.support.scripted_upstream import FIN, SSE_HEAD, STALL, ScriptedUpstream, Step, answer, chunk
 from tests.support.upstream_lines import BIG, list_lines, open_reply
 from tests.support.upstream_requests import HEADERS, LIMIT, TIMEOUTS, ask, build_request, pump_all, until
 
@@ -58,7 +58,7 @@ LEAVES = [send_small, send_big, shake_hands, ask_for_a_tunnel, pump, read]
 @pytest.mark.parametrize("leave", LEAVES, ids=lambda leave: leave.__name__)
 @pytest.mark.parametrize("after", [0, 0.02])
 async def test_who_is_cancelled_leaves_no_connection(wire: FastHttpClient, leave: Leave, after: float) -> None:
-    script = [SSE_HEAD, chunk(b"x"), STALL] if leave in {pump, read} else [STALL]
+    script: list[Step] = [SSE_HEAD, chunk(b"x"), STALL] if leave in {pump, read} else [STALL]
     async with ScriptedUpstream(script) as up:
         task = asyncio.ensure_future(leave(wire, up))
         await asyncio.sleep(after)
@@ -71,7 +71,7 @@ async def test_who_is_cancelled_leaves_no_connection(wire: FastHttpClient, leave
 
 @pytest.mark.parametrize("leave", LEAVES, ids=lambda leave: leave.__name__)
 async def test_close_ends_connections_in_whatever_state(wire: FastHttpClient, leave: Leave) -> None:
-    script = [SSE_HEAD, chunk(b"x"), STALL] if leave in {pump, read} else [STALL]
+    script: list[Step] = [SSE_HEAD, chunk(b"x"), STALL] if leave in {pump, read} else [STALL]
     async with ScriptedUpstream(script) as up:
         task = asyncio.ensure_future(leave(wire, up))
         await asyncio.sleep(0.02)
@@ -120,7 +120,7 @@ async def test_a_connection_that_is_lost_is_nobodys_garbage(wire: FastHttpClient
 
 @pytest.mark.parametrize("phase", ["headers", "body"])
 async def test_the_sweep_breaks_what_took_too_long_whoever_waits(wire: FastHttpClient, phase: str) -> None:
-    script = [STALL] if phase == "headers" else [SSE_HEAD, chunk(b"x"), STALL]
+    script: list[Step] = [STALL] if phase == "headers" else [SSE_HEAD, chunk(b"x"), STALL]
     async with ScriptedUpstream(script) as up:
         with pytest.raises(ProviderTimeout) as caught:
             await pump_all(await wire.send(build_request(up, Timeouts(total_s=0.06))))

@@ -8,6 +8,7 @@ import attrs
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.domain.media import Media
 from gateway.domain.video import VideoJob
 from gateway.errors import (
     InvalidRequest,
@@ -168,6 +169,7 @@ async def test_on_a_real_disk_nothing_is_left_of_what_broke_off(tmp_path: Path) 
         await video_content.fetch(access, job)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     media = await video_content.fetch(access, job)
+    assert isinstance(media, Media)
     assert media.path.read_bytes() == CLIP
     assert await video_content.find(attrs.evolve(job, media_id=media.id), "video") == media
     await video_content.remove(media.id)

@@ -57,7 +57,7 @@ class Store(MoodyStore):
         self.noted.append(len(pairs))
         return done
 
-    async def find_next_due(self) -> int | None:
+    async def find_next_due(self, only: frozenset[str] | None = None) -> int | None:  # noqa: ARG002 - it stands for every channel
         due_ms = await super().find_next_due()
         await asyncio.sleep(0)
         if self.next_due is not None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
@@ -85,7 +85,7 @@ class MoodyStore(WebhookDeliveryRepository):
         self.noted: list[WebhookDelivery] = []
 
     async def claim_deliveries(
-        self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int, only: Collection[int] | None = None
+        self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int, only: frozenset[int] | None = None
     ) -> Sequence[WebhookDelivery]:
         self.looked_at.append(asyncio.get_running_loop().time())
         await asyncio.sleep(0)

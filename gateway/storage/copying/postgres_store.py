@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
 
 from gateway.storage.copying.store_copy import CopyFailed
 from gateway.storage.copying.tables import CopiedTable, Row

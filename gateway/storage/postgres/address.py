@@ -6,7 +6,7 @@ import socket
 from collections.abc import Sequence
 from urllib.parse import parse_qs, urlsplit
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
 
 CONNECT_S = 3.0
 NODE = "gateway node "

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
 import structlog
 
 from gateway.domain.balance import Owner, UtcDay

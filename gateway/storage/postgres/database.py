@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, ClassVar, Literal, TypeVar
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
 import structlog
 from sqlalchemy import Executable, Row, event, insert, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError

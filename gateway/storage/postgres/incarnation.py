@@ -3,7 +3,7 @@
 import secrets
 from typing import Any, TypeAlias
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
 
 NAME = "incarnation"
 """Of the row in ``cluster`` with a number that a restored or copied database gets."""

@@ -5,7 +5,7 @@ import time
 from statistics import median
 from typing import Any
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
 
 from gateway.domain.limit_server import LimitServerState
 from gateway.errors import StoreUnavailable

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
 import structlog
 
 from gateway.errors import StoreUnavailable

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import asynccontextmanager
 from functools import lru_cache
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
 import attrs
 import structlog
 from sqlalchemy import Executable, text

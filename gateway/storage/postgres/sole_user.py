@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import Protocol
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
 import structlog
 from sqlalchemy import Executable, text
 

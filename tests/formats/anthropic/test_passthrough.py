@@ -16,6 +16,7 @@ from gateway.errors import ProviderBadResponse
 from gateway.formats import sse
 from gateway.formats.anthropic.passthrough import MessagesPassthrough
 from gateway.formats.anthropic.stream import STOP_EVENT
+from gateway.formats.chat import UsageReport
 from tests.support import anthropic_cassettes as tape
 from tests.support.table_rows import table_rows
 
@@ -267,7 +268,7 @@ def test_a_stream_without_a_reason_or_inside_a_block_was_cut(data: bytes) -> Non
 @table_rows("name", tape.ANSWERED)
 def test_the_providers_word_on_usage_wins(name: str) -> None:
     raw, events = tape.ANSWERED[name]
-    (used,) = [event.usage for event in events if hasattr(event, "reasoning_tokens")]
+    (used,) = [event.usage for event in events if isinstance(event, UsageReport)]
     assert run(raw)[1].parse_usage() == by_the_byte(raw)[1].parse_usage() == used
 
 

@@ -274,14 +274,14 @@ def test_the_client_library_takes_what_is_written(name: str) -> None:
     ],
 )
 def test_arguments_are_written_as_an_object(arguments: str, written: dict[str, Any]) -> None:
-    events = [ToolCallStart(0, "", "f"), ToolCallDelta(0, arguments), ChoiceFinished("length")]
+    events: list[Event] = [ToolCallStart(0, "", "f"), ToolCallDelta(0, arguments), ChoiceFinished("length")]
     value = orjson.loads(build_answer(events, model="m", message_id="msg_9"))
     assert value["content"] == [{"type": "tool_use", "id": "toolu_9_0", "name": "f", "input": written}]
     assert value["stop_reason"] == "max_tokens"
 
 
 def test_nothing_is_added_to_arguments_that_were_whole_when_the_next_block_began() -> None:
-    events = [
+    events: list[Event] = [
         ToolCallStart(0, "t", "f"),
         ToolCallDelta(0, '{"a":1}'),
         TextDelta("b"),
@@ -293,7 +293,13 @@ def test_nothing_is_added_to_arguments_that_were_whole_when_the_next_block_began
 
 
 def test_only_the_first_answer_is_written() -> None:
-    events = [TextDelta("b", 1), ChoiceFinished("length", 1), TextDelta("a"), ChoiceFinished("stop"), ENDED]
+    events: list[Event] = [
+        TextDelta("b", 1),
+        ChoiceFinished("length", 1),
+        TextDelta("a"),
+        ChoiceFinished("stop"),
+        ENDED,
+    ]
     value = orjson.loads(build_answer(events, model="m", message_id="x"))
     assert (value["id"], value["content"], value["stop_reason"]) == (
         "msg_x",

@@ -399,7 +399,7 @@ def test_what_was_written_is_read_again(name: str) -> None:
 
 
 def test_a_stream_is_written_as_the_documentation_shows_it() -> None:
-    events = [MessageStart("chatcmpl-1", "gpt"), TextDelta("a"), TextDelta("b"), ChoiceFinished("stop")]
+    events: list[Event] = [MessageStart("chatcmpl-1", "gpt"), TextDelta("a"), TextDelta("b"), ChoiceFinished("stop")]
     usage = UsageReport(Usage(100, 7, 30, "upstream", written_tokens=20), 3)
     assert parse(write([*events, usage, ENDED])) == [
         {
@@ -459,7 +459,7 @@ def test_every_event_is_written_when_it_happens() -> None:
 
 
 def test_calls_that_are_mixed_are_written_one_after_another() -> None:
-    mixed = [
+    mixed: list[Event] = [
         ToolCallStart(0, "a", "f"), ToolCallDelta(0, '{"x"'), ToolCallStart(1, "b", "g"), ToolCallDelta(1, '{"y"'),
         ToolCallDelta(0, ":1}"), TextDelta("and"), ToolCallDelta(1, ":2}"), ToolCallStart(2, "", "h"),
         ChoiceFinished("tool_calls"), ENDED,
@@ -479,6 +479,9 @@ PIECE = "x" * 65_536
 
 class Given:
     """A reader that says what it was given, at once."""
+
+    held_bytes = 0
+    noise = 0
 
     def __init__(self, events: list[Event]) -> None:
         self._events = events
@@ -508,7 +511,7 @@ def test_what_waits_for_a_call_to_end_is_bounded(begun: list[Event], more: Event
 
 
 def test_what_has_been_written_is_not_held() -> None:
-    whole = [
+    whole: list[Event] = [
         ReasoningDelta(PIECE),
         ReasoningSignature("s"),
         TextDelta(PIECE),
@@ -535,7 +538,7 @@ def test_a_thought_without_a_signature_has_an_empty_one() -> None:
 
 
 def test_a_signed_thought_is_over() -> None:
-    events = [
+    events: list[Event] = [
         ReasoningDelta("a"),
         ReasoningSignature("1"),
         ReasoningDelta("b"),
@@ -550,7 +553,7 @@ def test_a_signed_thought_is_over() -> None:
 
 
 def test_a_refusal_is_text_and_what_has_no_place_is_left_out() -> None:
-    events = [
+    events: list[Event] = [
         TextDelta("a"),
         RefusalDelta("b"),
         TextDelta(""),
@@ -592,7 +595,8 @@ def test_a_reason_is_written_in_this_dialects_words(
 
 
 def test_the_last_usage_is_written_wherever_it_came() -> None:
-    for order in itertools.permutations([tape.used(1, 1), ChoiceFinished("stop"), TextDelta("a")]):
+    reported: list[Event] = [tape.used(1, 1), ChoiceFinished("stop"), TextDelta("a")]
+    for order in itertools.permutations(reported):
         assert judge(write([tape.used(9, 9), *order, ENDED])).usage.output_tokens == 1
 
 

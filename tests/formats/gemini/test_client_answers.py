@@ -121,7 +121,7 @@ def test_a_call_whose_arguments_are_no_object_is_left_out(reason: chat.Reason, e
 
 def test_calls_that_never_end_are_not_kept_for_ever() -> None:
     writer = GenerateContentSerializer("m", "id")
-    pieces = [chat.ToolCallStart(0, "c", "f"), *[chat.ToolCallDelta(0, "a" * 1024 * 1024)] * 20]
+    pieces: list[chat.Event] = [chat.ToolCallStart(0, "c", "f"), *[chat.ToolCallDelta(0, "a" * 1024 * 1024)] * 20]
     with pytest.raises(ProviderBadResponse):
         b"".join(map(writer.write, pieces))
 

@@ -107,7 +107,7 @@ def test_a_count_is_believed_where_it_is_one(metadata: object, expected: Usage) 
 def test_what_is_no_embedding_is_a_fault(raw: bytes) -> None:
     for encoding in ("float", "base64"):
         with pytest.raises(ProviderBadResponse):
-            parse_embeddings_answer(raw, call("a", encoding), MODEL)  # type: ignore[arg-type]
+            parse_embeddings_answer(raw, call("a", encoding), MODEL)
 
 
 @given(JSON | st.builds(lambda inner: {"embeddings": [{"values": inner}]}, JSON), st.sampled_from(["float", "base64"]))

@@ -62,7 +62,7 @@ def test_a_model_that_does_not_say_what_it_can_is_listed() -> None:
 
 def test_entries_without_a_name_and_second_ones_are_skipped() -> None:
     names = ["models/a", "", None, 7, "models/", "models/a", "models/b"]
-    entries = [model(name, "generateContent") for name in names] + [None, "x", []]
+    entries: list[Any] = [model(name, "generateContent") for name in names] + [None, "x", []]
     assert [found.id for found in read({"models": entries})] == ["a", "b"]
 
 

@@ -251,12 +251,12 @@ def test_what_gemini_cannot_be_given_is_refused(blob: MediaPart) -> None:
 
 
 def test_a_image_in_a_result_is_inside_it_from_gemini_3_on_and_behind_it_before() -> None:
-    def last(model: str, *results: Part) -> list[Json]:
+    def last(model: str, *results: TextPart | MediaPart) -> list[Json]:
         turns = (
             HELLO,
             Message("assistant", (A,)),
             Message("user", (ToolResultPart("a", (TextPart("see"), *results)),)),
-        )  # type: ignore[arg-type]
+        )
         return [part for content in contents(*turns, model=model)[2:] for part in content["parts"]]
 
     png, wav = MediaPart("image", "image/png", "AA=="), MediaPart("audio", "audio/wav", "AA==")

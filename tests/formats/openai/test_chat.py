@@ -219,7 +219,9 @@ def test_an_end_or_a_beginning_that_is_one_endless_event_says_nothing() -> None:
 
 
 def test_every_choice_finishes_once() -> None:
-    chunks = [{"choices": [{"index": index, "delta": {}, "finish_reason": "stop"}]} for index in (0, 1, 1, 2)]
+    chunks: list[dict[str, Any]] = [
+        {"choices": [{"index": index, "delta": {}, "finish_reason": "stop"}]} for index in (0, 1, 1, 2)
+    ]
     assert parse_tail(b"".join(map(event, chunks))).finished == 3
 
 

@@ -86,7 +86,8 @@ def test_a_flag_inside_another_field_is_named_by_its_path() -> None:
 
 
 def test_kinds_are_told_in_the_words_of_json() -> None:
-    kinds = [kind_of(value) for value in (None, True, "x", 1, 1.5, [], {})]
+    values: tuple[Any, ...] = (None, True, "x", 1, 1.5, [], {})
+    kinds = [kind_of(value) for value in values]
     assert kinds == ["null", "a boolean", "a string", "a number", "a number", "an array", "an object"]
 
 

@@ -1,5 +1,6 @@
 """How many and how large: said as ``n`` and ``size``, and in no other words that a provider might believe."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,7 +27,8 @@ NESTED = st.recursive(
 def find_fields(body: dict[str, Any]) -> tuple[str | None, str | None]:
     """The fields that are refused, by each of the two checks."""
     found: list[str | None] = []
-    for check in (lambda: check_fields(body, sized=False), lambda: check_size(body)):
+    checks: tuple[Callable[[], object], ...] = (lambda: check_fields(body, sized=False), lambda: check_size(body))
+    for check in checks:
         try:
             check()
         except InvalidRequest as fault:

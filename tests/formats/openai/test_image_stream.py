@@ -118,8 +118,7 @@ def test_a_stream_leaves_as_it_lies_up_to_its_last_image_and_ends_in_the_mark(co
 
 def test_a_gate_is_closed_with_the_last_image_and_nothing_leaves_any_more() -> None:
     transform = ImagesPassthrough(TWO)
-    assert transform.feed(COMPLETED) == COMPLETED
-    assert not transform.closed
+    assert (transform.feed(COMPLETED), transform.closed) == (COMPLETED, False)
     assert transform.feed(COMPLETED) == COMPLETED + DONE
     assert transform.closed
     assert transform.ended
@@ -172,7 +171,8 @@ def test_a_caller_who_leaves_with_a_part_of_a_image_pays_an_estimate_of_it() -> 
 
 def partial(index: int | None) -> bytes:
     """A part of a picture; None: it does not say which."""
-    return event("image_generation.partial_image", **({} if index is None else {"partial_image_index": index}))
+    more: dict[str, Any] = {} if index is None else {"partial_image_index": index}
+    return event("image_generation.partial_image", **more)
 
 
 @table_rows(
@@ -255,7 +255,7 @@ def test_an_event_without_an_end_is_a_fault() -> None:
     transform.feed(b"event: image_generation.partial_image\ndata: ")
     for _ in range(MAX_IMAGE_BYTES * 4 // 3 // len(piece)):
         assert transform.feed(piece) == b""
-    assert transform.error is None
+    assert (transform.error, transform.closed) == (None, False)
     assert [transform.feed(piece) for _ in range(2)] == [b"", b""]
     assert type(transform.error) is ProviderBadResponse
     assert transform.closed

@@ -152,12 +152,12 @@ def test_what_is_added_while_a_response_runs_is_not_in_its_usage() -> None:
 
 def test_settings_count_for_less_only_when_they_are_confirmed() -> None:
     conversation = wire.Conversation()
-    long = {"instructions": "x" * 4_000, "audio": {"input": {"format": {"type": "audio/pcmu"}}}}
+    long: dict[str, Any] = {"instructions": "x" * 4_000, "audio": {"input": {"format": {"type": "audio/pcmu"}}}}
     long["audio"]["input"]["transcription"] = {"model": "dear"}
     conversation.note_provider({"type": "session.updated", "session": long})
     before = conversation.estimate_prompt()
     assert before > ADDED + 1_000
-    less = {"instructions": "", "tools": [], "audio": {"input": {"format": {"type": "audio/pcm"}}}}
+    less: dict[str, Any] = {"instructions": "", "tools": [], "audio": {"input": {"format": {"type": "audio/pcm"}}}}
     less["audio"]["input"]["transcription"] = {"model": "cheap"}
     conversation.note_client({"type": "session.update", "session": less})
     conversation.note_client({"type": "input_audio_buffer.commit"})

@@ -135,7 +135,7 @@ def test_an_item_of_a_history_is_translated_written_as_text_or_left_out(kind: st
     fields, expected = ITEMS[kind]
     request = parse({"type": kind, **fields})
     parts = request.messages[0].parts if len(request.messages) > 1 else ()
-    adapted = (kind,)
+    adapted: tuple[str, ...] = (kind,)
     if isinstance(expected, str):
         expected = (chat.TextPart(expected),) if expected else ()
     else:

@@ -114,7 +114,7 @@ def test_build_videos_names_the_ends_of_a_page() -> None:
     page = build_videos([JOB, other], lambda one: "openai" if one is other else "spec", more=True)
     assert (page["object"], page["first_id"], page["last_id"], page["has_more"]) == ("list", "video_1", "video_2", True)
     assert page["data"] == [build_video(JOB, "spec"), build_video(other, "openai")]
-    empty = {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
+    empty: dict[str, Any] = {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
     assert build_videos([], lambda _: "spec", more=False) == empty
 
 

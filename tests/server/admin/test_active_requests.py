@@ -31,7 +31,7 @@ from tests.support.started_gateways import StartGateway
 from tests.support.upstream_scripts import STARTED, TWO
 
 OTHER = "sk-test-key-of-another-account"
-TWO_ACCOUNTS = {
+TWO_ACCOUNTS: dict[str, Any] = {
     "account": [{"name": "acme"}, {"name": "other"}],
     "key": [
         {"name": "test", "account": "acme", "secret": "sk-test-key-of-the-only-caller"},
@@ -293,5 +293,5 @@ async def test_a_cancel_that_cannot_be_put_on_record_is_in_the_log() -> None:
             raise StoreUnavailable("the disk is full")
 
     with capture_logs() as lines:
-        await note(Failing(LazyDatabase()), OPERATOR.did("request.cancelled", "req_1", 0))
+        await note(Failing(LazyDatabase()), OPERATOR.did("request.cancelled", "req_1", 0))  # type: ignore[arg-type]
     assert [(line["event"], line["reason"]) for line in lines] == [("audit_row_lost", "request.cancelled by token")]

@@ -365,9 +365,9 @@ async def leave_while_it_is_written(gateway: RunningGateway, method: str, path: 
         head = f"{method} {PREFIX}{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {gateway.admin_token}\r\n"
         writer.write(f"{head}Content-Type: application/json\r\nContent-Length: {len(raw)}\r\n\r\n".encode() + raw)
         await until(lambda: changes)
-        connections = len(gateway.runner.server.connections)
+        connections = len(gateway.runner.server.connections)  # type: ignore[union-attr]
         writer.close()
-        await until(lambda: len(gateway.runner.server.connections) < connections)
+        await until(lambda: len(gateway.runner.server.connections) < connections)  # type: ignore[union-attr]
         await asyncio.sleep(0.01)
         other.execute("ROLLBACK")
     await until(lambda: not changes)

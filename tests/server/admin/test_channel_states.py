@@ -12,7 +12,7 @@ from gateway.server.context import SERVICES
 from tests.support.admin_calls import ask_office
 from tests.support.gateway import HELLO, RunningGateway, channel, start_gateway
 from tests.support.proxies import make_context
-from tests.support.scripted_upstream import COMPLETION, STALL, ScriptedUpstream, answer
+from tests.support.scripted_upstream import COMPLETION, STALL, ScriptedUpstream, Step, answer
 from tests.support.started_gateways import StartGateway
 
 MODELS = answer({"object": "list", "data": [{"id": "m", "object": "model", "created": 7}]})
@@ -31,7 +31,11 @@ FAULTS = {
 async def break_channel(stack: AsyncExitStack, folder: Path, fault: str, *, sync: bool) -> dict[str, Any]:
     """What is posted to add a channel with this fault."""
     more: dict[str, Any] = {"models": [], "sync": True} if sync else {}
-    scripts = {"wrong key": [[REFUSED]], "no version": [[NOTHING], [MODELS]] * 4, "slow": [[STALL]]}
+    scripts: dict[str, list[list[Step]]] = {
+        "wrong key": [[REFUSED]],
+        "no version": [[NOTHING], [MODELS]] * 4,
+        "slow": [[STALL]],
+    }
     context = make_context(folder, "127.0.0.1")[0] if fault == "broken TLS" else None
     up = await stack.enter_async_context(ScriptedUpstream(*scripts.get(fault, [[MODELS]]), tls=context))
     address = {
@@ -56,7 +60,8 @@ async def call(gateway: RunningGateway, model: str) -> int:
 
 
 def service_of(gateway: RunningGateway) -> ChannelService:
-    return gateway.app[SERVICES].routing.channels
+    found: ChannelService = gateway.app[SERVICES].routing.channels
+    return found
 
 
 @pytest.mark.parametrize("sync", [False, True])

@@ -64,7 +64,7 @@ async def test_a_channel_that_was_added_serves_the_very_next_call(gateway_with: 
         gateway = await gateway_with({"channel": [ELSEWHERE]})
         office = office_of(gateway)
         assert await say(gateway) == 404
-        more = {"models": [], "sync": True} if sync else {}
+        more: dict[str, Any] = {"models": [], "sync": True} if sync else {}
         status, made = await office("POST", "/channels?check=none", added(up, **more))
         assert (status, made["name"], made["origin"], made["offers"]) == (201, "new", "stored", 1)
         assert await say(gateway) == 200

@@ -14,7 +14,7 @@ from tests.support.started_gateways import StartGateway
 
 NOWHERE = "http://127.0.0.1:9/v1"
 GOLD_KEY = "sk-test-key-of-the-gold-group"
-KEYS = [
+KEYS: list[dict[str, Any]] = [
     {"name": "test", "account": "acme", "secret": KEY},
     {"name": "gold", "account": "acme", "secret": GOLD_KEY, "group": "gold", "rpm": 600},
 ]
@@ -277,7 +277,7 @@ async def test_what_a_key_may_not_is_told_with_the_channels_that_would_have_serv
 
 
 async def test_what_a_key_and_its_account_have_left_is_told(standing_with: StartGateway) -> None:
-    key = {**KEYS[0], "rpm": 9}
+    key: dict[str, Any] = {**KEYS[0], "rpm": 9}
     account = {"name": "acme", "quota_usd": 2.5, "quota_period": "lifetime", "tpm": 1_000}
     gateway = await standing_with({"channel": [channel(NOWHERE)], "key": [key], "account": [account]})
     room = (await explain(gateway, key=1))["room"]

@@ -39,7 +39,7 @@ async def ask(
 async def test_the_office_is_for_administrators_and_what_is_ones_own_for_everybody(gateway: RunningGateway) -> None:
     references = {}
     for role in ("viewer", "member", "administrator"):
-        references[role] = await open_session(gateway, await add_member(gateway, f"a-{role}", role))  # type: ignore[arg-type]
+        references[role] = await open_session(gateway, await add_member(gateway, f"a-{role}", role))
     for door in MEMBER_OPERATIONS:
         if (door.method, door.path) == ("DELETE", "/session") or door.access == "anyone":
             continue

@@ -72,7 +72,7 @@ async def test_a_request_is_billed_at_the_price_of_its_model_over_its_channel_fo
 ) -> None:
     key_id = await room.add_key(group)
     (line,) = room.history.list_lines(million(key_id=key_id, **row))
-    assert (line.what, line.unit_usd, line.estimated) == ("input_tokens", pytest.approx(expected), True)
+    assert [line.what, line.unit_usd, line.estimated] == ["input_tokens", pytest.approx(expected), True]
 
 
 async def test_what_has_no_price_any_more_has_no_lines(room: Room) -> None:
@@ -104,7 +104,7 @@ async def test_a_page_that_found_nothing_is_no_end() -> None:
     class Log(Repositories):
         async def list_requests(self, wanted: RequestFilter, limit: int) -> RequestPage:
             if wanted.before != 7:
-                return RequestPage(more=True, next=7)
+                return RequestPage(more=True, next="7")
             return await super().list_requests(RequestFilter(), limit)
 
     log = Log()

@@ -322,7 +322,7 @@ def test_what_else_a_model_lacks_is_no_reason_before_it_is_asked_for() -> None:
     scenario = RouteScenario(image_backend("small"))
     scenario.router.models = (Capability("m", sizes=(), max_n=1, masks=False, max_sources=1, response_formats=()),)
     for operation in ("images", "image_edits"):
-        found = scenario.ask("m", operation)  # type: ignore[arg-type]
+        found = scenario.ask("m", operation)
         assert (found["served"], found["refused"], found["channels"][0]["rank"]) == (True, None, 1)
 
 

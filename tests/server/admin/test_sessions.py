@@ -290,7 +290,7 @@ async def test_no_other_site_can_sign_anybody_in(wire: Wire) -> None:
         "/setup": {"token": token, "name": "eve", "passphrase": FROGS},
         "/links/use": {"token": token, "name": "eve", "passphrase": FROGS},
     }
-    foreign = (
+    foreign: tuple[Any, ...] = (
         {"Sec-Fetch-Site": "cross-site", CONSOLE_HEADER: "1"},
         {"Sec-Fetch-Site": "same-site", CONSOLE_HEADER: "1"},
         {"Origin": ELSEWHERE, CONSOLE_HEADER: "1"},

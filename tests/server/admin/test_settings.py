@@ -253,8 +253,8 @@ async def test_what_is_stored_is_in_force_after_a_start_and_what_is_no_longer_kn
     assert [(price["source"], price["in_force"]) for price in reported] == [("file", True), ("console", False)]
     assert (await admin("DELETE", "/settings/media/link_hours"))["value"] == 12
     await admin("PUT", "/groups/odd", {"price_multiplier": 2})
-    for path in ("/groups/vip", "/groups/odd", "/groups/x", "/prices/m"):
-        await admin("DELETE", path)
+    for address in ("/groups/vip", "/groups/odd", "/groups/x", "/prices/m"):
+        await admin("DELETE", address)
     assert services.routing.router.pricing.groups == {"vip": 500_000, "lab": 3_000_000}
     assert await admin.list_stored() == {
         **STORED,
@@ -278,7 +278,7 @@ async def test_a_store_that_refuses_leaves_everything_as_it_was(admin: AdminApi)
     await admin("PUT", "/groups/lab", {"price_multiplier": 3})
     settings, before = admin.settings, admin.settled
     pricing = admin.gateway.app[SERVICES].routing.router.pricing
-    full = SettingsService(settings._live, settings._reloader, FullStore(LazyDatabase()), clock=time.time)
+    full = SettingsService(settings._live, settings._reloader, FullStore(LazyDatabase()), clock=time.time)  # type: ignore[arg-type]
     for change in (
         full.put_setting("routing", "max_attempts", 5, OPERATOR),
         full.put_group("other", {}, OPERATOR),

@@ -14,6 +14,7 @@ from tests.support.scripted_upstream import (
     SSE_HEAD,
     STALL,
     ScriptedUpstream,
+    Step,
     answer,
     chat_events,
     chunk,
@@ -82,7 +83,7 @@ async def test_a_draining_gateway_takes_no_new_work_and_finishes_what_runs(gatew
         await go_on.wait()
 
     first, *rest = chat_events("a", "b")
-    script = [SSE_HEAD, chunk(first), wait, *map(chunk, rest), LAST_CHUNK]
+    script: list[Step] = [SSE_HEAD, chunk(first), wait, *map(chunk, rest), LAST_CHUNK]
     async with ScriptedUpstream(script) as up:
         gateway = await gateway_with(channels([up]))
         async with gateway.post({**HELLO, "stream": True}) as response:

@@ -389,7 +389,7 @@ async def test_a_stream_that_fails_after_its_first_byte_ends_in_an_error_event_a
     raw = cassettes.OVERLOADED if provider == "anthropic" else event({"error": {"message": "Overloaded"}})
     ends = [chunk(raw), LAST_CHUNK] if trouble == ["error"] else trouble
     async with ScriptedUpstream([SSE_HEAD, *map(chunk, pieces), 0.02, *ends]) as up:
-        timers = UNHURRIED | ({"idle_timeout_s": 0.1} if trouble == [STALL] else {})
+        timers: dict[str, Any] = UNHURRIED | ({"idle_timeout_s": 0.1} if trouble == [STALL] else {})
         one = channel(up.base_url, provider=provider, **timers)
         gateway = await standing_with({"channel": [one], "price": [PRICE]})
         heard = await call(gateway, STREAM)

@@ -241,7 +241,7 @@ NO_PATH = {"detail": "Not Found"}
 NO_MODEL = {"error": {"message": "The model `m` does not exist", "type": "t", "param": None, "code": "model_not_found"}}
 IMAGES, SPEECH = "/v1/images/generations", "/v1/audio/speech"
 NO_URL = {"error": {"message": "Invalid URL (POST /v1/images/generations)", "type": "t", "param": None, "code": None}}
-NO_MEDIA = [
+NO_MEDIA: list[Any] = [
     (IMAGES, "m", NO_URL, 404, (400, "'m' does not make images; models that do: gpt-image-9, my-flux (")),
     (
         IMAGES,
@@ -380,7 +380,7 @@ async def test_a_stream_that_fails_after_its_first_byte_ends_in_an_error_and_is_
 ) -> None:
     begun = path.stream[:2] if path.operation == "responses" else path.stream[:1]
     async with ScriptedUpstream([SSE_HEAD, *map(chunk, begun), 0.02, end]) as up:
-        timers = UNHURRIED | ({"idle_timeout_s": 0.1} if end is STALL else {})
+        timers: dict[str, Any] = UNHURRIED | ({"idle_timeout_s": 0.1} if end is STALL else {})
         gateway = await standing_with({"channel": [channel(up.base_url, **timers)], "price": [PRICE]})
         status, body = await post(gateway, path, stream=True)
         assert status == 200

@@ -44,14 +44,14 @@ def router(up: ScriptedUpstream, *fields: str, **more: Any) -> dict[str, Any]:
 def say(path: str, model: str, *, stream: bool) -> list[Step]:
     """An answer in the language of ``path`` by ``model``."""
     if path == "/v1/messages":
-        begun = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": [],
+        begun: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": [],
                  "stop_reason": None, "stop_sequence": None,
                  "usage": {"input_tokens": 5, "output_tokens": 1}}  # fmt: skip
         block = {"type": "text", "text": "hello"}
         if not stream:
             usage = {"input_tokens": 5, "output_tokens": 7}
             return [answer(begun | {"content": [block], "stop_reason": "end_turn", "usage": usage})]
-        events = [
+        events: list[tuple[str, Any]] = [
             ("message_start", {"message": begun}),
             ("content_block_start", {"index": 0, "content_block": block | {"text": ""}}),
             ("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": "hello"}}),

@@ -29,7 +29,7 @@ def respond(response_id: str) -> dict[str, Any]:
 
 
 def stream(response_id: str) -> list[Any]:
-    reported = [
+    reported: list[tuple[str, dict[str, Any]]] = [
         ("response.created", {"response": {**respond(response_id), "output": [], "status": "in_progress"}}),
         ("response.output_text.delta", {"item_id": "msg_1", "delta": "hi"}),
         ("response.completed", {"response": respond(response_id)}),

@@ -149,7 +149,7 @@ def _read_block(block: Any, where: str) -> Json:
     if "reasoningContent" in block:
         text = block["reasoningContent"].get("reasoningText")
         expect(text is None or text.get("signature") == _SIGNATURE, "Invalid `signature` in `thinking` block")
-    return block
+    return block  # type: ignore[no-any-return]
 
 
 def _read_tools(config: Json) -> tuple[str, ...]:
