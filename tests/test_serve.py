@@ -503,6 +503,7 @@ async def settle(served: Served) -> int:
 
 async def fall(served: Served, limit: Callable[[], int]) -> int:
     """The descriptors once they are no more than ``limit``; fail where some stay open."""
+    now: int
     process, until = psutil.Process(served.process.pid), time.monotonic() + WAIT_LIMIT_S
     while (now := process.num_fds()) > limit():
         assert time.monotonic() < until, f"{now} descriptors are open, not at most {limit()}"
