@@ -109,8 +109,8 @@ SYNCS = (
     Column("CHANNEL", "name", shrinks=True, width=12),
     Column("RESULT", lambda row: "ok" if row["sync_error"] is None else "failed", status=True),
     Column("MODELS", _format_count, right=True),
-    Column("ADDED", lambda row: _format_difference(row, "came"), usual=ABSENT, shrinks=True, width=12),
-    Column("REMOVED", lambda row: _format_difference(row, "went"), usual=ABSENT, shrinks=True, width=12),
+    Column("ADDED", lambda row: _format_difference(row, "models_added"), usual=ABSENT, shrinks=True, width=12),
+    Column("REMOVED", lambda row: _format_difference(row, "models_removed"), usual=ABSENT, shrinks=True, width=12),
     Column("ERROR", "sync_error", usual=ABSENT, shrinks=True, width=24),
 )
 
@@ -226,7 +226,7 @@ def _format_reason(text: str, reason: str | None) -> str:
 
 
 def _format_sync(channel: Json) -> dict[str, str | None]:
-    added, removed = (format_some(channel[field]) for field in ("came", "went"))
+    added, removed = (format_some(channel[field]) for field in ("models_added", "models_removed"))
     return {
         "synced": channel["synced_at"],
         "sync error": channel["sync_error"],

@@ -44,7 +44,7 @@ ROUTE = (
     Column("CHANCE", lambda row: f"{row['chance'] * 100:.0f} %" if row["chance"] else ABSENT, right=True),
     Column("STATE", _format_state, status=True),
     Column("PRICE", _format_price, right=True),
-    Column("FORMAT", lambda row: format_value(row.get("language")), drop=1),
+    Column("FORMAT", lambda row: format_value(row.get("api_format")), drop=1),
     Column("REASON", _format_reason, usual="", shrinks=True, width=16),
 )
 ROOM = (

@@ -14,14 +14,14 @@ _IMAGE_BACKENDS: Mapping[Wire, Factory] = defer(
     {
         "openai_images": "formats.openai.image_backend:OpenAiImageBackend",
         "openai_edits": "formats.openai.image_backend:OpenAiImageBackend",
-        "gemini_pictures": "formats.gemini.images:GeminiImageBackend",
-        "chat_pictures": "formats.openai.chat_images:ChatImageBackend",
-        "dashscope_pictures": "formats.vendors.dashscope_images:DashScopeImageBackend",
-        "replicate_pictures": "formats.vendors.replicate_images:ReplicateImageBackend",
-        "fal_pictures": "formats.vendors.fal_images:FalImageBackend",
-        "stability_pictures": "formats.vendors.stability_images:StabilityImageBackend",
-        "bfl_pictures": "formats.vendors.bfl_images:BflImageBackend",
-        "luma_pictures": "formats.vendors.luma_images:LumaImageBackend",
+        "gemini_images": "formats.gemini.images:GeminiImageBackend",
+        "chat_images": "formats.openai.chat_images:ChatImageBackend",
+        "dashscope_images": "formats.vendors.dashscope_images:DashScopeImageBackend",
+        "replicate_images": "formats.vendors.replicate_images:ReplicateImageBackend",
+        "fal_images": "formats.vendors.fal_images:FalImageBackend",
+        "stability_images": "formats.vendors.stability_images:StabilityImageBackend",
+        "bfl_images": "formats.vendors.bfl_images:BflImageBackend",
+        "luma_images": "formats.vendors.luma_images:LumaImageBackend",
     }
 )
 

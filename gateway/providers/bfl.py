@@ -36,7 +36,7 @@ BFL = Provider(
     slug="bfl",
     title="Black Forest Labs",
     base_url="https://api.bfl.ai/v1",
-    endpoints=(Endpoint("bfl_pictures", "/flux", models=("flux-*",)),),
+    endpoints=(Endpoint("bfl_images", "/flux", models=("flux-*",)),),
     sign=_sign,
     models_path=None,
     capabilities=tuple(_describe()),

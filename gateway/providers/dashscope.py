@@ -65,7 +65,7 @@ def _describe_videos() -> Iterator[Capability]:
 
 
 IMAGES = Endpoint(
-    "dashscope_pictures",
+    "dashscope_images",
     "/api/v1/services/aigc/text2image/image-synthesis",
     rooted=True,
     models=("wan*-t2i*", "wan*-i2i*", "wan*-image*", "qwen-image*", "z-image*"),

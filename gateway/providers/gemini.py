@@ -82,7 +82,7 @@ GEMINI = Provider(
         ),
         Endpoint("gemini_embeddings", "/models/{model}:batchEmbedContents"),
         Endpoint("gemini_count_tokens", "/models/{model}:countTokens"),
-        Endpoint("gemini_pictures", "/models/{model}:generateContent", models=IMAGE_MODELS),
+        Endpoint("gemini_images", "/models/{model}:generateContent", models=IMAGE_MODELS),
         Endpoint("gemini_videos", "/models/{model}:predictLongRunning", models=VIDEO_MODELS),
     ),
     sign=_sign,

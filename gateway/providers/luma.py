@@ -38,7 +38,7 @@ LUMA = Provider(
     base_url="https://agents.lumalabs.ai/v1",
     endpoints=(
         Endpoint("luma_videos", GENERATIONS, models=tuple(MODELS)),
-        Endpoint("luma_pictures", luma_images.GENERATIONS, models=luma_images.MODELS),
+        Endpoint("luma_images", luma_images.GENERATIONS, models=luma_images.MODELS),
     ),
     models_path=None,
     capabilities=(*_list_videos(), *_list_images()),

@@ -74,7 +74,7 @@ OPENROUTER = base.Provider(
         base.RERANK,
         base.Endpoint("openai_images", "/images", quirks=(_HASH_USER,), models=(*_TALKING, *_SEVERAL, *_IMAGE_ONLY)),
         base.Endpoint(
-            "chat_pictures",
+            "chat_images",
             "/chat/completions",
             quirks=(_HASH_USER,),
             models=(*(f"google/{glob}" for glob in IMAGE_MODELS), *_TALKING),

@@ -34,7 +34,7 @@ REPLICATE = Provider(
     slug="replicate",
     title="Replicate",
     base_url="https://api.replicate.com/v1",
-    endpoints=(Endpoint("replicate_pictures", PREDICTIONS),),
+    endpoints=(Endpoint("replicate_images", PREDICTIONS),),
     models_path=None,
     capabilities=tuple(_describe()),
 )

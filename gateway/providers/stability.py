@@ -13,7 +13,7 @@ STABILITY = Provider(
     slug="stability",
     title="Stability AI",
     base_url="https://api.stability.ai/v2beta",
-    endpoints=(Endpoint("stability_pictures", PLACE, models=tuple(MODELS)),),
+    endpoints=(Endpoint("stability_images", PLACE, models=tuple(MODELS)),),
     models_path=None,
     capabilities=tuple(
         Capability(name, sizes=tuple(SIZES), max_n=1, response_formats=(), edits=False, masks=False, streams=False)

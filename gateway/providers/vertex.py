@@ -119,7 +119,7 @@ VERTEX = Provider(
             quirks=(_name_options,),
             models=("gemini-embedding-2*",),
         ),
-        Endpoint("gemini_pictures", f"{_GEMINI}:generateContent", models=IMAGE_MODELS),
+        Endpoint("gemini_images", f"{_GEMINI}:generateContent", models=IMAGE_MODELS),
         Endpoint("vertex_videos", f"{_GEMINI}:predictLongRunning", models=VIDEO_MODELS),
         Endpoint(
             "gemini_generate",

@@ -128,15 +128,16 @@ def _describe_circuits(tripped: Sequence[Tripped], now: float) -> list[Fields]:
     """Describe at most ``MOST_CIRCUITS`` of the tripped circuits."""
     return [
         {
-            "model": place[1] or None,
-            "language": place[0] or None,
+            "model": model or None,
+            "api_format": api_format or None,
+            "language": api_format or None,  # the name until 0.8
             "account": account,
             "state": breaker.state,
             "cooldown_s": None if (wait := breaker.wait_s(now)) is None else round(wait, 1),
             "trips": breaker.trips,
             "reason": breaker.reason,
         }
-        for place, account, breaker in tripped[:MOST_CIRCUITS]
+        for (api_format, model), account, breaker in tripped[:MOST_CIRCUITS]
     ]
 
 

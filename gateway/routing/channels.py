@@ -410,9 +410,12 @@ class ChannelService:
             "matches_globs": bool(channel.patterns) and not channel.sync,
             "synced_at": None if synced.at_s is None else build_time(synced.at_s),
             "sync_error": synced.error,
-            "came": list(synced.added),
-            "went": list(synced.removed),
+            "models_added": (added := list(synced.added)),
+            "models_removed": (removed := list(synced.removed)),
+            "came": added,  # the names until 0.8: for clients of one more version
+            "went": removed,
             "changed_at": None if synced.changed_s is None else build_time(synced.changed_s),
+            "on_hold": channel.held,
             "held": channel.held,
             **({} if state is None else describe_state(state, self._load_balancer)),
         }

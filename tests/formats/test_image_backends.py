@@ -67,39 +67,39 @@ from tests.support.table_rows import table_rows
 MODELS: Mapping[Wire, str] = {
     "openai_images": "org/painter",
     "openai_edits": "org/painter",
-    "gemini_pictures": "gemini-2.5-flash-image",
-    "chat_pictures": "google/gemini-2.5-flash-image",
-    "dashscope_pictures": "wan2.2-t2i-flash",
-    "replicate_pictures": "black-forest-labs/flux-kontext-pro",
-    "fal_pictures": "fal-ai/nano-banana/edit",
-    "stability_pictures": "stable-image-core",
-    "bfl_pictures": "flux-2-pro",
-    "luma_pictures": "uni-1",
+    "gemini_images": "gemini-2.5-flash-image",
+    "chat_images": "google/gemini-2.5-flash-image",
+    "dashscope_images": "wan2.2-t2i-flash",
+    "replicate_images": "black-forest-labs/flux-kontext-pro",
+    "fal_images": "fal-ai/nano-banana/edit",
+    "stability_images": "stable-image-core",
+    "bfl_images": "flux-2-pro",
+    "luma_images": "uni-1",
 }
 IMAGE_BACKENDS: Mapping[Wire, type] = {
     "openai_images": OpenAiImageBackend,
     "openai_edits": OpenAiImageBackend,
-    "gemini_pictures": GeminiImageBackend,
-    "chat_pictures": ChatImageBackend,
-    "dashscope_pictures": DashScopeImageBackend,
-    "replicate_pictures": ReplicateImageBackend,
-    "fal_pictures": FalImageBackend,
-    "stability_pictures": StabilityImageBackend,
-    "bfl_pictures": BflImageBackend,
-    "luma_pictures": LumaImageBackend,
+    "gemini_images": GeminiImageBackend,
+    "chat_images": ChatImageBackend,
+    "dashscope_images": DashScopeImageBackend,
+    "replicate_images": ReplicateImageBackend,
+    "fal_images": FalImageBackend,
+    "stability_images": StabilityImageBackend,
+    "bfl_images": BflImageBackend,
+    "luma_images": LumaImageBackend,
 }
 IMAGES = {"png": draw(), "draft": draw(shade=7), "other": draw(shade=9)}
 CODED = {f"{{{name}}}": base64.b64encode(data).decode() for name, data in IMAGES.items()}
 FOLDER = Path(__file__).parent / "vendors"
 TABLED: tuple[Wire, ...] = (
-    "gemini_pictures",
-    "chat_pictures",
-    "dashscope_pictures",
-    "replicate_pictures",
-    "fal_pictures",
-    "stability_pictures",
-    "bfl_pictures",
-    "luma_pictures",
+    "gemini_images",
+    "chat_images",
+    "dashscope_images",
+    "replicate_images",
+    "fal_images",
+    "stability_images",
+    "bfl_images",
+    "luma_images",
 )
 
 
@@ -111,13 +111,13 @@ def fill(text: bytes) -> Any:
 
 TABLES: Mapping[Wire, Any] = {wire: fill((FOLDER / f"{wire}.json").read_bytes()) for wire in TABLED}
 OWNERS: Mapping[str, Provider] = {
-    "gemini_pictures": GEMINI,
-    "dashscope_pictures": DASHSCOPE,
-    "replicate_pictures": REPLICATE,
-    "fal_pictures": FAL,
-    "stability_pictures": STABILITY,
-    "bfl_pictures": BFL,
-    "luma_pictures": LUMA,
+    "gemini_images": GEMINI,
+    "dashscope_images": DASHSCOPE,
+    "replicate_images": REPLICATE,
+    "fal_images": FAL,
+    "stability_images": STABILITY,
+    "bfl_images": BFL,
+    "luma_images": LUMA,
 }
 SOURCE: Upload = upload(draw())
 SECRET = "hush-hush-hush"
@@ -138,7 +138,7 @@ EVERY = pytest.mark.parametrize("wire", IMAGE_BACKENDS)
 
 
 def open_image_backend(wire: Wire, **fields: Any) -> tuple[ImageBackend, InferenceRequest]:
-    files = (SOURCE,) if wire in {"openai_edits", "replicate_pictures", "fal_pictures"} else ()
+    files = (SOURCE,) if wire in {"openai_edits", "replicate_images", "fal_images"} else ()
     inference = image_call(files=files, **fields)
     return make_image_backend(wire, inference, MODELS[wire], "mark", UNKNOWN), inference
 
@@ -233,7 +233,7 @@ def test_begin_names_a_field_that_is_not_supported(wire: Wire, row: Any) -> None
     ("wire", "able"),
     [
         pytest.param(wire, able, id=f"{wire}-{able.name}")
-        for wire in ("dashscope_pictures", "replicate_pictures")
+        for wire in ("dashscope_images", "replicate_images")
         for able in OWNERS[wire].capabilities
         if able.seconds is None
     ],
@@ -242,18 +242,18 @@ def test_begin_takes_what_a_capability_allows(wire: Wire, able: Capability) -> N
     """Every size of a model with as many images as it may be sent."""
     model = able.name.replace(":*", ":0123abcd")
     model = "somebody/something" if model == "*" else model.replace("*", "")
-    sources = able.max_sources or int(able.edits is True and wire == "replicate_pictures")
+    sources = able.max_sources or int(able.edits is True and wire == "replicate_images")
     for size in able.sizes or (None,):
         inference = image_call(size=size, files=(SOURCE,) * sources)
         sent = read_sent(make_image_backend(wire, inference, model, "mark", UNKNOWN).begin(able.max_n or 1))
         assert "a cat" in str(sent)
-        assert wire == "replicate_pictures" or sent["model"] == model
+        assert wire == "replicate_images" or sent["model"] == model
 
 
 def test_replicate_sends_every_field_of_the_client() -> None:
-    model = TABLES["replicate_pictures"]["model"]
+    model = TABLES["replicate_images"]["model"]
     for fields in ({}, {"seed": "7"}, {"raw": "", "guidance": "3"}, {"seed": "x", "raw": "true", "guidance": "."}):
-        _, provider_request = begin("replicate_pictures", {"model": model, "fields": fields})
+        _, provider_request = begin("replicate_images", {"model": model, "fields": fields})
         assert read_sent(provider_request)["input"].keys() == {"prompt", "num_outputs", *fields}
 
 
@@ -270,7 +270,7 @@ def test_begin_sends_the_prompt_and_keeps_the_request(wire: Wire) -> None:
     assert inference.body == before
 
 
-@pytest.mark.parametrize("wire", ["gemini_pictures", "chat_pictures"])
+@pytest.mark.parametrize("wire", ["gemini_images", "chat_images"])
 @given(
     prompt=st.text(min_size=1, max_size=20),
     size=st.none() | st.sampled_from([f"{width}x{height}" for width, height in SIZES.values()]),
@@ -282,7 +282,7 @@ def test_begin_sends_prompt_ratio_and_images_in_their_order(
     images = tuple(draw(shade=shade) for shade in sources)
     inference = image_call(prompt, size=size, files=tuple(map(upload, images)))
     sent = read_sent(make_image_backend(wire, inference, MODELS[wire], "mark", UNKNOWN).begin(1))
-    heard = read_chat_question(sent, MODELS[wire]) if wire == "chat_pictures" else read_gemini_question(sent)
+    heard = read_chat_question(sent, MODELS[wire]) if wire == "chat_images" else read_gemini_question(sent)
     assert (heard.prompt, heard.sources) == (prompt, images)
     assert (f"{SIZES[heard.size][0]}x{SIZES[heard.size][1]}" if heard.size else None) == size
 
@@ -340,7 +340,7 @@ def check_read(wire: Wire, backend: ImageBackend, raw: bytes) -> None:
         return
     if isinstance(found, Images):
         assert found.items
-        assert wire in {"openai_images", "openai_edits", "chat_pictures"} or len(found.items) == 1
+        assert wire in {"openai_images", "openai_edits", "chat_images"} or len(found.items) == 1
         assert all(image.url or base64.b64decode(image.data or "", validate=True) for image in found.items)
     else:
         assert re.fullmatch(
@@ -362,7 +362,7 @@ def test_read_survives_any_answer(wire: Wire, answer: Any) -> None:
 def test_read_survives_junk_in_a_recorded_answer(wire: Wire, data: st.DataObject, known: bool) -> None:
     """Also after an answer with a task's id."""
     answers = TABLES[wire]["answers"]
-    model = data.draw(st.sampled_from(["wan2.6-t2i", "qwen-image-2.0"])) if wire == "dashscope_pictures" else None
+    model = data.draw(st.sampled_from(["wan2.6-t2i", "qwen-image-2.0"])) if wire == "dashscope_images" else None
     backend, _ = begin(wire, {"model": model} if model else {})
     start = answers.get("queued", answers.get("begun"))
     if known and start is not None:
@@ -382,7 +382,7 @@ def test_read_survives_any_depth_in_a_recorded_answer(wire: Wire) -> None:
 # ---- over the fake providers, which check all that they are sent
 
 FAKES = pytest.mark.parametrize(
-    ("wire", "fake"), [("dashscope_pictures", DashScopeImages), ("replicate_pictures", ReplicateImages)]
+    ("wire", "fake"), [("dashscope_images", DashScopeImages), ("replicate_images", ReplicateImages)]
 )
 
 
@@ -422,8 +422,8 @@ async def fetch_images(wire: Wire, fake: ImageProvider, request: dict[str, Any])
 @pytest.mark.parametrize(
     ("wire", "fake", "request_", "heard_size", "size"),
     [
-        ("dashscope_pictures", DashScopeImages, {"size": "1024x512"}, "1024*512", (1024, 512)),
-        ("replicate_pictures", ReplicateImages, {"size": "768x1344"}, "9:16", (768, 1344)),
+        ("dashscope_images", DashScopeImages, {"size": "1024x512"}, "1024*512", (1024, 512)),
+        ("replicate_images", ReplicateImages, {"size": "768x1344"}, "9:16", (768, 1344)),
     ],
 )
 async def test_a_provider_makes_the_images_that_were_asked_for(
@@ -441,18 +441,18 @@ async def test_a_provider_makes_the_images_that_were_asked_for(
 @pytest.mark.parametrize(
     ("wire", "fake", "model", "path"),
     [
-        ("dashscope_pictures", DashScopeImages, "wan2.5-i2i-preview", "image2image/image-synthesis"),
-        ("dashscope_pictures", DashScopeImages, "wanx2.1-imageedit", "image2image/image-synthesis"),
-        ("dashscope_pictures", DashScopeImages, "wan2.6-image", "image-generation/generation"),
-        ("dashscope_pictures", DashScopeImages, "wan2.7-image", "image-generation/generation"),
-        ("dashscope_pictures", DashScopeImages, "qwen-image-edit", "multimodal-generation/generation"),
+        ("dashscope_images", DashScopeImages, "wan2.5-i2i-preview", "image2image/image-synthesis"),
+        ("dashscope_images", DashScopeImages, "wanx2.1-imageedit", "image2image/image-synthesis"),
+        ("dashscope_images", DashScopeImages, "wan2.6-image", "image-generation/generation"),
+        ("dashscope_images", DashScopeImages, "wan2.7-image", "image-generation/generation"),
+        ("dashscope_images", DashScopeImages, "qwen-image-edit", "multimodal-generation/generation"),
         (
-            "dashscope_pictures",
+            "dashscope_images",
             DashScopeImages,
             "qwen-image-edit-plus-2025-12-15",
             "multimodal-generation/generation",
         ),
-        ("replicate_pictures", ReplicateImages, "black-forest-labs/flux-2-dev:0123abcd", "predictions"),
+        ("replicate_images", ReplicateImages, "black-forest-labs/flux-2-dev:0123abcd", "predictions"),
     ],
 )
 async def test_a_provider_gets_the_images_of_an_edit(wire: Wire, fake: Any, model: str, path: str) -> None:
@@ -461,7 +461,7 @@ async def test_a_provider_gets_the_images_of_an_edit(wire: Wire, fake: Any, mode
     async with fake(polls=0) as provider:
         reported = await fetch_images(wire, provider, {"model": model, "prompt": "make it blue", "sources": sources})
         (heard,) = provider.heard
-        root = "/api/v1/services/aigc" if wire == "dashscope_pictures" else "/v1"
+        root = "/api/v1/services/aigc" if wire == "dashscope_images" else "/v1"
         assert provider.requests[0] == ("POST", f"{root}/{path}")
     assert (heard.prompt, heard.sources) == ("make it blue", tuple(IMAGES[name] for name in names))
     assert len(reported.items) == 1

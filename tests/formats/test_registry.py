@@ -246,8 +246,8 @@ ANSWERS: dict[Wire, tuple[dict[str, Any], Usage]] = {
 }
 """A whole answer in every language that has one, and what it says was used."""
 PAINTED = {
-    "gemini_pictures", "chat_pictures", "dashscope_pictures", "replicate_pictures", "fal_pictures",
-    "stability_pictures", "bfl_pictures", "luma_pictures",
+    "gemini_images", "chat_images", "dashscope_images", "replicate_images", "fal_images",
+    "stability_images", "bfl_images", "luma_images",
 }  # fmt: skip
 """Languages of painters, who say what there is to be said in as many bodies as it takes."""
 NEVER_WHOLE = PAINTED | {"openai_images", "openai_edits", "openai_speech", "deepgram_speech", "elevenlabs_speech"}

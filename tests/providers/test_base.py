@@ -197,7 +197,7 @@ def test_a_language_that_is_for_some_models_is_found_for_these_alone() -> None:
 
 
 def test_an_errand_may_go_elsewhere_by_another_method_and_without_a_body() -> None:
-    rooted = Endpoint("dashscope_pictures", "/api/v1/{model}/pictures", rooted=True)
+    rooted = Endpoint("dashscope_images", "/api/v1/{model}/pictures", rooted=True)
     endpoint_request = EndpointRequest(None, method="GET", path="/api/v1/tasks/1")
     http_request = PROVIDERS["custom"].build_request(CHANNEL, rooted, endpoint_request, model="a/b", key="k")
     assert (http_request.method, http_request.url, http_request.body) == ("GET", "http://host:1/api/v1/tasks/1", None)

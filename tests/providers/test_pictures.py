@@ -227,22 +227,22 @@ def test_gemini_has_every_image_model(model: str, sizes: Any, sources: Any) -> N
     assert capability is not None
     assert (capability.sizes, capability.max_sources) == (sizes, sources)
     assert (capability.max_n, capability.edits, capability.masks, capability.streams) == (1, True, False, False)
-    endpoint = GEMINI.find_endpoint(("gemini_pictures",), model)
+    endpoint = GEMINI.find_endpoint(("gemini_images",), model)
     assert endpoint is not None
     assert endpoint.path == "/models/{model}:generateContent"
 
 
 def test_gemini_has_no_images_from_chat_models() -> None:
-    assert GEMINI.find_endpoint(("gemini_pictures",), "gemini-2.5-flash") is None
+    assert GEMINI.find_endpoint(("gemini_images",), "gemini-2.5-flash") is None
     assert GEMINI.find_capability("gemini-2.5-flash") is None
 
 
 @table_rows(
     ("model", "generated", "edited"),
     [
-        ("google/gemini-2.5-flash-image", "chat_pictures", "chat_pictures"),
-        ("google/gemini-nano-banana-2.1", "chat_pictures", "chat_pictures"),
-        ("openai/gpt-5-image-mini", "openai_images", "chat_pictures"),
+        ("google/gemini-2.5-flash-image", "chat_images", "chat_images"),
+        ("google/gemini-nano-banana-2.1", "chat_images", "chat_images"),
+        ("openai/gpt-5-image-mini", "openai_images", "chat_images"),
         ("openai/gpt-image-2", "openai_images", None),
         ("black-forest-labs/flux.2-pro", "openai_images", None),
         ("openai/gpt-5", None, None),

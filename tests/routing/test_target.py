@@ -32,7 +32,7 @@ from tests.support.table_rows import table_rows
 
 PRICE = Price("m", 1_000_000, output_nanos_per_million=2_000_000, image_nanos=500)
 """A nano a token that is read, two for one that is written, 500 for a picture."""
-IMAGE_BACKEND = Endpoint("replicate_pictures", "/predictions")
+IMAGE_BACKEND = Endpoint("replicate_images", "/predictions")
 MESSAGES = [{"role": "user", "content": "hi"}]
 DEEP_LEVELS = 300
 
@@ -235,7 +235,7 @@ def as_bytes(body: bytes | Content | None) -> bytes:
 
 
 def test_an_ask_after_a_task_has_a_path_of_its_own_and_no_body() -> None:
-    made = attempt(images(), "replicate", "replicate_pictures", "owner/name")
+    made = attempt(images(), "replicate", "replicate_images", "owner/name")
     http_request = made.build_provider_request(ProviderRequest(method="GET", path="/predictions/abc", passing=True))
     assert (http_request.method, http_request.url, http_request.body) == ("GET", "http://up/v1/predictions/abc", None)
     assert "Content-Type" not in http_request.headers
@@ -244,7 +244,7 @@ def test_an_ask_after_a_task_has_a_path_of_its_own_and_no_body() -> None:
 
 def test_the_path_of_a_rooted_endpoint_is_the_servers() -> None:
     base = "http://up/compatible-mode/v1"
-    made = attempt(images(), "dashscope", "dashscope_pictures", "wan2.2-t2i-flash", base_url=base)
+    made = attempt(images(), "dashscope", "dashscope_images", "wan2.2-t2i-flash", base_url=base)
     assert (
         made.build_provider_request(ProviderRequest(path="/api/v1/tasks/1", method="GET")).url
         == "http://up/api/v1/tasks/1"
@@ -262,7 +262,7 @@ def test_the_path_of_a_rooted_endpoint_is_the_servers() -> None:
 )
 def test_a_poll_goes_to_another_server_only_in_the_channels_domain(base: str, host: str | None, url: str) -> None:
     """A key is for the vendor whose address the operator gave: not for one that an answer names."""
-    made = attempt(images(), "bfl", "bfl_pictures", "flux-2-pro", base_url=base)
+    made = attempt(images(), "bfl", "bfl_images", "flux-2-pro", base_url=base)
     http_request = made.build_provider_request(
         ProviderRequest(path="/get_result?id=1", method="GET", passing=True, host=host)
     )
@@ -270,7 +270,7 @@ def test_a_poll_goes_to_another_server_only_in_the_channels_domain(base: str, ho
 
 
 def test_what_an_ask_says_in_its_headers_is_said_and_the_channels_own_go_over_it() -> None:
-    made = attempt(images(), "replicate", "replicate_pictures", "o/n", headers=(("prefer", "ours"),))
+    made = attempt(images(), "replicate", "replicate_images", "o/n", headers=(("prefer", "ours"),))
     provider_request = ProviderRequest({}, headers=(("Prefer", "wait"), ("X-DashScope-Async", "enable")))
     headers = made.build_provider_request(provider_request).headers
     assert (headers["X-DashScope-Async"], headers["prefer"], "Prefer" in headers) == ("enable", "ours", False)
@@ -289,7 +289,7 @@ def test_a_form_ends_its_parts_with_the_answers_id_and_leaves_its_files_where_th
 
 
 def test_a_file_in_a_json_body_stays_where_it_is_too() -> None:
-    made = attempt(images(), "replicate", "replicate_pictures", "owner/name")
+    made = attempt(images(), "replicate", "replicate_images", "owner/name")
     source = upload(draw())
     body = made.build_provider_request(ProviderRequest({"input": {"image": build_data_url(source)}})).body
     assert isinstance(body, Content)
@@ -299,7 +299,7 @@ def test_a_file_in_a_json_body_stays_where_it_is_too() -> None:
 def test_images_that_a_image_backend_gets_are_not_said_in_one_body() -> None:
     inference = image_call()
     with pytest.raises(UnsupportedByProvider):
-        attempt(inference, "replicate", "replicate_pictures", "owner/name").build_request(inference)
+        attempt(inference, "replicate", "replicate_images", "owner/name").build_request(inference)
 
 
 def test_an_ask_is_planned_as_often_as_it_is_tried() -> None:

@@ -116,7 +116,8 @@ class RouteExplainer:
             "reason": reason if target.sure or reason else "untested: its list of models is not known yet",
             "wait_s": None if obstacle is None else round(obstacle[1], 1),
             "upstream_model": target.model,
-            "language": target.endpoint.wire,
+            "api_format": target.endpoint.wire,
+            "language": target.endpoint.wire,  # the name until 0.8
             "translated": target.endpoint.wire != WIRES[operation][0],
             "state": status.ill[0].state if status.ill else "closed",
             "share": round(status.share, 2),

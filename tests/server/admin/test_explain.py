@@ -87,8 +87,8 @@ async def test_the_language_and_the_price_of_each_channel_are_told(standing_with
     ]
     gateway = await standing_with({"channel": config, "price": [{**PRICE, "cached_input_usd_per_million": 0.5}]})
     plain, theirs = (await explain(gateway))["channels"]
-    assert (plain["upstream_model"], plain["language"], plain["translated"]) == ("their-m", "openai_chat", False)
-    assert (theirs["upstream_model"], theirs["language"], theirs["translated"]) == ("m", "anthropic_messages", True)
+    assert (plain["upstream_model"], plain["api_format"], plain["translated"]) == ("their-m", "openai_chat", False)
+    assert (theirs["upstream_model"], theirs["api_format"], theirs["translated"]) == ("m", "anthropic_messages", True)
     assert (plain["price_multiplier"], theirs["price_multiplier"]) == (1, 1.5)
     assert plain["price"] == {
         "model": "m",

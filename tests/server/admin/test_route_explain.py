@@ -141,7 +141,8 @@ def test_a_line_tells_the_language_and_the_providers_name_of_the_model() -> None
         channel("google", provider="gemini"),
     )
     reported = {
-        name: (line["language"], line["translated"], line["upstream_model"]) for name, line in scenario.lines().items()
+        name: (line["api_format"], line["translated"], line["upstream_model"])
+        for name, line in scenario.lines().items()
     }
     assert reported == {
         "chat": ("openai_chat", False, "theirs"),
@@ -149,7 +150,7 @@ def test_a_line_tells_the_language_and_the_providers_name_of_the_model() -> None
         "google": ("gemini_generate", True, "m"),
     }
     reported = {
-        name: (line["language"], line["translated"], "") for name, line in scenario.lines("m", "messages").items()
+        name: (line["api_format"], line["translated"], "") for name, line in scenario.lines("m", "messages").items()
     }
     assert reported == {
         "chat": ("openai_chat", True, ""),
@@ -255,9 +256,9 @@ def gallery(**more: Any) -> RouteScenario:
 
 def test_whoever_paints_is_told_with_what_it_can_be_asked_for() -> None:
     lines = gallery().lines("m", "images")
-    assert {name: line.get("language") for name, line in lines.items()} == {
-        "gemini": "gemini_pictures",
-        "wan": "dashscope_pictures",
+    assert {name: line.get("api_format") for name, line in lines.items()} == {
+        "gemini": "gemini_images",
+        "wan": "dashscope_images",
         "claude": None,
         "unknown": "openai_images",
     }
