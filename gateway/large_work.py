@@ -17,6 +17,16 @@ Args = TypeVarTuple("Args")
 T = TypeVar("T")
 
 
+def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[Unpack[Args]], object], *args: *Args) -> None:
+    """Run ``call`` on the loop: at once, or from a thread of ``work_aside`` before the caller of that goes on."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        loop.call_soon_threadsafe(call, *args)
+    else:
+        call(*args)
+
+
 async def work_by_size(size: int, work: Callable[[Unpack[Args]], T], *args: *Args) -> T:
     """Run ``work`` on ``size`` bytes: in a thread if they are many, else on the event loop; see ``work_aside``."""
     return await work_aside(work, *args) if size > MAX_ON_LOOP else work(*args)

@@ -71,21 +71,10 @@ class JsonOrStream(StreamState):
 
     @property
     def heavy(self) -> bool:
-        """Whether the answer is large; see ``TranslatingStream``."""
         return not self.closed and self._held_bytes > LARGE_ANSWER_BYTES
 
-    @property
-    def unwritten(self) -> bool:
-        """Whether events wait for ``write``: never."""
+    def may_end(self, data: bytes) -> bool:  # noqa: ARG002 - ``finish`` reads everything
         return False
-
-    def read(self, data: bytes) -> None:
-        """Hold ``data``."""
-        self.feed(data)
-
-    def write(self) -> bytes:
-        """Return nothing: the answer is written at its end."""
-        return b""
 
     def finish(self) -> bytes:
         if self.error is not None:

@@ -86,18 +86,51 @@ class StreamTransform(Protocol):
 
 
 class StreamState:
-    """The end state of a ``StreamTransform``. ``closed`` is stored because it is read for every piece.
+    """The end state of a ``StreamTransform``, and what a thread has read for it.
 
     Attributes:
-        closed: nothing more can be sent to the client.
+        closed: nothing more can be sent to the client. It is stored because it is read for every piece.
+        waiting: data that a thread has to ``read``.
     """
 
-    __slots__ = ("_ended", "_error", "closed")
+    __slots__ = ("_ended", "_error", "_read", "closed", "waiting")
 
     def __init__(self) -> None:
         self._ended = False
         self._error: ProviderError | None = None
+        self._read = self.waiting = b""
         self.closed = False
+
+    def feed(self, data: bytes) -> bytes:
+        raise NotImplementedError
+
+    @property
+    def heavy(self) -> bool:
+        """Whether the next piece has to go through ``read``: a large event is incomplete, or not written yet."""
+        return False
+
+    @property
+    def ends_heavily(self) -> bool:
+        """Whether a thread has to call ``finish``."""
+        return self.heavy
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether something waits for ``write``."""
+        return bool(self._read)
+
+    def may_end(self, data: bytes) -> bool:
+        """Return whether an event may end in ``data``: then a thread has to read the data."""
+        return b"\n" in data or b"\r" in data
+
+    def read(self, data: bytes) -> None:
+        """Process ``data`` as ``feed`` does. A thread may do this if nothing else uses the transform meanwhile."""
+        self._read = self.feed(data)
+
+    def write(self) -> bytes:
+        """Return the client's bytes of the last ``read``."""
+        out, self._read = self._read, b""
+        return out
 
     @property
     def ended(self) -> bool:
@@ -140,37 +173,19 @@ class PassthroughStream(StreamState):
         events: complete events with data so far that are part of an answer.
     """
 
-    __slots__ = ("_begun", "_read", "_secrets", "_splitter", "events")
+    __slots__ = ("_begun", "_secrets", "_splitter", "events")
 
     def __init__(self, secrets: Secrets) -> None:
         super().__init__()
         self._secrets = secrets
         self._splitter = sse.SseSplitter()
         self._begun = False
-        self._read = b""
         self.events = 0
-
-    def feed(self, data: bytes) -> bytes:
-        raise NotImplementedError
 
     @property
     def heavy(self) -> bool:
-        """Whether the next piece has to go through ``read``: a large event is incomplete, or not written yet."""
         splitter = self._splitter
         return bool(self._read) or (splitter.waiting and splitter.held_bytes > LARGE_EVENT_BYTES and not self.closed)
-
-    @property
-    def unwritten(self) -> bool:
-        return bool(self._read)
-
-    def read(self, data: bytes) -> None:
-        """Check ``data``. A thread may do this if nothing else uses the transform meanwhile."""
-        self._read = self.feed(data)
-
-    def write(self) -> bytes:
-        """Return the client's bytes of the last ``read``."""
-        out, self._read = self._read, b""
-        return out
 
     def _feed_slowly(self, data: bytes) -> bytes:
         """Process ``data`` event by event."""
@@ -260,6 +275,28 @@ class UsageKeeper(Protocol):
     def take_usage(self) -> UsageReport | None:
         """Return usage that was received and that no event has reported; a second call returns None."""
         ...
+
+
+@runtime_checkable
+class BinaryParser(Protocol):
+    """A parser of binary messages: no line's end shows where one ends.
+
+    Attributes:
+        media_type: of the stream.
+    """
+
+    media_type: str
+
+
+@runtime_checkable
+class RepeatingWriter(Protocol):
+    """A serializer that repeats all texts at the end of an answer.
+
+    Attributes:
+        chars: of all texts so far.
+    """
+
+    chars: int
 
 
 @runtime_checkable
@@ -367,42 +404,46 @@ class TranslatingStream(StreamState):
         inference: the request.
     """
 
-    __slots__ = ("_inference", "_meter", "_read", "_reader", "_writer", "events")
+    __slots__ = ("_inference", "_meter", "_reader", "_repeating", "_writer", "events")
 
     def __init__(self, reader: StreamParser, writer: StreamSerializer, inference: InferenceRequest) -> None:
         super().__init__()
         self._reader = reader
         self._writer = writer
+        self._repeating = writer if isinstance(writer, RepeatingWriter) else None
         self._inference = inference
         self._meter = UsageCounter()
-        self._read: list[Event] = []
         self.events = 0
 
     @property
     def heavy(self) -> bool:
-        # A large event is incomplete, or not written yet: the next piece has to go through ``read``.
-        return not self.closed and (bool(self._read) or self._reader.held_bytes > LARGE_EVENT_BYTES)
+        return not self.closed and bool(self._read or self.waiting or self._reader.held_bytes > LARGE_EVENT_BYTES)
 
     @property
-    def unwritten(self) -> bool:
-        return bool(self._read)
+    def ends_heavily(self) -> bool:
+        return self.heavy or (self._repeating is not None and self._repeating.chars > LARGE_EVENT_BYTES)
 
-    def read(self, data: bytes) -> None:
-        """Parse ``data``. A thread may do this if nothing else uses the transform meanwhile."""
-        self._read = self._reader.feed(data)
-
-    def write(self) -> bytes:
-        """Return the client's bytes for the events of the last ``read``."""
-        events, self._read = self._read, []
-        return b"" if self.closed else self._pass(events)
+    def may_end(self, data: bytes) -> bool:
+        return isinstance(self._reader, BinaryParser) or super().may_end(data)
 
     def feed(self, data: bytes) -> bytes:
+        if self._repeating is not None and self._repeating.chars > LARGE_EVENT_BYTES:
+            self.waiting += data  # it may be the end of the answer
+            return b""
         return b"" if self.closed else self._pass(self._reader.feed(data))
+
+    def read(self, data: bytes) -> None:
+        data, self.waiting = self.waiting + data, b""
+        self._read = b"" if self.closed else self._pass(self._reader.feed(data))
 
     def finish(self) -> bytes:
         if self.ended:
             return b""
-        written = b"" if self.closed else self._pass(self._reader.finish())
+        written = b""
+        if self.waiting:
+            self.read(b"")
+            written = self.write()
+        written += b"" if self.closed else self._pass(self._reader.finish())
         if self.error is not None:
             raise self.error
         if not self.closed:

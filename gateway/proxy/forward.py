@@ -22,7 +22,7 @@ from gateway.formats.sse import KEEPALIVE
 from gateway.formats.stream import StreamTransform
 from gateway.formats.translator import EVENT_STREAM, PLAIN, ResponseMode, Translator
 from gateway.formats.vendor_errors import parse_worded_error
-from gateway.large_work import work_aside
+from gateway.large_work import work_aside, work_by_size
 from gateway.providers.registry import PROVIDERS
 from gateway.proxy import fan_out
 from gateway.proxy.client_stream import ClientStream
@@ -156,7 +156,7 @@ async def _read(proxy: Proxy, ctx: RequestContext, attempt: Attempt) -> Provider
     if attempt.target.find_price is not None:
         attempt.answered = find_answered(body)
     if attempt.target.endpoint.wire == "openai_responses":
-        attempt.response_id = find_response_id(body)
+        attempt.response_id = await work_by_size(len(body), find_response_id, body)
     proxy.load_balancer.record_success(attempt.lease)
     return ProviderAnswer(body, translator.mode.media_type)
 
@@ -239,9 +239,9 @@ def _record_first_event(proxy: Proxy, attempt: Attempt, received: Iterable[bytes
     """Record the success of an attempt, and what its first event, which ends ``received``, says about the answer."""
     proxy.load_balancer.record_success(attempt.lease)
     if attempt.target.find_price is not None:
-        attempt.answered = find_answered(b"".join(received))
+        attempt.answered = find_answered(b"".join(filter(None, received)))
     if attempt.target.endpoint.wire == "openai_responses":
-        attempt.response_id = find_response_id(b"".join(received)[:MAX_HELD_BYTES])
+        attempt.response_id = find_response_id(b"".join(filter(None, received))[:MAX_HELD_BYTES])
 
 
 def _end(

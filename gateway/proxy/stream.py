@@ -8,7 +8,7 @@ from gateway.errors import GatewayError, ProviderBadResponse, ProviderError, dro
 from gateway.formats.error_body import build_error_event
 from gateway.formats.json_or_stream import JsonOrStream, is_event_stream, is_json, strip_beginning
 from gateway.formats.sse import KEEPALIVE, MAX_NOISE_BYTES
-from gateway.formats.stream import PassthroughStream, StreamTransform, TranslatingStream
+from gateway.formats.stream import LARGE_EVENT_BYTES, PassthroughStream, StreamTransform, TranslatingStream
 from gateway.formats.translator import EVENT_STREAM
 from gateway.large_work import work_aside
 from gateway.proxy.client_stream import ClientStream
@@ -114,7 +114,7 @@ class StreamRelay:
             if ended is PumpResult.PAUSED:
                 ended = await self._push()
             if ended is PumpResult.ENDED:
-                self._last += self._transform.finish()
+                self._last += await self._finish()
                 self._record_first([self._last])
             self._reply.finish()
         except GatewayError as met:
@@ -160,12 +160,12 @@ class StreamRelay:
                             pumped = await self._reply.pump(self._hold)
         except TimeoutError:
             self._held.append(KEEPALIVE)
-            if isinstance(self._transform, PassthroughStream):  # a thread may have finished an event meanwhile
+            if isinstance(self._transform, _READ_ASIDE):  # a thread may have finished an event meanwhile
                 self._held.append(self._transform.write())
         if self._transform.error is not None:
             raise self._transform.error
         if pumped is PumpResult.ENDED:
-            self._held.append(self._transform.finish())
+            self._held.append(await self._finish())
             pumped = PumpResult.PAUSED
         if self._transform.closed and self._transform.empty:
             raise ProviderBadResponse("The provider's stream has no answer")
@@ -179,10 +179,13 @@ class StreamRelay:
             self._answered(received)
 
     def _open(self) -> None:
+        rest = b""
+        if self._transform.closed and len(self._held[-1]) > LARGE_EVENT_BYTES:
+            rest = self._held.pop()  # it is not copied together with the others
         held = b"".join(self._held)
         self._held.clear()
         if self._transform.closed:
-            self._last, held = self._last + held, b""
+            self._last, held = (rest, held) if rest else (held, b"")
         self._client_stream.open(self._media_type, held)
         self.opened = True
         now = self._time()
@@ -208,6 +211,13 @@ class StreamRelay:
             raise self._transform.error
         return PumpResult.PAUSED
 
+    async def _finish(self) -> bytes:
+        """Return the rest of the answer: all of it if the provider has sent JSON."""
+        transform = self._transform
+        if isinstance(transform, _READ_ASIDE) and transform.ends_heavily:
+            return await work_aside(transform.finish)
+        return transform.finish()
+
     def _is_heavy(self) -> bool:
         return isinstance(self._transform, _READ_ASIDE) and self._transform.heavy
 
@@ -215,7 +225,9 @@ class StreamRelay:
         """Pump one piece of a large event, which a thread reads, and ``send`` the output."""
         transform, pieces = self._transform, list[bytes]()
         assert isinstance(transform, _READ_ASIDE)  # noqa: S101 - see ``_is_heavy``
-        if not transform.unwritten:
+        if transform.waiting:
+            await work_aside(transform.read, b"")
+        elif not transform.unwritten:
 
             def take(piece: bytes, _raw: bytes | None) -> bool:
                 pieces.append(piece)
@@ -225,9 +237,9 @@ class StreamRelay:
                 return PumpResult.ENDED
             data = b"".join(pieces)
             await self._take_room(len(data))
-            if b"\n" in data or b"\r" in data:
+            if transform.may_end(data):
                 await work_aside(transform.read, data)
-            else:  # no line ends here
+            else:
                 transform.read(data)
         if out := transform.write():
             self._timeouts.event_at = self._time()

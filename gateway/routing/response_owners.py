@@ -12,6 +12,7 @@ from gateway.domain.request_log import ID_PREFIX
 from gateway.domain.response_owner import KEPT_MS, LONGEST_ID, ResponseOwner
 from gateway.errors import InvalidRequest, NotFound, StoreUnavailable
 from gateway.formats.kept_names import KeptName, list_kept_names
+from gateway.large_work import call_on_loop
 from gateway.memory_budget import Borrower
 from gateway.routing.item_references import is_own
 from gateway.routing.kept_responses import MOST_REFERRED, KeptResponses, Turn, make_missing
@@ -101,9 +102,10 @@ class ResponseOwners:
             return inference
         response_id = f"resp_{request_id.removeprefix(ID_PREFIX)}"
         kept_call = inference  # without `keep`, which would refer to itself
+        loop = asyncio.get_running_loop()
 
         def keep(body: bytes) -> None:
-            self._kept.note(response_id, account_id, kept_call, body, turn)
+            call_on_loop(loop, self._kept.note, response_id, account_id, kept_call, body, turn)
 
         return attrs.evolve(inference, keep=keep)
 

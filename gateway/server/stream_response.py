@@ -21,6 +21,8 @@ from gateway.server.responses import SMALL, BufferedResponse, RawResponse, await
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 _NO_LINGER = struct.pack("ii", 1, 0)
 _LAST_CHUNK = b"0\r\n\r\n"
+_PIECE_BYTES = 1024 * 1024
+"""The end of an answer is written in pieces of this size: a translated response repeats its text five times."""
 
 
 class DiscardingTransport(asyncio.Transport):
@@ -126,6 +128,11 @@ class EventStreamResponse:
             if self._reading is None:
                 reading.cancel()
 
+    async def _drain_whole(self) -> None:
+        await self.drain()
+        while self._reading is not None:  # wake() ended the wait early, because the process stops
+            await self.drain()
+
     def note_page(self, error: GatewayError) -> None:
         """Set the address of the page about an error that ends the stream."""
         note_page(error, self._request)
@@ -152,11 +159,12 @@ class EventStreamResponse:
     async def finish(self, data: bytes) -> None:
         """Send ``data`` and the end of the body."""
         if len(data) >= SMALL:
-            self.write(data)
+            for start in range(0, len(data), _PIECE_BYTES):
+                self.write(data[start : start + _PIECE_BYTES])
+                await asyncio.sleep(0)  # what goes to the network at once is no reason to hold the loop
+                await self._drain_whole()
             data = b""
-        await self.drain()
-        while self._reading is not None:  # wake() ended the wait early, because the process stops
-            await self.drain()
+        await self._drain_whole()
         transport = self._transport
         if transport is None or transport.is_closing():
             raise ClientDisconnected

@@ -12,7 +12,7 @@ import orjson
 
 from gateway.domain import exact_json
 from gateway.errors import ProviderBadResponse, ProviderError
-from gateway.formats.bedrock.event_stream import EventMessage, EventStreamSplitter
+from gateway.formats.bedrock.event_stream import MEDIA_TYPE, EventMessage, EventStreamSplitter
 from gateway.formats.bedrock.response import parse_finish, parse_image, parse_tool, parse_usage
 from gateway.formats.chat import (
     ENDED,
@@ -72,6 +72,7 @@ class ConverseStreamParser:
         "_secrets",
         "_splitter",
     )
+    media_type = MEDIA_TYPE
 
     def __init__(self, answer_id: str, model: str, secrets: Secrets = ()) -> None:
         self._id = answer_id

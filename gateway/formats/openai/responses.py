@@ -281,7 +281,8 @@ def _parse_failure(error: object, secrets: Secrets, *, phase: str = "stream") ->
 
 def find_response_id(raw: bytes) -> str:
     """Return the id of a response, given whole or as the first events of a stream; empty if there is none."""
-    for payload in (raw, *(sse.parse_data(event) or b"" for event in split_events(raw))):
+    whole = raw.lstrip().startswith(b"{")
+    for payload in (raw,) if whole else (sse.parse_data(event) or b"" for event in split_events(raw)):
         value = as_object(loads_or_none(payload))
         if isinstance(found := as_object(value.get("response", value)).get("id"), str):
             return found

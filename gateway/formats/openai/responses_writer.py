@@ -61,12 +61,14 @@ class ResponseStreamSerializer:
     Args:
         inference: the request; its response repeats its settings.
         identity: id and time of the response.
+
+    Attributes:
+        chars: of all texts so far.
     """
 
     __slots__ = (
         "_begun",
         "_calls",
-        "_chars",
         "_echo",
         "_finished",
         "_keep",
@@ -82,6 +84,7 @@ class ResponseStreamSerializer:
         "_text",
         "_thought",
         "_used",
+        "chars",
     )  # fmt: skip
 
     def __init__(self, inference: InferenceRequest, identity: ResponseIdentity) -> None:
@@ -91,7 +94,7 @@ class ResponseStreamSerializer:
         self._namespaced = find_namespaces(inference.body)
         self._name, self._model, self._now_s = identity.id, identity.model, identity.now_s
         self._number = 0
-        self._chars = 0
+        self.chars = 0
         self._output: list[Body] = []
         self._open: _Item | None = None  # a message or reasoning
         self._calls: dict[int, _Item] = {}
@@ -282,8 +285,8 @@ class ResponseStreamSerializer:
         return written + begun + self._finish_item(item)
 
     def _append(self, text: _Text, piece: str) -> bytes:
-        self._chars += len(piece)
-        if self._chars > MAX_CHARS:
+        self.chars += len(piece)
+        if self.chars > MAX_CHARS:
             self._count("")
         text.text.write(piece)
         head = text.head
@@ -293,8 +296,8 @@ class ResponseStreamSerializer:
         return b'%b%d,"delta":%b}\n\n' % (head, self._number - 1, orjson.dumps(piece))
 
     def _count(self, text: str) -> None:
-        self._chars += len(text)
-        if self._chars > MAX_CHARS:
+        self.chars += len(text)
+        if self.chars > MAX_CHARS:
             raise ProviderBadResponse("The provider's answer is too long", phase="stream")
 
     def _start(self, value: Body) -> tuple[_Item, bytes]:

@@ -14,6 +14,7 @@ from gateway.domain.kept_response import KeptResponse
 from gateway.errors import InvalidRequest
 from gateway.formats.openai.response_to_stream import build_whole
 from gateway.formats.openai.responses import parse_responses_inference
+from gateway.large_work import work_by_size
 from gateway.memory_budget import Loan
 from gateway.routing.kept_responses import make_missing
 from gateway.routing.provider_response import ask_provider
@@ -47,10 +48,14 @@ async def get_response(request: web.Request) -> web.Response:
         raise InvalidRequest("'stream' must be true or false", param="stream")
     loan = Loan(request.app[SERVICES].memory)
     kept = await _find_kept(request, loan)
-    raw = await _ask(request) if kept is None else read_kept(request.app[SERVICES], kept)
+    if kept is None:
+        raw = await _ask(request)
+    else:
+        raw = await work_by_size(len(kept.body), read_kept, request.app[SERVICES], kept)
     if not streamed:
         return LargeResponse(request, raw, _JSON, loan)
-    events, _ = build_whole(raw, parse_responses_inference({"model": "none", "input": ""}))
+    inference = parse_responses_inference({"model": "none", "input": ""})
+    events, _ = await work_by_size(len(raw), build_whole, raw, inference)
     return LargeResponse(request, events, _EVENTS, loan)
 
 
