@@ -508,7 +508,7 @@ async def fall(served: Served, limit: Callable[[], int]) -> int:
     while (now := process.num_fds()) > limit():
         assert time.monotonic() < until, f"{now} descriptors are open, not at most {limit()}"
         await asyncio.sleep(0.05)
-    return now
+    return int(now)
 
 
 def test_the_log_says_which_channel_failed_and_why(serve: Serve, tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.server.test_loop_lag import MAX_HANDLE, MB, TRIES, watch_lag
 from tests.support import anthropic_cassettes as claude
 from tests.support import converse_cassettes as converse
 from tests.support import gemini_cassettes as gemini
 from tests.support.gateway import channels
+from tests.support.loop_lag import MAX_HANDLE, MB, TRIES, watch_lag
 from tests.support.raw_client import connect, post, read_answer
 from tests.support.scripted_upstream import (
     LAST_CHUNK,

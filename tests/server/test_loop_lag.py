@@ -5,17 +5,16 @@ moment (20 ms on a core of 2020): neither the speed of the machine nor its other
 """
 
 import asyncio
-import contextlib
 import gzip
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
-import orjson
 import pytest
 
 from tests.support import anthropic_cassettes as cassettes
 from tests.support import gemini_cassettes as gemini
 from tests.support.gateway import KEY, channels
+from tests.support.loop_lag import LARGEST, MAX_HANDLE, MB, TRIES, converse, watch_lag
 from tests.support.raw_client import connect, post, read_answer
 from tests.support.scripted_upstream import (
     COMPLETION,
@@ -33,10 +32,6 @@ from tests.support.started_gateways import StartGateway
 MAX_LAG = 6.0
 """Parsings of ``LARGEST`` bytes. Alone on the machine every case stays below 2.5 (50 ms); beside other tests the caches
 are shared, which slows copying more than parsing (4.3 was seen). What is meant are holds of a second."""
-MB = 2**20
-LARGEST = 16 * MB - 1024
-TRIES = 5
-"""The best of so many counts: what the code costs is the same in each."""
 MESSAGE = b'"model":"m","messages":[{"role":"user","content":"hi"}]'
 
 HEAVY: dict[str, Callable[[], bytes]] = {
@@ -64,11 +59,6 @@ HEAVY: dict[str, Callable[[], bytes]] = {
 }
 
 
-def converse(text: bytes) -> Callable[[], bytes]:
-    """A conversation of one message, as long as it may be."""
-    return lambda: b'{"model":"m","messages":[{"role":"user","content":"' + text * (LARGEST // len(text)) + b'"}]}'
-
-
 LARGE: dict[str, Callable[[], bytes]] = {
     "one letter": converse(b"a"),
     "words": converse(b"the quick brown fox "),
@@ -93,8 +83,6 @@ LARGE: dict[str, Callable[[], bytes]] = {
 }
 
 
-PROSE = converse(b"the quick brown fox ")()
-
 WAYS = [
     ("/v1/chat/completions", "custom"),
     ("/v1/messages", "anthropic"),
@@ -114,42 +102,6 @@ MESSAGE_ANSWER = {
     "stop_reason": "end_turn",
     "usage": {"input_tokens": 5, "output_tokens": 7},
 }
-
-
-@contextlib.asynccontextmanager
-async def watch_lag(clock: Callable[[], float] = time.process_time) -> AsyncIterator[list[float]]:
-    """The most CPU time of one turn of the loop, in parsings; the one item of the list, when the block has ended.
-
-    It is the time of all threads, as ``clock`` counts: a thread that holds the interpreter holds the loop.
-    """
-    worst = [0.0]
-
-    async def tick() -> None:
-        before = clock()
-        while True:
-            await asyncio.sleep(0)
-            now = clock()
-            worst[0] = max(worst[0], now - before)
-            before = now
-
-    ticking = asyncio.create_task(tick())
-    try:
-        yield worst
-    finally:
-        ticking.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await ticking
-        worst[0] /= measure_parsing()
-
-
-def measure_parsing() -> float:
-    """CPU seconds that parsing the largest body takes at this moment."""
-    took = []
-    for _ in range(2):
-        before = time.thread_time()
-        orjson.loads(PROSE)
-        took.append(time.thread_time() - before)
-    return min(took)
 
 
 @pytest.mark.slow
@@ -229,9 +181,6 @@ PASSED_EVENTS: dict[str, Callable[[], list[bytes]]] = {
     ],
 }
 STREAMED = b'{"stream":true,"max_tokens":9,"input":"hi",' + MESSAGE + b"}"
-MAX_HANDLE = 2.0
-"""Parsings of ``LARGEST`` bytes in one callback of the loop, each some 20 ms: well below the 50 ms that are promised. A
-response took 5.4 while the loop searched the whole event for its name."""
 
 
 @pytest.mark.slow
