@@ -176,12 +176,29 @@ class QuotaService:
             if not admitted:
                 self.give_back(ctx)
 
+    async def hold_part(self, ctx: RequestContext, most: int) -> None:
+        """Reserve ``most`` nano-USD, as far as they are left, for what a provider may begin by itself.
+
+        No permit is taken, and no start is noted: ``admit_begun`` follows, or ``give_back``. Raises as ``admit``.
+        """
+        least = min(most, 1)  # refused if nothing is left
+        admitted = False
+        try:
+            ctx.reservation = self._balances.hold_now(ctx.caller, least) or await self._hold(ctx, least)
+            await self._reserve_most(ctx, ctx.reservation, most)
+            admitted = True
+        finally:
+            if not admitted:
+                self.give_back(ctx)
+
     def admit_begun(self, ctx: RequestContext, channel: str) -> None:
         """Admit a request that the provider at ``channel`` has begun by itself: what it costs is charged in any case.
 
-        Nothing is reserved and no permit is taken; what exceeds a limit is recorded as an overrun.
+        No permit is taken, and nothing is reserved beside what ``hold_part`` has reserved: what exceeds a limit is
+        recorded as an overrun.
         """
-        ctx.reservation = self._balances.restore(ctx.caller.account.id, ctx.caller.key.id, 0)
+        if ctx.reservation is None:
+            ctx.reservation = self._balances.restore(ctx.caller.account.id, ctx.caller.key.id, 0)
         with suppress(StoreUnavailable):  # the provider works on it nevertheless
             self._journal.start_soon(build_start(ctx, channel, 0))
 

@@ -18,13 +18,15 @@ from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import GatewayError, ProviderBadResponse, QuotaExceeded, RateLimited
 from gateway.formats.openai import realtime as wire
 from gateway.request_context import RequestContext, make_request_id
-from gateway.routing.target import Attempt
+from gateway.routing.target import Attempt, Target
 from gateway.server.active_inference import ActiveInference
 
 MAX_WAITING = 16
 """Responses that one session may have reserved at a time."""
 REFUSED_S = 2.0
 """How long a response stays reserved after an error that may be about another event of the client."""
+SPARE_TRANSCRIPT = 512
+"""Tokens that a transcript may have beside those of the audio that was sent: its prompt, and what is estimated."""
 _ENDED = 64
 """Ids of ended responses that a session knows: an end that comes twice is charged once."""
 
@@ -69,6 +71,8 @@ class RealtimeBilling:
         self._waiting: deque[RealtimeResponse] = deque()
         self._running: dict[str, RealtimeResponse] = {}
         self._ended: deque[str] = deque(maxlen=_ENDED)
+        self._transcript: RequestContext | None = None
+        self._covered = -1
 
     @property
     def busy(self) -> bool:
@@ -88,6 +92,40 @@ class RealtimeBilling:
         await self._admit(response)
         self._waiting.append(response)
 
+    @property
+    def covers_transcript(self) -> bool:
+        """Whether money is reserved for the transcript of the audio that the client has sent."""
+        return self.conversation.untranscribed <= self._covered
+
+    async def reserve_transcript(self) -> None:
+        """Reserve the next transcript: the provider may make one, whether or not the session asks for it.
+
+        What is not left of it is not reserved. Then it may exceed the limit, and one such request runs at a time.
+        Raises ``GatewayError``.
+        """
+        self._release_transcript()
+        model, target = self._find_transcriber()
+        heard = self.conversation.untranscribed
+        context = self._make_context()
+        context.caller = self._services.auth.api_keys.refresh(context.caller)
+        tokens = heard + SPARE_TRANSCRIPT
+        context.inference = wire.build_response_inference(model, tokens, tokens)
+        most = target.find_most(wire.bound_transcript(tokens))
+        await self._services.billing.quota.hold_part(context, most)
+        self._release_transcript()  # an event of the other side may have reserved one meanwhile
+        self._transcript, self._covered = context, heard + SPARE_TRANSCRIPT // 2
+
+    def _release_transcript(self) -> None:
+        context, self._transcript, self._covered = self._transcript, None, -1
+        if context is not None:
+            self._services.billing.quota.give_back(context)
+
+    def _find_transcriber(self) -> tuple[str, Target]:
+        """Return the model that transcribes the user's audio, and the target with its price."""
+        model, target = self.conversation.transcriber or self._inference.model, self._attempt.target
+        price = self._services.routing.router.pricing.find_price(model, model, target.channel.provider)
+        return model, attrs.evolve(target, price=price, unpriced=price is None, model=model)
+
     async def note(self, event: wire.Event) -> GatewayError | None:
         """Handle an event of the provider. Returns why a response that it began by itself is not allowed."""
         refused = None
@@ -106,10 +144,13 @@ class RealtimeBilling:
                     self.conversation.note_output(event, response.output)
                     return None
         self.conversation.note_provider(event)
+        if event.get("type") == wire.SESSION_UPDATED and self._transcript is not None:
+            refused = await self._follow_transcriber(self._transcript)
         return refused
 
     def settle_rest(self, outcome: Outcome, error: GatewayError | None) -> None:
         """Settle every response that has not ended, by what is known of it."""
+        self._release_transcript()
         free = self._services.billing.settlement.find_abandoned() == "free"
         self.drop_refused(self._loop.time())
         for response in chain(self._running.values(), self._waiting):
@@ -122,12 +163,7 @@ class RealtimeBilling:
 
     def _make(self, cause: object, event: wire.Event | None) -> RealtimeResponse:
         """Return a response that is not reserved yet. Raises the error of a key that cannot be used any more."""
-        context = RequestContext(make_request_id())
-        context.operation = "realtime"
-        context.caller = self._session.caller
-        context.started_ms = int(self._services.clock() * 1000)
-        context.started_at = self._loop.time()
-        context.client_request_id = self._session.id
+        context = self._make_context()
         prompt, output = self.conversation.estimate_prompt(event), self.conversation.find_output_limit(event)
         context.inference = wire.build_response_inference(self._inference.model, prompt, output)
         most, window = self.conversation.bound_prompt(event), self._find_window()
@@ -136,6 +172,15 @@ class RealtimeBilling:
             self._inference.model, most, self.conversation.find_longest_output(event)
         )
         return RealtimeResponse(context, cause, self.conversation.mark(event), longest)
+
+    def _make_context(self) -> RequestContext:
+        context = RequestContext(make_request_id())
+        context.operation = "realtime"
+        context.caller = self._session.caller
+        context.started_ms = int(self._services.clock() * 1000)
+        context.started_at = self._loop.time()
+        context.client_request_id = self._session.id
+        return context
 
     def _find_window(self) -> int:
         return find_context_window(self._attempt.target.model) or wire.MAX_CONTEXT
@@ -232,29 +277,55 @@ class RealtimeBilling:
         """Charge the transcript of the user's audio, which another model has made.
 
         Returns the error of a caller who has no money left: the session's audio is transcribed without being asked for.
+        A transcript beyond the audio that was sent, for which nothing can be reserved, is not charged.
         """
-        heard, model = self.conversation.take_transcribed(), self.conversation.transcriber
-        usage = wire.parse_realtime_usage(event.get("usage"))
-        if model is None and usage is None:
+        heard, usage = self.conversation.take_transcribed(), wire.parse_realtime_usage(event.get("usage"))
+        if self.conversation.transcriber is None and usage is None:
             return None
-        model = model or self._inference.model
-        target = self._attempt.target
-        router = self._services.routing.router
-        price = router.pricing.find_price(model, model, target.channel.provider)
-        response = self._make(None, None)
-        context = response.context
-        context.inference = wire.build_response_inference(model, 0, 0)
-        target = attrs.evolve(target, price=price, unpriced=price is None, model=model)
-        context.attempts.append(attrs.evolve(self._attempt, target=target))
-        context.first_byte_at = self._loop.time()
-        self._admit_begun(response)
-        self._settle(response, "completed", None, usage or wire.estimate_transcript(event, heard))
+        usage = usage or wire.estimate_transcript(event, heard)
         try:
-            await self._services.billing.quota.peek(context.caller, partial(router.may_be_free, context.caller))
+            if self._transcript is None:
+                await self.reserve_transcript()
+        except QuotaExceeded as error:
+            return error
+        except GatewayError:  # what the provider has made is charged nevertheless
+            pass
+        self._settle_transcript(usage)
+        try:
+            router, caller = self._services.routing.router, self._session.caller
+            await self._services.billing.quota.peek(caller, partial(router.may_be_free, caller))
+            if self.conversation.untranscribed > 0:
+                await self.reserve_transcript()
         except QuotaExceeded as error:
             return error
         except GatewayError:  # a rate limit is checked when a response is asked for
             pass
+        return None
+
+    def _settle_transcript(self, usage: Usage) -> None:
+        """Charge ``usage`` against what is reserved for the transcript."""
+        response, (model, target) = self._make(None, None), self._find_transcriber()
+        context, reserved = response.context, self._transcript
+        self._transcript, self._covered = None, -1
+        tokens = self.conversation.untranscribed + SPARE_TRANSCRIPT
+        if reserved is not None and reserved.inference is not None:
+            context.reservation, tokens = reserved.reservation, reserved.inference.max_prompt_tokens
+        context.inference = wire.build_response_inference(model, tokens, tokens)
+        context.attempts.append(attrs.evolve(self._attempt, target=target))
+        context.first_byte_at = self._loop.time()
+        self._services.billing.quota.admit_begun(context, self._attempt.channel.name)
+        usage = wire.limit_transcript(usage, tokens)
+        self.conversation.note_transcribed(usage)
+        self._settle(response, "completed", None, usage)
+
+    async def _follow_transcriber(self, reserved: RequestContext) -> GatewayError | None:
+        """Reserve the transcript anew if the provider has confirmed another model for it."""
+        if reserved.inference is not None and reserved.inference.model == self._find_transcriber()[0]:
+            return None
+        try:
+            await self.reserve_transcript()
+        except GatewayError as error:
+            return error
         return None
 
     def _settle(self, response: RealtimeResponse, outcome: Outcome, error: GatewayError | None, usage: Usage) -> None:

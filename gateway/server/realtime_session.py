@@ -220,18 +220,10 @@ class RealtimeSession:
         """Return whether an event may be sent on; if not, the client gets an error event."""
         if event["type"] == wire.APPEND:  # most events
             self._billing.conversation.note_client(event)
-            return True
-        services, caller = self._active.services, self._active.context.caller
+            if self._billing.covers_transcript:
+                return True
         try:
-            for place in wire.PLACES:
-                if isinstance(fields := event.get(place), dict):
-                    check_settings(services, caller, fields, place=place, channel=self._attempt.channel)
-            if event["type"] == wire.RESPONSE_CREATE:
-                if not services.drain.open:
-                    raise Overloaded("The gateway is shutting down", retry_after_s=5)
-                await self._billing.reserve(event)
-            else:
-                self._billing.conversation.note_client(event)
+            await self._admit(event)
         except _RECOVERABLE as fault:
             await self._send_error(fault, event.get("event_id"))
             return False
@@ -241,6 +233,22 @@ class RealtimeSession:
         if event["type"] in {wire.RESPONSE_CREATE, wire.SESSION_UPDATE}:
             self._answered_at = self._loop.time()
         return True
+
+    async def _admit(self, event: wire.Event) -> None:
+        """Check an event, and reserve what it may cost. Raises ``GatewayError``."""
+        services, caller = self._active.services, self._active.context.caller
+        if event["type"] == wire.APPEND:
+            await self._billing.reserve_transcript()
+            return
+        for place in wire.PLACES:
+            if isinstance(fields := event.get(place), dict):
+                check_settings(services, caller, fields, place=place, channel=self._attempt.channel)
+        if event["type"] == wire.RESPONSE_CREATE:
+            if not services.drain.open:
+                raise Overloaded("The gateway is shutting down", retry_after_s=5)
+            await self._billing.reserve(event)
+        else:
+            self._billing.conversation.note_client(event)
 
     async def _pass_provider(self) -> None:
         """Pass the provider's frames, each after it has been accounted for."""

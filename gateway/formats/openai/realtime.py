@@ -34,6 +34,7 @@ from gateway.wording import fold_name
 Event = dict[str, Any]
 
 SESSION_UPDATE, RESPONSE_CREATE, APPEND = "session.update", "response.create", "input_audio_buffer.append"
+SESSION_UPDATED = "session.updated"
 RESPONSE_CREATED, RESPONSE_DONE, ERROR = "response.created", "response.done", "error"
 TRANSCRIBED = "conversation.item.input_audio_transcription.completed"
 MAX_OUTPUT = 4_096
@@ -159,6 +160,26 @@ def estimate_transcript(event: Event, audio_tokens: int) -> Usage:
     made = estimate_tokens(len(text)) if isinstance(text, str) else 0
     rare = RareUnits(audio_input=audio_tokens) if audio_tokens else None
     return Usage(audio_tokens, made, 0, "estimate", duration_ms=1_000 * audio_tokens // _HEARD_A_SECOND, rare=rare)
+
+
+def limit_transcript(usage: Usage, tokens: int) -> Usage:
+    """Return the usage of a transcript of at most ``tokens`` of audio."""
+    duration_ms = min(usage.duration_ms, 1_000 * tokens // _HEARD_A_SECOND)
+    if usage.prompt_tokens <= tokens and usage.completion_tokens <= tokens and usage.duration_ms == duration_ms:
+        return usage
+    return Usage(
+        min(usage.prompt_tokens, tokens),
+        min(usage.completion_tokens, tokens),
+        source=usage.source,
+        duration_ms=duration_ms,
+        rare=RareUnits(audio_input=min(usage.prompt_tokens, tokens)),
+    )
+
+
+def bound_transcript(tokens: int) -> Usage:
+    """Return the highest usage of a transcript of at most ``tokens`` of audio."""
+    rare = RareUnits(audio_input=tokens)
+    return Usage(tokens, tokens, duration_ms=1_000 * tokens // _HEARD_A_SECOND, rare=rare)
 
 
 def build_response_inference(model: str, prompt_tokens: int, output_tokens: int) -> InferenceRequest:
@@ -320,7 +341,7 @@ class Conversation:
         self._asked: list[int] = []
         self._turns = 0
         self._items = self._counted = _Size()
-        self._sound = self._sound_counted = self._sound_transcribed = 0
+        self._sound = self._sound_counted = self._sound_transcribed = self._sound_paid = 0
         self._unbounded_at = -1
         self._settings: dict[str, _Size] = {}
         self._limit = MAX_OUTPUT
@@ -372,6 +393,16 @@ class Conversation:
             self._counted = mark.items
         self._sound_counted = max(self._sound_counted, mark.sound)
 
+    @property
+    def untranscribed(self) -> int:
+        """The tokens of audio that no transcript has been charged for."""
+        return self._sound - self._sound_paid
+
+    def note_transcribed(self, usage: Usage) -> None:
+        """Note the usage of a transcript. One of a part of the audio leaves the rest to those that follow."""
+        paid = max(usage.prompt_tokens, usage.duration_ms * _HEARD_A_SECOND // 1_000)
+        self._sound_paid = min(self._sound, self._sound_paid + paid)
+
     def take_transcribed(self) -> int:
         """Return the tokens of audio since the last transcript: the next call begins after them."""
         heard = self._sound - self._sound_transcribed
@@ -413,10 +444,10 @@ class Conversation:
 
     def note_provider(self, event: Event) -> None:
         """Read the session's settings."""
-        if event.get("type") in {"session.created", "session.updated"}:
+        if event.get("type") in {"session.created", SESSION_UPDATED}:
             session = _get_object(event, "session")
             self._use(session, "confirmed")
-            if event["type"] == "session.updated":
+            if event["type"] == SESSION_UPDATED:
                 del self._asked[:1]
             self._limit = _find_limit(session) or MAX_OUTPUT
 

@@ -192,7 +192,11 @@ RUNNING = "/running?node=own"
     "body",
     [
         {"receiver": OTHER}, {"receiver": EVERY_NODE}, {"method": "POST"}, {"path": f"{PREFIX}/running"},
-        {"path": f"{PREFIX}/health?node=own"}, {"actor": format_actor(Actor("member", "eve", 2, 2, scope=2))},
+        {"path": f"{PREFIX}/health?node=own"}, {"path": f"{PREFIX}/running?node=own&account=1"}, {"method": "get"},
+        {"path": f"{PREFIX}/running?node=%6Fwn"}, {"path": f"{PREFIX}/runnin%67?node=own"},
+        {"path": f"{PREFIX}//running?node=own"}, {"path": f"{PREFIX}/running/?node=own"},
+        {"path": f"http://127.0.0.1{PREFIX}{RUNNING}"}, {"path": f"{PREFIX}{RUNNING}#"},
+        {"actor": f"{format_actor(OPERATOR)} "}, {"actor": format_actor(Actor("member", "eve", 2, 2, scope=2))},
         {"body": "x"},
     ],
 )  # fmt: skip
@@ -215,7 +219,24 @@ async def test_a_signature_counts_once_for_a_short_time_and_for_no_body(gateway:
         assert await send(gateway, "GET", RUNNING, sign(key, late_s)) == 401
     for wrong in ("", "x", "1.2.3", f"{'9' * 400}.{'0' * 32}.{'0' * 64}", sign(MASTER_KEY, 0)[SIGNATURE_HEADER] + "0"):
         assert await send(gateway, "GET", RUNNING, {**once, SIGNATURE_HEADER: wrong}) == 401, wrong
-    assert await send(gateway, "GET", RUNNING, sign(MASTER_KEY, 0), b"{}") == 400
+    for header in (SIGNATURE_HEADER.lower(), SIGNATURE_HEADER.upper()):
+        fresh = sign(MASTER_KEY, 0)
+        assert await send(gateway, "GET", RUNNING, {ACTOR_HEADER.upper(): text, header: fresh[SIGNATURE_HEADER]}) == 200
+    chunked, none = {"Transfer-Encoding": "chunked"}, {"Content-Length": "0"}
+    for more, body, status in (({}, b"{}", 400), (chunked, b"{}", 400), (chunked, b"", 400), (none, None, 200)):
+        assert await send(gateway, "GET", RUNNING, sign(MASTER_KEY, 0) | more, body) == status, (more, body)
+
+
+def test_a_signature_counts_once_if_the_clock_is_set_back() -> None:
+    now_s = 1_000.0
+    receiver = NodeSigner(MASTER_KEY, lambda: now_s)
+    node_request = NodeRequest(OWN, "GET", RUNNING, "")
+    signature = receiver.sign(node_request)
+    assert receiver.check(signature, node_request)
+    for later_s in (31, 29, -29, 0):
+        now_s = 1_000 + later_s
+        assert receiver.check(receiver.sign(node_request), node_request), "another one counts"
+        assert not receiver.check(signature, node_request), later_s
 
 
 async def test_a_cancellation_that_rings_is_signed(gateway: RunningGateway) -> None:

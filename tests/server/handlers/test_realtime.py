@@ -23,6 +23,8 @@ PRICED = {"price": [{"model": "m", **PRICES}]}
 CREATE = {"type": "response.create"}
 ESTIMATED_PROMPT = 64
 LOW = {"max_output_tokens": 9}
+APPEND = "input_audio_buffer.append"
+TRANSCRIBED = "conversation.item.input_audio_transcription.completed"
 IMAGE = {"type": "input_image", "image_url": "https://up/x.png"}
 
 
@@ -64,6 +66,12 @@ async def read_close(client: Any) -> int:
         message = await client.receive()
     assert message.type is aiohttp.WSMsgType.CLOSE, message
     return int(message.data)
+
+
+async def expect_end(client: Any) -> None:
+    """The session ends next, because its client has no money left."""
+    assert (await read(client, "error"))["error"]["code"] == "insufficient_quota"
+    assert await read_close(client) == 1008
 
 
 async def respond(client: Any, session: ProviderSession) -> None:
@@ -505,6 +513,40 @@ async def test_transcripts_end_a_session_when_nothing_is_left(
     assert {(row.usage_source, row.model) for row in rows} == {("estimate", "scribe")}
     assert [row.cost_nanos for row in rows] == [10 * 10_000 + 10 * 2_000] * 2
     assert sum(row.overrun_nanos for row in rows) == 2 * 120_000 - 200_000
+
+
+@pytest.mark.parametrize(("named", "sent"), [(False, True), (True, True), (False, False)])
+async def test_twenty_sessions_pay_for_transcripts_the_limit_and_at_most_one_overrun(
+    gateway_with: StartGateway, provider: RealtimeProvider, *, named: bool, sent: bool
+) -> None:
+    """Each of twenty sessions recorded an overrun for a transcript that the session had not asked for."""
+    prices = [*PRICED["price"], {"model": "scribe", **PRICES}]
+    gateway = await gateway_with(site(provider, key={"quota_usd": 0.005}, price=prices))
+    usage = {"type": "tokens", "input_tokens": 300, "output_tokens": 200, "input_token_details": {"audio_tokens": 300}}
+    async with AsyncExitStack() as stack:
+        sessions: list[tuple[Any, ProviderSession]] = []
+        for _ in range(20):
+            client = await stack.enter_async_context(connect(gateway))
+            sessions.append((client, session := await provider.accept()))
+            if named:
+                transcription = {"audio": {"input": {"transcription": {"model": "scribe"}}}}
+                await session.send("session.created", session=transcription)
+                await read(client, "session.created")
+        first, served = sessions[0]
+        if sent:
+            await ask(first, {"type": APPEND, "audio": "AAAA"})
+            await served.expect(APPEND)
+            for client, _ in sessions[1:]:  # the first has reserved all that is left
+                await ask(client, {"type": APPEND, "audio": "AAAA"})
+                await expect_end(client)
+        await served.send(TRANSCRIBED, usage=usage, transcript="x")
+        await read(first, TRANSCRIBED)
+        for client, session in sessions[: 1 if sent else 20]:
+            await session.send(TRANSCRIBED, usage=usage, transcript="x")
+            await expect_end(client)
+    rows = [row for row in await gateway.rows(22) if row.cost_nanos]
+    assert [row.cost_nanos for row in rows] == 2 * [300 * 10_000 + 200 * 2_000]
+    assert sorted(row.overrun_nanos for row in rows) == [0, 1_800_000]
 
 
 async def test_transcripts_of_the_users_audio_are_charged(
