@@ -21,6 +21,8 @@ from gateway.formats import chat
 from gateway.formats.call_ids import find_unused_id
 from gateway.formats.openai.strict_schema import is_strict
 
+OPENING = "."
+"""What the user says where a format wants a turn of the user and the client has none: the shortest text."""
 ANSWER_TOOL = "answer_in_json"
 """The tool by which a model without structured output gives one."""
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
@@ -46,6 +48,7 @@ class ChatRules:
         thinks_when_forced: the model may think before a call that it has to make.
         leading_system: a system message comes before all others.
         takes_media: whether it takes a file of an earlier turn; None: it takes all.
+        prefills: the model continues a last message of the assistant.
     """
 
     name: re.Pattern[str]
@@ -58,6 +61,7 @@ class ChatRules:
     thinks_when_forced: bool = True
     leading_system: bool = False
     takes_media: Callable[[chat.MediaPart], bool] | None = None
+    prefills: bool = True
 
 
 CHAT_RULES = ChatRules(re.compile(r"[A-Za-z0-9_-]{1,64}"), 64, names_json=True, checks_strict=True)
@@ -92,7 +96,11 @@ def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> Valid
         raise InvalidRequest("'stop' must not be blank: this provider stops at no white space", param="stop")
     adapted = dict.fromkeys(request.adapted)
     sent = _lead_with_system(request.messages) if rules.leading_system else request.messages
-    messages = _join(_pair(_join(sent), adapted))
+    messages = _end_with_user(_join(_pair(_join(sent), adapted)), request.messages)
+    if not rules.prefills and messages and messages[-1].role == "assistant":
+        raise InvalidRequest(
+            f"'{model}' does not continue a message of the assistant: the last one must be the user's", param="messages"
+        )
     if rules.takes_media is not None:
         messages = _replace_media(messages, rules.takes_media, adapted)
     fitted = _fit_names(request, messages, rules)
@@ -170,6 +178,26 @@ def _replace_media(
         attrs.evolve(message, parts=tuple(map(replace, message.parts))) if at <= past else message
         for at, message in enumerate(messages)
     ]
+
+
+def _end_with_user(messages: list[chat.Message], given: Sequence[chat.Message]) -> list[chat.Message]:
+    """End with the user's turn, unless the client asks for the rest of a message of the assistant.
+
+    A user's last message may be blank, which formats leave out. A last call without a result has become a text that no
+    model should continue.
+    """
+    if not messages:
+        return messages
+    last, opening = messages[-1], chat.Message("user", (chat.TextPart(OPENING),))
+    if last.role == "user":
+        answers = any(message.role == "assistant" for message in messages)
+        return [*messages[:-1], opening] if answers and all(map(_is_blank, last.parts)) else messages
+    continued = given[-1].role == "assistant" and not _calls_tools(given[-1])
+    return messages if continued or last.role == "system" else [*messages, opening]
+
+
+def _is_blank(part: chat.Part) -> bool:
+    return isinstance(part, chat.TextPart) and not part.text.strip()
 
 
 def _lead_with_system(messages: Sequence[chat.Message]) -> Sequence[chat.Message]:

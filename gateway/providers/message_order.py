@@ -1,41 +1,51 @@
 """What vendors require of the messages of a chat, beyond OpenAI's format, and of its stop sequences."""
 
 import re
-from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.providers.base import Body, Quirk
 
-
-def put_between(text: str, matches: Callable[[str], bool]) -> Quirk:
-    """Put an assistant's message between a tool's result and the user's message, for models that ``matches`` names."""
-
-    def quirk(body: Body, model: str) -> None:
-        messages = body.get("messages")
-        if not isinstance(messages, list) or not matches(model.lower()):
-            return
-        roles = [message.get("role") if isinstance(message, dict) else None for message in messages]
-        if not any(pair == ("tool", "user") for pair in pairwise(roles)):
-            return
-        body["messages"] = [
-            one
-            for number, message in enumerate(messages)
-            for one in (
-                ({"role": "assistant", "content": text}, message)
-                if roles[number] == "user" and number and roles[number - 1] == "tool"
-                else (message,)
-            )
-        ]
-
-    return quirk
-
-
 MISTRAL_MODELS = re.compile(r"(.*/)?(open-)?(mistral|mixtral|ministral|magistral|devstral|codestral|pixtral|voxtral).*")
-answer_tools = put_between("Ok.", lambda model: MISTRAL_MODELS.fullmatch(model) is not None)
-"""mistralai/mistral-common, ``protocol/instruct/validator.py``: a user's message may not follow a tool's. It holds for
-Mistral's models at other vendors (NousResearch/hermes-agent, issue 20154: NVIDIA)."""
+_USER, _ASSISTANT = {"role": "user", "content": "."}, {"role": "assistant", "content": "Ok."}
+_SYSTEM = frozenset({"system", "developer"})
+
+
+def order_turns(body: Body, model: str) -> None:
+    """Give the messages the order of roles that Mistral's models require, at any vendor.
+
+    mistralai/mistral-common, ``protocol/instruct/validator.py``: a user's message may not follow a tool's
+    (NousResearch/hermes-agent, issue 20154: also at NVIDIA), nor a system message an assistant's or a tool's, which
+    then becomes the user's; the first message is not the assistant's, and the last is not a system message.
+    """
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not MISTRAL_MODELS.fullmatch(model.lower()):
+        return
+    ordered: list[Any] = []
+    before, last = None, len(messages) - 1
+    for number, message in enumerate(messages):
+        role = message.get("role") if isinstance(message, dict) else None
+        becomes_user = role in _SYSTEM and (number == last or before in {"assistant", "tool"})
+        role = "user" if becomes_user else role
+        if role == "user" and before == "tool":
+            ordered.append(_ASSISTANT)
+        elif role == "assistant" and number == 0:
+            ordered.append(_USER)
+        ordered.append(message | {"role": "user"} if becomes_user else message)
+        before = role
+    if any(sent is not given for sent, given in zip(ordered, messages, strict=False)):
+        body["messages"] = ordered
+
+
+def mark_prefix(body: Body, _model: str) -> None:
+    """Mark a last message of the assistant, which the answer shall continue (docs.mistral.ai/guides/prefix).
+
+    Without it: "Expected last role User or Tool (or Assistant with prefix True)".
+    """
+    messages = body.get("messages")
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    if isinstance(messages, list) and isinstance(last, dict) and last.get("role") == "assistant":
+        body["messages"] = [*messages[:-1], {"prefix": True, **last}]
 
 
 def think_before_calls(body: Body, _model: str) -> None:

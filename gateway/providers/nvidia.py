@@ -10,7 +10,7 @@ import attrs
 
 from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, Provider
 from gateway.providers.efforts import ORDINARY, fit_effort, tell_template_off
-from gateway.providers.message_order import answer_tools
+from gateway.providers.message_order import order_turns
 from gateway.providers.quirks import DROP_FOREIGN
 
 NVIDIA = Provider(
@@ -19,7 +19,7 @@ NVIDIA = Provider(
     base_url="https://integrate.api.nvidia.com/v1",
     env_key="NVIDIA_API_KEY",
     endpoints=(
-        attrs.evolve(CHAT, quirks=(tell_template_off, fit_effort((r".*", ORDINARY)), answer_tools, *DROP_FOREIGN)),
+        attrs.evolve(CHAT, quirks=(tell_template_off, fit_effort((r".*", ORDINARY)), order_turns, *DROP_FOREIGN)),
         COMPLETIONS,
         EMBEDDINGS,
     ),

@@ -26,7 +26,7 @@ from gateway.providers import base
 from gateway.providers.anthropic import hash_metadata_user
 from gateway.providers.efforts import ORDINARY, fit_effort, reasoning_none
 from gateway.providers.gemini import IMAGE_MODELS, IMAGES
-from gateway.providers.message_order import answer_tools, four_stops
+from gateway.providers.message_order import four_stops, order_turns
 from gateway.providers.priced_fields import EVERYWHERE, ROUTING
 from gateway.providers.quirks import hash_user, leave_out_billing_line
 
@@ -67,7 +67,7 @@ OPENROUTER = base.Provider(
     env_key="OPENROUTER_API_KEY",
     endpoints=(
         attrs.evolve(
-            base.CHAT, quirks=(_HASH_USER, fit_effort((r".*", _EFFORTS)), reasoning_none, answer_tools, four_stops)
+            base.CHAT, quirks=(_HASH_USER, fit_effort((r".*", _EFFORTS)), reasoning_none, order_turns, four_stops)
         ),
         attrs.evolve(base.MESSAGES, quirks=(hash_metadata_user, leave_out_billing_line)),
         *(attrs.evolve(one, quirks=(_HASH_USER,)) for one in (base.EMBEDDINGS, base.COMPLETIONS, base.RESPONSES)),

@@ -57,6 +57,8 @@ NINE, LONG = "a23456789", "c" * 41
         (Mistral, talk(USER, call("c1"), result("c1")), talk(USER, call(NINE), result(NINE))),
         (Mistral, talk(USER, call(NINE), result(NINE), USER), talk(USER, call(NINE), result(NINE), ASSISTANT, USER)),
         (Mistral, talk(USER, SYSTEM), talk(SYSTEM, USER)),
+        (Mistral, talk(ASSISTANT, USER), talk(SYSTEM, ASSISTANT, USER)),
+        (Mistral, talk(USER, ASSISTANT), talk(USER, {**ASSISTANT, "prefix": True})),
         (Mistral, talk(reasoning_effort="low"), talk(reasoning_effort="high")),
         (Mistral, talk({**USER, "name": "ada"}), talk()),
         (Moonshot, talk(USER, call("c1"), result("c1")), talk(USER, call("c1", reasoning_content=" "), result("c1"))),

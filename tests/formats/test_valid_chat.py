@@ -114,7 +114,14 @@ def test_a_system_message_leads_where_a_template_wants_that(
             (),
         ),
         ((HI, assistant("so", ONE), user("stop")), (HI, assistant("so", NO_CALL), user("stop")), ("tool_call",)),
-        ((HI, assistant(ONE)), (HI, assistant(NO_CALL)), ("tool_call",)),
+        ((HI, assistant(ONE)), (HI, assistant(NO_CALL), user(".")), ("tool_call",)),
+        ((HI, assistant(ONE), user()), (HI, assistant(NO_CALL), user(".")), ("tool_call",)),
+        ((HI, assistant(ONE), system("s")), (HI, system("s"), assistant(NO_CALL), user(".")), ("tool_call",)),
+        ((HI, assistant("so")), (HI, assistant("so")), ()),
+        ((HI, assistant("so"), user()), (HI, assistant("so"), user(".")), ()),
+        ((HI, assistant("so"), user(" \n", "")), (HI, assistant("so"), user(".")), ()),
+        ((HI, assistant("so"), user(" ", "go")), (HI, assistant("so"), user(" ", "go")), ()),
+        ((user(" "),), (user(" "),), ()),
         (
             (user(result("c1", "sun"), "and?"),),
             (user("[Result of an earlier tool call: sun]", "and?"),),
@@ -143,7 +150,8 @@ def test_a_system_message_leads_where_a_template_wants_that(
         ),
         ((HI, Message("assistant", ()), HI), (user("hi", "hi"),), ()),
     ],
-    ids=["system between", "user between", "calls apart", "no result", "last", "no call", "id again", "id twice",
+    ids=["system between", "user between", "calls apart", "no result", "last", "then nothing", "then a system message",
+         "begun", "nothing said", "blanks said", "something said", "blank alone", "no call", "id again", "id twice",
          "no arguments", "broken", "a list", "empty"],
 )  # fmt: skip
 def test_a_history_is_put_right(
@@ -240,6 +248,22 @@ def test_what_is_only_wished_is_left_out_and_what_the_answer_needs_is_refused() 
     with pytest.raises(InvalidRequest) as caught:
         valid(rules=claude, stop=("END", "\n"))
     assert caught.value.param == "stop"
+
+
+@table_rows(
+    ("model", "prefills"),
+    [("gemini-2.5-flash", True), ("gemini-3-pro-preview", True), ("gemini-3.1-pro", True), ("gemini-pro-latest", True),
+     ("gemini-3.5-flash", False), ("models/gemini-3.6-flash", False), ("gemini-4-pro", False), ("own-name", True)],
+)  # fmt: skip
+def test_a_begun_answer_is_refused_where_the_model_does_not_continue_it(model: str, prefills: bool) -> None:
+    rules = gemini.find_rules(model)
+    assert valid(HI, assistant(ONE), rules=rules).messages[-1] == user(".")
+    if prefills:
+        assert valid(HI, assistant("so"), rules=rules).messages == (HI, assistant("so"))
+        return
+    with pytest.raises(InvalidRequest) as caught:
+        valid(HI, assistant("so"), rules=rules)
+    assert caught.value.param == "messages"
 
 
 IDS = st.sampled_from(["c1", "c2", "", "c1_2"])

@@ -110,6 +110,37 @@ def test_an_assistant_speaks_between_a_tool_and_a_user_at_mistral(slug: str, mod
     assert sent == (" ".join(roles).replace("tool user", "tool assistant user").split() if between else roles)
 
 
+SYSTEM, ANSWER = {"role": "system", "content": "s"}, {"role": "assistant", "content": "a"}
+ASKED = {"role": "user", "content": "s"}
+DOT, OK, PREFIX = {"role": "user", "content": "."}, {"role": "assistant", "content": "Ok."}, {"prefix": True}
+
+
+@table_rows(
+    ("given", "ordered"),
+    [
+        ([ANSWER, USER], [DOT, ANSWER, USER]),
+        ([CALL, RESULT, USER], [DOT, CALL, RESULT, OK, USER]),
+        ([SYSTEM, ANSWER, USER], [SYSTEM, ANSWER, USER]),
+        ([USER, ANSWER, SYSTEM, USER], [USER, ANSWER, ASKED, USER]),
+        ([USER, CALL, RESULT, SYSTEM], [USER, CALL, RESULT, OK, ASKED]),
+        ([USER, SYSTEM], [USER, ASKED]),
+        ([SYSTEM], [ASKED]),
+        ([USER, ANSWER], [USER, ANSWER | PREFIX]),
+        ([ANSWER], [DOT, ANSWER | PREFIX]),
+        ([USER, ANSWER | {"prefix": False}], [USER, ANSWER | {"prefix": False}]),
+        ([USER, 7, None], [USER, 7, None]),
+        ([], []),
+    ],
+)
+def test_mistrals_models_get_the_order_of_roles_that_they_require(given: list[Any], ordered: list[Any]) -> None:
+    assert shape("mistral", "mistral-large-latest", {"messages": given})[0] == {"messages": ordered}
+    plain = [{name: value for name, value in one.items() if name != "prefix"} if isinstance(one, dict) else one
+             for one in ordered]  # fmt: skip
+    if "prefix" not in str(given):
+        assert shape("openrouter", "mistralai/devstral", {"messages": given})[0] == {"messages": plain}
+        assert shape("openrouter", "qwen/qwen3", {"messages": given})[0] == {"messages": given}
+
+
 @table_rows(
     ("slug", "model", "body", "text"),
     [("moonshot", "kimi-k2.6", {}, " "), ("moonshot", "kimi-k2.6", DISABLED, None),

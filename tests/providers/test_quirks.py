@@ -392,6 +392,8 @@ def test_a_quirk_takes_any_json_changes_only_the_outermost_object_and_has_done_w
 ) -> None:
     before = copy.deepcopy(body)
     shaped = dict(body)
+    if isinstance(body.get("stop"), list):  # too many are refused: see test_efforts.py
+        body["stop"] = before["stop"] = shaped["stop"] = body["stop"][:1]
     endpoint.apply_quirks(shaped, model)
     assert body == before
     assert set(shaped) - set(body) <= {

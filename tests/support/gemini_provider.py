@@ -42,6 +42,8 @@ CONFIG = {
 LEVELS = {"MINIMAL", "LOW", "MEDIUM", "HIGH"}
 NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 PATH = re.compile(r"/v1beta/models/([^/:]+):(\w+)(\?alt=sse)?")
+PREFILLS = re.compile(r"gemini-(2\.|3-|3\.1-)")
+"""Models that continue a last turn of the model; later ones refuse it."""
 SIGNATURE = base64.b64encode(b"what gemini thought").decode()
 NO_SIGNATURE = "skip_thought_signature_validator"
 STATUS = {
@@ -67,7 +69,9 @@ class GeminiProvider(Provider):
         match method:
             case "generateContent" | "streamGenerateContent":
                 body = expect_object(received.json, "body", FIELDS)
-                self.heard.append(_hear(body, signed=model.startswith("gemini-3")))
+                self.heard.append(
+                    _hear(body, signed=model.startswith("gemini-3"), prefills=PREFILLS.match(model) is not None)
+                )
                 many = (body.get("generationConfig") or {}).get("candidateCount", 1)
                 return self.speak(
                     sse is not None,
@@ -109,12 +113,12 @@ def _embed(body: Json, model: str) -> Json:
     return {"embeddings": vectors}
 
 
-def _hear(body: Json, *, signed: bool) -> Heard:
+def _hear(body: Json, *, signed: bool, prefills: bool = True) -> Heard:
     contents = [
         _read_content(content, f"contents[{at}]")
         for at, content in enumerate(expect_list(body.get("contents"), "contents"))
     ]
-    _check_turns(contents, signed=signed)
+    _check_turns(contents, signed=signed, prefills=prefills)
     instructions = body.get("systemInstruction")
     system = expect_object(instructions, "systemInstruction", {"role", "parts"})["parts"] if instructions else []
     declared = _read_tools(body.get("tools") or ())
@@ -163,7 +167,7 @@ def _read_content(content: Any, where: str) -> Json:
     return content  # type: ignore[no-any-return]
 
 
-def _check_turns(contents: list[Json], *, signed: bool) -> None:
+def _check_turns(contents: list[Json], *, signed: bool, prefills: bool) -> None:
     waiting: list[str] = []
     for content in contents:
         calls = [part for part in content["parts"] if "functionCall" in part]
@@ -181,6 +185,7 @@ def _check_turns(contents: list[Json], *, signed: bool) -> None:
             expect(found in {SIGNATURE, NO_SIGNATURE}, "Thought signature is not valid.")
     expect(not waiting, "a function call turn must be followed by its responses")
     expect(contents[0]["role"] == "user", "the first turn must be the user's")
+    expect(prefills or contents[-1]["role"] == "user", "Requests ending with a model turn are not supported.")
 
 
 def _read_blob(part: Json) -> ReceivedImage:

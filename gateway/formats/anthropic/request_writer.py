@@ -22,13 +22,11 @@ from gateway.formats.anthropic.model_features import (
     build_thinking,
     parse_claude_features,
 )
-from gateway.formats.valid_chat import ChatRules, describe_format, parse_arguments
+from gateway.formats.valid_chat import OPENING, ChatRules, describe_format, parse_arguments
 
 Body = dict[str, Any]
 Block = dict[str, Any]
 
-OPENING = "."
-"""The user's text before an assistant's first message: the first message has to be the user's."""
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
 _RULES = ChatRules(

@@ -8,7 +8,8 @@ from base64 import b64encode
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.formats.anthropic.request_writer import OPENING, build_call_id
+from gateway.formats.anthropic.request_writer import build_call_id
+from gateway.formats.valid_chat import OPENING
 
 Body = dict[str, Any]
 

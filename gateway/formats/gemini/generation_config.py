@@ -17,6 +17,7 @@ Version = tuple[int, int]
 _NAME = re.compile(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?(?=-|\Z)")
 _LATEST = re.compile(r"gemini-(?:pro|flash|flash-lite)-latest")
 _NEWEST: Version = (999, 0)
+_LAST_PREFILLED: Version = (3, 1)
 _LEVELS: Version = (3, 0)
 """The first version with thinking levels, which also requires its signatures back."""
 _BUDGETS: Version = (2, 5)
@@ -51,6 +52,15 @@ def takes_schema_with_tools(model: str) -> bool:
     """
     version = parse_version(model)
     return version is None or version >= _LEVELS
+
+
+def prefills(model: str) -> bool:
+    """Return whether ``model`` continues a last message of the model.
+
+    Later ones answer "Requests ending with a model turn are not supported" (pipecat-ai/pipecat, pull request 5821).
+    """
+    version = parse_version(model)
+    return version is None or version <= _LAST_PREFILLED or version == _NEWEST
 
 
 def build_config(request: ChatRequest, model: str) -> dict[str, Any]:

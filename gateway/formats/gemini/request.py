@@ -87,6 +87,8 @@ def check_body(body: Body) -> Body:
         raise InvalidRequest("Missing required field 'contents': at least one content", param="contents")
     for index, content in enumerate(contents):
         check_content(content, f"contents[{index}]")
+    if isinstance(instructions := body.get("systemInstruction"), dict) and instructions.get("parts") in (None, []):
+        del body["systemInstruction"]  # a template without a text for the system
     if body.get("systemInstruction") is not None:
         check_content(body["systemInstruction"], "systemInstruction", roles=False)
     for index, tool in enumerate(parse_list(body, "tools") or ()):

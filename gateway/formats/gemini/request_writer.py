@@ -20,11 +20,11 @@ import attrs
 from gateway.domain.usage import parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats import chat
-from gateway.formats.gemini.generation_config import build_config, takes_schema_with_tools, wants_signatures
+from gateway.formats.gemini.generation_config import build_config, prefills, takes_schema_with_tools, wants_signatures
 from gateway.formats.gemini.json_schema import build_schema
 from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.valid_chat import ChatRules, parse_arguments
+from gateway.formats.valid_chat import OPENING, ChatRules, parse_arguments
 
 NO_SIGNATURE = "skip_thought_signature_validator"
 """Google's page on thought signatures gives this for a call that Gemini did not make, or whose signature is lost."""
@@ -46,7 +46,8 @@ _OLDER_RULES = attrs.evolve(_RULES, schemas="without_tools")
 
 def find_rules(model: str) -> ChatRules:
     """Return the rules for ``model``; names: ai.google.dev/api/caching, ``FunctionDeclaration``."""
-    return _RULES if takes_schema_with_tools(model) else _OLDER_RULES
+    rules = _RULES if takes_schema_with_tools(model) else _OLDER_RULES
+    return rules if prefills(model) else attrs.evolve(rules, prefills=False)
 
 
 def build_body(request: chat.ChatRequest, model: str) -> Json:
@@ -80,6 +81,8 @@ def _build_prompt(request: chat.ChatRequest, model: str) -> Json:
     contents = _build_contents(messages, model)
     if not contents and not instructions:
         raise InvalidRequest("There is nothing in the messages to send to Gemini", param="messages")
+    if contents and contents[0]["role"] == "model":  # "multiturn requests alternate", and begin with the user
+        contents.insert(0, {"role": "user", "parts": [{"text": OPENING}]})
     body: Json = {"contents": contents}
     if not contents:  # at least one content is required; instructions alone become one
         body["contents"] = [{"role": "user", "parts": instructions}]

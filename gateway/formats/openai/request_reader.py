@@ -116,9 +116,10 @@ def check_tier(body: Body, standard: Container[str | None]) -> None:
 
 
 def _parse_messages(messages: list[Body], adaptations: Adaptations) -> Iterator[chat.Message]:
-    """Yield the messages. Empty ones are left out, because some formats reject them."""
+    """Yield the messages. Empty ones are left out, because some formats reject them, unless the user answers so."""
     results: list[chat.Part] = []
     legacy: list[str] = []
+    before = ""
     past = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
@@ -136,8 +137,9 @@ def _parse_messages(messages: list[Body], adaptations: Adaptations) -> Iterator[
             parsed = chat.Message("user", _read_content(message, where, "user", adaptations))
         else:
             parsed = chat.Message("system", _read_content(message, where, "system", adaptations))
-        if parsed.parts:
+        if parsed.parts or (role == "user" and before == "assistant"):
             yield parsed
+            before = role
     if results:
         yield chat.Message("user", tuple(results))
 

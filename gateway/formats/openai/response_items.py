@@ -67,9 +67,9 @@ def parse_items(value: object, adaptations: Adaptations | None = None) -> list[c
             continue
         adaptations.is_past = at <= past
         message, joinable = _parse_item(item, where, history)
-        if not message.parts:
-            continue
         last = messages[-1] if messages else None
+        if not message.parts and (item.get("role") != "user" or last is None or last.role != "assistant"):
+            continue
         if last is not None and joins and joinable and last.role == message.role:
             messages[-1] = chat.Message(last.role, last.parts + message.parts)
         else:

@@ -13,7 +13,7 @@ from gateway.errors import InvalidRequest
 from gateway.formats.anthropic.model_features import DEFAULT_MAX_TOKENS
 from gateway.formats.anthropic.request import parse_messages_inference
 from gateway.formats.anthropic.request_reader import parse_chat_request
-from gateway.formats.anthropic.request_writer import OPENING, build_body
+from gateway.formats.anthropic.request_writer import build_body
 from gateway.formats.chat import (
     GEMINI_PREFIX,
     ChatRequest,
@@ -28,6 +28,7 @@ from gateway.formats.chat import (
     ToolCallPart,
     ToolResultPart,
 )
+from gateway.formats.valid_chat import OPENING
 from tests.support.table_rows import table_rows
 
 OLD, NEW = "claude-sonnet-4-5", "claude-opus-5-5"

@@ -471,6 +471,12 @@ def test_gemini_gets_no_signature_of_others(model: str, added: dict[str, str]) -
     assert orjson.dumps(inference.body) == before
 
 
+@table_rows("empty", [{}, {"parts": []}, {"parts": None}, {"role": "system", "parts": []}, None])
+def test_a_system_instruction_without_parts_is_none(empty: Any) -> None:
+    assert read_chat(contents=[USER], systemInstruction=empty) == read_chat(contents=[USER])
+    assert "systemInstruction" not in read(contents=[USER], systemInstruction=empty or {}).body
+
+
 @table_rows("empty", [{"role": "model"}, {"role": "model", "parts": []}])
 def test_an_empty_answer_of_a_history_is_no_reason_to_refuse(empty: dict[str, Any]) -> None:
     texts = [part for message in read_chat(contents=[USER, empty, USER]).messages for part in message.parts]

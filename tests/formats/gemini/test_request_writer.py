@@ -82,6 +82,17 @@ def test_instructions_alone_are_sent_as_a_turn() -> None:
     }
 
 
+def test_the_user_begins() -> None:
+    begun = {"role": "user", "parts": [{"text": "."}]}
+    answer = Message("assistant", (TextPart("Yes"),))
+    assert contents(answer, HELLO) == [begun, {"role": "model", "parts": [{"text": "Yes"}]}, *contents(HELLO)]
+    ruled = write(Message("system", (TextPart("rule"),)), answer, HELLO, model=NEW)
+    assert ruled == write(answer, HELLO, model=NEW) | {"systemInstruction": {"parts": [{"text": "rule"}]}}
+    called = Message("assistant", (ToolCallPart("c1", "weather", "{}"),))
+    answered = Message("user", (ToolResultPart("c1", (TextPart("sun"),)),))
+    assert [content["role"] for content in contents(called, answered)] == ["user", "model", "user"]
+
+
 def test_turns_of_one_side_in_a_row_are_one_and_empty_ones_none() -> None:
     assert contents(
         HELLO,

@@ -157,6 +157,7 @@ class Mistral(ChatVendor):
     efforts = frozenset({"none", "high"})
     roles = frozenset(_ROLES)
     call_id = "a{turn:04d}{at:04d}"
+    extra = frozenset({"prefix"})
     after: ClassVar[Mapping[str, frozenset[str]]] = {
         "None": frozenset({"system", "user"}),
         "system": frozenset({"system", "user", "assistant"}),
@@ -174,7 +175,8 @@ class Mistral(ChatVendor):
             if unknown:
                 raise Refused(f"body.messages.{at}: Extra inputs are not permitted {sorted(unknown)}", 422)
         last = body["messages"][-1]["role"]
-        expect(last in {"user", "tool"}, f"Expected last role User or Tool for serving but got {last}")
+        prefix = body["messages"][-1].get("prefix") is True
+        expect(prefix or last in {"user", "tool"}, f"Expected last role User or Tool for serving but got {last}")
 
     def write_error(self, fails: Any) -> Json:
         return {"object": "error", "message": fails.message, "type": "invalid_request_message_order", "code": "3230"}
