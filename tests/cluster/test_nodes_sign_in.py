@@ -41,10 +41,17 @@ async def post(browser: aiohttp.ClientSession, node: GatewayProcess, path: str, 
 
 
 async def find_setup_token(url: str) -> str:
-    """The token of the link that every start prints."""
+    """Return the token of the link that every start prints, once the nodes have stored it: they are ready before."""
     connection = await asyncpg.connect(url)
-    try:
+    sealed: Any = None
+
+    async def is_stored() -> bool:
+        nonlocal sealed
         sealed = await connection.fetchval("SELECT value FROM shared_values WHERE kind = 'setup'")
+        return sealed is not None
+
+    try:
+        await eventually(is_stored, WITHIN_S)
     finally:
         await connection.close()
     box = SecretBox(bytes.fromhex(MASTER_KEY)).derive(PURPOSE)
