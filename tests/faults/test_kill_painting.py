@@ -220,6 +220,11 @@ async def check_round(gateway: GatewayProcess, memory: Memory) -> Counter[str]:
     return Counter(row.outcome for row in rows.values())
 
 
+def has_link(memory: Memory) -> bool:
+    """Whether an image was given as an address."""
+    return any("url" in item for items in memory.whole.values() for item in items)
+
+
 async def test_kills_under_painting_leave_books_that_agree_and_images_that_are_there(tmp_path: Path) -> None:
     seed, rng = roll()
     memory = Memory()
@@ -231,7 +236,9 @@ async def test_kills_under_painting_leave_books_that_agree_and_images_that_are_t
             ) as gateway,
         ):
             ended = Counter[str]()
-            for number in range(KILLS):
+            for number in range(3 * KILLS):
+                if number >= KILLS and has_link(memory):  # on a busy machine few images are whole before a kill
+                    break
                 names = (f"call{number}.{index}" for index in range(CALLERS))
                 crowd = [asyncio.create_task(keep_painting(gateway.url, name, memory, rng)) for name in names]
                 await asyncio.sleep(rng.uniform(*LOAD_S))
@@ -239,7 +246,7 @@ async def test_kills_under_painting_leave_books_that_agree_and_images_that_are_t
                 await asyncio.gather(*crowd)
                 await gateway.start()
                 ended = await check_round(gateway, memory)
-            print(f"{KILLS} kills: {dict(ended)}, {len(memory.whole)} whole")  # noqa: T201
+            print(f"kills: {dict(ended)}, {len(memory.whole)} whole")  # noqa: T201
         assert ended["interrupted"] >= KILLS
         assert ended["completed"] >= KILLS
-        assert any("url" in item for items in memory.whole.values() for item in items)
+        assert has_link(memory)

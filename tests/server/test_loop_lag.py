@@ -6,6 +6,7 @@ moment (20 ms on a core of 2020): neither the speed of the machine nor its other
 
 import asyncio
 import gzip
+import re
 import time
 from collections.abc import Callable
 
@@ -151,7 +152,8 @@ async def test_the_loop_is_not_held_by_the_largest_translated_event(
             async with watch_lag() as worst:
                 answered = await _read_to_end(gateway.url, post(body, "Connection: close", path=path))
             print(f"{path}, {provider}: the loop was held for {worst[0]:.1f} parsings")  # noqa: T201
-            assert answered.count(b"word ") == len(answer) // 5
+            whole = re.sub(rb"\r\n[0-9A-Fa-f]+\r\n", b"", answered)  # without the framing of HTTP's chunks
+            assert whole.count(b"word ") == len(answer) // 5
             assert b"message_stop" in answered or b"[DONE]" in answered
             best = min(best, worst[0])
             if best < MAX_LAG:
