@@ -221,7 +221,6 @@ def _tune_garbage_collector() -> None:
 
     The threshold is about as many objects as a few dozen running requests hold. Requests rarely leave cycles behind.
     """
-    gc.unfreeze()
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG)

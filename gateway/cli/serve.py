@@ -3,7 +3,6 @@
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 import contextlib
-import gc
 import logging
 import signal
 import sys
@@ -53,7 +52,6 @@ def serve(
       gateway serve --config /etc/gateway.toml --data /var/lib/gateway
       gateway serve --host 0.0.0.0 --port 9000
     """
-    gc.disable()  # imports leave little to collect, and collections took a fifth of the start
     from gateway.config.exposure import check_secrets
     from gateway.config.loader import read_declared
 
@@ -118,8 +116,6 @@ def _serve(
     from gateway.storage.database import DatabaseStartupError
     from gateway.systemd import find_manager
 
-    gc.freeze()  # until the start has ended
-    gc.enable()
     config = file_config.config
     environ = _find_environ()
     options = AppOptions(
