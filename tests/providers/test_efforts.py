@@ -129,6 +129,8 @@ DOT, OK, PREFIX = {"role": "user", "content": "."}, {"role": "assistant", "conte
         ([ANSWER], [DOT, ANSWER | PREFIX]),
         ([USER, ANSWER | {"prefix": False}], [USER, ANSWER | {"prefix": False}]),
         ([USER, 7, None], [USER, 7, None]),
+        ([{"role": []}, {"role": {}}, SYSTEM], [{"role": []}, {"role": {}}, ASKED]),
+        ([USER, {"role": []}, SYSTEM, USER], [USER, {"role": []}, SYSTEM, USER]),
         ([], []),
     ],
 )
