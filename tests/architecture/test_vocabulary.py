@@ -166,12 +166,11 @@ def test_every_module_uses_the_terms_of_the_field() -> None:
 
 def test_every_name_in_tests_and_scripts_uses_the_terms_of_the_field() -> None:
     """The names of test functions are sentences, and free."""
-    modules = [
-        parse(str(path.relative_to(ROOT)), path.read_text())
-        for folder in ("tests", "scripts")
-        for path in sorted((ROOT / folder).rglob("*.py"))
-    ]
-    assert len(modules) > 500
+    files = [path for folder in ("tests", "scripts") for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert len(files) > 500
+    refused = re.compile("|".join(REFUSED.keys() - FREE_IN_TESTS), re.IGNORECASE)
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in files}
+    modules = [parse(where, text) for where, text in texts.items() if refused.search(text)]  # few have one at all
     found = [line for module in modules for line in find_refused_names(module) if " name 'test_" not in line]
     assert not found, "\n".join(found)
 
