@@ -71,7 +71,7 @@ class ClusterNode:
         self.leadership = Leadership()
         self.count_requests: Callable[[], int] = lambda: 0
         self.notifications = NodeNotifications(session.node.id, session.notify)
-        session.ignore_notification = self.notifications.receive
+        session.deliver_message = self.notifications.receive
         self._beats = 0
         self._clock_wrong = False
         self._clean_s = 0.0

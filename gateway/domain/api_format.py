@@ -52,6 +52,16 @@ Wire = Literal[
     "openai_realtime",
 ]
 
+_IMAGES: tuple[Wire, ...] = (
+    "gemini_images",
+    "dashscope_images",
+    "replicate_images",
+    "fal_images",
+    "stability_images",
+    "bfl_images",
+    "luma_images",
+    "chat_images",
+)
 _VIDEOS: tuple[Wire, ...] = (
     "openai_videos",
     "gemini_videos",
@@ -81,28 +91,8 @@ WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(
         "moderations": ("openai_moderations",),
         "rerank": ("rerank", "rerank_data"),
         "responses": ("openai_responses", "openai_chat", "anthropic_messages", "gemini_generate", "bedrock_converse"),
-        "images": (
-            "openai_images",
-            "gemini_images",
-            "dashscope_images",
-            "replicate_images",
-            "fal_images",
-            "stability_images",
-            "bfl_images",
-            "luma_images",
-            "chat_images",
-        ),
-        "image_edits": (
-            "openai_edits",
-            "gemini_images",
-            "dashscope_images",
-            "replicate_images",
-            "fal_images",
-            "stability_images",
-            "bfl_images",
-            "luma_images",
-            "chat_images",
-        ),
+        "images": ("openai_images", *_IMAGES),
+        "image_edits": ("openai_edits", *_IMAGES),
         "transcriptions": ("openai_transcriptions", "elevenlabs_transcriptions", "deepgram_transcriptions"),
         "translations": ("openai_translations",),
         "speech": ("openai_speech", "deepgram_speech", "elevenlabs_speech"),

@@ -147,7 +147,7 @@ def _share_signals(
         _do_both(deliverer.wake, notifications, "video_ended"),
     )
     jobs.cancelled = cancel
-    jobs.notifier.ignore_change = partial(notifications.publish, "video_changed")
+    jobs.notifier.publish_change = partial(notifications.publish, "video_changed")
 
 
 def _do_both(wake: Callable[[], None], notifications: "NodeNotifications", kind: str) -> Callable[[], None]:

@@ -112,6 +112,7 @@ class FrameMeter(asyncio.Protocol):
         return self._inner.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.close()  # also if the handshake fails, and no session closes the meter
         self._inner.connection_lost(exc)
 
     def pause_writing(self) -> None:

@@ -9,17 +9,17 @@ class JobNotifier:
     """Events by job id. A job without listeners costs nothing.
 
     Attributes:
-        ignore_change: called with the name of each change of this process; wakes the listeners of others.
+        publish_change: called with the name of each change of this process; wakes the listeners of others.
     """
 
     def __init__(self) -> None:
         self._events: dict[str, set[asyncio.Event]] = {}
-        self.ignore_change: Callable[[str], None] = lambda _: None
+        self.publish_change: Callable[[str], None] = lambda _: None
 
     def notify(self, name: str) -> None:
         """Wake the listeners of ``name``, at other nodes, too."""
         self.wake(name)
-        self.ignore_change(name)
+        self.publish_change(name)
 
     def wake(self, name: str) -> None:
         """Wake the listeners of ``name`` in this process."""

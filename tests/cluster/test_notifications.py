@@ -25,7 +25,7 @@ async def test_rings_reach_other_nodes_over_the_database(shared_postgres: Shared
         heard.put_nowait((node, job))
 
     for name, session, each in zip("ab", sessions, rings, strict=True):
-        session.ignore_notification = each.receive
+        session.deliver_message = each.receive
         each.subscribe("job", partial(note, name))
         await session.hold()
     running = asyncio.create_task(rings[0].run())

@@ -112,7 +112,7 @@ class NodeSession:
     Attributes:
         node: the node as it has registered last; its ``epoch`` is 0 before.
         heard: called when the log of changes has grown, and when the connection was lost.
-        ignore_notification: called with each message of ``notify``, this node's own ones included.
+        deliver_message: called with each message of ``notify``, this node's own ones included.
         generation: see ``read_generation``; as of the last connection.
     """
 
@@ -124,7 +124,7 @@ class NodeSession:
         self._leads = False
         self.node = node
         self.heard: Callable[[], None] = lambda: None
-        self.ignore_notification: Callable[[str], None] = lambda _: None
+        self.deliver_message: Callable[[str], None] = lambda _: None
         self.generation = ""
 
     def lock(self, *, alone: bool) -> Executable:
@@ -330,7 +330,7 @@ class NodeSession:
         self.heard()
 
     def _hear_ring(self, _connection: Connection, _pid: int, _channel: str, message: str) -> None:
-        self.ignore_notification(message)
+        self.deliver_message(message)
 
 
 @lru_cache(maxsize=8)
