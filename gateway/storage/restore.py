@@ -259,11 +259,21 @@ def _check_database(path: Path, manifest: Mapping[str, Any]) -> None:
             connection.execute("PRAGMA trusted_schema=OFF")
             foreign = is_foreign(connection) or not path.stat().st_size
             problems = [] if foreign else read_problems(connection, f"PRAGMA quick_check({MOST_PROBLEMS})")
+            if not problems and not foreign:
+                _drop_code(connection)
     except sqlite3.Error as error:
         raise RestoreRefused(f"The database in the backup is damaged: {error}. Nothing was restored") from None
     if foreign or problems:
         reason = "is not one of a gateway" if foreign else f"is damaged: {'; '.join(problems)}"
         raise RestoreRefused(f"The database in the backup {reason}. Nothing was restored")
+
+
+def _drop_code(connection: sqlite3.Connection) -> None:
+    """Drop the triggers and views of a database: a gateway makes none, and theirs would run with its own statements."""
+    found = connection.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchall()
+    for kind, name in found:
+        quoted = name.replace('"', '""')
+        connection.execute(f'DROP {kind} IF EXISTS "{quoted}"')  # a view takes its triggers with it
 
 
 def _publish(draft: Path, target: Path) -> None:

@@ -11,10 +11,12 @@ from collections.abc import Callable
 
 LARGE_BYTES = 256 * 1024
 """A connection that holds fewer bytes is not counted."""
-MOST_BYTES = 64 * 1024 * 1024
-"""Of all connections. A frame takes up to five times its size while it is parsed and sent on."""
-ACCOUNT_BYTES = 48 * 1024 * 1024
-"""Of one account's connections: two of the largest frames, one that is passed on and the next one."""
+MOST_BYTES = 96 * 1024 * 1024
+"""Of all connections. A frame takes up to five times its size while it is parsed and sent on.
+
+One account alone may hold half: two of the largest frames, one that is passed on and the next one. A second account then
+has room for one of the largest frames.
+"""
 FRAME_S = 60.0
 """How long a large frame may take until it is complete and passed on."""
 _HEADER_BYTES = 14
@@ -28,12 +30,16 @@ class FrameBudget:
         self._accounts: Counter[int] = Counter()
 
     def resize(self, account: int, added: int) -> bool:
-        """Count ``added`` bytes more, or fewer. Return whether ``account`` may hold them."""
+        """Count ``added`` bytes more, or fewer. Return whether ``account`` may hold them.
+
+        An account may hold as much as is free for the others. Accounts that fill their shares therefore never fill
+        everything: some room is left for one that comes later.
+        """
         self._accounts[account] += added
         held = self._accounts[account]
         if not held:
             del self._accounts[account]
-        return held <= ACCOUNT_BYTES and self._accounts.total() <= MOST_BYTES
+        return held <= MOST_BYTES - self._accounts.total()
 
 
 BUDGET = FrameBudget()

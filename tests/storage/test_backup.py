@@ -18,6 +18,7 @@ from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.write_queue import WriteQueue
 from gateway.storage.backup import BackupFailed, BackupSource, write_backup
 from gateway.storage.backup_encryption import CHUNK_BYTES, MAGIC
+from gateway.storage.data_folder import DATABASE
 from gateway.storage.database import open_database
 from gateway.storage.journal import RequestJournal, parse_journal
 from gateway.storage.ledger import LedgerRepository
@@ -224,6 +225,24 @@ def rewrite(backup: Path, change: Callable[[list[tuple[tarfile.TarInfo, bytes]]]
         for info, data in members:
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
+
+
+def test_restored_database_runs_no_code_of_the_backup(folder: Path, tmp_path: Path) -> None:
+    statements = (
+        'CREATE TRIGGER "a ""quoted"" name" AFTER UPDATE ON accounts BEGIN UPDATE accounts SET quota_nanos = NULL; END',
+        "CREATE VIEW shown AS SELECT name FROM accounts",
+        "CREATE TRIGGER of_a_view INSTEAD OF INSERT ON shown BEGIN DELETE FROM requests; END",
+        "CREATE INDEX an_index_of_the_operator ON requests (model)",
+    )
+    with closing(sqlite3.connect(folder / DATABASE)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+    restore_backup(back_up(folder), tmp_path / "new")
+    with closing(sqlite3.connect(tmp_path / "new" / DATABASE)) as connection:
+        kinds = {kind for (kind,) in connection.execute("SELECT DISTINCT type FROM sqlite_master")}
+        (names,) = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'an_index_of_the_operator'")
+    assert (kinds, names) == ({"table", "index"}, (1,))
 
 
 @pytest.mark.parametrize(
