@@ -6,7 +6,7 @@ import attrs
 
 from gateway.formats.chat import ChoiceFinished, Event, TextDelta, ToolCallDelta, ToolCallPart, ToolCallStart
 from gateway.formats.stream import StreamParser
-from gateway.formats.valid_chat import ANSWER_TOOL, ValidChat
+from gateway.formats.valid_chat import ValidChat
 
 
 @attrs.frozen
@@ -17,22 +17,22 @@ class FittedCalls:
         names: the client's names of tools, by those in the provider's request.
         taken: ids of calls in the request's history. Some servers count calls from 0 in every answer, and a client that
             pairs calls and results by their ids takes such a call for one that was answered.
-        by_tool: calls of ``ANSWER_TOOL`` are the answer's text.
+        answer_tool: the name of a tool whose calls are the answer's text; empty if there is none.
     """
 
     names: Mapping[str, str]
     taken: frozenset[str]
-    by_tool: bool
+    answer_tool: str
 
 
-NOT_FITTED = FittedCalls({}, frozenset(), by_tool=False)
+NOT_FITTED = FittedCalls({}, frozenset(), "")
 
 
 def find_fitted(valid: ValidChat) -> FittedCalls:
     """Return what the answer to a request needs; ``NOT_FITTED`` if it needs nothing."""
     request = valid.request
     calls = (part.id for one in request.messages for part in one.parts if isinstance(part, ToolCallPart))
-    found = FittedCalls(valid.names, frozenset(calls), any(tool.name == ANSWER_TOOL for tool in request.tools))
+    found = FittedCalls(valid.names, frozenset(calls), valid.answer_tool)
     return found if found != NOT_FITTED else NOT_FITTED
 
 
@@ -44,13 +44,13 @@ class CallFitter:
         answer_id: of this answer; makes new ids unique.
     """
 
-    __slots__ = ("_answer_id", "_by_tool", "_called", "_names", "_taken", "_texts")
+    __slots__ = ("_answer_id", "_answer_tool", "_called", "_names", "_taken", "_texts")
 
     def __init__(self, fitted: FittedCalls, answer_id: str) -> None:
         self._names = fitted.names
         self._taken = set(fitted.taken)
         self._answer_id = answer_id
-        self._by_tool = fitted.by_tool
+        self._answer_tool = fitted.answer_tool
         self._texts: set[tuple[int, int]] = set()  # choice and index of calls that are text
         self._called: set[int] = set()  # choices with other calls
 
@@ -72,7 +72,7 @@ class CallFitter:
                 yield event
 
     def _start(self, event: ToolCallStart) -> ToolCallStart | None:
-        if self._by_tool and event.name == ANSWER_TOOL:
+        if event.name == self._answer_tool:
             self._texts.add((event.choice, event.index))
             return None
         self._called.add(event.choice)

@@ -81,10 +81,17 @@ def find_chat_rules(model: str) -> ChatRules:
 
 @attrs.frozen
 class ValidChat:
-    """A valid request. ``names``: the client's names of tools that have another one in the request."""
+    """A valid request.
+
+    Attributes:
+        request: what the provider's format can have.
+        names: the client's names of tools that have another one in the request.
+        answer_tool: the name of the tool by which the model gives its answer; empty if there is none.
+    """
 
     request: chat.ChatRequest
     names: Mapping[str, str] = attrs.Factory(dict)
+    answer_tool: str = ""
 
 
 def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> ValidChat:
@@ -118,7 +125,8 @@ def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> Valid
         top_logprobs=request.top_logprobs if rules.gives_logprobs else None,
         adapted=tuple(adapted),
     )
-    return _rename(_fit_format(made, rules), fitted)
+    answer_tool = _find_answer_tool(made, rules)
+    return attrs.evolve(_rename(_fit_format(made, rules, answer_tool), fitted), answer_tool=answer_tool)
 
 
 def find_losses(request: chat.ChatRequest, rules: ChatRules) -> int:
@@ -394,41 +402,40 @@ def _fit_tools(tools: Iterable[chat.Tool], rules: ChatRules) -> Iterator[chat.To
 # Form of the answer
 
 
-def _fit_format(request: chat.ChatRequest, rules: ChatRules) -> chat.ChatRequest:
+def _find_answer_tool(request: chat.ChatRequest, rules: ChatRules) -> str:
+    """Return a name that no tool of the client has for the tool that gives the answer; empty if none is needed."""
+    form = request.format
+    # A call that the client forces is the answer of this turn.
+    forced = isinstance(request.tool_choice, chat.ForcedTool)
+    if (
+        rules.schemas != "tool"
+        or form is None
+        or form.kind == "json"
+        or form.schema is None
+        or not form.strict
+        or forced
+    ):
+        return ""
+    return find_unused_id(ANSWER_TOOL, {tool.name for tool in request.tools})
+
+
+def _fit_format(request: chat.ChatRequest, rules: ChatRules, answer_tool: str) -> chat.ChatRequest:
     form = request.format
     if form is None:
         return request
     if form.schema is None or form.kind == "json":
         mentioned = not rules.names_json or any(map(_names_json, request.messages))
         return request if mentioned else _instruct(request, _JSON_ONLY)
-    if rules.schemas == "without_tools" and request.tools:
-        sent = _instruct(request, describe_format(form))
-        return attrs.evolve(sent, format=None, adapted=_add(request.adapted, "response_format"))
-    if rules.schemas == "tool":
-        if not form.strict:
-            return attrs.evolve(_instruct(request, describe_format(form)), format=None)
-        return _answer_by_tool(request, form)
-    return request
-
-
-def _add(adapted: Sequence[str], name: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*adapted, name)))
-
-
-def _answer_by_tool(request: chat.ChatRequest, form: chat.ResponseFormat) -> chat.ChatRequest:
-    """Offer the schema as a tool, which is the only choice unless the client's own tools are, too."""
-    tool = chat.Tool(ANSWER_TOOL, "Give the answer to the user.", form.schema)
-    choice = request.tool_choice
-    if isinstance(choice, chat.ForcedTool):  # the call that the client asks for is the answer of this turn
-        return attrs.evolve(request, format=None, adapted=_add(request.adapted, "response_format"))
-    free = request.tools and choice != "none"
-    return attrs.evolve(
-        request,
-        tools=(*request.tools, tool),
-        tool_choice="required" if free else chat.ForcedTool(ANSWER_TOOL),
-        format=None,
-        adapted=_add(request.adapted, "response_format"),
-    )
+    if rules.schemas == "native" or (rules.schemas == "without_tools" and not request.tools):
+        return request
+    fitted = attrs.evolve(request, format=None, adapted=tuple(dict.fromkeys((*request.adapted, "response_format"))))
+    if not answer_tool:
+        return fitted if rules.schemas == "tool" and form.strict else _instruct(fitted, describe_format(form))
+    # The tool is the only choice, unless the client's own tools are choices, too.
+    free = request.tools and request.tool_choice != "none"
+    tool = chat.Tool(answer_tool, "Give the answer to the user.", form.schema)
+    tools = (*request.tools, tool)
+    return attrs.evolve(fitted, tools=tools, tool_choice="required" if free else chat.ForcedTool(answer_tool))
 
 
 def _names_json(message: chat.Message) -> bool:

@@ -14,8 +14,8 @@ LARGE_BYTES = 256 * 1024
 MOST_BYTES = 96 * 1024 * 1024
 """Of all connections. A frame takes up to five times its size while it is parsed and sent on.
 
-One account alone may hold half: two of the largest frames, one that is passed on and the next one. A second account then
-has room for one of the largest frames.
+One account alone may hold half: two of the largest frames, one that is passed on and the next one. A second account
+then has room for one of the largest frames.
 """
 FRAME_S = 60.0
 """How long a large frame may take until it is complete and passed on."""

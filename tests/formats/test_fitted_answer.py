@@ -73,6 +73,23 @@ def ask_for_schema(wire: Wire = "anthropic_messages", *, stream: bool) -> Transl
     return translator
 
 
+@table_rows("schema", [False, True])
+def test_a_clients_own_tool_with_the_name_of_the_answers_tool_stays_a_tool(schema: bool) -> None:
+    own = {"type": "function", "function": {"name": "answer_in_json"}}
+    form = {"response_format": FORM} if schema else {}
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": [own], **form}
+    translator = make_translator(parse_chat_inference(body), "anthropic_messages", IDENTITY)
+    sent: Any = translator.write_body()
+    assert [tool["name"] for tool in sent["tools"]] == ["answer_in_json", "answer_in_json_2"][: 1 + schema]
+    blocks = [{"type": "tool_use", "id": tool["name"], "name": tool["name"], "input": {}} for tool in sent["tools"]]
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    message = {"id": "m1", "type": "message", "role": "assistant", "model": "theirs", "usage": usage}
+    whole = orjson.dumps({**message, "stop_reason": "tool_use", "content": blocks})
+    (choice,) = orjson.loads(translator.parse_answer(whole, ())[0])["choices"]
+    assert [call["function"]["name"] for call in choice["message"]["tool_calls"]] == ["answer_in_json"]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("{}" if schema else None, "tool_calls")
+
+
 def test_an_answer_by_a_tool_is_the_answers_text() -> None:
     block = {"type": "tool_use", "id": "t1", "name": "answer_in_json", "input": {"a": 1}}
     usage = {"input_tokens": 1, "output_tokens": 1}
