@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
-from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import attrs
@@ -75,18 +74,18 @@ def must(
     expected: str, test: Callable[[Any], bool], names: Collection[str] = (), *, trims: bool = False
 ) -> Mapping[str, Constraint]:
     """Return field metadata: the value must pass ``test``. ``names``, ``trims``: see ``Constraint``."""
-    return MappingProxyType({_CHECK: Constraint(test, expected, names=names, trims=trims)})
+    return {_CHECK: Constraint(test, expected, names=names, trims=trims)}
 
 
 def between(low: int, high: int = _MAX_COUNT) -> Mapping[str, Constraint]:
     """Return field metadata: a number from ``low`` to ``high``."""
     expected = f"a number from {low} to {high}" if high < _MAX_COUNT else f"a number of at least {low}"
-    return MappingProxyType({_CHECK: Constraint(lambda value: low <= value <= high, expected, low, high)})
+    return {_CHECK: Constraint(lambda value: low <= value <= high, expected, low, high)}
 
 
-def about(words: str, check: Mapping[str, Any] = MappingProxyType({})) -> Mapping[str, Any]:
+def about(words: str, check: Mapping[str, Any] = {}) -> Mapping[str, Any]:
     """Return field metadata: the field's description for people, with its ``check``."""
-    return MappingProxyType({**check, _ABOUT: words})
+    return {**check, _ABOUT: words}
 
 
 def find_about(field: "attrs.Attribute[Any]") -> str:
@@ -101,8 +100,8 @@ def find_check(field: "attrs.Attribute[Any]") -> Constraint | None:
     return check
 
 
-POSITIVE = MappingProxyType({_CHECK: Constraint(lambda value: value > 0, "a number greater than 0", above=0)})
-NOT_NEGATIVE = MappingProxyType({_CHECK: Constraint(lambda value: value >= 0, "a number of at least 0", low=0)})
+POSITIVE: Mapping[str, Constraint] = {_CHECK: Constraint(lambda value: value > 0, "a number greater than 0", above=0)}
+NOT_NEGATIVE: Mapping[str, Constraint] = {_CHECK: Constraint(lambda value: value >= 0, "a number of at least 0", low=0)}
 
 
 def parse_table(table: Any, kind: type[T]) -> T:

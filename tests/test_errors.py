@@ -3,8 +3,6 @@
 import inspect
 from typing import Any
 
-import pytest
-
 from gateway import errors as module
 from gateway.domain.rate_limit import RateLimitStatus, RateLimitWindow
 from gateway.error_status import STATUS
@@ -182,8 +180,3 @@ def test_a_client_library_is_not_told_to_wait_for_long(
 def test_what_is_said_of_retrying_stands() -> None:
     assert NoHealthyChannel("not now", retry_after_s=60, should_retry=True).should_retry
     assert Conflict("there already", retry_after_s=60).should_retry is None
-
-
-def test_the_table_cannot_be_changed() -> None:
-    with pytest.raises(TypeError):
-        STATUS["new"] = 200  # type: ignore[index]

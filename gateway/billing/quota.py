@@ -7,7 +7,6 @@ is asked before that, and no reservation outlives its request.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from types import MappingProxyType
 
 import attrs
 
@@ -32,15 +31,13 @@ from gateway.request_context import RequestContext
 from gateway.routing.target import Target
 from gateway.storage.journal import RequestJournal
 
-_LIMIT_FIELDS: Mapping[Operation, str] = MappingProxyType(
-    {
-        "chat": "max_tokens",
-        "messages": "max_tokens",
-        "responses": "max_output_tokens",
-        "completions": "max_tokens",
-        "generate_content": "maxOutputTokens",
-    }
-)
+_LIMIT_FIELDS: Mapping[Operation, str] = {
+    "chat": "max_tokens",
+    "messages": "max_tokens",
+    "responses": "max_output_tokens",
+    "completions": "max_tokens",
+    "generate_content": "maxOutputTokens",
+}
 """Operations whose answers are text as long as the model or the request allows, each with the field that limits it."""
 BREATH_S = 0.1
 """How long a request waits while the database is behind."""

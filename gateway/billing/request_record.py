@@ -1,7 +1,6 @@
 """The record of a request: one row when it has ended, and an entry of the journal before it is sent."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from gateway.domain.balance import Charge
 from gateway.domain.charged_units import build_units
@@ -27,9 +26,7 @@ CLIENT_CLOSED_STATUS = 499
 """The status of a record whose client disconnected before it was answered; no client ever receives it."""
 MAX_SERVED_CHARS = 200
 NOTHING_CHARGED = Charge(0, 0)
-_STATUS: Mapping[Outcome, int] = MappingProxyType(
-    {"client_closed": CLIENT_CLOSED_STATUS, "interrupted": INTERRUPTED_STATUS},
-)
+_STATUS: Mapping[Outcome, int] = {"client_closed": CLIENT_CLOSED_STATUS, "interrupted": INTERRUPTED_STATUS}
 
 
 def find_outcome(error: GatewayError) -> Outcome:

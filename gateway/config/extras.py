@@ -1,22 +1,19 @@
 """Extras: packages that only some settings need, and that a plain installation lacks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
-from types import MappingProxyType
 
 from gateway.config.schema import Config
 from gateway.installation import write_install
 
-MODULES = MappingProxyType(
-    {
-        "tracing": "opentelemetry.exporter.otlp.proto.http",
-        "alerts": "apprise",
-        "sso": "authlib.oidc",
-        "postgres": "asyncpg",
-        "valkey": "valkey.asyncio",
-        "s3": "obstore",
-    }
-)
+MODULES: Mapping[str, str] = {
+    "tracing": "opentelemetry.exporter.otlp.proto.http",
+    "alerts": "apprise",
+    "sso": "authlib.oidc",
+    "postgres": "asyncpg",
+    "valkey": "valkey.asyncio",
+    "s3": "obstore",
+}
 """A module of each extra that is there only if the extra is installed."""
 
 

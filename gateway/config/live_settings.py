@@ -1,7 +1,6 @@
 """Lists and changes settings, groups and prices while the gateway runs."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
 
 import attrs
@@ -39,7 +38,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 Fields = dict[str, Any]
 Kind = Literal["text", "integer", "number", "boolean", "list", "choice"]
-_KINDS: Mapping[Any, Kind] = MappingProxyType({str: "text", int: "integer", float: "number", bool: "boolean"})
+_KINDS: Mapping[Any, Kind] = {str: "text", int: "integer", float: "number", bool: "boolean"}
 
 
 class SettingsService:

@@ -5,7 +5,6 @@ gateway starts without them.
 """
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -17,11 +16,12 @@ from gateway.parsing import ValidationErrors, join_path, parse_table
 
 EDITABLE = frozenset({"routing", "billing", "media", "videos", "files", "batches", "responses", "egress", "requests"})
 """Sections whose keys can be set while the gateway runs. The others are read at start, or name files."""
-_NO_SOURCES: Mapping[str, Source] = MappingProxyType({})
+_NO_SOURCES: Mapping[str, Source] = {}
 _UNKNOWN = "expected one of the settings that can be changed while the gateway runs"
 
 Stored = Mapping[str, Any]
 """Settings stored in the database, by path."""
+_NOTHING_STORED: Stored = {}
 
 
 @attrs.frozen
@@ -76,7 +76,7 @@ def parse_stored(settings: Iterable[Setting]) -> Stored:
     return {setting.path: setting.value for setting in settings}
 
 
-def merge_stored(declared: FileConfig, stored: Stored = MappingProxyType({})) -> EffectiveConfig:
+def merge_stored(declared: FileConfig, stored: Stored = _NOTHING_STORED) -> EffectiveConfig:
     """Merge ``stored`` with ``declared``, which takes precedence."""
     config, ignored = declared.config, dict[str, str]()
     overrides = _group_by_section(declared, stored, ignored)

@@ -5,7 +5,6 @@ Each service gets its own section, or the types that the section builds: only ``
 
 import re
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, Literal
 
 import attrs
@@ -46,7 +45,7 @@ _DAYS = must("a number of days above 0 and up to 36500", lambda value: 0 < value
 _KEPT = between(0, 36_500)
 _HOSTS = must("hosts such as *.example.com", lambda value: all(one and one.isprintable() for one in value))
 _GIGABYTES = must("a number above 0 and up to 1000000", lambda value: 0 < value <= 1_000_000)  # noqa: PLR2004
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NOTHING: Mapping[str, str] = {}
 
 
 @attrs.frozen

@@ -7,7 +7,6 @@ Reranking is that of Jina and Cohere, see ``gateway/formats/rerank.py``.
 import re
 import secrets
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from aiohttp import web
@@ -32,16 +31,14 @@ _IMAGE_CATEGORIES = frozenset(
     {"self-harm", "self-harm/instructions", "self-harm/intent", "sexual", "violence", "violence/graphic"}
 )
 """Categories that apply to images too."""
-_PATTERNS: Mapping[str, re.Pattern[str]] = MappingProxyType(
-    {
-        "harassment": re.compile(r"\b(?:idiot|moron|stupid)s?\b"),
-        "hate": re.compile(r"\bhat(?:e|ed|es|ing)\b"),
-        "illicit": re.compile(r"\b(?:burgle|explosives?|steal)\b"),
-        "self-harm": re.compile(r"\b(?:suicide|(?:hurt|kill) myself)\b"),
-        "sexual": re.compile(r"\b(?:naked|porn|sex)\b"),
-        "violence": re.compile(r"\b(?:attack|kill|murder|shoot|stab)(?:ed|ing|s)?\b"),
-    }
-)
+_PATTERNS: Mapping[str, re.Pattern[str]] = {
+    "harassment": re.compile(r"\b(?:idiot|moron|stupid)s?\b"),
+    "hate": re.compile(r"\bhat(?:e|ed|es|ing)\b"),
+    "illicit": re.compile(r"\b(?:burgle|explosives?|steal)\b"),
+    "self-harm": re.compile(r"\b(?:suicide|(?:hurt|kill) myself)\b"),
+    "sexual": re.compile(r"\b(?:naked|porn|sex)\b"),
+    "violence": re.compile(r"\b(?:attack|kill|murder|shoot|stab)(?:ed|ing|s)?\b"),
+}
 """The patterns that indicate a category."""
 _MAX_TEXTS = 2_048
 _MAX_DOCUMENTS = 1_000

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import attrs
@@ -22,9 +21,10 @@ AlertKind = Literal[
     "test",
 ]
 KINDS: tuple[AlertKind, ...] = get_args(AlertKind)
-RECOVERIES: Mapping[AlertKind, AlertKind] = MappingProxyType(
-    {"channel_failing": "channel_recovered", "store_not_writable": "store_recovered"}
-)
+RECOVERIES: Mapping[AlertKind, AlertKind] = {
+    "channel_failing": "channel_recovered",
+    "store_not_writable": "store_recovered",
+}
 """What is sent when a condition ends; the end of any other condition is not news."""
 OWN_KINDS: frozenset[AlertKind] = frozenset({"store_not_writable", "certificate_expiring"})
 """What each node of a cluster reports of itself. The leader reports the rest, so that it is sent once."""

@@ -23,7 +23,6 @@ disconnected; the next request is a trial again.
 
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Literal
 
 import attrs
@@ -31,19 +30,17 @@ import attrs
 State = Literal["closed", "open", "half_open"]
 Happening = Literal["answered", "failed", "tripped", "rested", "recovered", "abandoned"]
 
-MOVES: Mapping[tuple[State, Happening], State] = MappingProxyType(
-    {
-        ("closed", "answered"): "closed",
-        ("closed", "failed"): "closed",
-        ("closed", "tripped"): "open",
-        ("open", "tripped"): "open",
-        ("open", "rested"): "half_open",
-        ("open", "recovered"): "closed",
-        ("half_open", "answered"): "closed",
-        ("half_open", "tripped"): "open",
-        ("half_open", "abandoned"): "open",
-    },
-)
+MOVES: Mapping[tuple[State, Happening], State] = {
+    ("closed", "answered"): "closed",
+    ("closed", "failed"): "closed",
+    ("closed", "tripped"): "open",
+    ("open", "tripped"): "open",
+    ("open", "rested"): "half_open",
+    ("open", "recovered"): "closed",
+    ("half_open", "answered"): "closed",
+    ("half_open", "tripped"): "open",
+    ("half_open", "abandoned"): "open",
+}
 """Every transition; any other cannot happen."""
 
 LEAST_SHARE = 0.1

@@ -1,7 +1,6 @@
 """A client's request: the checked and parsed body."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, Literal
 
 import attrs
@@ -44,29 +43,27 @@ MAKES_MEDIA: frozenset[Operation] = frozenset({"images", "image_edits", "speech"
 COUNTS: frozenset[Operation] = frozenset({"count_tokens", "count_content_tokens"})
 """Operations that only count the tokens of a prompt: nothing is bought."""
 
-PATHS: Mapping[Operation, str] = MappingProxyType(
-    {
-        "chat": "/v1/chat/completions",
-        "messages": "/v1/messages",
-        "count_tokens": "/v1/messages/count_tokens",
-        "generate_content": "/v1beta/models/{model}:generateContent",
-        "count_content_tokens": "/v1beta/models/{model}:countTokens",
-        "embed_contents": "/v1beta/models/{model}:embedContent",
-        "embeddings": "/v1/embeddings",
-        "completions": "/v1/completions",
-        "moderations": "/v1/moderations",
-        "rerank": "/v1/rerank",
-        "responses": "/v1/responses",
-        "images": "/v1/images/generations",
-        "image_edits": "/v1/images/edits",
-        "transcriptions": "/v1/audio/transcriptions",
-        "translations": "/v1/audio/translations",
-        "speech": "/v1/audio/speech",
-        "videos": "/v1/videos",
-        "video_remixes": "/v1/videos/{id}/remix",
-        "realtime": "/v1/realtime",
-    },
-)
+PATHS: Mapping[Operation, str] = {
+    "chat": "/v1/chat/completions",
+    "messages": "/v1/messages",
+    "count_tokens": "/v1/messages/count_tokens",
+    "generate_content": "/v1beta/models/{model}:generateContent",
+    "count_content_tokens": "/v1beta/models/{model}:countTokens",
+    "embed_contents": "/v1beta/models/{model}:embedContent",
+    "embeddings": "/v1/embeddings",
+    "completions": "/v1/completions",
+    "moderations": "/v1/moderations",
+    "rerank": "/v1/rerank",
+    "responses": "/v1/responses",
+    "images": "/v1/images/generations",
+    "image_edits": "/v1/images/edits",
+    "transcriptions": "/v1/audio/transcriptions",
+    "translations": "/v1/audio/translations",
+    "speech": "/v1/audio/speech",
+    "videos": "/v1/videos",
+    "video_remixes": "/v1/videos/{id}/remix",
+    "realtime": "/v1/realtime",
+}
 """The endpoint of each operation, for error messages that name the right one."""
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
-from types import MappingProxyType
 from typing import Any, Literal
 
 import attrs
@@ -108,7 +107,7 @@ MAX_COST_USD = 10_000
 """No request costs more: a larger amount is a provider's mistake."""
 _PLAIN = 3
 """Fields of most usages: the tokens of the prompt, of the completion and in total, and nothing else."""
-_NO_DETAILS: Mapping[str, Any] = MappingProxyType({})
+_NO_DETAILS: Mapping[str, Any] = {}
 _PROMPT_PARTS = (
     ("audio_tokens", "audio_input", "cached_audio"),
     ("image_tokens", "image_input", "cached_image"),

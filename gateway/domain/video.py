@@ -13,7 +13,6 @@ once; the end is stored together with its charge, or the release of its reservat
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Literal
 
 import attrs
@@ -27,17 +26,15 @@ VideoState = Literal["created", "submitting", "queued", "processing", "fetching"
 StatusWords = Literal["spec", "openai"]
 """The status of a job in progress: ``processing``, or ``in_progress`` as in the OpenAI API."""
 
-TRANSITIONS: Mapping[VideoState, tuple[VideoState, ...]] = MappingProxyType(
-    {
-        "created": ("submitting", "failed"),
-        "submitting": ("submitting", "queued", "processing", "failed"),
-        "queued": ("processing", "fetching", "completed", "failed"),
-        "processing": ("fetching", "completed", "failed"),
-        "fetching": ("completed", "failed"),
-        "completed": (),
-        "failed": (),
-    },
-)
+TRANSITIONS: Mapping[VideoState, tuple[VideoState, ...]] = {
+    "created": ("submitting", "failed"),
+    "submitting": ("submitting", "queued", "processing", "failed"),
+    "queued": ("processing", "fetching", "completed", "failed"),
+    "processing": ("fetching", "completed", "failed"),
+    "fetching": ("completed", "failed"),
+    "completed": (),
+    "failed": (),
+}
 """Allowed transitions. ``submitting`` follows itself if a channel has refused and another one is asked."""
 
 ENDED: tuple[VideoState, ...] = ("completed", "failed")
@@ -238,7 +235,7 @@ class VideoJob:
         return attrs.evolve(self, owner="", lease_until_ms=0, due_ms=due_ms)
 
 
-_LET_GO: Mapping[str, Any] = MappingProxyType({"owner": "", "lease_until_ms": 0, "due_ms": None})
+_LET_GO: Mapping[str, Any] = {"owner": "", "lease_until_ms": 0, "due_ms": None}
 
 
 @attrs.frozen

@@ -6,7 +6,6 @@ error there.
 """
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
 import attrs
 
@@ -26,37 +25,31 @@ class AspectRatio:
     tier: str = DEFAULT_TIER
 
 
-_FIRST: Ratios = MappingProxyType(
-    {
-        "1:1": (1024, 1024),
-        "2:3": (832, 1248),
-        "3:2": (1248, 832),
-        "3:4": (864, 1184),
-        "4:3": (1184, 864),
-        "4:5": (896, 1152),
-        "5:4": (1152, 896),
-        "9:16": (768, 1344),
-        "16:9": (1344, 768),
-        "21:9": (1536, 672),
-    }
-)
-_USUAL: Ratios = MappingProxyType(
-    {
-        "1:1": (1024, 1024),
-        "2:3": (848, 1264),
-        "3:2": (1264, 848),
-        "3:4": (896, 1200),
-        "4:3": (1200, 896),
-        "4:5": (928, 1152),
-        "5:4": (1152, 928),
-        "9:16": (768, 1376),
-        "16:9": (1376, 768),
-        "21:9": (1584, 672),
-    }
-)
-_EXTREME: Ratios = MappingProxyType(
-    {"1:4": (512, 2048), "4:1": (2048, 512), "1:8": (384, 3072), "8:1": (3072, 384)},
-)
+_FIRST: Ratios = {
+    "1:1": (1024, 1024),
+    "2:3": (832, 1248),
+    "3:2": (1248, 832),
+    "3:4": (864, 1184),
+    "4:3": (1184, 864),
+    "4:5": (896, 1152),
+    "5:4": (1152, 896),
+    "9:16": (768, 1344),
+    "16:9": (1344, 768),
+    "21:9": (1536, 672),
+}
+_USUAL: Ratios = {
+    "1:1": (1024, 1024),
+    "2:3": (848, 1264),
+    "3:2": (1264, 848),
+    "3:4": (896, 1200),
+    "4:3": (1200, 896),
+    "4:5": (928, 1152),
+    "5:4": (1152, 928),
+    "9:16": (768, 1376),
+    "16:9": (1376, 768),
+    "21:9": (1584, 672),
+}
+_EXTREME: Ratios = {"1:4": (512, 2048), "4:1": (2048, 512), "1:8": (384, 3072), "8:1": (3072, 384)}
 _TIERS = {"1K": 2, "2K": 4, "4K": 8, "512": 1}
 """In halves of 1K, in the order in which error messages list them."""
 
@@ -71,9 +64,7 @@ def _list(ratios: Ratios, tiers: Iterable[str]) -> dict[str, AspectRatio]:
 
 
 _ALL_TIERS = tuple(_TIERS)
-_SHAPES: Mapping[str, AspectRatio] = MappingProxyType(
-    _list(_FIRST, ("1K",)) | _list(_USUAL, _ALL_TIERS) | _list(_EXTREME, _ALL_TIERS),
-)
+_SHAPES: Mapping[str, AspectRatio] = _list(_FIRST, ("1K",)) | _list(_USUAL, _ALL_TIERS) | _list(_EXTREME, _ALL_TIERS)
 """No size belongs to two models with different meanings."""
 
 FIRST_SIZES = tuple(_list(_FIRST, ("1K",)))

@@ -4,7 +4,6 @@ Bytes pass through if the client's format is the provider's; otherwise there is 
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from gateway.deferred import defer
 from gateway.domain.api_format import Wire
@@ -40,20 +39,18 @@ DIRECT_FORMATS: Mapping[Wire, PassthroughFormat] = defer(
 )
 DIRECT_WIRES = frozenset(DIRECT_FORMATS)
 """The formats of the table; images of the others come from an image backend."""
-GOOGLE_FORMATS: Mapping[Operation, Mapping[Wire, PassthroughFormat]] = MappingProxyType(
-    {
-        "count_content_tokens": defer(
-            {
-                "gemini_count_tokens": "formats.gemini.direct:CONTENT_COUNT",
-                "anthropic_count_tokens": "formats.gemini.direct:ANTHROPIC_CONTENT_COUNT",
-            }
-        ),
-        "embed_contents": defer(
-            {
-                "gemini_embeddings": "formats.gemini.direct:CONTENTS",
-                "openai_embeddings": "formats.gemini.direct:OPENAI_CONTENTS",
-            }
-        ),
-    }
-)
+GOOGLE_FORMATS: Mapping[Operation, Mapping[Wire, PassthroughFormat]] = {
+    "count_content_tokens": defer(
+        {
+            "gemini_count_tokens": "formats.gemini.direct:CONTENT_COUNT",
+            "anthropic_count_tokens": "formats.gemini.direct:ANTHROPIC_CONTENT_COUNT",
+        }
+    ),
+    "embed_contents": defer(
+        {
+            "gemini_embeddings": "formats.gemini.direct:CONTENTS",
+            "openai_embeddings": "formats.gemini.direct:OPENAI_CONTENTS",
+        }
+    ),
+}
 """Operations of Google's API whose formats are built from each other directly."""

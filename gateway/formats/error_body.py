@@ -1,7 +1,6 @@
 """Error objects in the API format of the client: OpenAI's, Anthropic's or Google's."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Literal
 
 from gateway.domain.inference_request import Operation
@@ -14,16 +13,16 @@ from gateway.formats.openai.response_failure import build_response_error_event
 MESSAGES_PATH = "/v1/messages"
 ErrorFormat = Literal["openai", "anthropic", "google"]
 _Build = Callable[[GatewayError, str], bytes]
-_BUILD: Mapping[ErrorFormat, _Build] = MappingProxyType(
-    {"openai": openai_error.build_error, "anthropic": build_messages_error, "google": build_google_error}
-)
-_EVENTS: Mapping[Operation, _Build] = MappingProxyType(
-    {
-        "messages": build_messages_error_event,
-        "generate_content": build_google_error_event,
-        "responses": build_response_error_event,
-    }
-)
+_BUILD: Mapping[ErrorFormat, _Build] = {
+    "openai": openai_error.build_error,
+    "anthropic": build_messages_error,
+    "google": build_google_error,
+}
+_EVENTS: Mapping[Operation, _Build] = {
+    "messages": build_messages_error_event,
+    "generate_content": build_google_error_event,
+    "responses": build_response_error_event,
+}
 
 
 def build_error(error: GatewayError, request_id: str, error_format: ErrorFormat) -> bytes:

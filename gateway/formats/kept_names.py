@@ -9,7 +9,6 @@ Google's pages "Files API" and "Context caching". Servers written in Go take nam
 
 import re
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
@@ -24,31 +23,27 @@ _MODEL_DATA = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _HOSTED_RESULT = re.compile(r"(?!mcp_)[a-z_]+_tool_result")
 """Results of tools that Anthropic runs, as an earlier answer had them."""
 
-_IDS: Mapping[str, str] = MappingProxyType(
-    {
-        "approvalrequestid": ITEM,
-        "cachedcontent": "cachedContent",
-        "containerid": "container",
-        "conversationid": "conversation",
-        "fileid": "file_id",
-        "fileids": "file_id",
-        "skillid": "skill_id",
-        "threadid": "conversation",
-        "vectorstoreid": "vector_store_ids",
-        "vectorstoreids": "vector_store_ids",
-    },
-)
+_IDS: Mapping[str, str] = {
+    "approvalrequestid": ITEM,
+    "cachedcontent": "cachedContent",
+    "containerid": "container",
+    "conversationid": "conversation",
+    "fileid": "file_id",
+    "fileids": "file_id",
+    "skillid": "skill_id",
+    "threadid": "conversation",
+    "vectorstoreid": "vector_store_ids",
+    "vectorstoreids": "vector_store_ids",
+}
 """Folded names whose values are ids, with what a channel must allow."""
-_HOLDERS: Mapping[str, tuple[str, bool]] = MappingProxyType(
-    {
-        "audio": ("audio", False),
-        "container": ("container", True),
-        "conversation": ("conversation", True),
-        "file": ("file_id", False),
-        "prompt": ("prompt", False),
-        "voice": ("voice", False),
-    },
-)
+_HOLDERS: Mapping[str, tuple[str, bool]] = {
+    "audio": ("audio", False),
+    "container": ("container", True),
+    "conversation": ("conversation", True),
+    "file": ("file_id", False),
+    "prompt": ("prompt", False),
+    "voice": ("voice", False),
+}
 """Folded names of objects with an ``id``, with what a channel must allow, and whether the id may replace the object."""
 _BARE = frozenset({"type", "id", "status", "role", "object"})
 """Fields of an item that has nothing but its name: its provider puts in what it has kept."""

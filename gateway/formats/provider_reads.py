@@ -7,7 +7,6 @@ what providers read would miss what they add next, and such a prompt would be re
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -20,18 +19,16 @@ TEXT_OPERATIONS: frozenset[Operation] = frozenset(
     {"chat", "messages", "generate_content", "responses", "completions", "embeddings", "embed_contents", "rerank"}
 )
 """Operations of whose bodies every field of the prompt and every setting is known."""
-_PROMPTS: Mapping[Operation, frozenset[str]] = MappingProxyType(
-    {
-        "chat": frozenset({"messages", "tools", "functions", "prediction", "documents"}),
-        "messages": frozenset({"messages", "system", "tools"}),
-        "generate_content": frozenset({"contents", "systemInstruction", "tools"}),
-        "responses": frozenset({"input", "instructions", "tools"}),
-        "completions": frozenset({"prompt", "suffix"}),
-        "embeddings": frozenset({"input"}),
-        "embed_contents": frozenset({"content", "requests", "title"}),
-        "rerank": frozenset({"query", "documents"}),
-    }
-)
+_PROMPTS: Mapping[Operation, frozenset[str]] = {
+    "chat": frozenset({"messages", "tools", "functions", "prediction", "documents"}),
+    "messages": frozenset({"messages", "system", "tools"}),
+    "generate_content": frozenset({"contents", "systemInstruction", "tools"}),
+    "responses": frozenset({"input", "instructions", "tools"}),
+    "completions": frozenset({"prompt", "suffix"}),
+    "embeddings": frozenset({"input"}),
+    "embed_contents": frozenset({"content", "requests", "title"}),
+    "rerank": frozenset({"query", "documents"}),
+}
 """Fields with the prompt, which is measured and looked through. Those of another operation are unknown ones."""
 _SETTINGS = frozenset(
     {"model", "metadata", "tool_choice", "function_call", "response_format", "text", "reasoning", "thinking",

@@ -6,7 +6,6 @@ If both sides use the same format, bytes pass through and the answer is only ins
 
 from collections.abc import Iterable, Mapping
 from operator import methodcaller
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -186,14 +185,12 @@ _PROVIDER_FORMATS: Mapping[Wire, ProviderFormat] = defer(
     }
 )
 _TRANSLATED = frozenset(_PROVIDER_FORMATS)
-_NATIVE: Mapping[str, Wire] = MappingProxyType(
-    {
-        "chat": "openai_chat",
-        "messages": "anthropic_messages",
-        "responses": "openai_responses",
-        "generate_content": "gemini_generate",
-    }
-)
+_NATIVE: Mapping[str, Wire] = {
+    "chat": "openai_chat",
+    "messages": "anthropic_messages",
+    "responses": "openai_responses",
+    "generate_content": "gemini_generate",
+}
 """The native format of each operation that can be translated."""
 
 

@@ -1,7 +1,6 @@
 """API formats that are translated through the common chat model: how clients and how providers use one."""
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -12,6 +11,8 @@ from gateway.formats.openai.errors import Secrets
 from gateway.formats.stream import StreamParser, StreamSerializer
 from gateway.formats.translator import PLAIN, ResponseIdentity, ResponseMode
 from gateway.formats.valid_chat import ChatRules
+
+_SAME_NAMES: Mapping[str, str] = {}
 
 
 @attrs.frozen
@@ -24,7 +25,7 @@ class ClientFormat:
     parse_chat_request: Callable[[dict[str, Any]], ChatRequest]
     open_writer: Callable[[InferenceRequest, ResponseIdentity], StreamSerializer]
     write_answer: Callable[[Sequence[Event], InferenceRequest, ResponseIdentity], bytes]
-    fields: Mapping[str, str] = MappingProxyType({})
+    fields: Mapping[str, str] = _SAME_NAMES
 
 
 @attrs.frozen

@@ -11,7 +11,6 @@ Deepgram ``{"err_code", "err_msg"}``; fal and FastAPI ``{"detail": [{"type", "ms
 
 import re
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -39,9 +38,7 @@ _CONTENT = frozenset({"choices", "content", "candidates", "output", "data", "emb
 _FIRST_ERROR_STATUS = 400
 _LAST_ERROR_STATUS = 599
 _FIRST_FAILURE = 500
-_MINIMAX_STATUSES: Mapping[str, int] = MappingProxyType(
-    {"1002": 429, "1004": 401, "1008": 402, "1039": 429, "2013": 400, "2049": 401}
-)
+_MINIMAX_STATUSES: Mapping[str, int] = {"1002": 429, "1004": 401, "1008": 402, "1039": 429, "2013": 400, "2049": 401}
 """platform.minimax.io/docs/api-reference/errorcode: HTTP statuses of the codes that do not concern the server."""
 _MISSING = frozenset({404, 405})
 """Here a text says only that there is no such path, which the requested path says better."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 
 from gateway.deferred import Deferred, defer
 from gateway.formats.video_backend import VideoBackend
@@ -27,7 +26,5 @@ _BACKENDS = defer(
         "fal_videos": "formats.vendors.fal_videos:FalVideoBackend",
     }
 )
-VIDEO_BACKENDS: Mapping[str, VideoBackend] = MappingProxyType(
-    Deferred({wire: partial(_make, wire) for wire in _BACKENDS})
-)
+VIDEO_BACKENDS: Mapping[str, VideoBackend] = Deferred({wire: partial(_make, wire) for wire in _BACKENDS})
 """By the name of the wire."""

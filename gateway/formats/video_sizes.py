@@ -1,7 +1,6 @@
 """Sizes of videos whose vendor takes a shape and a resolution: each size stands for both."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 Shapes = Mapping[str, tuple[int, int]]
 VideoSizes = Mapping[str, tuple[str, str]]
@@ -13,13 +12,11 @@ def list_video_sizes(tiers: Mapping[str, int], ratios: Shapes) -> VideoSizes:
 
     Sides are even numbers, as video codecs require.
     """
-    return MappingProxyType(
-        {
-            f"{_side(lines, width, height)}x{_side(lines, height, width)}": (ratio, tier)
-            for tier, lines in tiers.items()
-            for ratio, (width, height) in ratios.items()
-        }
-    )
+    return {
+        f"{_side(lines, width, height)}x{_side(lines, height, width)}": (ratio, tier)
+        for tier, lines in tiers.items()
+        for ratio, (width, height) in ratios.items()
+    }
 
 
 def _side(lines: int, this: int, other: int) -> int:

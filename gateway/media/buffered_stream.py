@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Coroutine, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import GatewayError, ProviderBadResponse, ProviderError
 from gateway.upstream.interface import PumpResult, Sink
 
-_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_NO_HEADERS: Mapping[str, str] = {}
 
 
 class BufferedStream:

@@ -12,7 +12,6 @@ openrouter.ai/docs/guides/features/service-tiers, platform.claude.com/docs/en/ap
 
 import re
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from gateway.errors import InvalidRequest
@@ -35,17 +34,15 @@ PRICED_FIELDS = EVERYWHERE | ROUTING | {
 }  # fmt: skip
 """All vendors' priced fields: a request without one needs no second look."""
 
-_HARMLESS: Mapping[str, tuple[Any, ...]] = MappingProxyType(
-    {
-        "service_tier": (None, "auto", "default", "standard", "standard_only", "on_demand"),
-        "serviceTier": (None, "", "unspecified", "standard"),
-        "web_search_options": (None,),  # an empty object requests a search
-        "speed": (None, "standard"),
-        "inference_geo": (None, "global"),
-        "billing_policy": (None, {"type": "billing_policy"}, {"type": "billing_policy", "bill_to": "self"}),
-        "search_parameters": (None, {}, {"mode": "off"}),
-    },
-)
+_HARMLESS: Mapping[str, tuple[Any, ...]] = {
+    "service_tier": (None, "auto", "default", "standard", "standard_only", "on_demand"),
+    "serviceTier": (None, "", "unspecified", "standard"),
+    "web_search_options": (None,),  # an empty object requests a search
+    "speed": (None, "standard"),
+    "inference_geo": (None, "global"),
+    "billing_policy": (None, {"type": "billing_policy"}, {"type": "billing_policy", "bill_to": "self"}),
+    "search_parameters": (None, {}, {"mode": "off"}),
+}
 """Values with the effect of an absent field; client libraries send them."""
 _NOTHING: tuple[Any, ...] = (None, False, "", [], {})
 """The same for every other field."""

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
-from types import MappingProxyType
 
 import attrs
 
@@ -27,13 +26,11 @@ _THREADS = "message-threads-"
 _BUILT = frozenset({"gemini", "chat", "dashscope", "replicate", "kling", "minimax", "runway", "volcengine", "luma"})
 """API formats, by prefix, whose bodies are built by the gateway: unknown fields are not sent."""
 
-_IMPLIED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "file_id": (f"{BETA}.files-api-2025-04-14",),
-        "skill_id": (f"{BETA}.skills-2025-10-02",),
-        "vector_store_ids": ("tools.file_search",),
-    },
-)
+_IMPLIED_BY: Mapping[str, tuple[str, ...]] = {
+    "file_id": (f"{BETA}.files-api-2025-04-14",),
+    "skill_id": (f"{BETA}.skills-2025-10-02",),
+    "vector_store_ids": ("tools.file_search",),
+}
 """Ids that a channel takes if it allows another field, which is of no use without them."""
 
 

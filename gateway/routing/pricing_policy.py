@@ -1,7 +1,6 @@
 """What calls cost, and which are served at all."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Literal
 
 import attrs
@@ -20,18 +19,16 @@ _SOUND: frozenset[Unit] = frozenset({"second", "token", "call"})
 _SPEECH: frozenset[Unit] = frozenset({"character", "token", "second", "call"})
 _VIDEO: frozenset[Unit] = frozenset({"second", "call"})
 _RERANK: frozenset[Unit] = frozenset({"token", "search", "call"})
-_BOUGHT: Mapping[Operation, frozenset[Unit]] = MappingProxyType(
-    {
-        "images": _IMAGE,
-        "image_edits": _IMAGE,
-        "transcriptions": _SOUND,
-        "translations": _SOUND,
-        "speech": _SPEECH,
-        "videos": _VIDEO,
-        "video_remixes": _VIDEO,
-        "rerank": _RERANK,
-    }
-)
+_BOUGHT: Mapping[Operation, frozenset[Unit]] = {
+    "images": _IMAGE,
+    "image_edits": _IMAGE,
+    "transcriptions": _SOUND,
+    "translations": _SOUND,
+    "speech": _SPEECH,
+    "videos": _VIDEO,
+    "video_remixes": _VIDEO,
+    "rerank": _RERANK,
+}
 """The units that an operation is paid by; every other one by ``_TEXT``."""
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from types import MappingProxyType
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -41,7 +40,7 @@ NO_BODY = EndpointRequest(None)
 
 _DATED = re.compile(r"(?:[-@]\d{4,8}(?:-\d\d){0,2})?(?::[a-z]+)?")
 _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.){1,256}")')
-NONE_NAMED: Mapping[str, Price | None] = MappingProxyType({})
+NONE_NAMED: Mapping[str, Price | None] = {}
 
 
 @attrs.frozen

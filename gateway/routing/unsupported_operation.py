@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
 
 from gateway.domain.api_format import WIRES
 from gateway.domain.inference_request import PATHS, Operation
@@ -21,32 +20,26 @@ _NAMED: tuple[tuple[re.Pattern[str], Operation], ...] = (
 )
 """What a model's name says it is for, if its provider takes every model at several endpoints."""
 _OPENAI = "openai"
-_OTHER_APIS: Mapping[str, frozenset[Operation]] = MappingProxyType(
-    {
-        "anthropic": frozenset({"messages", "count_tokens"}),
-        "google": frozenset({"generate_content", "count_content_tokens", "embed_contents"}),
-    }
-)
-_SAME: Mapping[tuple[str, Operation], Operation] = MappingProxyType(
-    {
-        ("anthropic", "chat"): "messages",
-        ("google", "chat"): "generate_content",
-        ("google", "embeddings"): "embed_contents",
-    }
-)
+_OTHER_APIS: Mapping[str, frozenset[Operation]] = {
+    "anthropic": frozenset({"messages", "count_tokens"}),
+    "google": frozenset({"generate_content", "count_content_tokens", "embed_contents"}),
+}
+_SAME: Mapping[tuple[str, Operation], Operation] = {
+    ("anthropic", "chat"): "messages",
+    ("google", "chat"): "generate_content",
+    ("google", "embeddings"): "embed_contents",
+}
 """What another API has in place of an operation of OpenAI's."""
 _FIRST: tuple[Operation, ...] = ("chat", "embeddings", "images", "videos", "rerank", "transcriptions", "speech")
 """What a model is for that says nothing of it, in the order of what is usual."""
 
-_MEDIA: Mapping[Operation, tuple[str, Operation]] = MappingProxyType(
-    {
-        "images": ("make images", "images"),
-        "image_edits": ("edit images", "images"),
-        "speech": ("make speech", "speech"),
-        "transcriptions": ("transcribe audio", "transcriptions"),
-        "translations": ("translate audio", "transcriptions"),
-    }
-)
+_MEDIA: Mapping[Operation, tuple[str, Operation]] = {
+    "images": ("make images", "images"),
+    "image_edits": ("edit images", "images"),
+    "speech": ("make speech", "speech"),
+    "transcriptions": ("transcribe audio", "transcriptions"),
+    "translations": ("translate audio", "transcriptions"),
+}
 """What a chat model cannot do, and the operation that the names of models that can tell."""
 _MOST_NAMED = 5
 

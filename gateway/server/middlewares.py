@@ -7,7 +7,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -58,7 +57,7 @@ from gateway.wording import mask_keys, mask_name
 
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _KEY_HEADERS = ("Authorization", "x-api-key", GOOGLE_KEY_HEADER, "Sec-WebSocket-Protocol")
-_SENT: Mapping[str, str] = MappingProxyType({"anthropic": "x-api-key: sk-…", "google": "x-goog-api-key: sk-…"})
+_SENT: Mapping[str, str] = {"anthropic": "x-api-key: sk-…", "google": "x-goog-api-key: sk-…"}
 """How the clients of each API send their key, except OpenAI's."""
 _STATIC = "/console/static/"
 _OPERATORS = ("/admin/", "/console")

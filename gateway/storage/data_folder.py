@@ -9,8 +9,8 @@ import os
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -21,14 +21,12 @@ JOURNAL = "requests.journal"
 UNSTORABLE = "requests.unstorable"
 NODE_ID = "node.id"
 ADMIN_TOKEN = "admin.token"  # noqa: S105 - its file
-SECRETS = MappingProxyType(
-    {
-        "pepper": "no API key is recognised: each has to be rotated",
-        "master.key": "provider keys and second factors in the database cannot be decrypted",
-        "media.key": "links to stored images that were given out no longer open",
-        "webhook.key": "every webhook secret is another, so that receivers refuse what they are sent",
-    }
-)
+SECRETS: Mapping[str, str] = {
+    "pepper": "no API key is recognised: each has to be rotated",
+    "master.key": "provider keys and second factors in the database cannot be decrypted",
+    "media.key": "links to stored images that were given out no longer open",
+    "webhook.key": "every webhook secret is another, so that receivers refuse what they are sent",
+}
 """The secret files of a data folder, and what is lost without each."""
 LOCK_TRIES = 5
 LOCK_PAUSE_S = 0.04

@@ -17,7 +17,6 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO, Any, cast
 
 import attrs
@@ -41,10 +40,14 @@ SPARE_BYTES = 64 * 1024 * 1024
 _MIB = 1024 * 1024
 _MOST_BYTES = {MANIFEST: 64 * _MIB, CONFIG: 16 * _MIB, **dict.fromkeys((TOKEN, *SECRETS), 65_536)}
 """Of files that are read into memory."""
-_FIELDS: Mapping[str, type] = MappingProxyType(
-    {"version": str, "created": str, "schema": str, "media": bool, "media_store": str, "master_key_file": bool}
-    | {"database": str}
-)
+_FIELDS: Mapping[str, type] = {
+    "version": str,
+    "created": str,
+    "schema": str,
+    "media": bool,
+    "media_store": str,
+    "master_key_file": bool,
+} | {"database": str}
 _SHOWN = 1_000
 _AGAIN = "Make the database anew, and restore again"
 _OWNER_ONLY, _OWNER_ONLY_FOLDER = 0o600, 0o700

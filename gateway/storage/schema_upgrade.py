@@ -1,22 +1,20 @@
 """Brings the schema of a database to this version's, in the transaction of a connection."""
 
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.storage import schema
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.schema_version import describe_newer, parse_user_version, read_user_version, write_user_version
 
-_TABLES = MappingProxyType(
-    {
-        "sqlite": text("SELECT name FROM sqlite_master WHERE type = 'table'"),
-        "postgresql": text("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"),
-    }
-)
+_TABLES: Mapping[str, TextClause] = {
+    "sqlite": text("SELECT name FROM sqlite_master WHERE type = 'table'"),
+    "postgresql": text("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"),
+}
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -4,14 +4,20 @@ A migration writes the program's version into SQLite's ``user_version``, an inte
 it as the comment of a table.
 """
 
-from types import MappingProxyType
+from collections.abc import Mapping
 
 from gateway import __version__
 from gateway.storage.schema import REVISION
 
-RELEASES = MappingProxyType(
-    {"0.1": "0001", "0.2": "0002", "0.3": "0003", "0.4": "0004", "0.5": "0005", "0.6": "0006", "0.7": "0006"}
-)
+RELEASES: Mapping[str, str] = {
+    "0.1": "0001",
+    "0.2": "0002",
+    "0.3": "0003",
+    "0.4": "0004",
+    "0.5": "0005",
+    "0.6": "0006",
+    "0.7": "0006",
+}
 """The schema of each older release; that of this one is ``REVISION``."""
 _PLACES = 1000
 """Version 1.2.3 is 1_002_003."""

@@ -1,7 +1,6 @@
 """Sums of traffic in the database."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -25,25 +24,21 @@ from gateway.storage.schema import usage_hours
 MOST_COUNTED = 40_000
 """Sums of days that facets are counted from: a page waits for them, and it need not be all that ever was."""
 _C = usage_hours.c
-_LABELS: Mapping[TrafficAxis, ColumnElement[Any]] = MappingProxyType(
-    {
-        "day": _C.hour // DAY_HOURS,
-        "hour": _C.hour,
-        "model": _C.model,
-        "key": _C.key_id,
-        "account": _C.account_id,
-        "status": _C.status,
-        "channel": _C.channel,
-    },
-)
-_FACETS: Mapping[str, tuple[ColumnElement[Any], tuple[str, ...]]] = MappingProxyType(
-    {
-        "models": (_C.model, ("model",)),
-        "keys": (_C.key_id, ("key_id",)),
-        "statuses": (_C.status, ("status", "verdict")),
-        "channels": (_C.channel, ("channel",)),
-    },
-)
+_LABELS: Mapping[TrafficAxis, ColumnElement[Any]] = {
+    "day": _C.hour // DAY_HOURS,
+    "hour": _C.hour,
+    "model": _C.model,
+    "key": _C.key_id,
+    "account": _C.account_id,
+    "status": _C.status,
+    "channel": _C.channel,
+}
+_FACETS: Mapping[str, tuple[ColumnElement[Any], tuple[str, ...]]] = {
+    "models": (_C.model, ("model",)),
+    "keys": (_C.key_id, ("key_id",)),
+    "statuses": (_C.status, ("status", "verdict")),
+    "channels": (_C.channel, ("channel",)),
+}
 """Of each kind its column, and what of a filter chooses among it."""
 
 

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import MappingProxyType
 
 import attrs
 
@@ -58,9 +57,9 @@ class AgentProgram:
 
 _CODEX, _CLAUDE = {"@openai/codex": "0.171.0"}, {"@anthropic-ai/claude-code": "2.1.332"}
 AGENTS = (
-    AgentProgram("Codex, a known model", "codex", MappingProxyType(_CODEX), known=True),
-    AgentProgram("Codex, another model", "codex", MappingProxyType(_CODEX)),
-    AgentProgram("Claude Code", "claude-code", MappingProxyType(_CLAUDE)),
+    AgentProgram("Codex, a known model", "codex", _CODEX, known=True),
+    AgentProgram("Codex, another model", "codex", _CODEX),
+    AgentProgram("Claude Code", "claude-code", _CLAUDE),
 )
 
 

@@ -1,56 +1,51 @@
 """The clients that `make test-clients` runs, and the pinned packages of their environments."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import attrs
 
-PYTHON: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "sdks": ("openai==3.54.0", "anthropic==2.12.0", "google-genai==3.4.0"),
-        "langchain": (
-            "langchain==1.4.7",
-            "langchain-openai==1.7.3",
-            "langchain-anthropic==1.7.7",
-            "langchain-google-genai==4.4.2",
-        ),
-        "llamaindex": (
-            "llama-index-core==0.14.25",
-            "llama-index-llms-openai-like==0.8.1",
-            "llama-index-embeddings-openai-like==0.4.0",
-            "llama-index-llms-google-genai==0.11.3",
-        ),
-        # With anthropic 2 the package calls a type that is a Union there; its own requirements do not say so.
-        "llamaindex-anthropic": (
-            "llama-index-core==0.14.25",
-            "llama-index-llms-anthropic==0.12.3",
-            "anthropic==0.125.0",
-        ),
-        "pydantic-ai": ("pydantic-ai-slim[openai,anthropic,google]==2.68.0",),
-        "instructor": ("instructor[google-genai]==1.17.0", "anthropic==2.12.0", "google-genai==3.4.0"),
-        "litellm": ("litellm==1.106.2", "mcp==2.3.0"),
-        "agents": ("openai-agents==0.24.0",),
-        "llm": ("llm==0.36",),
-        "aider": ("aider-chat==0.86.2",),
-    }
-)
+PYTHON: Mapping[str, tuple[str, ...]] = {
+    "sdks": ("openai==3.54.0", "anthropic==2.12.0", "google-genai==3.4.0"),
+    "langchain": (
+        "langchain==1.4.7",
+        "langchain-openai==1.7.3",
+        "langchain-anthropic==1.7.7",
+        "langchain-google-genai==4.4.2",
+    ),
+    "llamaindex": (
+        "llama-index-core==0.14.25",
+        "llama-index-llms-openai-like==0.8.1",
+        "llama-index-embeddings-openai-like==0.4.0",
+        "llama-index-llms-google-genai==0.11.3",
+    ),
+    # With anthropic 2 the package calls a type that is a Union there; its own requirements do not say so.
+    "llamaindex-anthropic": (
+        "llama-index-core==0.14.25",
+        "llama-index-llms-anthropic==0.12.3",
+        "anthropic==0.125.0",
+    ),
+    "pydantic-ai": ("pydantic-ai-slim[openai,anthropic,google]==2.68.0",),
+    "instructor": ("instructor[google-genai]==1.17.0", "anthropic==2.12.0", "google-genai==3.4.0"),
+    "litellm": ("litellm==1.106.2", "mcp==2.3.0"),
+    "agents": ("openai-agents==0.24.0",),
+    "llm": ("llm==0.36",),
+    "aider": ("aider-chat==0.86.2",),
+}
 """Requirements by environment: one environment each, since their own requirements contradict each other."""
 
-NODE: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "node": {
-            "openai": "6.49.0",
-            "@anthropic-ai/sdk": "1.12.0",
-            "@google/genai": "2.32.0",
-            "ai": "6.0.326",
-            "@ai-sdk/openai": "3.0.141",
-            "@ai-sdk/openai-compatible": "2.0.92",
-            "@ai-sdk/anthropic": "3.0.140",
-            "@ai-sdk/google": "3.0.141",
-            "zod": "4.6.7",
-        },
-    }
-)
+NODE: Mapping[str, Mapping[str, str]] = {
+    "node": {
+        "openai": "6.49.0",
+        "@anthropic-ai/sdk": "1.12.0",
+        "@google/genai": "2.32.0",
+        "ai": "6.0.326",
+        "@ai-sdk/openai": "3.0.141",
+        "@ai-sdk/openai-compatible": "2.0.92",
+        "@ai-sdk/anthropic": "3.0.140",
+        "@ai-sdk/google": "3.0.141",
+        "zod": "4.6.7",
+    },
+}
 
 
 @attrs.frozen
@@ -68,7 +63,7 @@ class Client:
     program: str
     environment: str
     argument: str = ""
-    known: Mapping[str, str] = MappingProxyType({})
+    known: Mapping[str, str] = {}
 
 
 def _list_family(name: str, program: str, environment: str, conventions: str) -> list[Client]:

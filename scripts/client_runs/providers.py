@@ -4,7 +4,6 @@ import base64
 import re
 import struct
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -19,26 +18,22 @@ from tests.support.scripted_upstream import Received, Step, answer
 HELLO = "Hello from the provider"
 _AS_JSON = re.compile("Answer as JSON|Use this JSON schema")
 """What clients ask that describe a schema in words: Instructor's, and LiteLLM of a model that it does not know."""
-_OSLO: Mapping[str, Any] = MappingProxyType({"name": "Oslo", "people": 700_000})
-_CALLS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "get_weather": {"city": "Oslo"},
-        "Bash": {"command": "cat note.txt", "description": "Reads the note"},
-        "exec_command": {"cmd": "cat note.txt"},
-        "shell": {"command": ["cat", "note.txt"]},
-        "shell_command": {"command": "cat note.txt"},
-        **dict.fromkeys(("City", "final_result", "json", "json_tool_call"), _OSLO),
-    }
-)
+_OSLO: Mapping[str, Any] = {"name": "Oslo", "people": 700_000}
+_CALLS: Mapping[str, Mapping[str, Any]] = {
+    "get_weather": {"city": "Oslo"},
+    "Bash": {"command": "cat note.txt", "description": "Reads the note"},
+    "exec_command": {"cmd": "cat note.txt"},
+    "shell": {"command": ["cat", "note.txt"]},
+    "shell_command": {"command": "cat note.txt"},
+    **dict.fromkeys(("City", "final_result", "json", "json_tool_call"), _OSLO),
+}
 """The arguments of tools that the model calls if it is offered them. The last ones stand for structured output."""
 
-_CLAUDE_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "openai": "claude-3-haiku-20240307",
-        "anthropic": "claude-3-7-sonnet-20250219",
-        "gemini": "claude-3-5-haiku-20241022",
-    }
-)
+_CLAUDE_NAMES: Mapping[str, str] = {
+    "openai": "claude-3-haiku-20240307",
+    "anthropic": "claude-3-7-sonnet-20250219",
+    "gemini": "claude-3-5-haiku-20241022",
+}
 """A second name of each chat model, for a client that takes no other (``tests/clients/llamaindex_client.py``)."""
 
 

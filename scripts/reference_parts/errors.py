@@ -1,71 +1,67 @@
 """docs/reference/errors.md: every error code with its status, its cause and what to do."""
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 
 from gateway.server.openapi.error_responses import list_codes, name_phrase
 from scripts.reference_parts.markdown import join_blocks, write_text
 
-FIXES: Mapping[str, str] = MappingProxyType(
-    {
-        "invalid_request": "Correct the field that `param` names. The [API reference](api.md) lists the fields.",
-        "unsupported_operation": "Use another model: `GET /v1/models` lists them. For image and video models, "
-        "`[[model]]` in the [settings](settings.md#model) declares what a model can do.",
-        "sensitive_words_detected": "Change the prompt. The operator's own word list is the file of "
-        "`safety.words_file`.",
-        "content_policy_violation": "Change the prompt or the source image. The operator's own word list is the "
-        "file of "
-        "`safety.words_file`.",
-        "invalid_api_key": "Send the whole key as `Authorization: Bearer sk-…` or `x-api-key: sk-…`. Only its hash is "
-        "stored: if the key is lost, create another one.",
-        "key_disabled": "Enable the key or its account in the console, or with `gateway keys enable` or "
-        "`gateway accounts enable`.",
-        "key_expired": "Set a later end with `gateway keys edit`, or create another key.",
-        "signed_out": "Sign in again, or send the admin token.",
-        "wrong_passphrase": "Enter the passphrase again. An administrator can issue a new invitation: "
-        "`gateway members reset`.",
-        "second_factor_needed": "Enter the code of the authenticator app, or a recovery code.",
-        "forbidden": "Ask an administrator for a role with this right.",
-        "insufficient_quota": "Raise the quota of the key or the account, add credit, lower `max_tokens`, or "
-        "wait until "
-        "the quota resets.",
-        "model_not_allowed": "Use a model that the key allows, or add the model to the key's `models`.",
-        "model_not_priced": "Set a price: in the console, with `gateway prices set`, or as `[[price]]`. `gateway "
-        "models "
-        "list --unpriced` lists models without one. `billing.unpriced` decides what happens to them.",
-        "group_not_allowed": "Change the group of the key, the groups of its account, or the groups of a channel.",
-        "ip_not_allowed": "Add the client's address to the key's `allow_ips`. Behind a proxy, `server.trusted_proxies` "
-        "must name the proxy.",
-        "model_not_found": "`GET /v1/models` lists the models of the key. `gateway explain MODEL` says why no channel "
-        "serves a model.",
-        "not_found": "Check the path and the id. Objects of other accounts are not found either.",
-        "method_not_allowed": "Use a method that the header `Allow` names.",
-        "request_timeout": "Send the body faster, or in a smaller request.",
-        "conflict": "Read the object again, then repeat the change if it still applies.",
-        "idempotency_conflict": "Wait for the first request, or use another `Idempotency-Key` for another request.",
-        "request_cancelled": "A member or an administrator cancelled the request. Send it again if it is still needed.",
-        "task_not_ready": "Poll `GET /v1/videos/{id}` until the job is `completed`, or follow its events.",
-        "precondition_failed": "Read the object again and send its present `ETag`.",
-        "request_too_large": "Send less, or raise `server.max_body_mb`, `max_upload_mb` or `max_file_mb`, and "
-        "the limit "
-        "of a proxy in front.",
-        "unsupported_media_type": "Send `Content-Type: application/json`, or `multipart/form-data` for forms.",
-        "range_not_satisfiable": "Ask for a range inside the file: `Content-Range` has its length.",
-        "rate_limit_exceeded": "Wait as long as `Retry-After` says. The `x-ratelimit-*` headers show what is "
-        "left. Limits "
-        "are `rpm`, `burst`, `tpm` and `max_concurrency` of the key and of the account.",
-        "internal_error": "Report it with the stack trace: the log has it under the request's id.",
-        "api_not_implemented": "The [API reference](api.md) lists the paths that the gateway serves.",
-        "upstream_error": "`gateway requests show ID` lists the attempts with the provider's answers. "
-        "`gateway check` tests all channels.",
-        "no_available_channel": "Wait as long as `Retry-After` says. `gateway explain MODEL` says why each channel is "
-        "left out; a second channel for the model prevents it.",
-        "overloaded": "Wait as long as `Retry-After` says. If it lasts, see the disk space and the log for "
-        "`records_not_stored`, and `server.max_connections`.",
-        "upstream_timeout": "Raise the timeouts of the channel if the model needs longer. `gateway requests show ID` "
-        "lists the attempts.",
-    }
-)
+FIXES: Mapping[str, str] = {
+    "invalid_request": "Correct the field that `param` names. The [API reference](api.md) lists the fields.",
+    "unsupported_operation": "Use another model: `GET /v1/models` lists them. For image and video models, "
+    "`[[model]]` in the [settings](settings.md#model) declares what a model can do.",
+    "sensitive_words_detected": "Change the prompt. The operator's own word list is the file of `safety.words_file`.",
+    "content_policy_violation": "Change the prompt or the source image. The operator's own word list is the "
+    "file of "
+    "`safety.words_file`.",
+    "invalid_api_key": "Send the whole key as `Authorization: Bearer sk-…` or `x-api-key: sk-…`. Only its hash is "
+    "stored: if the key is lost, create another one.",
+    "key_disabled": "Enable the key or its account in the console, or with `gateway keys enable` or "
+    "`gateway accounts enable`.",
+    "key_expired": "Set a later end with `gateway keys edit`, or create another key.",
+    "signed_out": "Sign in again, or send the admin token.",
+    "wrong_passphrase": "Enter the passphrase again. An administrator can issue a new invitation: "
+    "`gateway members reset`.",
+    "second_factor_needed": "Enter the code of the authenticator app, or a recovery code.",
+    "forbidden": "Ask an administrator for a role with this right.",
+    "insufficient_quota": "Raise the quota of the key or the account, add credit, lower `max_tokens`, or "
+    "wait until "
+    "the quota resets.",
+    "model_not_allowed": "Use a model that the key allows, or add the model to the key's `models`.",
+    "model_not_priced": "Set a price: in the console, with `gateway prices set`, or as `[[price]]`. `gateway "
+    "models "
+    "list --unpriced` lists models without one. `billing.unpriced` decides what happens to them.",
+    "group_not_allowed": "Change the group of the key, the groups of its account, or the groups of a channel.",
+    "ip_not_allowed": "Add the client's address to the key's `allow_ips`. Behind a proxy, `server.trusted_proxies` "
+    "must name the proxy.",
+    "model_not_found": "`GET /v1/models` lists the models of the key. `gateway explain MODEL` says why no channel "
+    "serves a model.",
+    "not_found": "Check the path and the id. Objects of other accounts are not found either.",
+    "method_not_allowed": "Use a method that the header `Allow` names.",
+    "request_timeout": "Send the body faster, or in a smaller request.",
+    "conflict": "Read the object again, then repeat the change if it still applies.",
+    "idempotency_conflict": "Wait for the first request, or use another `Idempotency-Key` for another request.",
+    "request_cancelled": "A member or an administrator cancelled the request. Send it again if it is still needed.",
+    "task_not_ready": "Poll `GET /v1/videos/{id}` until the job is `completed`, or follow its events.",
+    "precondition_failed": "Read the object again and send its present `ETag`.",
+    "request_too_large": "Send less, or raise `server.max_body_mb`, `max_upload_mb` or `max_file_mb`, and "
+    "the limit "
+    "of a proxy in front.",
+    "unsupported_media_type": "Send `Content-Type: application/json`, or `multipart/form-data` for forms.",
+    "range_not_satisfiable": "Ask for a range inside the file: `Content-Range` has its length.",
+    "rate_limit_exceeded": "Wait as long as `Retry-After` says. The `x-ratelimit-*` headers show what is "
+    "left. Limits "
+    "are `rpm`, `burst`, `tpm` and `max_concurrency` of the key and of the account.",
+    "internal_error": "Report it with the stack trace: the log has it under the request's id.",
+    "api_not_implemented": "The [API reference](api.md) lists the paths that the gateway serves.",
+    "upstream_error": "`gateway requests show ID` lists the attempts with the provider's answers. "
+    "`gateway check` tests all channels.",
+    "no_available_channel": "Wait as long as `Retry-After` says. `gateway explain MODEL` says why each channel is "
+    "left out; a second channel for the model prevents it.",
+    "overloaded": "Wait as long as `Retry-After` says. If it lasts, see the disk space and the log for "
+    "`records_not_stored`, and `server.max_connections`.",
+    "upstream_timeout": "Raise the timeouts of the channel if the model needs longer. `gateway requests show ID` "
+    "lists the attempts.",
+}
 """What to do about each error code."""
 _INTRODUCTION = """\
 # Errors

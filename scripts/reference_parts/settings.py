@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from types import MappingProxyType, UnionType
+from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import attrs
@@ -19,9 +19,14 @@ from scripts.reference_parts.markdown import join_blocks, write_table, write_tex
 _HEADER = re.compile(r"(?:# )?\[+(\w+)\]+$")
 _KEY = re.compile(r"# (\w+) = \S.*?(?:\s{2,}# (.+))?$")
 _MORE = re.compile(r"#\s{20,}# (.+)")
-_TYPES: Mapping[Any, str] = MappingProxyType(
-    {str: "text", int: "whole number", float: "number", Decimal: "number", bool: "true or false", dict: "table"}
-)
+_TYPES: Mapping[Any, str] = {
+    str: "text",
+    int: "whole number",
+    float: "number",
+    Decimal: "number",
+    bool: "true or false",
+    dict: "table",
+}
 _INTRODUCTION = """\
 # Settings
 

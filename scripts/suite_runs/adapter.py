@@ -8,7 +8,6 @@ it names. Unless it is to correct requests, it changes nothing else. It passes a
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from types import MappingProxyType
 from typing import Any, Self
 
 import aiohttp
@@ -78,23 +77,19 @@ async def make_message_batch(adapter: "Adapter") -> str:
     return await adapter.create("/v1/messages/batches", json=body)
 
 
-IN_PATHS: Mapping[str, MakeObject] = MappingProxyType(
-    {
-        "file_id": make_file,
-        "batch_id": make_batch,
-        "upload_abc123": make_upload,
-        "video_123": make_video,
-        "resp_677efb5139a88190b512bc3fef8e535d": make_response,
-        "response_id": make_response,
-        "message_batch_id": make_message_batch,
-    }
-)
+IN_PATHS: Mapping[str, MakeObject] = {
+    "file_id": make_file,
+    "batch_id": make_batch,
+    "upload_abc123": make_upload,
+    "video_123": make_video,
+    "resp_677efb5139a88190b512bc3fef8e535d": make_response,
+    "response_id": make_response,
+    "message_batch_id": make_message_batch,
+}
 """What makes the object that a segment of a path names."""
 REUSED = frozenset({"video_123"})
 """What takes seconds to make and does not change when it is used."""
-IN_BODIES: Mapping[str, MakeObject] = MappingProxyType(
-    {"input_file_id": make_file, "previous_response_id": make_response}
-)
+IN_BODIES: Mapping[str, MakeObject] = {"input_file_id": make_file, "previous_response_id": make_response}
 """What makes the object that a field of a JSON body names."""
 
 

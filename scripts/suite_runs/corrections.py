@@ -3,19 +3,16 @@
 import base64
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from scripts.suite_runs.examples import PNG
 
-MODELS: Mapping[str, str] = MappingProxyType(
-    {
-        "/v1/images/generations": "gpt-image-1.5",
-        "/v1/images/edits": "gpt-image-1.5",
-        "/v1/responses": "gpt-6-astra",
-        "/v1/videos": "sora-2",
-    }
-)
+MODELS: Mapping[str, str] = {
+    "/v1/images/generations": "gpt-image-1.5",
+    "/v1/images/edits": "gpt-image-1.5",
+    "/v1/responses": "gpt-6-astra",
+    "/v1/videos": "sora-2",
+}
 """The model of requests that name none, by path."""
 _DATA = b"Example data"
 """What the suites send as any file."""

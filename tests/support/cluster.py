@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import asyncpg
@@ -24,7 +23,7 @@ def make_node(
     path: Path,
     url: str,
     tables: Mapping[str, Any],
-    cluster: Mapping[str, Any] = MappingProxyType({}),
+    cluster: Mapping[str, Any] = {},
     *,
     port: int = 0,
 ) -> GatewayProcess:
@@ -38,7 +37,7 @@ async def start_nodes(
     path: Path,
     urls: Sequence[str],
     tables: Mapping[str, Any],
-    cluster: Mapping[str, Any] = MappingProxyType({}),
+    cluster: Mapping[str, Any] = {},
 ) -> AsyncIterator[Sequence[GatewayProcess]]:
     """Start a node for each of ``urls``, ways to one database, all at once; they end whatever happens."""
     nodes = [make_node(path / f"node{number}", url, tables, cluster) for number, url in enumerate(urls)]

@@ -7,7 +7,6 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, Self
 
 import attrs
@@ -71,7 +70,7 @@ def failing(status: int, body: dict[str, Any] | None = None, wait_s: float = 0.0
 
 def by_key(behaviours: Mapping[str, Behaviour]) -> Behaviour:
     """Well, but with these keys."""
-    fixed = MappingProxyType(dict(behaviours))
+    fixed = dict(behaviours)
     return lambda seen: fixed.get(seen.key, well)(seen)
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Self
 
 import aiohttp
@@ -69,7 +68,7 @@ class GatewayProcess:
         tables: Tables,
         *,
         command: Sequence[str] = SERVE,
-        environ: Mapping[str, str] = MappingProxyType({}),
+        environ: Mapping[str, str] = {},
         port: int = 0,
     ) -> None:
         self.data = data

@@ -6,7 +6,6 @@ library.
 
 import re
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -65,7 +64,7 @@ def keep_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return others | {_BETA: kept} if kept else others
 
 
-def build_lines(requests: Sequence[dict[str, Any]], headers: Mapping[str, str] = MappingProxyType({})) -> bytes:
+def build_lines(requests: Sequence[dict[str, Any]], headers: Mapping[str, str] = {}) -> bytes:
     """Build the lines that the gateway keeps as the input of the batch; ``headers``: of every request."""
     more = {"headers": dict(headers)} if headers else {}
     shown = ((one["custom_id"], one["params"]) for one in requests)

@@ -5,7 +5,6 @@ Shapes: platform.claude.com/docs/en/api/messages (ContentBlock) and /docs/en/bui
 
 from collections import deque
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -29,13 +28,11 @@ _DELTA_BYTES = 256
 _PIECE_BYTES = 64
 """Memory of a block, of a delta and of a piece of arguments, besides their texts."""
 _HEAD = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{%b'
-_DELTAS: Mapping[str, bytes] = MappingProxyType(
-    {
-        "text": b'"type":"text_delta","text":',
-        "thinking": b'"type":"thinking_delta","thinking":',
-        "tool_use": b'"type":"input_json_delta","partial_json":',
-    }
-)
+_DELTAS: Mapping[str, bytes] = {
+    "text": b'"type":"text_delta","text":',
+    "thinking": b'"type":"thinking_delta","thinking":',
+    "tool_use": b'"type":"input_json_delta","partial_json":',
+}
 
 
 @attrs.define(eq=False)

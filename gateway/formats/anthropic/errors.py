@@ -6,28 +6,25 @@ is already masked.
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import orjson
 
 from gateway.errors import ContextExceeded, GatewayError, QuotaExceeded
 from gateway.formats.context_window import write_for_anthropic
 
-_TYPES: Mapping[int, str] = MappingProxyType(
-    {
-        401: "authentication_error",
-        402: "billing_error",
-        403: "permission_error",
-        404: "not_found_error",
-        408: "timeout_error",
-        409: "conflict_error",
-        413: "request_too_large",
-        429: "rate_limit_error",
-        503: "overloaded_error",  # ours; theirs is 529
-        504: "timeout_error",
-        529: "overloaded_error",
-    },
-)
+_TYPES: Mapping[int, str] = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    409: "conflict_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",  # ours; theirs is 529
+    504: "timeout_error",
+    529: "overloaded_error",
+}
 _FORBIDDEN = 403
 _INVALID = 400
 _NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": []}

@@ -8,7 +8,6 @@ are left out, and so are sets of tools (``computer_toolset_20260801``), whose me
 
 import re
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from gateway.errors import InvalidRequest
@@ -37,45 +36,41 @@ def _build_schema(commands: str, required: str, **fields: Body) -> Body:
     return {"type": "object", "properties": {action: command, **fields}, "required": required.split()}
 
 
-_EDITED: Mapping[str, Body] = MappingProxyType(
-    {
-        "path": _TEXT, "file_text": _TEXT, "old_str": _TEXT, "new_str": _TEXT, "insert_line": {"type": "integer"},
-        "insert_text": _TEXT, "view_range": _NUMBERS,
-    }
-)  # fmt: skip
-_CLIENT_TOOLS: Mapping[str, tuple[str, Body]] = MappingProxyType(
-    {
-        "bash": (
-            "Runs a command in a shell that is kept between calls; restart: true starts a new one.",
-            {"type": "object", "properties": {"command": _TEXT, "restart": {"type": "boolean"}}},
+_EDITED: Mapping[str, Body] = {
+    "path": _TEXT, "file_text": _TEXT, "old_str": _TEXT, "new_str": _TEXT, "insert_line": {"type": "integer"},
+    "insert_text": _TEXT, "view_range": _NUMBERS,
+}  # fmt: skip
+_CLIENT_TOOLS: Mapping[str, tuple[str, Body]] = {
+    "bash": (
+        "Runs a command in a shell that is kept between calls; restart: true starts a new one.",
+        {"type": "object", "properties": {"command": _TEXT, "restart": {"type": "boolean"}}},
+    ),
+    "text_editor": (
+        "Views, creates and edits files.",
+        _build_schema("view create str_replace insert undo_edit", "command path", **_EDITED),
+    ),
+    "memory": (
+        "Keeps notes between conversations as files below /memories.",
+        _build_schema(
+            "view create str_replace insert delete rename", "command", **_EDITED, old_path=_TEXT, new_path=_TEXT
         ),
-        "text_editor": (
-            "Views, creates and edits files.",
-            _build_schema("view create str_replace insert undo_edit", "command path", **_EDITED),
+    ),
+    "computer": (
+        "Operates the mouse and the keyboard of a computer, and takes screenshots.",
+        _build_schema(
+            "key type mouse_move left_click left_click_drag right_click middle_click double_click triple_click "
+            "left_mouse_down left_mouse_up scroll hold_key wait screenshot cursor_position zoom",
+            "action",
+            coordinate=_NUMBERS,
+            start_coordinate=_NUMBERS,
+            region=_NUMBERS,
+            text=_TEXT,
+            duration={"type": "number"},
+            scroll_amount={"type": "integer"},
+            scroll_direction={"type": "string", "enum": ["up", "down", "left", "right"]},
         ),
-        "memory": (
-            "Keeps notes between conversations as files below /memories.",
-            _build_schema(
-                "view create str_replace insert delete rename", "command", **_EDITED, old_path=_TEXT, new_path=_TEXT
-            ),
-        ),
-        "computer": (
-            "Operates the mouse and the keyboard of a computer, and takes screenshots.",
-            _build_schema(
-                "key type mouse_move left_click left_click_drag right_click middle_click double_click triple_click "
-                "left_mouse_down left_mouse_up scroll hold_key wait screenshot cursor_position zoom",
-                "action",
-                coordinate=_NUMBERS,
-                start_coordinate=_NUMBERS,
-                region=_NUMBERS,
-                text=_TEXT,
-                duration={"type": "number"},
-                scroll_amount={"type": "integer"},
-                scroll_direction={"type": "string", "enum": ["up", "down", "left", "right"]},
-            ),
-        ),
-    }
-)
+    ),
+}
 """By the type without its version: what the tool does, and its arguments."""
 
 

@@ -1,7 +1,5 @@
 """Anthropic's API, translated: for clients, and for providers."""
 
-from types import MappingProxyType
-
 from gateway.formats.anthropic import request_writer, response
 from gateway.formats.anthropic.request_reader import parse_chat_request
 from gateway.formats.anthropic.stream import MessagesStreamParser, MessagesStreamSerializer
@@ -13,7 +11,7 @@ CLIENT = ClientFormat(
     lambda events, _inference, identity: response.build_answer(
         events, model=identity.model, message_id=f"msg_{identity.id}"
     ),
-    MappingProxyType({"stop": "stop_sequences", "response_format": "output_config.format"}),
+    {"stop": "stop_sequences", "response_format": "output_config.format"},
 )
 PROVIDER = ProviderFormat(
     lambda request, inference, model: request_writer.build_body(request, model, stream=inference.stream),

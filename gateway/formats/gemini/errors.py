@@ -5,7 +5,6 @@ statuses, and google/rpc/error_details.proto. An error's message is already mask
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -13,22 +12,20 @@ import orjson
 from gateway.errors import ContextExceeded, GatewayError, QuotaExceeded
 from gateway.formats.context_window import write_for_google
 
-_STATUSES: Mapping[int, str] = MappingProxyType(
-    {
-        401: "UNAUTHENTICATED",
-        402: "RESOURCE_EXHAUSTED",
-        403: "PERMISSION_DENIED",
-        404: "NOT_FOUND",
-        408: "DEADLINE_EXCEEDED",
-        409: "ABORTED",
-        429: "RESOURCE_EXHAUSTED",
-        499: "CANCELLED",
-        501: "UNIMPLEMENTED",
-        502: "UNAVAILABLE",
-        503: "UNAVAILABLE",
-        504: "DEADLINE_EXCEEDED",
-    },
-)
+_STATUSES: Mapping[int, str] = {
+    401: "UNAUTHENTICATED",
+    402: "RESOURCE_EXHAUSTED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    408: "DEADLINE_EXCEEDED",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    501: "UNIMPLEMENTED",
+    502: "UNAVAILABLE",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
 _DOMAIN = "model-gateway"
 _TYPES = "type.googleapis.com/google.rpc."
 

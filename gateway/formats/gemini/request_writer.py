@@ -11,7 +11,6 @@ signatures, not the text, and cannot use other providers'.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,13 +27,11 @@ from gateway.formats.valid_chat import OPENING, ChatRules, parse_arguments
 
 NO_SIGNATURE = "skip_thought_signature_validator"
 """Google's page on thought signatures gives this for a call that Gemini did not make, or whose signature is lost."""
-_TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "webp": "image/webp", "heic": "image/heic",
-        "heif": "image/heif", "gif": "image/gif", "pdf": "application/pdf", "txt": "text/plain", "mp3": "audio/mp3",
-        "wav": "audio/wav", "flac": "audio/flac", "ogg": "audio/ogg", "aac": "audio/aac", "aiff": "audio/aiff",
-    },
-)  # fmt: skip
+_TYPES: Mapping[str, str] = {
+    "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "webp": "image/webp", "heic": "image/heic",
+    "heif": "image/heif", "gif": "image/gif", "pdf": "application/pdf", "txt": "text/plain", "mp3": "audio/mp3",
+    "wav": "audio/wav", "flac": "audio/flac", "ogg": "audio/ogg", "aac": "audio/aac", "aiff": "audio/aiff",
+}  # fmt: skip
 _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 """What a function's response may contain beside its JSON, from Gemini 3 on."""
 

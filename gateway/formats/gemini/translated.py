@@ -1,7 +1,5 @@
 """Gemini's API, translated: for clients, and for providers."""
 
-from types import MappingProxyType
-
 from gateway.formats.gemini import request_writer, response, response_writer
 from gateway.formats.gemini.request_reader import parse_chat_request
 from gateway.formats.translated_format import ClientFormat, ProviderFormat
@@ -12,15 +10,13 @@ CLIENT = ClientFormat(
     lambda events, _inference, identity: response_writer.build_answer(
         events, model=identity.model, answer_id=identity.id
     ),
-    MappingProxyType(
-        {
-            "messages": "contents",
-            "n": "generationConfig.candidateCount",
-            "stop": "generationConfig.stopSequences",
-            "response_format": "generationConfig.responseJsonSchema",
-            "tool_choice": "toolConfig.functionCallingConfig",
-        }
-    ),
+    {
+        "messages": "contents",
+        "n": "generationConfig.candidateCount",
+        "stop": "generationConfig.stopSequences",
+        "response_format": "generationConfig.responseJsonSchema",
+        "tool_choice": "toolConfig.functionCallingConfig",
+    },
 )
 PROVIDER = ProviderFormat(
     lambda request, _inference, model: request_writer.build_body(request, model),

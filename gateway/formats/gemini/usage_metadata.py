@@ -1,16 +1,13 @@
 """The usage of Gemini's answers (ai.google.dev/api/generate-content, ``UsageMetadata``)."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from gateway.domain.usage import Usage, attach_rare, find_tier, parse_count
 from gateway.formats.chat import UsageReport
 from gateway.formats.json_values import as_object, list_objects
 
-_MODALITIES: Mapping[str, str] = MappingProxyType(
-    {"AUDIO": "audio", "IMAGE": "image", "DOCUMENT": "image", "VIDEO": "video"}
-)
+_MODALITIES: Mapping[str, str] = {"AUDIO": "audio", "IMAGE": "image", "DOCUMENT": "image", "VIDEO": "video"}
 _DETAILS = (
     ("promptTokensDetails", "{}_input"),
     ("toolUsePromptTokensDetails", "{}_input"),

@@ -11,7 +11,6 @@ Sound is asked for: Veo 3 requires ``generateAudio``, and the shipped prices are
 import re
 from base64 import b64decode
 from collections.abc import Mapping
-from types import MappingProxyType
 from urllib.parse import quote
 
 from gateway.errors import ProviderBadResponse
@@ -23,7 +22,7 @@ from gateway.formats.request_body import Body
 from gateway.formats.video_backend import ProviderTask, TaskStatus, Variant, VideoSpec, check_fixed_fields, parse_object
 
 _PART = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
-_FIXED: Mapping[str, object] = MappingProxyType({"storageUri": None, "generateAudio": True, "sampleCount": 1})
+_FIXED: Mapping[str, object] = {"storageUri": None, "generateAudio": True, "sampleCount": 1}
 
 
 class VertexVideoBackend(GeminiVideoBackend):

@@ -14,7 +14,6 @@ which this API is not documented to send.
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from urllib.parse import quote
 
 import attrs
@@ -47,16 +46,14 @@ from gateway.formats.video_backend import (
 
 SECONDS = (8, 4, 6)
 """Lengths of Veo 3.1; the first is the default."""
-SIZES: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "1280x720": ("16:9", "720p"),
-        "720x1280": ("9:16", "720p"),
-        "1920x1080": ("16:9", "1080p"),
-        "1080x1920": ("9:16", "1080p"),
-        "3840x2160": ("16:9", "4k"),
-        "2160x3840": ("9:16", "4k"),
-    },
-)
+SIZES: Mapping[str, tuple[str, str]] = {
+    "1280x720": ("16:9", "720p"),
+    "720x1280": ("9:16", "720p"),
+    "1920x1080": ("16:9", "1080p"),
+    "1080x1920": ("9:16", "1080p"),
+    "3840x2160": ("16:9", "4k"),
+    "2160x3840": ("9:16", "4k"),
+}
 """``aspectRatio`` and ``resolution`` of each."""
 _SMALL = "720p"
 _WHOLE = 8

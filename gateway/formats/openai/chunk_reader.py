@@ -8,7 +8,6 @@ tool call in ``extra_content`` (Google: thought signatures).
 
 import re
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -40,12 +39,10 @@ from gateway.formats.openai.fields import MAX_CHOICES
 from gateway.formats.openai.logprobs import parse_logprobs
 from gateway.formats.vendor_errors import find_failure
 
-_REASONS: Mapping[str, Reason] = MappingProxyType(
-    {
-        "stop": "stop", "length": "length", "tool_calls": "tool_calls", "content_filter": "content_filter",
-        "function_call": "tool_calls", "model_length": "length",
-    },
-)  # fmt: skip
+_REASONS: Mapping[str, Reason] = {
+    "stop": "stop", "length": "length", "tool_calls": "tool_calls", "content_filter": "content_filter",
+    "function_call": "tool_calls", "model_length": "length",
+}  # fmt: skip
 _BROKEN = frozenset({"error", "insufficient_system_resource"})
 """Finish reasons of an incomplete answer (Mistral and OpenRouter; DeepSeek)."""
 _NO_ID = re.compile(r"[^A-Za-z0-9_-]")

@@ -6,7 +6,6 @@ of a file's data is OpenRouter's (PDF inputs), which also documents ``cache_cont
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Literal
 
 import attrs
@@ -20,27 +19,23 @@ from gateway.formats.openai.fields import Body, kind_of
 
 _DATA_URL = re.compile(r"data:([A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+)(?:;[^;,]*)*?;base64,", re.IGNORECASE)
 _WEB = ("http://", "https://")
-AUDIO_TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        "wav": "audio/wav", "mp3": "audio/mpeg", "aac": "audio/aac", "aiff": "audio/aiff", "flac": "audio/flac",
-        "ogg": "audio/ogg",
-    },
-)  # fmt: skip
+AUDIO_TYPES: Mapping[str, str] = {
+    "wav": "audio/wav", "mp3": "audio/mpeg", "aac": "audio/aac", "aiff": "audio/aiff", "flac": "audio/flac",
+    "ogg": "audio/ogg",
+}  # fmt: skip
 """``input_audio.format`` -> media type: OpenAI's two, and others that vendors accept."""
 _PDF = "application/pdf"
 """The type of a file without a media type: OpenAI accepts no other (File inputs: Chat Completions)."""
-_ALLOWED: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "system": frozenset({"text"}),
-        "user": frozenset({"text", "image_url", "input_audio", "file"}),
-        "assistant": frozenset({"text", "refusal"}),
-        # OpenAI accepts only text; several vendors accept images here, and the common model supports them.
-        "tool": frozenset({"text", "image_url", "file"}),
-        "pictures": frozenset({"image_url"}),
-    },
-)
+_ALLOWED: Mapping[str, frozenset[str]] = {
+    "system": frozenset({"text"}),
+    "user": frozenset({"text", "image_url", "input_audio", "file"}),
+    "assistant": frozenset({"text", "refusal"}),
+    # OpenAI accepts only text; several vendors accept images here, and the common model supports them.
+    "tool": frozenset({"text", "image_url", "file"}),
+    "pictures": frozenset({"image_url"}),
+}
 
-_SOURCES: Mapping[str, Literal["image", "file"]] = MappingProxyType({"image": "image", "document": "file"})
+_SOURCES: Mapping[str, Literal["image", "file"]] = {"image": "image", "document": "file"}
 """Anthropic's parts with a ``source``, and what each is in the common model."""
 
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.client import responses
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -64,10 +63,11 @@ _PROXY_REFUSES = 407
 """No provider says so: a request without TLS is answered by the proxy itself."""
 _NO_KEY = re.compile(rb'"reason"\s*:\s*"API_KEY_INVALID"')
 """In an error of Google's with the status of a client's mistake."""
-_CODES: Mapping[int, str] = MappingProxyType(
-    {_BAD_REQUEST: "invalid_request", _NOT_FOUND: "not_found", _TOO_MANY_REQUESTS: "rate_limit_exceeded"}
-    | {413: "request_too_large", 415: "unsupported_media_type", 422: "invalid_request", 501: "api_not_implemented"}
-)
+_CODES: Mapping[int, str] = {
+    _BAD_REQUEST: "invalid_request",
+    _NOT_FOUND: "not_found",
+    _TOO_MANY_REQUESTS: "rate_limit_exceeded",
+} | {413: "request_too_large", 415: "unsupported_media_type", 422: "invalid_request", 501: "api_not_implemented"}
 """The code of a rejection without one."""
 _CREDENTIALS = frozenset({401, 402, 403})
 _TRANSIENT = frozenset({408, 425})

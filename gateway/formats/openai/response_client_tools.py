@@ -5,7 +5,6 @@ Shapes: OpenAI's OpenAPI document, ``LocalShellToolCall``, ``FunctionShellCall``
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -42,44 +41,42 @@ class ClientTool:
     text_field: str
 
 
-CLIENT_TOOLS: Mapping[str, ClientTool] = MappingProxyType(
-    {
-        "local_shell": ClientTool(
-            "Runs a command on the user's machine.",
-            _build_schema(
-                ["command"],
-                {"command": _TEXTS, "working_directory": _TEXT, "timeout_ms": _NUMBER, "env": {"type": "object"}},
-            ),
-            "action",
-            {"type": "exec", "command": [], "env": {}},
-            "command",
+CLIENT_TOOLS: Mapping[str, ClientTool] = {
+    "local_shell": ClientTool(
+        "Runs a command on the user's machine.",
+        _build_schema(
+            ["command"],
+            {"command": _TEXTS, "working_directory": _TEXT, "timeout_ms": _NUMBER, "env": {"type": "object"}},
         ),
-        "shell": ClientTool(
-            "Runs commands in a shell on the user's machine.",
-            _build_schema(["commands"], {"commands": _TEXTS, "timeout_ms": _NUMBER, "max_output_length": _NUMBER}),
-            "action",
-            {"commands": [], "timeout_ms": None, "max_output_length": None},
-            "commands",
+        "action",
+        {"type": "exec", "command": [], "env": {}},
+        "command",
+    ),
+    "shell": ClientTool(
+        "Runs commands in a shell on the user's machine.",
+        _build_schema(["commands"], {"commands": _TEXTS, "timeout_ms": _NUMBER, "max_output_length": _NUMBER}),
+        "action",
+        {"commands": [], "timeout_ms": None, "max_output_length": None},
+        "commands",
+    ),
+    "apply_patch": ClientTool(
+        "Creates, updates or deletes a file; the diff is in the V4A format.",
+        _build_schema(
+            ["type", "path"],
+            {
+                "type": {"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
+                "path": _TEXT,
+                "diff": _TEXT,
+            },
         ),
-        "apply_patch": ClientTool(
-            "Creates, updates or deletes a file; the diff is in the V4A format.",
-            _build_schema(
-                ["type", "path"],
-                {
-                    "type": {"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
-                    "path": _TEXT,
-                    "diff": _TEXT,
-                },
-            ),
-            "operation",
-            {},
-            "diff",
-        ),
-        "tool_search": ClientTool(
-            "Finds tools by what they are for.", _build_schema(["query"], {"query": _TEXT}), "arguments", {}, "query"
-        ),
-    }
-)
+        "operation",
+        {},
+        "diff",
+    ),
+    "tool_search": ClientTool(
+        "Finds tools by what they are for.", _build_schema(["query"], {"query": _TEXT}), "arguments", {}, "query"
+    ),
+}
 """By the type of the tool, which is also the name of the function; its call's item has the type with ``_call``."""
 _CALLS = {f"{kind}_call": kind for kind in CLIENT_TOOLS}
 

@@ -6,7 +6,6 @@ Shapes: OpenAI's OpenAPI document, ``InputItem``, ``InputMessage``, ``OutputMess
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -32,9 +31,7 @@ from gateway.formats.openai.response_client_tools import parse_client_call, pars
 from gateway.formats.openai.response_reasoning import parse_reasoning
 from gateway.formats.openai.response_tools import join_name
 
-_ROLES: Mapping[str, str] = MappingProxyType(
-    {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
-)
+_ROLES: Mapping[str, str] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 _WEB = ("http://", "https://")
 
@@ -260,18 +257,16 @@ def _parse_result(item: Body, where: str, adaptations: Adaptations) -> chat.Tool
     return chat.ToolResultPart(call_id, _parse_content(output or "", f"{where}.output", "tool", adaptations))
 
 
-_OF_MODEL: Mapping[str, Callable[[Body, str], Any]] = MappingProxyType(
-    {
-        "function_call": _parse_function_call,
-        "custom_tool_call": _parse_custom_call,
-        "reasoning": _parse_reasoning,
-        "image_generation_call": _parse_generated_image,
-        "local_shell_call": parse_client_call,
-        "shell_call": parse_client_call,
-        "apply_patch_call": parse_client_call,
-        "tool_search_call": parse_client_call,
-    }
-)
+_OF_MODEL: Mapping[str, Callable[[Body, str], Any]] = {
+    "function_call": _parse_function_call,
+    "custom_tool_call": _parse_custom_call,
+    "reasoning": _parse_reasoning,
+    "image_generation_call": _parse_generated_image,
+    "local_shell_call": parse_client_call,
+    "shell_call": parse_client_call,
+    "apply_patch_call": parse_client_call,
+    "tool_search_call": parse_client_call,
+}
 """Items that the model has made, and the function that parses each into a part; None if nothing of it is sent."""
 _CLIENT_RESULTS = frozenset(
     {"local_shell_call_output", "shell_call_output", "apply_patch_call_output", "tool_search_output"}
@@ -279,13 +274,11 @@ _CLIENT_RESULTS = frozenset(
 _LEFT_OUT = frozenset({*KINDS, TRIGGER, "configuration_update", "mcp_list_tools"})
 """Items that say nothing to another provider's model."""
 _RESULT_ENDINGS = ("_output", "_response")
-_MEDIA: Mapping[str, Callable[[Body, str], chat.MediaPart]] = MappingProxyType(
-    {
-        "input_image": _parse_image,
-        "image_url": _parse_image,
-        "computer_screenshot": _parse_image,
-        "input_file": _parse_file,
-        "input_audio": parse_audio,
-    }
-)
+_MEDIA: Mapping[str, Callable[[Body, str], chat.MediaPart]] = {
+    "input_image": _parse_image,
+    "image_url": _parse_image,
+    "computer_screenshot": _parse_image,
+    "input_file": _parse_file,
+    "input_audio": parse_audio,
+}
 """Parts of a user's message or a tool's result other than text. ``image_url`` is of chat bodies."""

@@ -5,7 +5,6 @@ finished unchanged.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from gateway.domain import exact_json
@@ -113,12 +112,10 @@ def _list_reasoning(item: Item, where: Item) -> Events:
         yield from _list_text("response.reasoning_text", "text", part.get("text"), where | {"content_index": at}, {})
 
 
-_DELTAS: Mapping[str, tuple[str, Callable[[Item, Item], Events]]] = MappingProxyType(
-    {
-        "message": ("content", _list_message),
-        "function_call": ("arguments", _list_arguments),
-        "custom_tool_call": ("input", _list_input),
-        "reasoning": ("summary", _list_reasoning),
-    },
-)
+_DELTAS: Mapping[str, tuple[str, Callable[[Item, Item], Events]]] = {
+    "message": ("content", _list_message),
+    "function_call": ("arguments", _list_arguments),
+    "custom_tool_call": ("input", _list_input),
+    "reasoning": ("summary", _list_reasoning),
+}
 """Items that are streamed in parts: the field that is empty at first, and the function that lists its events."""

@@ -6,7 +6,6 @@ event has its type twice, as its name and in its data; the last one carries the 
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -94,7 +93,7 @@ _REFUSED = frozenset(
 """Codes of ``ResponseError``, and the type of OpenAI's errors, that mean an invalid request of the client."""
 _STORED = "responses"
 """The affinity key of all requests of an account whose answers are stored."""
-_STATUS: Mapping[str, int] = MappingProxyType(dict.fromkeys(_REFUSED, 400) | dict.fromkeys(_LIMITED, 429))
+_STATUS: Mapping[str, int] = dict.fromkeys(_REFUSED, 400) | dict.fromkeys(_LIMITED, 429)
 
 
 def parse_responses_inference(body: Body) -> InferenceRequest:

@@ -5,7 +5,6 @@ answer is bytes, or events if ``stream_format`` is "sse"; both are forwarded unc
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from gateway.domain.audio import (
@@ -29,16 +28,14 @@ MAX_INPUT_CHARS = 100_000
 """OpenAI takes 4,096 characters, Google and Together more: the provider knows a model's limit. No provider takes this
 many, two hours of speech.
 """
-MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        "mp3": "audio/mpeg",  # RFC 3003
-        "opus": "audio/ogg",  # RFC 7845, 9: Opus is contained in Ogg
-        "aac": "audio/aac",
-        "flac": "audio/flac",
-        "wav": "audio/wav",
-        "pcm": "audio/pcm",  # not audio/L16, which has the other byte order: RFC 2586
-    },
-)
+MEDIA_TYPES: Mapping[str, str] = {
+    "mp3": "audio/mpeg",  # RFC 3003
+    "opus": "audio/ogg",  # RFC 7845, 9: Opus is contained in Ogg
+    "aac": "audio/aac",
+    "flac": "audio/flac",
+    "wav": "audio/wav",
+    "pcm": "audio/pcm",  # not audio/L16, which has the other byte order: RFC 2586
+}
 """The supported formats and their media types."""
 _STREAM_FORMATS = ("audio", "sse")
 _SOUND_TYPES = ("audio/", "application/octet-stream", "binary/octet-stream", "application/ogg")

@@ -7,7 +7,6 @@ Transcriptions"), vLLM a length as text (docs.vllm.ai, ``TranscriptionResponseVe
 """
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -50,18 +49,16 @@ _PLAIN = frozenset({"text", "srt", "vtt"})
 """Formats other than JSON."""
 _GRANULARITIES = frozenset({"word", "segment"})
 _PAGE = (b"<!doctype", b"<html")
-_EXTENSIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "audio/flac": "flac",
-        "audio/mpeg": "mp3",
-        "audio/mp4": "m4a",
-        "video/mp4": "mp4",
-        "audio/ogg": "ogg",
-        "audio/wav": "wav",
-        "audio/webm": "webm",
-        "video/webm": "webm",
-    },
-)
+_EXTENSIONS: Mapping[str, str] = {
+    "audio/flac": "flac",
+    "audio/mpeg": "mp3",
+    "audio/mp4": "m4a",
+    "video/mp4": "mp4",
+    "audio/ogg": "ogg",
+    "audio/wav": "wav",
+    "audio/webm": "webm",
+    "video/webm": "webm",
+}
 """Of the file types that OpenAI accepts (developers.openai.com/api/docs/guides/speech-to-text)."""
 
 

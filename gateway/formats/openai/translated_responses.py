@@ -1,7 +1,5 @@
 """The Responses API, translated for its clients."""
 
-from types import MappingProxyType
-
 from gateway.formats.openai import compaction_writer
 from gateway.formats.openai.responses_reader import parse_chat_request
 from gateway.formats.translated_format import ClientFormat
@@ -10,5 +8,5 @@ CLIENT = ClientFormat(
     parse_chat_request,
     compaction_writer.open_writer,
     compaction_writer.build_answer,
-    MappingProxyType({"messages": "input", "response_format": "text.format", "logprobs": "top_logprobs"}),
+    {"messages": "input", "response_format": "text.format", "logprobs": "top_logprobs"},
 )

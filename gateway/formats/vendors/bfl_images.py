@@ -11,7 +11,6 @@ the prompt and the fields that the client sets itself.
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from urllib.parse import urlsplit
 
 import attrs
@@ -91,25 +90,23 @@ class FluxModel:
 _FLUX_1 = FluxModel(sides=Sides(256, 1440, 32, 1440 * 1440))
 _FLUX_2 = FluxModel(sides=Sides(64, 4096, 16, 2048 * 2048), sources=8)
 _KLEIN = attrs.evolve(_FLUX_2, sources=4)
-_SHAPED = FluxModel(MappingProxyType(_RATIOS))
+_SHAPED = FluxModel(_RATIOS)
 _KONTEXT = attrs.evolve(_SHAPED, sources=1)
 _UNKNOWN = FluxModel()
-MODELS: Mapping[str, FluxModel] = MappingProxyType(
-    {
-        "flux-2-max": _FLUX_2,
-        "flux-2-pro": _FLUX_2,
-        "flux-2-pro-preview": _FLUX_2,
-        "flux-2-flex": _FLUX_2,
-        "flux-2-klein-4b": _KLEIN,
-        "flux-2-klein-9b": _KLEIN,
-        "flux-kontext-max": _KONTEXT,
-        "flux-kontext-pro": _KONTEXT,
-        "flux-pro-1.1-ultra": _SHAPED,
-        "flux-pro-1.1": _FLUX_1,
-        "flux-pro": _FLUX_1,
-        "flux-dev": _FLUX_1,
-    },
-)
+MODELS: Mapping[str, FluxModel] = {
+    "flux-2-max": _FLUX_2,
+    "flux-2-pro": _FLUX_2,
+    "flux-2-pro-preview": _FLUX_2,
+    "flux-2-flex": _FLUX_2,
+    "flux-2-klein-4b": _KLEIN,
+    "flux-2-klein-9b": _KLEIN,
+    "flux-kontext-max": _KONTEXT,
+    "flux-kontext-pro": _KONTEXT,
+    "flux-pro-1.1-ultra": _SHAPED,
+    "flux-pro-1.1": _FLUX_1,
+    "flux-pro": _FLUX_1,
+    "flux-dev": _FLUX_1,
+}
 
 
 class BflImageBackend(ImageBackend):

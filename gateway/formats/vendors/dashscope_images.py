@@ -14,7 +14,6 @@ addresses that are valid for a day. Errors: .../help/en/model-studio/error-code.
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from types import MappingProxyType
 
 import attrs
 
@@ -81,20 +80,18 @@ _FIELDS = _CallMode(f"{_SERVICES}/text2image/image-synthesis", takes=False, nega
 _MESSAGE = _CallMode(f"{_SERVICES}/image-generation/generation", talks=True)
 _AT_ONCE = _CallMode(f"{_SERVICES}/multimodal-generation/generation", talks=True, task=False)
 _EDITOR = _CallMode(f"{_SERVICES}/image2image/image-synthesis", needs=True, negative="input")
-_CALL_MODES: Mapping[str, _CallMode] = MappingProxyType(
-    {
-        "wanx2.1-imageedit": attrs.evolve(_EDITOR, function="description_edit"),
-        "wan2.5-i2i*": _EDITOR,
-        "wan2.[125]-t2i*": _FIELDS,
-        "wanx*-t2i*": _FIELDS,
-        "wan*-t2i*": attrs.evolve(_MESSAGE, takes=False),
-        "wan2.6-image*": attrs.evolve(_MESSAGE, needs=True),
-        "wan*-image*": _MESSAGE,
-        "qwen-image": attrs.evolve(_FIELDS, negative="parameters"),
-        "qwen-image-plus": attrs.evolve(_FIELDS, negative="parameters"),
-        "qwen-image-edit*": attrs.evolve(_AT_ONCE, needs=True),
-    },
-)
+_CALL_MODES: Mapping[str, _CallMode] = {
+    "wanx2.1-imageedit": attrs.evolve(_EDITOR, function="description_edit"),
+    "wan2.5-i2i*": _EDITOR,
+    "wan2.[125]-t2i*": _FIELDS,
+    "wanx*-t2i*": _FIELDS,
+    "wan*-t2i*": attrs.evolve(_MESSAGE, takes=False),
+    "wan2.6-image*": attrs.evolve(_MESSAGE, needs=True),
+    "wan*-image*": _MESSAGE,
+    "qwen-image": attrs.evolve(_FIELDS, negative="parameters"),
+    "qwen-image-plus": attrs.evolve(_FIELDS, negative="parameters"),
+    "qwen-image-edit*": attrs.evolve(_AT_ONCE, needs=True),
+}
 """By globs of model names, first match. Any other model is called with a message and no task, like all new ones."""
 
 

@@ -15,7 +15,6 @@ and HappyHorse, whose documentation was not available.
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from types import MappingProxyType
 from typing import Any, Literal
 
 import attrs
@@ -57,14 +56,16 @@ from gateway.formats.video_backend import (
 SYNTHESIS = "/api/v1/services/aigc/video-generation/video-synthesis"
 TASKS = "/api/v1/tasks"
 _AS_TASK = ("X-DashScope-Async", "enable")
-_UNDER_WAY: Mapping[str, Literal["queued", "processing"]] = MappingProxyType(
-    {"PENDING": "queued", "RUNNING": "processing"},
-)
+_UNDER_WAY: Mapping[str, Literal["queued", "processing"]] = {"PENDING": "queued", "RUNNING": "processing"}
 _PARAMETERS = ("prompt_extend", "shot_type", "watermark", "seed")
 """Fields that a client may set beside those of the OpenAI API format, and beside ``negative_prompt``."""
-_FIXED_FIELDS: Mapping[str, object] = MappingProxyType(
-    {"audio": True, "audio_url": None, "template": None, "img_url": None, "media": None},
-)
+_FIXED_FIELDS: Mapping[str, object] = {
+    "audio": True,
+    "audio_url": None,
+    "template": None,
+    "img_url": None,
+    "media": None,
+}
 """Fields that are rejected unless they have the value that applies anyway."""
 _INFRINGES = "IPInfringementSuspect"
 _CLIENT_ERRORS = ("InvalidParameter", "InvalidURL", "BadRequest")
@@ -93,54 +94,46 @@ class WanModel:
     image: Literal["img_url", "media"] | None = None
 
 
-_OLD_SIZES: Sizes = MappingProxyType(
-    {
-        "1920x1080": ("1080P", "16:9"), "1080x1920": ("1080P", "9:16"), "1440x1440": ("1080P", "1:1"),
-        "1632x1248": ("1080P", "4:3"), "1248x1632": ("1080P", "3:4"),
-        "1280x720": ("720P", "16:9"), "720x1280": ("720P", "9:16"), "960x960": ("720P", "1:1"),
-        "1088x832": ("720P", "4:3"), "832x1088": ("720P", "3:4"),
-        "832x480": ("480P", "16:9"), "480x832": ("480P", "9:16"), "624x624": ("480P", "1:1"),
-    }
-)  # fmt: skip
-_NEW_SIZES: Sizes = MappingProxyType(
-    {
-        "1920x1080": ("1080P", "16:9"), "1080x1920": ("1080P", "9:16"), "1440x1440": ("1080P", "1:1"),
-        "1648x1248": ("1080P", "4:3"), "1248x1648": ("1080P", "3:4"),
-        "1280x720": ("720P", "16:9"), "720x1280": ("720P", "9:16"), "960x960": ("720P", "1:1"),
-        "1104x832": ("720P", "4:3"), "832x1104": ("720P", "3:4"),
-    }
-)  # fmt: skip
+_OLD_SIZES: Sizes = {
+    "1920x1080": ("1080P", "16:9"), "1080x1920": ("1080P", "9:16"), "1440x1440": ("1080P", "1:1"),
+    "1632x1248": ("1080P", "4:3"), "1248x1632": ("1080P", "3:4"),
+    "1280x720": ("720P", "16:9"), "720x1280": ("720P", "9:16"), "960x960": ("720P", "1:1"),
+    "1088x832": ("720P", "4:3"), "832x1088": ("720P", "3:4"),
+    "832x480": ("480P", "16:9"), "480x832": ("480P", "9:16"), "624x624": ("480P", "1:1"),
+}  # fmt: skip
+_NEW_SIZES: Sizes = {
+    "1920x1080": ("1080P", "16:9"), "1080x1920": ("1080P", "9:16"), "1440x1440": ("1080P", "1:1"),
+    "1648x1248": ("1080P", "4:3"), "1248x1648": ("1080P", "3:4"),
+    "1280x720": ("720P", "16:9"), "720x1280": ("720P", "9:16"), "960x960": ("720P", "1:1"),
+    "1104x832": ("720P", "4:3"), "832x1104": ("720P", "3:4"),
+}  # fmt: skip
 
 
 def _pick(*tiers: Tier) -> Sizes:
     """Return the sizes of older models in these tiers, in order."""
-    return MappingProxyType(
-        {size: words for tier in tiers for size, words in _OLD_SIZES.items() if words[0] == tier},
-    )
+    return {size: words for tier in tiers for size, words in _OLD_SIZES.items() if words[0] == tier}
 
 
 _FROM_2_TO_15 = (5, *range(2, 5), *range(6, 16))
 _BY_IMAGE = WanModel(_FROM_2_TO_15, _pick("1080P", "720P"), "tier", "img_url")
 _NEW = WanModel(_FROM_2_TO_15, _NEW_SIZES, "ratio")
 _NEW_BY_IMAGE = WanModel(_FROM_2_TO_15, _NEW_SIZES, "tier", "media")
-MODELS: Mapping[str, WanModel] = MappingProxyType(
-    {
-        "wan2.7-t2v*": _NEW,
-        "wan2.7-i2v*": _NEW_BY_IMAGE,
-        "wan2.6-t2v*": WanModel((5, 10, 15), _pick("1080P", "720P")),
-        "wan2.6-i2v-us": attrs.evolve(_BY_IMAGE, seconds=(5, 10, 15)),
-        "wan2.6-i2v*": _BY_IMAGE,
-        "wan2.5-t2v*": WanModel((5, 10), _pick("1080P", "720P", "480P")),
-        "wan2.5-i2v*": attrs.evolve(_BY_IMAGE, seconds=(5, 10), sizes=_pick("1080P", "720P", "480P")),
-        "wan2.2-t2v-plus": WanModel((5,), _pick("1080P", "480P")),
-        "wan2.2-i2v-flash": attrs.evolve(_BY_IMAGE, seconds=(5,), sizes=_pick("720P", "480P", "1080P")),
-        "wan2.2-i2v-plus": attrs.evolve(_BY_IMAGE, seconds=(5,), sizes=_pick("1080P", "480P")),
-        "wan*2.1-t2v-turbo": WanModel((5,), _pick("720P", "480P")),
-        "wan*2.1-t2v-plus": WanModel((5,), _pick("720P")),
-        "wan*2.1-i2v-turbo": attrs.evolve(_BY_IMAGE, seconds=(5, 3, 4), sizes=_pick("720P", "480P")),
-        "wan*2.1-i2v-plus": attrs.evolve(_BY_IMAGE, seconds=(5,), sizes=_pick("720P")),
-    },
-)
+MODELS: Mapping[str, WanModel] = {
+    "wan2.7-t2v*": _NEW,
+    "wan2.7-i2v*": _NEW_BY_IMAGE,
+    "wan2.6-t2v*": WanModel((5, 10, 15), _pick("1080P", "720P")),
+    "wan2.6-i2v-us": attrs.evolve(_BY_IMAGE, seconds=(5, 10, 15)),
+    "wan2.6-i2v*": _BY_IMAGE,
+    "wan2.5-t2v*": WanModel((5, 10), _pick("1080P", "720P", "480P")),
+    "wan2.5-i2v*": attrs.evolve(_BY_IMAGE, seconds=(5, 10), sizes=_pick("1080P", "720P", "480P")),
+    "wan2.2-t2v-plus": WanModel((5,), _pick("1080P", "480P")),
+    "wan2.2-i2v-flash": attrs.evolve(_BY_IMAGE, seconds=(5,), sizes=_pick("720P", "480P", "1080P")),
+    "wan2.2-i2v-plus": attrs.evolve(_BY_IMAGE, seconds=(5,), sizes=_pick("1080P", "480P")),
+    "wan*2.1-t2v-turbo": WanModel((5,), _pick("720P", "480P")),
+    "wan*2.1-t2v-plus": WanModel((5,), _pick("720P")),
+    "wan*2.1-i2v-turbo": attrs.evolve(_BY_IMAGE, seconds=(5, 3, 4), sizes=_pick("720P", "480P")),
+    "wan*2.1-i2v-plus": attrs.evolve(_BY_IMAGE, seconds=(5,), sizes=_pick("720P")),
+}
 """By globs of model names, first match. Any other model is called like the newest ones."""
 
 

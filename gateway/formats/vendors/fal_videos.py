@@ -12,7 +12,6 @@ because the price would be another.
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -54,13 +53,13 @@ _SHAPES = _WIDE | {"4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9), "9:21": (9, 21
 _HD = {"720p": 720, "1080p": 1080}
 _VEO_SECONDS = (8, 4, 6)
 _VEO_FIELDS = ("negative_prompt", "seed")
-_FIXED_FIELDS: Mapping[str, object] = MappingProxyType(
+_FIXED_FIELDS: Mapping[str, object] = (
     {"generate_audio": True}
     | dict.fromkeys(("enable_safety_checker", "safety_tolerance", "sync_mode", "image_url", "end_image_url"), None)
     | dict.fromkeys(("duration", "resolution", "aspect_ratio"), None)
 )
 """Fields that are rejected unless they have the value that applies anyway."""
-_STATES: Mapping[str, TaskState] = MappingProxyType({"IN_QUEUE": "queued", "IN_PROGRESS": "processing"})
+_STATES: Mapping[str, TaskState] = {"IN_QUEUE": "queued", "IN_PROGRESS": "processing"}
 
 
 @attrs.frozen
@@ -73,17 +72,15 @@ class FalVideoModel:
 
 
 _VEO = FalVideoModel(_VEO_SECONDS, list_video_sizes(_HD, _WIDE), _VEO_FIELDS)
-MODELS: Mapping[str, FalVideoModel] = MappingProxyType(
-    {
-        "fal-ai/veo3.1": attrs.evolve(_VEO, sizes=list_video_sizes(_HD | {"4k": 2160}, _WIDE)),
-        "fal-ai/veo3.1/lite": _VEO,
-        "fal-ai/veo3": _VEO,
-        "fal-ai/veo3/fast": _VEO,
-        "fal-ai/luma-dream-machine/ray-2-flash": FalVideoModel(
-            (5, 9), list_video_sizes({"540p": 540, **_HD}, _SHAPES), ("loop",)
-        ),
-    },
-)
+MODELS: Mapping[str, FalVideoModel] = {
+    "fal-ai/veo3.1": attrs.evolve(_VEO, sizes=list_video_sizes(_HD | {"4k": 2160}, _WIDE)),
+    "fal-ai/veo3.1/lite": _VEO,
+    "fal-ai/veo3": _VEO,
+    "fal-ai/veo3/fast": _VEO,
+    "fal-ai/luma-dream-machine/ray-2-flash": FalVideoModel(
+        (5, 9), list_video_sizes({"540p": 540, **_HD}, _SHAPES), ("loop",)
+    ),
+}
 
 
 class FalVideoBackend(VideoBackend):

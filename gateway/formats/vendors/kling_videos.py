@@ -20,7 +20,6 @@ whole number.
 """
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -63,13 +62,11 @@ _TIERS = {"720p": 720, "1080p": 1080, "4k": 2160}
 
 
 def _list_sizes(tiers: tuple[str, ...]) -> Mapping[str, tuple[str, str]]:
-    return MappingProxyType(
-        {
-            f"{_TIERS[tier] * width // min(width, height)}x{_TIERS[tier] * height // min(width, height)}": (ratio, tier)
-            for tier in tiers
-            for ratio, (width, height) in _RATIOS.items()
-        },
-    )
+    return {
+        f"{_TIERS[tier] * width // min(width, height)}x{_TIERS[tier] * height // min(width, height)}": (ratio, tier)
+        for tier in tiers
+        for ratio, (width, height) in _RATIOS.items()
+    }
 
 
 _HD = _list_sizes(("720p", "1080p"))
@@ -94,20 +91,18 @@ class KlingModel:
     shots: bool = False
 
 
-MODELS: Mapping[str, KlingModel] = MappingProxyType(
-    {
-        "kling-3.0": KlingModel(_LONGER, _ALL, shots=True),
-        "kling-3.0-turbo": KlingModel(_LONGER, _HD),
-        "kling-3.0-omni": KlingModel(_LONGER, _ALL, omni=True, shots=True),
-        "kling-o1": KlingModel(_SHORTER, _HD, omni=True),
-        "kling-2.6": KlingModel(_SHORTER, _HD),
-        "kling-v3": KlingModel(_LONGER, _ALL, older=True),
-        "kling-v2-6": KlingModel(_SHORTER, _HD, older=True),
-        "kling-v2-5-turbo": KlingModel(_SHORTER, _HD, older=True),
-    },
-)
+MODELS: Mapping[str, KlingModel] = {
+    "kling-3.0": KlingModel(_LONGER, _ALL, shots=True),
+    "kling-3.0-turbo": KlingModel(_LONGER, _HD),
+    "kling-3.0-omni": KlingModel(_LONGER, _ALL, omni=True, shots=True),
+    "kling-o1": KlingModel(_SHORTER, _HD, omni=True),
+    "kling-2.6": KlingModel(_SHORTER, _HD),
+    "kling-v3": KlingModel(_LONGER, _ALL, older=True),
+    "kling-v2-6": KlingModel(_SHORTER, _HD, older=True),
+    "kling-v2-5-turbo": KlingModel(_SHORTER, _HD, older=True),
+}
 TEXT = "/v1/videos/text2video"
-_OLDER_PATHS = MappingProxyType({"text2video": TEXT, "image2video": "/v1/videos/image2video"})
+_OLDER_PATHS: Mapping[str, str] = {"text2video": TEXT, "image2video": "/v1/videos/image2video"}
 """Paths of the older version; each has its own tasks."""
 _MODES = {"720p": "std", "1080p": "pro", "4k": "4k"}
 _OLDER_TEXTS = ("negative_prompt", "camera_control")
@@ -125,17 +120,15 @@ _STATES: dict[str, TaskState] = {
     "succeeded": "completed",
     "failed": "failed",
 }
-_STATUS = MappingProxyType(
-    {
-        **dict.fromkeys((1000, 1001, 1002, 1003, 1004), 401),
-        **dict.fromkeys((1100, 1101, 1102), 402),
-        **dict.fromkeys((1103, 1304), 403),
-        **dict.fromkeys((1200, 1201), 400),
-        **dict.fromkeys((1202, 1203), 404),
-        **dict.fromkeys((1302, 1303), 429),
-        **dict.fromkeys((5000, 5001, 5002), 500),
-    },
-)
+_STATUS: Mapping[int, int] = {
+    **dict.fromkeys((1000, 1001, 1002, 1003, 1004), 401),
+    **dict.fromkeys((1100, 1101, 1102), 402),
+    **dict.fromkeys((1103, 1304), 403),
+    **dict.fromkeys((1200, 1201), 400),
+    **dict.fromkeys((1202, 1203), 404),
+    **dict.fromkeys((1302, 1303), 429),
+    **dict.fromkeys((5000, 5001, 5002), 500),
+}
 """The HTTP status of each code; Kling itself sends 429 also for an account without credit."""
 _GOOD = 200
 _BLOCKS = (1300, 1301)

@@ -9,7 +9,6 @@ further reference costs extra. Not supported: searches on the web, styles and la
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from gateway.domain.capability import Capability
 from gateway.domain.image import ImageRequest, Images
@@ -35,12 +34,10 @@ MODELS = ("uni-1", "uni-1-max")
 _FIRST_WAIT_S = 1.0
 _UNDER_WAY = ("queued", "processing")
 _FORMATS = ("png", "jpeg")
-SIZES: Mapping[str, str] = MappingProxyType(
-    {
-        "1024x1024": "1:1", "1536x1024": "3:2", "1024x1536": "2:3", "1280x720": "16:9", "720x1280": "9:16",
-        "2048x1024": "2:1", "1024x2048": "1:2", "3072x1024": "3:1", "1024x3072": "1:3",
-    }
-)  # fmt: skip
+SIZES: Mapping[str, str] = {
+    "1024x1024": "1:1", "1536x1024": "3:2", "1024x1536": "2:3", "1280x720": "16:9", "720x1280": "9:16",
+    "2048x1024": "2:1", "1024x2048": "1:2", "3072x1024": "3:1", "1024x3072": "1:3",
+}  # fmt: skip
 """The shape of each."""
 
 

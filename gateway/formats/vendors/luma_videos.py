@@ -11,7 +11,6 @@ does not express: further frames, editing and reframing. Cancelling, deleting an
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import attrs
 
@@ -47,14 +46,11 @@ _TIERS = {"720p": 720, "540p": 540, "360p": 360, "1080p": 1080}
 _RATIOS = {"16:9": (16, 9), "9:16": (9, 16), "1:1": (1, 1), "4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9)}
 _LOOPED = 5
 """Seconds: the only length of a video that loops."""
-_FIXED_FIELDS: Mapping[str, object] = MappingProxyType(
-    dict.fromkeys(("hdr", "exr_export"), False)
-    | dict.fromkeys(
-        ("type", "source", "style", "image_ref", "keyframes", "start_frame", "end_frame", "edit", "video"), None
-    )
+_FIXED_FIELDS: Mapping[str, object] = dict.fromkeys(("hdr", "exr_export"), False) | dict.fromkeys(
+    ("type", "source", "style", "image_ref", "keyframes", "start_frame", "end_frame", "edit", "video"), None
 )
 """Fields that are rejected unless they have the value that applies anyway."""
-_STATES: Mapping[str, TaskState] = MappingProxyType({"queued": "queued", "processing": "processing"})
+_STATES: Mapping[str, TaskState] = {"queued": "queued", "processing": "processing"}
 
 
 @attrs.frozen
@@ -65,9 +61,7 @@ class LumaModel:
     sizes: VideoSizes
 
 
-MODELS: Mapping[str, LumaModel] = MappingProxyType(
-    {"ray-3.2": LumaModel((5, 10), list_video_sizes(_TIERS, _RATIOS))},
-)
+MODELS: Mapping[str, LumaModel] = {"ray-3.2": LumaModel((5, 10), list_video_sizes(_TIERS, _RATIOS))}
 
 
 class LumaVideoBackend(VideoBackend):

@@ -17,7 +17,6 @@ Max; progress, which is not reported; remixing (``video_regeneration`` only enla
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from urllib.parse import quote
 
 import attrs
@@ -63,7 +62,7 @@ _FULL_SECONDS = 6
 
 def _list_sizes(*tiers: str) -> Mapping[str, tuple[str, str]]:
     sizes = list_video_sizes({tier: _LINES[tier] for tier in tiers}, _RATIOS)
-    return MappingProxyType({size: (tier, ratio) for size, (ratio, tier) in sizes.items()})
+    return {size: (tier, ratio) for size, (ratio, tier) in sizes.items()}
 
 
 @attrs.frozen
@@ -82,22 +81,20 @@ class HailuoModel:
     needs: bool = False
 
 
-_HAILUO = HailuoModel((6, 10), MappingProxyType({"1366x768": ("768P", ""), "1920x1080": (_FULL, "")}))
-_FIRST = HailuoModel((6,), MappingProxyType({"1280x720": ("720P", "")}))
-MODELS: Mapping[str, HailuoModel] = MappingProxyType(
-    {
-        "MiniMax-H3": HailuoModel((5, 4, *range(6, 16)), _list_sizes("768P", "2K")),
-        "MiniMax-H3-Max": HailuoModel((5, *range(6, 16)), _list_sizes("768P", "480P")),
-        "MiniMax-Hailuo-2.3": _HAILUO,
-        "MiniMax-Hailuo-2.3-Fast": attrs.evolve(_HAILUO, needs=True),
-        "MiniMax-Hailuo-02": _HAILUO,
-        "T2V-01": attrs.evolve(_FIRST, images=False),
-        "T2V-01-Director": attrs.evolve(_FIRST, images=False),
-        "I2V-01": attrs.evolve(_FIRST, needs=True),
-        "I2V-01-Director": attrs.evolve(_FIRST, needs=True),
-        "I2V-01-live": attrs.evolve(_FIRST, needs=True),
-    },
-)
+_HAILUO = HailuoModel((6, 10), {"1366x768": ("768P", ""), "1920x1080": (_FULL, "")})
+_FIRST = HailuoModel((6,), {"1280x720": ("720P", "")})
+MODELS: Mapping[str, HailuoModel] = {
+    "MiniMax-H3": HailuoModel((5, 4, *range(6, 16)), _list_sizes("768P", "2K")),
+    "MiniMax-H3-Max": HailuoModel((5, *range(6, 16)), _list_sizes("768P", "480P")),
+    "MiniMax-Hailuo-2.3": _HAILUO,
+    "MiniMax-Hailuo-2.3-Fast": attrs.evolve(_HAILUO, needs=True),
+    "MiniMax-Hailuo-02": _HAILUO,
+    "T2V-01": attrs.evolve(_FIRST, images=False),
+    "T2V-01-Director": attrs.evolve(_FIRST, images=False),
+    "I2V-01": attrs.evolve(_FIRST, needs=True),
+    "I2V-01-Director": attrs.evolve(_FIRST, needs=True),
+    "I2V-01-live": attrs.evolve(_FIRST, needs=True),
+}
 TASKS = "/v1/video_generation"
 _QUERY = "/v1/query/video_generation?task_id="
 _FILE = "/v1/files/retrieve?file_id="
@@ -119,19 +116,18 @@ _STATES: dict[str, TaskState] = {
     "cancelled": "failed",
     "expired": "failed",
 }
-_ENDINGS = MappingProxyType(
-    {"cancelled": "The provider cancelled the task", "expired": "The provider let the task expire"},
-)
+_ENDINGS: Mapping[str, str] = {
+    "cancelled": "The provider cancelled the task",
+    "expired": "The provider let the task expire",
+}
 """``expired`` is documented at platform.minimaxi.com, "video-generation-v2-delete", as a final state."""
-_STATUS = MappingProxyType(
-    {
-        **dict.fromkeys((1004, 2049), 401),
-        **dict.fromkeys((1008, 2056), 402),
-        **dict.fromkeys((1002, 1039, 1041, 2045), 429),
-        **dict.fromkeys((1042, 2013), 400),
-        **dict.fromkeys((1000, 1001, 1024, 1033), 500),
-    },
-)
+_STATUS: Mapping[int, int] = {
+    **dict.fromkeys((1004, 2049), 401),
+    **dict.fromkeys((1008, 2056), 402),
+    **dict.fromkeys((1002, 1039, 1041, 2045), 429),
+    **dict.fromkeys((1042, 2013), 400),
+    **dict.fromkeys((1000, 1001, 1024, 1033), 500),
+}
 """The HTTP status of each code."""
 _BLOCKS = (1026, 1027)
 """The prompt was blocked; the video was blocked."""

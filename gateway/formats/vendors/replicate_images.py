@@ -12,7 +12,6 @@ Masks are not supported: these models use black and white, the OpenAI API format
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -89,7 +88,7 @@ _ALL_FORMATS = ("webp", "jpeg", "png")
 
 
 def _list_ratios(ratios: Mapping[str, str]) -> Mapping[str, Mapping[str, str]]:
-    return MappingProxyType({size: {"aspect_ratio": ratio} for size, ratio in ratios.items()})
+    return {size: {"aspect_ratio": ratio} for size, ratio in ratios.items()}
 
 
 _FLUX_RATIOS = {
@@ -105,12 +104,10 @@ _SHAPES = _list_ratios(_RATIOS)
 _IMAGEN_RATIOS = ("1:1", "9:16", "16:9", "3:4", "4:3")
 _IMAGEN_SHAPES = _list_ratios({size: ratio for size, ratio in _RATIOS.items() if ratio in _IMAGEN_RATIOS})
 _BANANA_SIZES = _list_ratios({size: parse_shape(size, None).ratio for size in FIRST_SIZES})
-_PRO_SIZES = MappingProxyType(
-    {
-        size: {"aspect_ratio": shape.ratio, "resolution": shape.tier}
-        for size, shape in ((size, parse_shape(size, None)) for size in USUAL_SIZES)
-    },
-)
+_PRO_SIZES: Mapping[str, Mapping[str, str]] = {
+    size: {"aspect_ratio": shape.ratio, "resolution": shape.tier}
+    for size, shape in ((size, parse_shape(size, None)) for size in USUAL_SIZES)
+}
 _IDEOGRAM_SIZES = (  # noqa: SIM905 - the format of their documentation
     "512x1536 576x1408 576x1472 576x1536 640x1344 640x1408 640x1472 640x1536 704x1152 704x1216 704x1280 704x1344 "
     "704x1408 704x1472 736x1312 768x1088 768x1216 768x1280 768x1344 800x1280 832x960 832x1024 832x1088 832x1152 "
@@ -126,34 +123,30 @@ _BANANA = ReplicateModel(_BANANA_SIZES, source_field="image_input", most_sources
 _IDEOGRAM = ReplicateModel({size: {"resolution": size} for size in _IDEOGRAM_SIZES})
 _STABLE = ReplicateModel(_SHAPES, formats=_ALL_FORMATS)
 _UNKNOWN = ReplicateModel()
-MODELS: Mapping[str, ReplicateModel] = MappingProxyType(
-    {
-        "black-forest-labs/flux-schnell": _FLUX,
-        "black-forest-labs/flux-dev": _FLUX,
-        "black-forest-labs/flux-1.1-pro": ReplicateModel(sides=(256, 1440), formats=_ALL_FORMATS),
-        "black-forest-labs/flux-1.1-pro-ultra": ReplicateModel(_SHAPES, formats=("jpeg", "png")),
-        "black-forest-labs/flux-kontext-pro": _KONTEXT,
-        "black-forest-labs/flux-kontext-max": _KONTEXT,
-        "black-forest-labs/flux-kontext-dev": _KONTEXT,
-        "black-forest-labs/flux-fill-pro": ReplicateModel({}, source_field="image", needs=True),
-        "black-forest-labs/flux-2-dev": ReplicateModel(sides=(256, 1440), source_field="input_images", most_sources=4),
-        "black-forest-labs/flux-2-flex": ReplicateModel(
-            sides=(256, 2048), source_field="input_images", most_sources=10
-        ),
-        "google/imagen-4": _IMAGEN,
-        "google/imagen-4-fast": _IMAGEN,
-        "google/imagen-4-ultra": _IMAGEN,
-        "google/nano-banana": _BANANA,
-        "google/gemini-2.5-flash-image": _BANANA,
-        "google/nano-banana-pro": attrs.evolve(_BANANA, sizes=_PRO_SIZES, most_sources=14),
-        "ideogram-ai/ideogram-v3-turbo": _IDEOGRAM,
-        "ideogram-ai/ideogram-v3-balanced": _IDEOGRAM,
-        "ideogram-ai/ideogram-v3-quality": _IDEOGRAM,
-        "stability-ai/stable-diffusion-3.5-large": _STABLE,
-        "stability-ai/stable-diffusion-3.5-large-turbo": _STABLE,
-        "stability-ai/stable-diffusion-3.5-medium": _STABLE,
-    },
-)
+MODELS: Mapping[str, ReplicateModel] = {
+    "black-forest-labs/flux-schnell": _FLUX,
+    "black-forest-labs/flux-dev": _FLUX,
+    "black-forest-labs/flux-1.1-pro": ReplicateModel(sides=(256, 1440), formats=_ALL_FORMATS),
+    "black-forest-labs/flux-1.1-pro-ultra": ReplicateModel(_SHAPES, formats=("jpeg", "png")),
+    "black-forest-labs/flux-kontext-pro": _KONTEXT,
+    "black-forest-labs/flux-kontext-max": _KONTEXT,
+    "black-forest-labs/flux-kontext-dev": _KONTEXT,
+    "black-forest-labs/flux-fill-pro": ReplicateModel({}, source_field="image", needs=True),
+    "black-forest-labs/flux-2-dev": ReplicateModel(sides=(256, 1440), source_field="input_images", most_sources=4),
+    "black-forest-labs/flux-2-flex": ReplicateModel(sides=(256, 2048), source_field="input_images", most_sources=10),
+    "google/imagen-4": _IMAGEN,
+    "google/imagen-4-fast": _IMAGEN,
+    "google/imagen-4-ultra": _IMAGEN,
+    "google/nano-banana": _BANANA,
+    "google/gemini-2.5-flash-image": _BANANA,
+    "google/nano-banana-pro": attrs.evolve(_BANANA, sizes=_PRO_SIZES, most_sources=14),
+    "ideogram-ai/ideogram-v3-turbo": _IDEOGRAM,
+    "ideogram-ai/ideogram-v3-balanced": _IDEOGRAM,
+    "ideogram-ai/ideogram-v3-quality": _IDEOGRAM,
+    "stability-ai/stable-diffusion-3.5-large": _STABLE,
+    "stability-ai/stable-diffusion-3.5-large-turbo": _STABLE,
+    "stability-ai/stable-diffusion-3.5-medium": _STABLE,
+}
 
 
 class ReplicateImageBackend(ImageBackend):

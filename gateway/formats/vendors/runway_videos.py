@@ -13,7 +13,6 @@ the owner of the account may change, and other inputs to start from. Not support
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -58,18 +57,16 @@ _EXTRA_FIELDS = ("seed", "negativePrompt")
 """Fields that a client may set beside those of the OpenAI API format."""
 _ALIASES = (("negative_prompt", "negativePrompt"),)
 """Other providers' names of these fields."""
-_FIXED_FIELDS: Mapping[str, object] = MappingProxyType(
-    {
-        "audio": True,
-        "outputFormat": "mp4",
-        "proresProfile": None,
-        "contentModeration": None,
-        "promptImage": None,
-        "references": None,
-        "referenceAudio": None,
-        "referenceVideos": None,
-    },
-)
+_FIXED_FIELDS: Mapping[str, object] = {
+    "audio": True,
+    "outputFormat": "mp4",
+    "proresProfile": None,
+    "contentModeration": None,
+    "promptImage": None,
+    "references": None,
+    "referenceAudio": None,
+    "referenceVideos": None,
+}
 """Fields that are rejected unless they have the value that applies anyway."""
 
 
@@ -105,18 +102,16 @@ _LARGE = (
     "1920x1080", "1080x1920", "1440x1440", "1664x1248", "1248x1664", "2206x946",
     "3840x2160", "2160x3840", "3840x3840", "3840x2880", "2880x3840", "3840x1646",
 )  # fmt: skip
-MODELS: Mapping[str, RunwayModel] = MappingProxyType(
-    {
-        "gen4.5": RunwayModel(_FROM_2_TO_10, _TWO, _GEN4_SIZES),
-        "gen4_turbo": RunwayModel(_FROM_2_TO_10, (), (*_TWO, *_GEN4_SIZES)),
-        "veo3.1": RunwayModel(_VEO_SECONDS, _VEO_SIZES, extra_fields=_EXTRA_FIELDS),
-        "veo3.1_fast": RunwayModel(_VEO_SECONDS, _VEO_SIZES, extra_fields=_EXTRA_FIELDS),
-        "seedance2": RunwayModel(_FROM_4_TO_15, (*_SMALL, *_LARGE)),
-        "seedance2_fast": RunwayModel(_FROM_4_TO_15, _SMALL),
-        "seedance2_mini": RunwayModel(_FROM_4_TO_15, _SMALL),
-        "gemini_omni_flash": RunwayModel(_FROM_3_TO_10, _TWO, extra_fields=()),
-    },
-)
+MODELS: Mapping[str, RunwayModel] = {
+    "gen4.5": RunwayModel(_FROM_2_TO_10, _TWO, _GEN4_SIZES),
+    "gen4_turbo": RunwayModel(_FROM_2_TO_10, (), (*_TWO, *_GEN4_SIZES)),
+    "veo3.1": RunwayModel(_VEO_SECONDS, _VEO_SIZES, extra_fields=_EXTRA_FIELDS),
+    "veo3.1_fast": RunwayModel(_VEO_SECONDS, _VEO_SIZES, extra_fields=_EXTRA_FIELDS),
+    "seedance2": RunwayModel(_FROM_4_TO_15, (*_SMALL, *_LARGE)),
+    "seedance2_fast": RunwayModel(_FROM_4_TO_15, _SMALL),
+    "seedance2_mini": RunwayModel(_FROM_4_TO_15, _SMALL),
+    "gemini_omni_flash": RunwayModel(_FROM_3_TO_10, _TWO, extra_fields=()),
+}
 """Any other model gets all fields that the client sets, with the names that these models share."""
 
 

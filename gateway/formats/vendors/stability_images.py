@@ -5,7 +5,6 @@ one image of about a megapixel, in a shape that is asked for by its ratio. Editi
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from gateway.domain.capability import Capability
 from gateway.domain.image import Image, ImageRequest, Images
@@ -24,23 +23,19 @@ from gateway.formats.vendor_errors import parse_reason
 from gateway.formats.vendors.models import find_model
 
 PLACE = "/stable-image/generate"
-SIZES: Mapping[str, str] = MappingProxyType(
-    {
-        "1024x1024": "1:1", "1344x768": "16:9", "768x1344": "9:16", "1536x640": "21:9", "640x1536": "9:21",
-        "1216x832": "3:2", "832x1216": "2:3", "1088x896": "5:4", "896x1088": "4:5",
-    },
-)  # fmt: skip
+SIZES: Mapping[str, str] = {
+    "1024x1024": "1:1", "1344x768": "16:9", "768x1344": "9:16", "1536x640": "21:9", "640x1536": "9:21",
+    "1216x832": "3:2", "832x1216": "2:3", "1088x896": "5:4", "896x1088": "4:5",
+}  # fmt: skip
 """Sizes, and the ``aspect_ratio`` that makes them."""
-MODELS: Mapping[str, str] = MappingProxyType(
-    {
-        "stable-image-ultra": "ultra",
-        "stable-image-core": "core",
-        "sd3.5-large": "sd3",
-        "sd3.5-large-turbo": "sd3",
-        "sd3.5-medium": "sd3",
-        "sd3.5-flash": "sd3",
-    }
-)
+MODELS: Mapping[str, str] = {
+    "stable-image-ultra": "ultra",
+    "stable-image-core": "core",
+    "sd3.5-large": "sd3",
+    "sd3.5-large-turbo": "sd3",
+    "sd3.5-medium": "sd3",
+    "sd3.5-flash": "sd3",
+}
 """The last part of the path of each model."""
 _OWN = ("negative_prompt", "seed", "style_preset", "cfg_scale", "aspect_ratio")
 """Stability's own fields, which clients may send."""

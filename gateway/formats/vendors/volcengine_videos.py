@@ -16,7 +16,6 @@ because the model behind them is unknown.
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from types import MappingProxyType
 from typing import Literal
 
 import attrs
@@ -46,28 +45,25 @@ from gateway.formats.video_backend import (
 )
 
 TASKS = "/contents/generations/tasks"
-_UNDER_WAY: Mapping[str, Literal["queued", "processing"]] = MappingProxyType(
-    {"queued": "queued", "running": "processing"},
-)
-_STOPPED: Mapping[str, str] = MappingProxyType(
-    {"cancelled": "The task was cancelled at the provider", "expired": "The provider gave the task up after its time"},
-)
+_UNDER_WAY: Mapping[str, Literal["queued", "processing"]] = {"queued": "queued", "running": "processing"}
+_STOPPED: Mapping[str, str] = {
+    "cancelled": "The task was cancelled at the provider",
+    "expired": "The provider gave the task up after its time",
+}
 _EXTRA_FIELDS = ("seed", "camera_fixed", "watermark")
 """Fields that a client may set beside those of the OpenAI API format."""
-_FIXED_FIELDS: Mapping[str, object] = MappingProxyType(
-    {
-        "generate_audio": True,
-        "service_tier": "default",
-        "draft": False,
-        "frames": None,
-        "tools": None,
-        "output_format": "mp4",
-        "callback_url": None,
-        "priority": 0,
-        "return_last_frame": False,
-        "content": None,
-    },
-)
+_FIXED_FIELDS: Mapping[str, object] = {
+    "generate_audio": True,
+    "service_tier": "default",
+    "draft": False,
+    "frames": None,
+    "tools": None,
+    "output_format": "mp4",
+    "callback_url": None,
+    "priority": 0,
+    "return_last_frame": False,
+    "content": None,
+}
 """Fields that are rejected unless they have the value that applies anyway."""
 _COMMAND = re.compile(
     "--[\\s\u200b-\u200f\u2060\ufeff]*(resolution|rs|ratio|rt|duration|dur|frames|framespersecond|fps)(?![a-z])",
@@ -81,9 +77,7 @@ _RATIOS = ("16:9", "9:16", "1:1", "4:3", "3:4", "21:9")
 
 def _list_sizes(*tiers: tuple[str, str]) -> Sizes:
     """List the sizes of resolutions, each in the order of ``_RATIOS``."""
-    return MappingProxyType(
-        {size: (tier, ratio) for tier, sizes in tiers for size, ratio in zip(sizes.split(), _RATIOS, strict=True)},
-    )
+    return {size: (tier, ratio) for tier, sizes in tiers for size, ratio in zip(sizes.split(), _RATIOS, strict=True)}
 
 
 _480 = ("480p", "864x496 496x864 640x640 752x560 560x752 992x432")
@@ -123,18 +117,16 @@ def _from_to(first: int, last: int) -> tuple[int, ...]:
 _FIRST = SeedanceModel(_from_to(2, 12), _list_sizes(_FIRST_1080, _FIRST_720, _FIRST_480))
 _LITE = attrs.evolve(_FIRST, sizes=_list_sizes(_FIRST_720, _FIRST_480, _FIRST_1080))
 _SECOND = SeedanceModel(_from_to(4, 15), _list_sizes(_720, _480))
-MODELS: Mapping[str, SeedanceModel] = MappingProxyType(
-    {
-        "*seedance-2-5*": SeedanceModel(_from_to(4, 30), _list_sizes(_720, _LATEST_480), cuts=False),
-        "*seedance-2-0-fast*": _SECOND,
-        "*seedance-2-0-mini*": _SECOND,
-        "*seedance-2-0*": attrs.evolve(_SECOND, sizes=_list_sizes(_720, _480, _1080, _4K)),
-        "*seedance-1-5-pro*": SeedanceModel(_from_to(4, 12), _list_sizes(_720, _480, _1080)),
-        "*seedance-1-0-pro*": _FIRST,
-        "*seedance-1-0-lite-t2v*": attrs.evolve(_LITE, images=False),
-        "*seedance-1-0-lite-i2v*": attrs.evolve(_LITE, words=False),
-    },
-)
+MODELS: Mapping[str, SeedanceModel] = {
+    "*seedance-2-5*": SeedanceModel(_from_to(4, 30), _list_sizes(_720, _LATEST_480), cuts=False),
+    "*seedance-2-0-fast*": _SECOND,
+    "*seedance-2-0-mini*": _SECOND,
+    "*seedance-2-0*": attrs.evolve(_SECOND, sizes=_list_sizes(_720, _480, _1080, _4K)),
+    "*seedance-1-5-pro*": SeedanceModel(_from_to(4, 12), _list_sizes(_720, _480, _1080)),
+    "*seedance-1-0-pro*": _FIRST,
+    "*seedance-1-0-lite-t2v*": attrs.evolve(_LITE, images=False),
+    "*seedance-1-0-lite-i2v*": attrs.evolve(_LITE, words=False),
+}
 """By globs of model names, first match."""
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from types import MappingProxyType
 
 import attrs
 import yaml
@@ -87,7 +86,7 @@ def build_pages() -> Mapping[str, bytes]:
         lstrip_blocks=True,
     )
     template, chapters = env.get_template("help.html"), read_chapters()
-    pages = {
+    return {
         page.name: template.render(
             root=ROOT,
             static=find_static,
@@ -99,7 +98,6 @@ def build_pages() -> Mapping[str, bytes]:
         for chapter in chapters
         for page in chapter.pages
     }
-    return MappingProxyType(pages)
 
 
 def build_url(name: str) -> str:

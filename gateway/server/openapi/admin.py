@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from inspect import cleandoc
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -19,53 +18,49 @@ from gateway.server.openapi.operation import BYTES, EVENTS, JSON, Operation, Res
 from gateway.server.sessions import SAFE
 
 PREFIX = "Admin: "
-_TAGS: Mapping[str, str] = MappingProxyType(
-    {
-        "setup": "signing in",
-        "session": "signing in",
-        "sessions": "signing in",
-        "links": "members",
-        "account": "accounts",
-        "providers": "channels",
-        "explain": "models and prices",
-        "models": "models and prices",
-        "prices": "models and prices",
-        "groups": "models and prices",
-        "deliveries": "videos",
-        "usage": "requests and usage",
-        "requests": "requests and usage",
-        "running": "running calls",
-        "alerts": "alerts",
-        "audit": "books and audit trail",
-        "audit-trail": "books and audit trail",
-        "reload": "settings",
-        "status": "health",
-    },
-)
-_ABOUT: Mapping[str, str] = MappingProxyType(
-    {
-        "signing in": "Sessions of members, for the pages of the console.",
-        "members": "Members, and the links that invite them or reset their passphrases.",
-        "accounts": "Accounts, which pay for the requests of their keys.",
-        "keys": "API keys.",
-        "channels": "Connections to providers.",
-        "models and prices": "Models, the channels that serve them, and their prices.",
-        "requests and usage": "Request log and usage reports.",
-        "running calls": "Requests that are being processed now.",
-        "videos": "Video jobs and webhook deliveries.",
-        "batches": "Batches of requests, which the gateway sends by itself.",
-        "nodes": "The gateways that share the database.",
-        "alerts": "Targets of alerts, and tests of them.",
-        "books and audit trail": "Balance reconciliation and audit log.",
-        "settings": "Settings of the gateway.",
-        "health": "State of the process.",
-    },
-)
+_TAGS: Mapping[str, str] = {
+    "setup": "signing in",
+    "session": "signing in",
+    "sessions": "signing in",
+    "links": "members",
+    "account": "accounts",
+    "providers": "channels",
+    "explain": "models and prices",
+    "models": "models and prices",
+    "prices": "models and prices",
+    "groups": "models and prices",
+    "deliveries": "videos",
+    "usage": "requests and usage",
+    "requests": "requests and usage",
+    "running": "running calls",
+    "alerts": "alerts",
+    "audit": "books and audit trail",
+    "audit-trail": "books and audit trail",
+    "reload": "settings",
+    "status": "health",
+}
+_ABOUT: Mapping[str, str] = {
+    "signing in": "Sessions of members, for the pages of the console.",
+    "members": "Members, and the links that invite them or reset their passphrases.",
+    "accounts": "Accounts, which pay for the requests of their keys.",
+    "keys": "API keys.",
+    "channels": "Connections to providers.",
+    "models and prices": "Models, the channels that serve them, and their prices.",
+    "requests and usage": "Request log and usage reports.",
+    "running calls": "Requests that are being processed now.",
+    "videos": "Video jobs and webhook deliveries.",
+    "batches": "Batches of requests, which the gateway sends by itself.",
+    "nodes": "The gateways that share the database.",
+    "alerts": "Targets of alerts, and tests of them.",
+    "books and audit trail": "Balance reconciliation and audit log.",
+    "settings": "Settings of the gateway.",
+    "health": "State of the process.",
+}
 """The tags and their descriptions, in the order of the document."""
 _NUMBERED = frozenset({"keys", "members"})
 """Path segments whose ids are numbers."""
 _PART = re.compile(r"\{(?P<name>[a-z_]+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
-_ALSO_AS: Mapping[str, tuple[str, ...]] = MappingProxyType({"/requests/export": ("application/jsonl",)})
+_ALSO_AS: Mapping[str, tuple[str, ...]] = {"/requests/export": ("application/jsonl",)}
 """Additional media types of responses, by the operations' paths."""
 _CREATED = 201
 _LEAST_SHARED = 4

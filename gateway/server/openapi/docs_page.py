@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -23,16 +22,14 @@ from gateway.server.sessions import CONSOLE_HEADER
 
 ADDRESS = "https://gateway.invalid"
 """Stands for the gateway's address in the cached page."""
-_RIGHTS: Mapping[str, str] = MappingProxyType(
-    {
-        "key": "with a key",
-        "anyone": "open to anyone",
-        "viewer": "any member",
-        "member": "members, not viewers",
-        "administrator": "administrators",
-    },
-)
-_TOKENS: Mapping[str, str] = MappingProxyType({"key": "GATEWAY_KEY", "anyone": ""})
+_RIGHTS: Mapping[str, str] = {
+    "key": "with a key",
+    "anyone": "open to anyone",
+    "viewer": "any member",
+    "member": "members, not viewers",
+    "administrator": "administrators",
+}
+_TOKENS: Mapping[str, str] = {"key": "GATEWAY_KEY", "anyone": ""}
 _CODE = re.compile(r"`([^`]+)`")
 _NAMES = re.compile(r"\{([a-z_]+)\}")
 _INDENT = orjson.OPT_INDENT_2

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from inspect import getdoc
-from types import MappingProxyType
 
 from gateway.domain import byte_range  # noqa: F401 - defines errors that are listed
 from gateway.error_status import STATUS
@@ -11,43 +10,37 @@ from gateway.routing import unsupported_operation as unserved  # noqa: F401 - th
 from gateway.server.openapi.attrs_schema import Schema
 from gateway.server.openapi.operation import JSON, ref
 
-_MORE: Mapping[int, Mapping[str, str]] = MappingProxyType(
-    {
-        429: {"insufficient_quota": "A daily or monthly quota is used up; `Retry-After` says when it resets."},
-    },
-)
+_MORE: Mapping[int, Mapping[str, str]] = {
+    429: {"insufficient_quota": "A daily or monthly quota is used up; `Retry-After` says when it resets."},
+}
 """Codes that occur with another status too."""
-_PLAINER: Mapping[str, str] = MappingProxyType(
-    {
-        "sensitive_words_detected": "An image or its prompt is not allowed, by the gateway's list of words or by the "
-        "provider.",
-        "content_policy_violation": "A video or other content is not allowed.",
-        "overloaded": "The gateway refuses requests: it shuts down, is full, or cannot write to its store.",
-        "upstream_error": "The provider failed, disconnected, or sent an invalid answer.",
-    },
-)
+_PLAINER: Mapping[str, str] = {
+    "sensitive_words_detected": "An image or its prompt is not allowed, by the gateway's list of words or by the "
+    "provider.",
+    "content_policy_violation": "A video or other content is not allowed.",
+    "overloaded": "The gateway refuses requests: it shuts down, is full, or cannot write to its store.",
+    "upstream_error": "The provider failed, disconnected, or sent an invalid answer.",
+}
 """The meaning of codes that several error classes share."""
-_PHRASES: Mapping[int, str] = MappingProxyType(
-    {
-        400: "Bad request",
-        401: "Unauthorized",
-        403: "Forbidden",
-        404: "Not found",
-        405: "Method not allowed",
-        408: "Request timeout",
-        409: "Conflict",
-        412: "Precondition failed",
-        413: "Content too large",
-        415: "Unsupported media type",
-        416: "Range not satisfiable",
-        429: "Too many requests",
-        500: "Internal error",
-        501: "Not implemented",
-        502: "Bad gateway",
-        503: "Service unavailable",
-        504: "Gateway timeout",
-    },
-)
+_PHRASES: Mapping[int, str] = {
+    400: "Bad request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not found",
+    405: "Method not allowed",
+    408: "Request timeout",
+    409: "Conflict",
+    412: "Precondition failed",
+    413: "Content too large",
+    415: "Unsupported media type",
+    416: "Range not satisfiable",
+    429: "Too many requests",
+    500: "Internal error",
+    501: "Not implemented",
+    502: "Bad gateway",
+    503: "Service unavailable",
+    504: "Gateway timeout",
+}
 """Python's own phrases change between versions, and generated clients use these names."""
 _HEADERS = ("X-Request-Id", "Link", "x-should-retry")
 _WAITS = frozenset({429, 503})

@@ -1,46 +1,39 @@
 """Example request bodies for the documentation page."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import attrs
 
-_SAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "AccountSpec": {"name": "acme", "quota_usd": 100, "quota_period": "monthly"},
-        "KeySpec": {"name": "laptop", "account": "acme", "quota_usd": 5, "quota_period": "daily", "rpm": 60},
-        "CreditSpec": {"amount_usd": 25, "note": "paid"},
-        "ChannelSpec": {"name": "openai", "provider": "openai", "api_key": "sk-your-provider-key", "sync": True},
-        "InviteSpec": {"account": "acme", "role": "member"},
-        "RotateSpec": {"overlap_h": 24},
-        "SettingSpec": {"value": 2},
-        "AssertionSpec": dict.fromkeys(("id", "client_data", "authenticator_data", "signature"), "AAAA"),
-        "AttestationSpec": {**dict.fromkeys(("id", "client_data", "attestation_object"), "AAAA"), "name": "my laptop"},
-    },
-)
-_CHANGES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "AccountSpec": {"quota_usd": 250},
-        "KeySpec": {"rpm": 120, "expires_at": "2027-01-31T12:00:00Z"},
-        "ChannelSpec": {"priority": 10},
-        "GroupSpec": {"price_multiplier": 1.2},
-        "MemberSpec": {"role": "viewer"},
-        "PriceSpec": {"input_usd_per_million": 3, "output_usd_per_million": 15},
-    },
-)
-_BY_NAME: Mapping[str, Any] = MappingProxyType(
-    {
-        "account": "acme",
-        "code": "123456",
-        "current": "the passphrase of today",
-        "leases": "release",
-        "name": "ada",
-        "names": ["first", "second"],
-        "passphrase": "five words that nobody guesses",
-        "token": "what-the-link-carries",
-    },
-)
+_SAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "AccountSpec": {"name": "acme", "quota_usd": 100, "quota_period": "monthly"},
+    "KeySpec": {"name": "laptop", "account": "acme", "quota_usd": 5, "quota_period": "daily", "rpm": 60},
+    "CreditSpec": {"amount_usd": 25, "note": "paid"},
+    "ChannelSpec": {"name": "openai", "provider": "openai", "api_key": "sk-your-provider-key", "sync": True},
+    "InviteSpec": {"account": "acme", "role": "member"},
+    "RotateSpec": {"overlap_h": 24},
+    "SettingSpec": {"value": 2},
+    "AssertionSpec": dict.fromkeys(("id", "client_data", "authenticator_data", "signature"), "AAAA"),
+    "AttestationSpec": {**dict.fromkeys(("id", "client_data", "attestation_object"), "AAAA"), "name": "my laptop"},
+}
+_CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "AccountSpec": {"quota_usd": 250},
+    "KeySpec": {"rpm": 120, "expires_at": "2027-01-31T12:00:00Z"},
+    "ChannelSpec": {"priority": 10},
+    "GroupSpec": {"price_multiplier": 1.2},
+    "MemberSpec": {"role": "viewer"},
+    "PriceSpec": {"input_usd_per_million": 3, "output_usd_per_million": 15},
+}
+_BY_NAME: Mapping[str, Any] = {
+    "account": "acme",
+    "code": "123456",
+    "current": "the passphrase of today",
+    "leases": "release",
+    "name": "ada",
+    "names": ["first", "second"],
+    "passphrase": "five words that nobody guesses",
+    "token": "what-the-link-carries",
+}
 """Values of fields in classes without an example of their own."""
 
 

@@ -1,7 +1,6 @@
 """One operation of the admin API in the OpenAPI document, and helpers to build its parts."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -13,9 +12,9 @@ from gateway.server.openapi.attrs_schema import Schema
 JSON = "application/json"
 FORM = "multipart/form-data"
 EVENTS = "text/event-stream"
-BYTES: s.Shape = MappingProxyType({"type": "string", "format": "binary"})
+BYTES: s.Shape = {"type": "string", "format": "binary"}
 
-_NOTHING: Mapping[str, s.Shape] = MappingProxyType({})
+_NOTHING: Mapping[str, s.Shape] = {}
 
 
 @attrs.frozen

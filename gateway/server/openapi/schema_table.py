@@ -1,7 +1,6 @@
 """Show a schema as rows of a table: each field's name, type and meaning."""
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -9,19 +8,15 @@ import attrs
 from gateway.server.openapi.attrs_schema import Schema
 
 _DEEPEST = 6
-_PLURALS: Mapping[str, str] = MappingProxyType(
-    {
-        "string": "texts",
-        "integer": "whole numbers",
-        "number": "numbers",
-        "boolean": "flags",
-        "object": "objects",
-    },
-)
-_WORDS: Mapping[str, str] = MappingProxyType(
-    {"integer": "whole number", "boolean": "true or false", "array": "list", "string": "text"},
-)
-_FORMATS: Mapping[str, str] = MappingProxyType({"date-time": "moment", "date": "day", "binary": "file"})
+_PLURALS: Mapping[str, str] = {
+    "string": "texts",
+    "integer": "whole numbers",
+    "number": "numbers",
+    "boolean": "flags",
+    "object": "objects",
+}
+_WORDS: Mapping[str, str] = {"integer": "whole number", "boolean": "true or false", "array": "list", "string": "text"}
+_FORMATS: Mapping[str, str] = {"date-time": "moment", "date": "day", "binary": "file"}
 _MOST = 2**31 - 1
 """A maximum that is only the limit of the integer type."""
 

@@ -1,7 +1,6 @@
 """Credit leases in PostgreSQL, which alone judges how much of each limit is left (``credit_sql`` has the functions)."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from gateway.domain.balance import Owner, UtcDay
@@ -9,8 +8,8 @@ from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, StoredLeas
 
 LIMITS_LOCK = 7_130_001
 """The advisory lock that a change of limits has alone, and that every transaction which posts rows shares."""
-OWNER_NUMBERS: Mapping[Owner, int] = MappingProxyType({"account": 0, "key": 1})
-OWNERS: Mapping[int, Owner] = MappingProxyType({0: "account", 1: "key"})
+OWNER_NUMBERS: Mapping[Owner, int] = {"account": 0, "key": 1}
+OWNERS: Mapping[int, Owner] = {0: "account", 1: "key"}
 
 # Each by its name: a newer version may answer more, and nodes of this one go on.
 _TAKE = """

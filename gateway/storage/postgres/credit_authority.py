@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import MappingProxyType
 from typing import Any
 
 import asyncpg
@@ -34,7 +33,7 @@ SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE pid = $1 AND 
 _NAMED = 200
 """Balances a notification: one has at most 8,000 bytes."""
 _OWNERS: dict[str, Owner] = {"a": "account", "k": "key"}
-CLAIMS: Mapping[Owner, int] = MappingProxyType({"account": 7131, "key": 7132})
+CLAIMS: Mapping[Owner, int] = {"account": 7131, "key": 7132}
 """The advisory locks of claims: each has one of these numbers, and the id of its account or key."""
 _CLAIM = "SELECT pg_try_advisory_lock($1, ($2::bigint % 2147483647)::integer)"
 _UNLOCK = "SELECT pg_advisory_unlock($1, ($2::bigint % 2147483647)::integer)"

@@ -14,7 +14,7 @@ between two changes of a limit spends its lease under the second one as well. Wh
 Locks are always taken by owner and id, each balance before its leases. The functions expect their arrays in this order.
 """
 
-from types import MappingProxyType
+from collections.abc import Mapping
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS credit_balances (
@@ -286,23 +286,21 @@ BEGIN
 END $$
 """
 
-FUNCTIONS = MappingProxyType(
-    {
-        "credit_limit": _CREDIT_LIMIT,
-        "credit_start": _CREDIT_START,
-        "credited_since": _CREDITED_SINCE,
-        "charged_since": _CHARGED_SINCE,
-        "held_by_jobs": _HELD_BY_JOBS,
-        "turn_balance": _TURN_BALANCE,
-        "open_balance": _OPEN_BALANCE,
-        "take_credit": _TAKE_CREDIT,
-        "give_credit": _GIVE_CREDIT,
-        "post_spending": _POST_SPENDING,
-        "fold_other_leases": _FOLD_OTHER_LEASES,
-        "fold_leases": _FOLD_LEASES,
-        "reserve_job": _RESERVE_JOB,
-        "finish_job": _FINISH_JOB,
-        "add_credit": _ADD_CREDIT,
-    }
-)
+FUNCTIONS: Mapping[str, str] = {
+    "credit_limit": _CREDIT_LIMIT,
+    "credit_start": _CREDIT_START,
+    "credited_since": _CREDITED_SINCE,
+    "charged_since": _CHARGED_SINCE,
+    "held_by_jobs": _HELD_BY_JOBS,
+    "turn_balance": _TURN_BALANCE,
+    "open_balance": _OPEN_BALANCE,
+    "take_credit": _TAKE_CREDIT,
+    "give_credit": _GIVE_CREDIT,
+    "post_spending": _POST_SPENDING,
+    "fold_other_leases": _FOLD_OTHER_LEASES,
+    "fold_leases": _FOLD_LEASES,
+    "reserve_job": _RESERVE_JOB,
+    "finish_job": _FINISH_JOB,
+    "add_credit": _ADD_CREDIT,
+}
 """Every function by its name, in the order in which they are created."""

@@ -3,7 +3,6 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Executable, Row, select, text
@@ -18,7 +17,7 @@ from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.postgres.credit import OWNER_NUMBERS, OWNERS, Connection, post_spending
 from gateway.storage.schema import keys
 
-_PERIODS: Mapping[QuotaPeriod, int] = MappingProxyType({"lifetime": 0, "daily": 1, "monthly": 2})
+_PERIODS: Mapping[QuotaPeriod, int] = {"lifetime": 0, "daily": 1, "monthly": 2}
 _OPEN = "SELECT open_balance($1, $2, $3, $4, $5)"
 _END_LEASES = "DELETE FROM credit_leases WHERE owner = $1 AND owner_id = $2"
 _ADD = "SELECT add_credit($1, $2, $3, $4, $5)"

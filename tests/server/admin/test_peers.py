@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
@@ -108,7 +107,7 @@ async def ask(gateway: RunningGateway, method: str, path: str) -> int:
 
 
 async def ask_as_node(
-    gateway: RunningGateway, method: str, path: str, actor: Actor, answer: Mapping[str, Any] = MappingProxyType({})
+    gateway: RunningGateway, method: str, path: str, actor: Actor, answer: Mapping[str, Any] = {}
 ) -> int:
     """Ask as another node does; ``answer`` is signed instead of what is sent."""
     text = format_actor(actor)

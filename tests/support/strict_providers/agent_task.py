@@ -7,7 +7,6 @@ it is, it sees by the results of earlier calls in the request, as a real model d
 import json
 import re
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import attrs
 
@@ -29,10 +28,10 @@ def write_prompt(path: str) -> str:
 
 
 _PATCH = f"*** Begin Patch\n*** Update File: note.txt\n@@\n-{BEFORE}\n+{AFTER}\n*** End Patch\n"
-_COMMANDS: Mapping[str, str] = MappingProxyType(
-    {"search": f"grep -rn '{BEFORE}' .", "read": "cat note.txt", "count": "wc -c note.txt", "list": "ls",
-     "edit": f"sed -i 's/{BEFORE}/{AFTER}/' note.txt"}
-)  # fmt: skip
+_COMMANDS: Mapping[str, str] = {
+    "search": f"grep -rn '{BEFORE}' .", "read": "cat note.txt", "count": "wc -c note.txt", "list": "ls",
+    "edit": f"sed -i 's/{BEFORE}/{AFTER}/' note.txt",
+}  # fmt: skip
 _TURNS: tuple[tuple[str, ...], ...] = (("search", "find_tools", "read"), ("edit",), ("count",), ("read", "list"))
 
 
