@@ -1,15 +1,17 @@
 """The application: middlewares, outermost first, and routes. ``services.py`` opens what they work with."""
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
+from gateway.deferred import late_handler
 from gateway.options import AppOptions
-from gateway.server.admin.auth import finish_changes, require_access
 from gateway.server.admin.operation import OPERATIONS, PREFIX, register_operations
 from gateway.server.admin.routes import list_admin_operations
-from gateway.server.console.page import ROOT, console_pages
-from gateway.server.console.routes import add_console
+from gateway.server.console.routes import ROOT, add_console
 from gateway.server.context import API, SERVICES, Services
 from gateway.server.cors import CORS, CrossOrigin
 from gateway.server.error_responses import GOOGLE_ROOT
@@ -17,15 +19,22 @@ from gateway.server.google_api import add_google_routes
 from gateway.server.handlers.health import add_probes
 from gateway.server.handlers.media import add_media_routes
 from gateway.server.handlers.metrics import add_metrics
-from gateway.server.help.routes import add_help
 from gateway.server.middlewares import authenticate, error_responses, request_context
-from gateway.server.openapi.routes import add_docs
 from gateway.server.responses import add_common_headers
 from gateway.server.routes import add_api_routes, get_root
 from gateway.server.shutdown import drain
 from gateway.server.tracing import trace_request
 from gateway.services import open_services
 from gateway.services.media import MIB
+
+_PAGES: Mapping[str, str] = MappingProxyType(
+    {
+        "/openapi.json": "server.openapi.routes:get_openapi",
+        "/docs": "server.openapi.routes:get_docs",
+        "/help": "server.help.routes:get_page",
+        "/help/{page:.*}": "server.help.routes:get_page",
+    },
+)
 
 
 def create_app(options: AppOptions) -> web.Application:
@@ -39,8 +48,10 @@ def create_app(options: AppOptions) -> web.Application:
         app.middlewares.append(cors.handle)
     app[API] = api = web.Application(middlewares=[authenticate])
     google = web.Application(middlewares=[authenticate])
-    admin = web.Application(middlewares=[require_access, finish_changes])
-    console = web.Application(middlewares=[console_pages])
+    admin = web.Application(
+        middlewares=[_late("server.admin.auth:require_access"), _late("server.admin.auth:finish_changes")]
+    )
+    console = web.Application(middlewares=[_late("server.console.page:console_pages")])
     add_api_routes(api)
     add_google_routes(google)
     operations = register_operations(admin, list_admin_operations())
@@ -53,8 +64,8 @@ def create_app(options: AppOptions) -> web.Application:
     app.add_subapp(PREFIX, admin)
     app.add_subapp(ROOT, console)
     app.router.add_get("/", get_root)
-    add_docs(app)
-    add_help(app)
+    for path, place in _PAGES.items():
+        app.router.add_get(path, late_handler(place))
     add_media_routes(app)
     add_probes(app)
     add_metrics(app)
@@ -62,3 +73,8 @@ def create_app(options: AppOptions) -> web.Application:
     app.on_shutdown.append(partial(drain, timeout_s=server.drain_timeout_s))
     app.cleanup_ctx.append(open_services)
     return app
+
+
+def _late(place: str) -> Middleware:
+    """Return a middleware that is imported at the first request to its application."""
+    return web.middleware(late_handler(place))

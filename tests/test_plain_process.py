@@ -18,7 +18,8 @@ def report(url):
             break
         except OSError:
             threading.Event().wait(0.02)
-    print(*sorted(name for name in sys.modules if name.partition(".")[0] in {"gateway", "rich", "babel", "alembic"}))
+    watched = {"gateway", "rich", "babel", "alembic", "jinja2"}
+    print(*sorted(name for name in sys.modules if name.partition(".")[0] in watched))
     os.kill(os.getpid(), signal.SIGTERM)
 
 threading.Thread(target=report, args=[sys.argv.pop()], daemon=True).start()
@@ -32,15 +33,16 @@ provider = "openai"
 api_keys = ["sk-none"]
 models = ["gpt-5-mini"]
 """
-MAX_LINES = 70_500
+MAX_LINES = 64_100
 """Of the gateway's modules; the aim is 57,000."""
 UNUSED = (
     "babel", "gateway.billing.credit_keeper", "gateway.billing.leased_balances", "gateway.billing.shared_rate_limiter",
     "gateway.cli.channels", "gateway.cluster", "gateway.demo.server", "gateway.doctor", "gateway.formats.bedrock",
     "gateway.formats.gemini.request_reader", "gateway.formats.gemini.response", "gateway.formats.openai.realtime",
     "gateway.formats.openai.transcriptions", "gateway.formats.vendors", "gateway.providers.azure_openai",
-    "gateway.server.handlers.realtime", "gateway.server.peers", "gateway.storage.bucket", "gateway.storage.postgres",
-    "gateway.storage.valkey",
+    "gateway.server.admin.accounts", "gateway.server.admin.handler", "gateway.server.console.page",
+    "gateway.server.handlers.realtime", "gateway.server.openapi", "gateway.server.peers", "gateway.storage.bucket",
+    "gateway.storage.postgres", "gateway.storage.valkey", "jinja2",
 )  # fmt: skip
 """With all modules below them."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,9 +52,6 @@ from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.response_owners import ResponseOwners
 from gateway.routing.router import Router
-from gateway.server.admin.activity_feed import ActiveRequestsFeed
-from gateway.server.admin.request_history import RequestHistory
-from gateway.server.admin.route_explain import RouteExplainer
 from gateway.server.multipart import FormLimits
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.database import Database
@@ -72,7 +70,7 @@ from gateway.videos.content import VideoContent
 from gateway.videos.jobs import Videos
 from gateway.videos.submit import VideoSubmitter
 
-if TYPE_CHECKING:  # some import Authlib and OpenTelemetry, which are extras; few gateways need the others
+if TYPE_CHECKING:  # some import Authlib and OpenTelemetry, which are extras; few processes need the others
     from gateway.auth.provider_sign_in import ProviderSignIn
     from gateway.billing.credit_keeper import CreditKeeper
     from gateway.billing.ledger_check import LedgerCheck
@@ -80,6 +78,8 @@ if TYPE_CHECKING:  # some import Authlib and OpenTelemetry, which are extras; fe
     from gateway.cluster.node import ClusterNode
     from gateway.observability.span_export import SpanExporter
     from gateway.routing.shared_models import SharedModelLists
+    from gateway.server.admin.activity_feed import ActiveRequestsFeed
+    from gateway.server.admin.request_history import RequestHistory
     from gateway.server.peers import Peers
     from gateway.storage.stored_notes import StoredNotes
 
@@ -252,6 +252,8 @@ class AdminServices:
     """What only the admin API uses.
 
     Attributes:
+        open_history: makes ``history``.
+        open_active_feed: makes ``active_feed``.
         token: the operator's token.
         peers: the other nodes of the cluster; None: this gateway is alone.
         changes: changes that are being made, also of clients that have left.
@@ -259,15 +261,22 @@ class AdminServices:
 
     settings: SettingsService
     reloader: Reloader
-    explainer: RouteExplainer
     request_log: RequestLogRepository
-    history: RequestHistory
+    open_history: "Callable[[], RequestHistory]"
     audit_log: AuditLogRepository
-    active_feed: ActiveRequestsFeed
+    open_active_feed: "Callable[[], ActiveRequestsFeed]"
     monitor: ProcessMonitor
     token: str = attrs.field(repr=False)
     peers: "Peers | None" = None
     changes: set["asyncio.Task[web.StreamResponse]"] = attrs.Factory(set)
+
+    @cached_property
+    def history(self) -> "RequestHistory":
+        return self.open_history()
+
+    @cached_property
+    def active_feed(self) -> "ActiveRequestsFeed":
+        return self.open_active_feed()
 
     async def finish_changes(self) -> None:
         """Wait for the changes that are being made: their services are about to be closed."""

@@ -12,7 +12,7 @@ from aiohttp.web_urldispatcher import MatchInfoError, PlainResource, UrlMappingM
 
 from gateway.errors import ApiNotImplemented, GatewayError, InvalidRequest, Overloaded
 from gateway.server.admin.operation import PREFIX
-from gateway.server.console.page import ROOT
+from gateway.server.console.routes import ROOT
 from gateway.server.context import API, CONTEXT
 from gateway.server.error_responses import answer_error
 from gateway.server.middlewares import PROBES, with_middlewares

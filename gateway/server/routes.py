@@ -25,7 +25,6 @@ from gateway.server.context import CALLER, SERVICES
 from gateway.server.error_responses import GOOGLE_KEY_HEADER, VERSION_HEADER, is_google_request
 from gateway.server.google_api import add_method_routes, get_google_model, get_google_models
 from gateway.server.handlers.batches import add_batch_routes
-from gateway.server.handlers.billing import get_subscription, get_usage
 from gateway.server.handlers.client_files import add_file_routes
 from gateway.server.handlers.inference import forward_inference
 from gateway.server.handlers.message_batches import add_message_batch_routes
@@ -119,8 +118,8 @@ def add_api_routes(api: web.Application) -> None:
     add_method_routes(api)
     api.router.add_get("/models", get_models)
     api.router.add_get(MODEL_PATH, get_model)
-    api.router.add_get("/dashboard/billing/subscription", get_subscription)
-    api.router.add_get("/dashboard/billing/usage", get_usage)
+    api.router.add_get("/dashboard/billing/subscription", late_handler("server.handlers.billing:get_subscription"))
+    api.router.add_get("/dashboard/billing/usage", late_handler("server.handlers.billing:get_usage"))
     add_unserved_routes(api)
 
 

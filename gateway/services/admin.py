@@ -1,13 +1,12 @@
 """Open what only the admin API uses: settings, the request history, and the monitor of the process."""
 
 from contextlib import AsyncExitStack
+from functools import partial
 
 from gateway.config.live_settings import SettingsService
 from gateway.config.reload import Reloader
+from gateway.deferred import late
 from gateway.observability.process_monitor import ProcessMonitor
-from gateway.server.admin.activity_feed import ActiveRequestsFeed
-from gateway.server.admin.request_history import RequestHistory
-from gateway.server.admin.route_explain import RouteExplainer
 from gateway.server.context import AdminServices, Services
 from gateway.services.declared import NodeFiles
 from gateway.storage.audit_log import AuditLogRepository
@@ -48,13 +47,17 @@ def _open_admin(services: Services) -> AdminServices:
     return AdminServices(
         settings=SettingsService(services.live_config, reloader, setting_repository, clock=clock),
         reloader=reloader,
-        explainer=RouteExplainer(routing.catalog, routing.load_balancer, routing.router, accounting, clock),
         request_log=request_log,
-        history=RequestHistory(
-            request_log, TrafficRepository(database), services.auth.api_keys, routing.catalog, routing.router
+        open_history=partial(
+            late("server.admin.request_history:RequestHistory"),
+            request_log,
+            TrafficRepository(database),
+            services.auth.api_keys,
+            routing.catalog,
+            routing.router,
         ),
         audit_log=audit_log,
-        active_feed=ActiveRequestsFeed(services.active_requests),
+        open_active_feed=partial(late("server.admin.activity_feed:ActiveRequestsFeed"), services.active_requests),
         monitor=ProcessMonitor(options.folder.path, clock, services.media.stores.folder),
         token=options.folder.admin_token(),
     )

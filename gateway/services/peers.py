@@ -26,6 +26,7 @@ def open_peers(services: Services, admin: AdminServices, node: ClusterNode, stac
         answers = await peers.ask_all("GET", ("running",), Actor("token", scope=scope))
         return answers.list_items(), answers.unanswered
 
+    admin = attrs.evolve(admin, peers=peers)
     admin.active_feed.ask = ask
 
     async def cancel(name: str) -> None:
@@ -36,4 +37,4 @@ def open_peers(services: Services, admin: AdminServices, node: ClusterNode, stac
         services.background.start(cancel(name))
 
     node.notifications.subscribe(CANCEL, handler)
-    return attrs.evolve(admin, peers=peers)
+    return admin

@@ -12,8 +12,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from gateway.server.console.page import ROOT
-from gateway.server.console.routes import list_pages
+from gateway.server.console.routes import ROOT, list_pages
 from gateway.server.help.pages import read_chapters
 from tests.browser.chromium import BROWSER
 from tests.browser.gateways import Guests, VisitedGateway

@@ -182,8 +182,8 @@ def list_asked(routes: set[str]) -> list[Asked]:
     for door in sorted(list_admin_operations(), key=lambda door: door.access == "anyone"):
         row = ADMIN[f"{door.method} {door.path}"]
         for person in PEOPLE:
-            status = expect_admin(door.access, row, door.status, person)
-            may = status == (row.status or door.status)
+            status = expect_admin(door.access, row, door.handler.status, person)
+            may = status == (row.status or door.handler.status)
             asked.append(Asked(door.method, door.full_path, row, person, status, not may))
     for page in list_pages():
         if page.needs is not None:
@@ -290,7 +290,7 @@ async def test_naming_another_account_is_naming_none(review: Review) -> None:
     doors = [
         door
         for door in list_admin_operations()
-        if door.access == "viewer" and any(q.name == "account" for q in door.query)
+        if door.access == "viewer" and any(q.name == "account" for q in door.handler.query)
     ]
     assert len(doors) >= 5
     headers = {**PAGE, "Cookie": f"{COOKIE}={review.references['a member of another account']}"}

@@ -3,6 +3,7 @@
 from aiohttp import web
 
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec
+from gateway.server.admin.handler import Query, admin_operation
 from gateway.server.admin.io import (
     OF_ACCOUNT,
     allow_in_force,
@@ -13,7 +14,6 @@ from gateway.server.admin.io import (
     respond_json,
     respond_list,
 )
-from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.sessions import get_signed
@@ -69,11 +69,16 @@ KEY = allow_in_force(_KEY_FIELDS)
 _NEW_KEY = allow_in_force(s.extend(_KEY_FIELDS, secret=s.TEXT))
 
 
+CONFIRM = Query("confirm", "The name of the account: required for the only account and for your own.", s.TEXT)
+
+
+@admin_operation(answer=s.listing(ACCOUNT))
 async def list_accounts(request: web.Request) -> web.Response:
     """List all accounts."""
     return respond_list(await request.app[SERVICES].auth.accounts.list_accounts(request[ACTOR]))
 
 
+@admin_operation(takes=AccountSpec, answer=ACCOUNT, status=201)
 async def add_account(request: web.Request) -> web.Response:
     """Create an account."""
     fields = await read_change(request)
@@ -82,18 +87,21 @@ async def add_account(request: web.Request) -> web.Response:
     )
 
 
+@admin_operation(answer=ACCOUNT)
 async def get_account(request: web.Request) -> web.Response:
     """Get an account."""
     name = request.match_info["name"]
     return respond_json(await request.app[SERVICES].auth.accounts.get_account(name, request[ACTOR]))
 
 
+@admin_operation(answer=ACCOUNT)
 async def get_own_account(request: web.Request) -> web.Response:
     """Get the account of the member who is signed in."""
     name = get_signed(request).account.name
     return respond_json(await request.app[SERVICES].auth.accounts.get_account(name, request[ACTOR]))
 
 
+@admin_operation(takes=AccountSpec, partly=True, answer=ACCOUNT)
 async def edit_account(request: web.Request) -> web.Response:
     """Change fields of an account."""
     name, fields = request.match_info["name"], await read_change(request)
@@ -102,6 +110,7 @@ async def edit_account(request: web.Request) -> web.Response:
     )
 
 
+@admin_operation(query=(CONFIRM,), answer=allow_in_force(s.record(name=s.TEXT, deleted=s.FLAG)))
 async def delete_account(request: web.Request) -> web.Response:
     """Delete an account and its keys."""
     name, confirm = request.match_info["name"], request.query.get("confirm")
@@ -109,12 +118,14 @@ async def delete_account(request: web.Request) -> web.Response:
     return await respond_change(request, {"name": name, "deleted": True})
 
 
+@admin_operation(query=(OF_ACCOUNT,), answer=s.listing(KEY))
 async def list_keys(request: web.Request) -> web.Response:
     """List API keys, of all accounts or of one."""
     keys = await request.app[SERVICES].auth.accounts.list_keys(request[ACTOR], request.query.get("account"))
     return respond_list(keys)
 
 
+@admin_operation(takes=KeySpec, answer=_NEW_KEY, status=201)
 async def add_key(request: web.Request) -> web.Response:
     """Create an API key. The answer is the only one that shows its secret.
 
@@ -126,11 +137,13 @@ async def add_key(request: web.Request) -> web.Response:
     return await respond_change(request, await request.app[SERVICES].auth.accounts.add_key(fields, request[ACTOR]), 201)
 
 
+@admin_operation(answer=KEY)
 async def get_key(request: web.Request) -> web.Response:
     """Get an API key."""
     return respond_json(await request.app[SERVICES].auth.accounts.get_key(parse_key_id(request), request[ACTOR]))
 
 
+@admin_operation(takes=KeySpec, partly=True, answer=KEY)
 async def edit_key(request: web.Request) -> web.Response:
     """Change fields of an API key. A member cannot change the fields in ``locked``, which an administrator has set.
 
@@ -142,6 +155,7 @@ async def edit_key(request: web.Request) -> web.Response:
     )
 
 
+@admin_operation(takes=RotateSpec, answer=_NEW_KEY)
 async def rotate_key(request: web.Request) -> web.Response:
     """Replace the secret of an API key. The answer is the only one that shows the new secret.
 
@@ -153,33 +167,9 @@ async def rotate_key(request: web.Request) -> web.Response:
     )
 
 
+@admin_operation(answer=allow_in_force(s.record(id=s.INTEGER, deleted=s.FLAG)))
 async def delete_key(request: web.Request) -> web.Response:
     """Delete an API key. A member cannot delete a key with fields in ``locked``."""
     key_id = parse_key_id(request)
     await request.app[SERVICES].auth.accounts.delete_key(key_id, request[ACTOR])
     return await respond_change(request, {"id": key_id, "deleted": True})
-
-
-CONFIRM = Query("confirm", "The name of the account: required for the only account and for your own.", s.TEXT)
-ACCOUNT_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation("GET", "/account", get_own_account, "viewer", answer=ACCOUNT),
-    AdminOperation("GET", "/accounts", list_accounts, answer=s.listing(ACCOUNT)),
-    AdminOperation("POST", "/accounts", add_account, takes=AccountSpec, answer=ACCOUNT, status=201),
-    AdminOperation("GET", "/accounts/{name}", get_account, answer=ACCOUNT),
-    AdminOperation("PATCH", "/accounts/{name}", edit_account, takes=AccountSpec, partly=True, answer=ACCOUNT),
-    AdminOperation(
-        "DELETE",
-        "/accounts/{name}",
-        delete_account,
-        query=(CONFIRM,),
-        answer=allow_in_force(s.record(name=s.TEXT, deleted=s.FLAG)),
-    ),
-    AdminOperation("GET", "/keys", list_keys, "viewer", query=(OF_ACCOUNT,), answer=s.listing(KEY)),
-    AdminOperation("POST", "/keys", add_key, "member", takes=KeySpec, answer=_NEW_KEY, status=201),
-    AdminOperation("GET", "/keys/{id}", get_key, "viewer", answer=KEY),
-    AdminOperation("PATCH", "/keys/{id}", edit_key, "member", takes=KeySpec, partly=True, answer=KEY),
-    AdminOperation(
-        "DELETE", "/keys/{id}", delete_key, "member", answer=allow_in_force(s.record(id=s.INTEGER, deleted=s.FLAG))
-    ),
-    AdminOperation("POST", "/keys/{id}/rotate", rotate_key, "member", takes=RotateSpec, answer=_NEW_KEY),
-)

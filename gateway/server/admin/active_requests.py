@@ -17,8 +17,8 @@ from gateway.error_status import STATUS
 from gateway.errors import ClientDisconnected, Conflict, GatewayError, NotFound, StoreUnavailable
 from gateway.server.admin.activity_feed import merge_calls
 from gateway.server.admin.asked import ALONE, is_asked_alone
+from gateway.server.admin.handler import admin_operation
 from gateway.server.admin.io import respond_json
-from gateway.server.admin.operation import AdminOperation
 from gateway.server.context import ACTOR, SERVICES, Services
 from gateway.server.handlers.video_events import SEND_TIMEOUT_S
 from gateway.server.openapi import schema as s
@@ -33,6 +33,25 @@ CONFLICT = STATUS[Conflict.code]
 log = structlog.stdlib.get_logger(__name__)
 
 
+RUNNING = s.record(
+    id=s.TEXT,
+    account=s.TEXT,
+    key_name=s.TEXT,
+    model=s.TEXT,
+    operation=s.TEXT,
+    stream=s.FLAG,
+    started_at=s.MOMENT,
+    running_ms=s.COUNT,
+    phase=s.one_of("reading", "waiting", "streaming"),
+    channel=s.maybe(s.TEXT),
+    attempts=s.COUNT,
+    address=s.maybe(s.TEXT),
+    node=s.maybe(s.TEXT),
+)
+_CANCELLED = s.record(id=s.TEXT, cancelled=s.FLAG, unanswered=s.array(s.TEXT))
+
+
+@admin_operation(query=(ALONE,), answer=s.listing(RUNNING, unanswered=s.array(s.TEXT)))
 async def list_running(request: web.Request) -> web.Response:
     """List the active requests, the oldest first; at most a thousand.
 
@@ -47,6 +66,7 @@ async def list_running(request: web.Request) -> web.Response:
     return respond_json({"object": "list", "data": calls, "unanswered": unanswered})
 
 
+@admin_operation(media_type="text/event-stream")
 async def get_running_events(request: web.Request) -> web.StreamResponse:
     """Stream the same list as events named "running": at once, and after a change, at most once a second.
 
@@ -86,6 +106,7 @@ async def _send_changes(request: web.Request, response: EventSourceResponse) -> 
                 return
 
 
+@admin_operation(query=(ALONE,), answer=_CANCELLED)
 async def cancel_running(request: web.Request) -> web.Response:
     """Cancel an active request. The gateway disconnects from the provider and charges for what was delivered.
 
@@ -138,30 +159,3 @@ async def note(audit_log: AuditLogRepository, row: AuditRow) -> None:
     except StoreUnavailable as error:
         who = row.actor or row.actor_kind
         log.error("audit_row_lost", request_id=row.subject, reason=f"{row.action} by {who}", error=error.message)  # noqa: TRY400 - a condition, not a bug
-
-
-RUNNING = s.record(
-    id=s.TEXT,
-    account=s.TEXT,
-    key_name=s.TEXT,
-    model=s.TEXT,
-    operation=s.TEXT,
-    stream=s.FLAG,
-    started_at=s.MOMENT,
-    running_ms=s.COUNT,
-    phase=s.one_of("reading", "waiting", "streaming"),
-    channel=s.maybe(s.TEXT),
-    attempts=s.COUNT,
-    address=s.maybe(s.TEXT),
-    node=s.maybe(s.TEXT),
-)
-
-_CANCELLED = s.record(id=s.TEXT, cancelled=s.FLAG, unanswered=s.array(s.TEXT))
-
-RUNNING_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation(
-        "GET", "/running", list_running, "viewer", query=(ALONE,), answer=s.listing(RUNNING, unanswered=s.array(s.TEXT))
-    ),
-    AdminOperation("GET", "/running/events", get_running_events, "viewer", media_type="text/event-stream"),
-    AdminOperation("POST", "/running/{id}/cancel", cancel_running, "member", query=(ALONE,), answer=_CANCELLED),
-)

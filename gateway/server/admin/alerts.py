@@ -8,8 +8,8 @@ from gateway.alerts.watcher import AlertWatcher
 from gateway.domain.account_spec import build_time
 from gateway.domain.alert import KINDS, TargetStatus
 from gateway.errors import NotFound
+from gateway.server.admin.handler import admin_operation
 from gateway.server.admin.io import respond_json, respond_list
-from gateway.server.admin.operation import AdminOperation
 from gateway.server.context import SERVICES
 from gateway.server.openapi import schema as s
 
@@ -26,6 +26,7 @@ _ALERT = s.record(type=s.one_of(*KINDS), subject=s.TEXT, message=s.TEXT, at=s.MO
 _TESTED = s.record(name=s.TEXT, delivered=s.FLAG, error=s.maybe(s.TEXT))
 
 
+@admin_operation(answer=s.record(targets=s.array(_TARGET), recent=s.array(_ALERT)))
 async def list_alerts(request: web.Request) -> web.Response:
     """List the targets of alerts and the last alerts since the start, the newest first."""
     watcher = request.app[SERVICES].alerts
@@ -41,11 +42,13 @@ async def list_alerts(request: web.Request) -> web.Response:
     )
 
 
+@admin_operation(answer=s.listing(_TESTED))
 async def test_alerts(request: web.Request) -> web.Response:
     """Send a test alert to every target, and tell which took it."""
     return respond_list(await _get_watcher(request).test())
 
 
+@admin_operation(answer=_TESTED)
 async def test_alert(request: web.Request) -> web.Response:
     """Send a test alert to one target, and tell whether it took it."""
     name = request.match_info["name"]
@@ -72,10 +75,3 @@ def _build_target(status: TargetStatus) -> dict[str, Any]:
         "last_delivered_at": None if status.last_delivered_s is None else build_time(status.last_delivered_s),
         "last_error": status.last_error,
     }
-
-
-ALERT_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation("GET", "/alerts", list_alerts, answer=s.record(targets=s.array(_TARGET), recent=s.array(_ALERT))),
-    AdminOperation("POST", "/alerts/test", test_alerts, answer=s.listing(_TESTED)),
-    AdminOperation("POST", "/alerts/{name}/test", test_alert, answer=_TESTED),
-)

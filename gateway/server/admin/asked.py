@@ -3,8 +3,9 @@
 from aiohttp import web
 
 from gateway.errors import NotFound
+from gateway.server.admin.handler import Query
 from gateway.server.admin.io import respond_json
-from gateway.server.admin.operation import AdminOperation, Query
+from gateway.server.admin.operation import AdminOperation
 from gateway.server.context import ACTOR, SERVICES
 
 OWN = "own"
@@ -19,7 +20,7 @@ def is_asked_alone(request: web.Request) -> bool:
 
 def may_nodes_ask(operation: AdminOperation) -> bool:
     """Return whether nodes ask each other for this."""
-    return NODE in operation.query or ALONE in operation.query
+    return NODE in operation.handler.query or ALONE in operation.handler.query
 
 
 async def ask_named_node(request: web.Request, *path: str) -> web.Response | None:

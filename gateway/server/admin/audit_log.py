@@ -8,8 +8,8 @@ from aiohttp import web
 
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import KINDS, AuditFilter, AuditRow
+from gateway.server.admin.handler import Query, admin_operation
 from gateway.server.admin.io import LIMIT, parse_limit, respond_list
-from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.query import parse_number
@@ -27,6 +27,16 @@ _ROW = s.record(
 )
 
 
+@admin_operation(
+    query=(
+        Query("account", "Only changes of this account (a name)."),
+        Query("actor", "Only changes by this member (a name), or by `token`, `file` or `gateway`."),
+        Query("action", "Only this action, such as `key.created`, or `key` for all changes of keys."),
+        Query("before", "Only rows before this `sequence`: the last one of a page leads to the next page.", s.COUNT),
+        LIMIT,
+    ),
+    answer=s.listing(_ROW),
+)
 async def list_audit(request: web.Request) -> web.Response:
     """List changes, the newest first.
 
@@ -43,25 +53,6 @@ async def list_audit(request: web.Request) -> web.Response:
     rows = await services.admin.audit_log.list_audit(wanted, parse_limit(request))
     names = await services.auth.accounts.name_accounts()
     return respond_list([_build_row(row, names) for row in rows])
-
-
-AUDIT_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation(
-        "GET",
-        "/audit-trail",
-        list_audit,
-        query=(
-            Query("account", "Only changes of this account (a name)."),
-            Query("actor", "Only changes by this member (a name), or by `token`, `file` or `gateway`."),
-            Query("action", "Only this action, such as `key.created`, or `key` for all changes of keys."),
-            Query(
-                "before", "Only rows before this `sequence`: the last one of a page leads to the next page.", s.COUNT
-            ),
-            LIMIT,
-        ),
-        answer=s.listing(_ROW),
-    ),
-)
 
 
 def _build_row(row: AuditRow, names: Mapping[int, str]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from gateway.domain.audit_log import Actor
 from gateway.domain.batch import Batch, BatchFilter, BatchStatus, is_batch_id
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM
 from gateway.errors import InvalidRequest
+from gateway.server.admin.handler import Query, admin_operation
 from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_limit, respond_json, respond_list
-from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 
@@ -51,6 +51,16 @@ _WHOLE_BATCH = s.extend(
 )
 
 
+_QUERY = (
+    LIMIT,
+    Query("after", "Only batches after this one (an id)."),
+    OF_ACCOUNT,
+    Query("status", "Only batches in this status.", s.one_of(*_STATUSES)),
+    Query("live", "`true`: only batches that have not ended.", s.one_of("true", "false")),
+)
+
+
+@admin_operation(query=_QUERY, answer=s.listing(_BATCH))
 async def list_batches(request: web.Request) -> web.Response:
     """List batches, the newest first."""
     wanted = await _parse_filter(request)
@@ -59,6 +69,7 @@ async def list_batches(request: web.Request) -> web.Response:
     return respond_list([_build_batch(request, batch, names) for batch in found])
 
 
+@admin_operation(answer=_WHOLE_BATCH)
 async def get_batch(request: web.Request) -> web.Response:
     """Get a batch with its errors, and what its requests have cost so far."""
     services, actor = request.app[SERVICES], request[ACTOR]
@@ -81,6 +92,7 @@ async def get_batch(request: web.Request) -> web.Response:
     )
 
 
+@admin_operation(answer=_BATCH)
 async def cancel_batch(request: web.Request) -> web.Response:
     """Cancel a batch: requests under way may finish, and no other begins."""
     services, actor = request.app[SERVICES], request[ACTOR]
@@ -90,21 +102,6 @@ async def cancel_batch(request: web.Request) -> web.Response:
         actor.did("batch.cancelled", batch.id, now_ms, account_id=batch.account_id)
     )
     return respond_json(_build_batch(request, batch, await services.auth.accounts.name_accounts()))
-
-
-_QUERY = (
-    LIMIT,
-    Query("after", "Only batches after this one (an id)."),
-    OF_ACCOUNT,
-    Query("status", "Only batches in this status.", s.one_of(*_STATUSES)),
-    Query("live", "`true`: only batches that have not ended.", s.one_of("true", "false")),
-)
-
-BATCH_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation("GET", "/batches", list_batches, "viewer", query=_QUERY, answer=s.listing(_BATCH)),
-    AdminOperation("GET", "/batches/{id}", get_batch, "viewer", answer=_WHOLE_BATCH),
-    AdminOperation("POST", "/batches/{id}/cancel", cancel_batch, "member", answer=_BATCH),
-)
 
 
 async def _parse_filter(request: web.Request) -> BatchFilter:

@@ -5,8 +5,8 @@ from aiohttp import web
 from gateway.domain.account_spec import CreditSpec
 from gateway.parsing import parse_spec
 from gateway.server.admin.accounts import STANDING
+from gateway.server.admin.handler import admin_operation
 from gateway.server.admin.io import LIMIT, parse_key_id, parse_limit, read_change, respond_json, respond_list
-from gateway.server.admin.operation import AdminOperation
 from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 
@@ -36,6 +36,7 @@ _AUDIT = s.record(
 )
 
 
+@admin_operation(takes=CreditSpec, answer=_CREDITED, status=201)
 async def credit_account(request: web.Request) -> web.Response:
     """Add credit to an account, or set the amount that it has left."""
     services, fields = request.app[SERVICES], await read_change(request)
@@ -44,6 +45,7 @@ async def credit_account(request: web.Request) -> web.Response:
     return respond_json(credited, 201)
 
 
+@admin_operation(takes=CreditSpec, answer=_CREDITED, status=201)
 async def credit_key(request: web.Request) -> web.Response:
     """Add credit to an API key, or set the amount that it has left."""
     services, fields = request.app[SERVICES], await read_change(request)
@@ -53,6 +55,7 @@ async def credit_key(request: web.Request) -> web.Response:
     return respond_json(await services.billing.accounting.credit(key, spec, request[ACTOR], subject=subject), 201)
 
 
+@admin_operation(query=(LIMIT,), answer=s.listing(_CREDIT))
 async def list_account_credits(request: web.Request) -> web.Response:
     """List the newest credits of an account."""
     services = request.app[SERVICES]
@@ -60,6 +63,7 @@ async def list_account_credits(request: web.Request) -> web.Response:
     return respond_list(await services.billing.accounting.list_credits(account, parse_limit(request)))
 
 
+@admin_operation(query=(LIMIT,), answer=s.listing(_CREDIT))
 async def list_key_credits(request: web.Request) -> web.Response:
     """List the newest credits of an API key."""
     services = request.app[SERVICES]
@@ -67,15 +71,7 @@ async def list_key_credits(request: web.Request) -> web.Response:
     return respond_list(await services.billing.accounting.list_credits(key, parse_limit(request)))
 
 
+@admin_operation(answer=_AUDIT)
 async def get_audit(request: web.Request) -> web.Response:
     """Check that every balance is the sum of its ledger entries."""
     return respond_json(await request.app[SERVICES].billing.accounting.reconcile())
-
-
-BILLING_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation("GET", "/accounts/{name}/credits", list_account_credits, query=(LIMIT,), answer=s.listing(_CREDIT)),
-    AdminOperation("POST", "/accounts/{name}/credits", credit_account, takes=CreditSpec, answer=_CREDITED, status=201),
-    AdminOperation("GET", "/keys/{id}/credits", list_key_credits, "viewer", query=(LIMIT,), answer=s.listing(_CREDIT)),
-    AdminOperation("POST", "/keys/{id}/credits", credit_key, takes=CreditSpec, answer=_CREDITED, status=201),
-    AdminOperation("GET", "/audit", get_audit, answer=_AUDIT),
-)

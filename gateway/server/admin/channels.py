@@ -14,8 +14,9 @@ from gateway.routing.channel_order import ChannelOrder
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.routing.channels import Check
 from gateway.server.admin.asked import NODE, ask_named_node
+from gateway.server.admin.handler import Query, admin_operation
 from gateway.server.admin.io import read_change, respond_json, respond_list
-from gateway.server.admin.operation import AdminOperation, Query
+from gateway.server.admin.route_explain import RouteExplainer
 from gateway.server.context import ACTOR, SERVICES, Services
 from gateway.server.openapi import schema as s
 from gateway.server.query import parse_number
@@ -188,6 +189,7 @@ _TEST_QUERY = (
 )
 
 
+@admin_operation(query=(NODE,), answer=s.listing(_CHANNEL))
 async def list_channels(request: web.Request) -> web.Response:
     """List all channels with their state, without secrets.
 
@@ -215,6 +217,7 @@ async def _respond_channel(services: Services, channel: Fields, status: int = 20
     return respond_json(named, status)
 
 
+@admin_operation(takes=ChannelSpec, query=_ADD_QUERY, answer=_CHANNEL, status=201)
 async def add_channel(request: web.Request) -> web.Response:
     """Create a channel, which takes requests at once. Its provider is asked first."""
     check = next((known for known in _CHECKS if known == request.query.get("check", "refuse")), None)
@@ -225,6 +228,7 @@ async def add_channel(request: web.Request) -> web.Response:
     return await _respond_channel(services, added, 201)
 
 
+@admin_operation(query=(NODE,), answer=s.extend(_CHANNEL, offered=s.array(s.TEXT)))
 async def get_channel(request: web.Request) -> web.Response:
     """Get a channel and the models that it offers."""
     if (answer := await ask_named_node(request, "channels", request.match_info["name"])) is not None:
@@ -236,6 +240,7 @@ async def get_channel(request: web.Request) -> web.Response:
     return await _respond_channel(services, described)
 
 
+@admin_operation(takes=ChannelSpec, partly=True, answer=_CHANNEL)
 async def edit_channel(request: web.Request) -> web.Response:
     """Change fields of a channel. Secrets that are not named stay."""
     services, fields = request.app[SERVICES], await read_change(request)
@@ -243,6 +248,7 @@ async def edit_channel(request: web.Request) -> web.Response:
     return await _respond_channel(services, edited)
 
 
+@admin_operation(answer=s.record(name=s.TEXT, deleted=s.FLAG))
 async def delete_channel(request: web.Request) -> web.Response:
     """Delete a channel; active requests finish."""
     name = request.match_info["name"]
@@ -250,6 +256,7 @@ async def delete_channel(request: web.Request) -> web.Response:
     return respond_json({"name": name, "deleted": True})
 
 
+@admin_operation(query=_TEST_QUERY, answer=_TESTED)
 async def test_channel(request: web.Request) -> web.Response:
     """Test a channel: ask the provider for its models with every key.
 
@@ -267,6 +274,7 @@ def _asks_request(request: web.Request) -> bool:
     return requested == "true"
 
 
+@admin_operation(answer=_CHANNEL)
 async def sync_channel(request: web.Request) -> web.Response:
     """Synchronise a channel's models with the provider's list. If that fails, ``sync_error`` has the reason."""
     services = request.app[SERVICES]
@@ -280,12 +288,14 @@ async def sync_channel(request: web.Request) -> web.Response:
     return await _respond_channel(services, channels.describe(channel))
 
 
+@admin_operation(takes=ChannelOrder, answer=s.listing(_CHANNEL))
 async def order_channels(request: web.Request) -> web.Response:
     """Set the order in which channels are tried. Stored channels get new priorities for it."""
     services, fields = request.app[SERVICES], await read_change(request)
     return respond_list(await _name_accounts(services, await services.routing.channels.order(fields, request[ACTOR])))
 
 
+@admin_operation(query=_EXPLAIN_QUERY, answer=_EXPLAINED)
 async def explain(request: web.Request) -> web.Response:
     """Explain which channels would serve a model, and why others would not."""
     query, services = request.query, request.app[SERVICES]
@@ -301,26 +311,15 @@ async def explain(request: web.Request) -> web.Response:
         raise NotFound(f"No key has the id {key_id}", param="key")
     if caller is not None:
         await services.billing.accounting.refresh(caller.key, caller.account)
-    return respond_json(services.admin.explainer.explain(caller, model, operation))
+    routing = services.routing
+    explainer = RouteExplainer(
+        routing.catalog, routing.load_balancer, routing.router, services.billing.accounting, services.clock
+    )
+    return respond_json(explainer.explain(caller, model, operation))
 
 
+@admin_operation(answer=s.record(changes=s.array(s.TEXT), needs_restart=s.array(s.TEXT)))
 async def reload(request: web.Request) -> web.Response:
     """Reload the configuration files, all or nothing."""
     report: dict[str, Any] = await request.app[SERVICES].admin.reloader.reload(request[ACTOR])
     return respond_json(report)
-
-
-CHANNEL_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation("GET", "/channels", list_channels, query=(NODE,), answer=s.listing(_CHANNEL)),
-    AdminOperation("POST", "/channels", add_channel, takes=ChannelSpec, query=_ADD_QUERY, answer=_CHANNEL, status=201),
-    AdminOperation("POST", "/channels/order", order_channels, takes=ChannelOrder, answer=s.listing(_CHANNEL)),
-    AdminOperation(
-        "GET", "/channels/{name}", get_channel, query=(NODE,), answer=s.extend(_CHANNEL, offered=s.array(s.TEXT))
-    ),
-    AdminOperation("PATCH", "/channels/{name}", edit_channel, takes=ChannelSpec, partly=True, answer=_CHANNEL),
-    AdminOperation("DELETE", "/channels/{name}", delete_channel, answer=s.record(name=s.TEXT, deleted=s.FLAG)),
-    AdminOperation("POST", "/channels/{name}/test", test_channel, query=_TEST_QUERY, answer=_TESTED),
-    AdminOperation("POST", "/channels/{name}/sync", sync_channel, answer=_CHANNEL),
-    AdminOperation("GET", "/explain", explain, query=_EXPLAIN_QUERY, answer=_EXPLAINED),
-    AdminOperation("POST", "/reload", reload, answer=s.record(changes=s.array(s.TEXT), needs_restart=s.array(s.TEXT))),
-)

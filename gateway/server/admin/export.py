@@ -17,7 +17,7 @@ from aiohttp import web
 from gateway.domain.audit_log import Actor
 from gateway.domain.request_log import StoredRequest
 from gateway.errors import ClientDisconnected, InvalidRequest, Overloaded
-from gateway.server.admin.operation import AdminOperation, Query
+from gateway.server.admin.handler import Query, admin_operation
 from gateway.server.admin.request_history import walk
 from gateway.server.admin.requests import FILTERS, ROW, build_row, parse_filter
 from gateway.server.context import ACTOR, SERVICES
@@ -76,6 +76,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
 )
 
 
+@admin_operation(query=(Query("format", "The file format.", s.one_of(*FORMATS)), *FILTERS), media_type="text/csv")
 async def export_requests(request: web.Request) -> web.StreamResponse:
     """Export all requests that the filters match, as CSV (RFC 4180, with a header line) or as JSON lines.
 
@@ -106,18 +107,6 @@ async def export_requests(request: web.Request) -> web.StreamResponse:
             except ConnectionError:
                 raise ClientDisconnected from None
     return response
-
-
-EXPORT_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation(
-        "GET",
-        "/requests/export",
-        export_requests,
-        "viewer",
-        query=(Query("format", "The file format.", s.one_of(*FORMATS)), *FILTERS),
-        media_type="text/csv",
-    ),
-)
 
 
 def _format_rows(page: Sequence[StoredRequest], actor: Actor) -> list[Row]:

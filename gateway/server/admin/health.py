@@ -11,14 +11,52 @@ from gateway.observability.process_monitor import find_size
 from gateway.routing.channel_health import Health, find_health
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.server.admin.asked import NODE, ask_named_node
+from gateway.server.admin.handler import admin_operation
 from gateway.server.admin.io import respond_json
-from gateway.server.admin.operation import AdminOperation
 from gateway.server.context import SERVICES, Services, StorageServices
 from gateway.server.openapi import schema as s
 from gateway.server.protocol import GatewayProtocol
 from gateway.storage.schema import REVISION
 
+_FOLDER = s.maybe(s.record(bytes=s.COUNT, files=s.COUNT))
+HEALTH = s.record(
+    node=s.maybe(s.TEXT),
+    version=s.TEXT,
+    started_at=s.MOMENT,
+    uptime_s=s.NUMBER,
+    pid=s.COUNT,
+    python=s.TEXT,
+    memory_bytes=s.COUNT,
+    cpu_s=s.NUMBER,
+    open_files=s.maybe(s.COUNT),
+    tasks=s.COUNT,
+    loop_lag_ms=s.record(p50=s.NUMBER, p99=s.NUMBER, max=s.NUMBER),
+    running=s.COUNT,
+    store=s.record(
+        database=s.one_of("sqlite", "postgresql"),
+        bytes=s.COUNT,
+        wal_bytes=s.maybe(s.COUNT),
+        schema=s.TEXT,
+        writable=s.FLAG,
+        last_commit_ms=s.maybe(s.NUMBER),
+    ),
+    queue=s.record(waiting_rows=s.COUNT, failing=s.FLAG, set_aside=s.COUNT),
+    limits=s.record(
+        store=s.one_of("memory", "postgresql", "valkey"),
+        server=s.maybe(s.TEXT),
+        reached=s.maybe(s.FLAG),
+        gateways=s.COUNT,
+    ),
+    journal_bytes=s.COUNT,
+    media=_FOLDER,
+    media_shared=s.FLAG,
+    videos=s.record(open=s.COUNT, kept=_FOLDER),
+    channels=s.record(**dict.fromkeys(get_args(Health), s.COUNT)),
+    connections=s.COUNT,
+)
 
+
+@admin_operation(query=(NODE,), answer=HEALTH)
 async def get_health(request: web.Request) -> web.Response:
     """Get the state of the process: memory, event loop, store and channels. Folder sizes are at most a minute old.
 
@@ -84,45 +122,3 @@ def _describe_limits(services: Services) -> dict[str, Any]:
 def _count_channels(load_balancer: LoadBalancer) -> dict[str, int]:
     counts = Counter(find_health(state, load_balancer) for state in load_balancer.channels.values())
     return {health: counts[health] for health in get_args(Health)}
-
-
-_FOLDER = s.maybe(s.record(bytes=s.COUNT, files=s.COUNT))
-HEALTH = s.record(
-    node=s.maybe(s.TEXT),
-    version=s.TEXT,
-    started_at=s.MOMENT,
-    uptime_s=s.NUMBER,
-    pid=s.COUNT,
-    python=s.TEXT,
-    memory_bytes=s.COUNT,
-    cpu_s=s.NUMBER,
-    open_files=s.maybe(s.COUNT),
-    tasks=s.COUNT,
-    loop_lag_ms=s.record(p50=s.NUMBER, p99=s.NUMBER, max=s.NUMBER),
-    running=s.COUNT,
-    store=s.record(
-        database=s.one_of("sqlite", "postgresql"),
-        bytes=s.COUNT,
-        wal_bytes=s.maybe(s.COUNT),
-        schema=s.TEXT,
-        writable=s.FLAG,
-        last_commit_ms=s.maybe(s.NUMBER),
-    ),
-    queue=s.record(waiting_rows=s.COUNT, failing=s.FLAG, set_aside=s.COUNT),
-    limits=s.record(
-        store=s.one_of("memory", "postgresql", "valkey"),
-        server=s.maybe(s.TEXT),
-        reached=s.maybe(s.FLAG),
-        gateways=s.COUNT,
-    ),
-    journal_bytes=s.COUNT,
-    media=_FOLDER,
-    media_shared=s.FLAG,
-    videos=s.record(open=s.COUNT, kept=_FOLDER),
-    channels=s.record(**dict.fromkeys(get_args(Health), s.COUNT)),
-    connections=s.COUNT,
-)
-
-HEALTH_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation("GET", "/health", get_health, query=(NODE,), answer=HEALTH),
-)

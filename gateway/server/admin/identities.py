@@ -3,8 +3,8 @@
 from aiohttp import web
 
 from gateway.domain.member_spec import ConsentSpec
+from gateway.server.admin.handler import admin_operation
 from gateway.server.admin.io import respond_json, respond_list
-from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.sessions import build_client_info, read_small
 from gateway.server.context import SERVICES
 from gateway.server.openapi import schema as s
@@ -14,12 +14,14 @@ from gateway.server.sessions import get_signed
 _AFTER = "/console/account"
 
 
+@admin_operation(answer=s.listing(s.record(name=s.TEXT, title=s.TEXT, linked=s.FLAG)))
 async def list_identities(request: web.Request) -> web.Response:
     """List the sign-in providers; ``linked`` marks those that you can sign in with."""
     service, signed = request.app[SERVICES].sign_in, get_signed(request)
     return respond_list([] if service is None else await service.list_identities(signed.member))
 
 
+@admin_operation(takes=ConsentSpec, answer=s.record(continue_at=s.TEXT))
 async def link_identity(request: web.Request) -> web.Response:
     """Link your identity at a sign-in provider to you; the browser goes on at ``continue_at``."""
     spec, signed = await read_small(request, ConsentSpec), get_signed(request)
@@ -32,6 +34,7 @@ async def link_identity(request: web.Request) -> web.Response:
     return response
 
 
+@admin_operation(takes=ConsentSpec, answer=s.record(name=s.TEXT, linked=s.FLAG))
 async def unlink_identity(request: web.Request) -> web.Response:
     """Unlink your identity at a sign-in provider; you then sign in with your passphrase."""
     spec, signed, name = await read_small(request, ConsentSpec), get_signed(request), request.match_info["provider"]
@@ -39,30 +42,3 @@ async def unlink_identity(request: web.Request) -> web.Response:
     await request.app[SERVICES].auth.sessions.check_consent(signed, spec.passphrase, visitor)
     await service.unlink(name, signed, visitor)
     return respond_json({"name": name, "linked": False})
-
-
-IDENTITY_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation(
-        "GET",
-        "/session/identities",
-        list_identities,
-        "viewer",
-        answer=s.listing(s.record(name=s.TEXT, title=s.TEXT, linked=s.FLAG)),
-    ),
-    AdminOperation(
-        "POST",
-        "/session/identities/{provider}",
-        link_identity,
-        "viewer",
-        takes=ConsentSpec,
-        answer=s.record(continue_at=s.TEXT),
-    ),
-    AdminOperation(
-        "DELETE",
-        "/session/identities/{provider}",
-        unlink_identity,
-        "viewer",
-        takes=ConsentSpec,
-        answer=s.record(name=s.TEXT, linked=s.FLAG),
-    ),
-)

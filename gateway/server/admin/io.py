@@ -7,7 +7,7 @@ import orjson
 from aiohttp import web
 
 from gateway.errors import NotFound, StoreUnavailable
-from gateway.server.admin.operation import Query
+from gateway.server.admin.handler import Query
 from gateway.server.context import SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_number

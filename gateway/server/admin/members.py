@@ -9,10 +9,10 @@ from gateway.domain.member_spec import InviteSpec, MemberSpec
 from gateway.domain.passkey_spec import build_passkey
 from gateway.errors import NotFound
 from gateway.parsing import parse_spec
+from gateway.server.admin.handler import Query, admin_operation
 from gateway.server.admin.io import read_change, respond_json, respond_list
-from gateway.server.admin.operation import AdminOperation, Query
-from gateway.server.admin.passkeys import PASSKEY, PASSKEY_OPERATIONS
-from gateway.server.admin.sessions import MEMBER, SESSION_OPERATIONS
+from gateway.server.admin.passkeys import PASSKEY
+from gateway.server.admin.sessions import MEMBER
 from gateway.server.client_ip import find_public_url
 from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
@@ -34,11 +34,16 @@ _LINK = s.record(
 _NEW_LINK = s.extend(_LINK, token=s.TEXT, url=s.TEXT)
 
 
+_DELETED = s.record(id=s.INTEGER, name=s.TEXT, deleted=s.FLAG)
+
+
+@admin_operation(query=(Query("account", "A name."),), answer=s.listing(_SHOWN))
 async def list_members(request: web.Request) -> web.Response:
     """List members, of all accounts or of one."""
     return respond_list(await request.app[SERVICES].auth.members.list_members(request.query.get("account")))
 
 
+@admin_operation(answer=s.extend(_SHOWN, passkey_list=s.array(PASSKEY)))
 async def get_member(request: web.Request) -> web.Response:
     """Get a member with its passkeys, as ``passkey_list``."""
     auth, member_id = request.app[SERVICES].auth, _parse_member_id(request)
@@ -47,6 +52,7 @@ async def get_member(request: web.Request) -> web.Response:
     return respond_json({**member, "passkey_list": list(map(build_passkey, passkeys))})
 
 
+@admin_operation(takes=MemberSpec, partly=True, answer=_SHOWN)
 async def edit_member(request: web.Request) -> web.Response:
     """Change fields of a member.
 
@@ -57,12 +63,14 @@ async def edit_member(request: web.Request) -> web.Response:
     return respond_json(await request.app[SERVICES].auth.members.edit(_parse_member_id(request), spec, request[ACTOR]))
 
 
+@admin_operation(answer=_DELETED)
 async def delete_member(request: web.Request) -> web.Response:
     """Delete a member. Its account and the account's keys stay."""
     member = await request.app[SERVICES].auth.members.delete(_parse_member_id(request), request[ACTOR])
     return respond_json({"id": member.id, "name": member.name, "deleted": True})
 
 
+@admin_operation(answer=_NEW_LINK, status=201)
 async def reset_member(request: web.Request) -> web.Response:
     """Create a link that resets a member's passphrase: single use, valid for three days, shown only in this answer."""
     return _respond_link(
@@ -70,38 +78,25 @@ async def reset_member(request: web.Request) -> web.Response:
     )
 
 
+@admin_operation(takes=InviteSpec, answer=_NEW_LINK, status=201)
 async def add_link(request: web.Request) -> web.Response:
     """Create an invitation link for a new member of an account: single use, shown only in this answer."""
     spec = parse_spec(await read_change(request), InviteSpec)
     return _respond_link(request, await request.app[SERVICES].auth.members.invite(spec, request[ACTOR]))
 
 
+@admin_operation(answer=s.listing(_LINK))
 async def list_links(request: web.Request) -> web.Response:
     """List the valid links, the newest first, without their tokens."""
     return respond_list(await request.app[SERVICES].auth.members.list_links())
 
 
+@admin_operation(answer=s.record(id=s.TEXT, deleted=s.FLAG))
 async def delete_link(request: web.Request) -> web.Response:
     """Revoke a link."""
     link_id = request.match_info["id"]
     await request.app[SERVICES].auth.members.delete_link(link_id, request[ACTOR])
     return respond_json({"id": link_id, "deleted": True})
-
-
-_DELETED = s.record(id=s.INTEGER, name=s.TEXT, deleted=s.FLAG)
-
-MEMBER_OPERATIONS: tuple[AdminOperation, ...] = (
-    *SESSION_OPERATIONS,
-    *PASSKEY_OPERATIONS,
-    AdminOperation("GET", "/members", list_members, query=(Query("account", "A name."),), answer=s.listing(_SHOWN)),
-    AdminOperation("GET", "/members/{id}", get_member, answer=s.extend(_SHOWN, passkey_list=s.array(PASSKEY))),
-    AdminOperation("PATCH", "/members/{id}", edit_member, takes=MemberSpec, partly=True, answer=_SHOWN),
-    AdminOperation("DELETE", "/members/{id}", delete_member, answer=_DELETED),
-    AdminOperation("POST", "/members/{id}/reset", reset_member, answer=_NEW_LINK, status=201),
-    AdminOperation("GET", "/links", list_links, answer=s.listing(_LINK)),
-    AdminOperation("POST", "/links", add_link, takes=InviteSpec, answer=_NEW_LINK, status=201),
-    AdminOperation("DELETE", "/links/{id}", delete_link, answer=s.record(id=s.TEXT, deleted=s.FLAG)),
-)
 
 
 def _respond_link(request: web.Request, link: dict[str, Any]) -> web.Response:

@@ -4,8 +4,8 @@ from aiohttp import web
 
 from gateway.billing.price_spec import build_price
 from gateway.routing.model_offers import list_offers
+from gateway.server.admin.handler import admin_operation
 from gateway.server.admin.io import respond_list
-from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.settings import PRICE
 from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
@@ -14,6 +14,7 @@ from gateway.server.sessions import get_signed
 MODEL = s.record(id=s.TEXT, owned_by=s.TEXT, created=s.INTEGER, channels=s.array(s.TEXT), price=s.maybe(PRICE))
 
 
+@admin_operation(answer=s.listing(MODEL))
 async def list_models(request: web.Request) -> web.Response:
     """List models; for a member those that a key of its account can call.
 
@@ -35,8 +36,3 @@ async def list_models(request: web.Request) -> web.Response:
             for offer in list_offers(services.routing.catalog, request.app[SERVICES].routing.router.pricing, account)
         ],
     )
-
-
-MODEL_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation("GET", "/models", list_models, "viewer", answer=s.listing(MODEL)),
-)

@@ -14,8 +14,8 @@ from gateway.domain.node import Node, NodeState
 from gateway.domain.price import NANOS_PER_USD
 from gateway.errors import NotFound
 from gateway.parsing import parse_spec
+from gateway.server.admin.handler import admin_operation
 from gateway.server.admin.io import read_change, respond_json, respond_list
-from gateway.server.admin.operation import AdminOperation
 from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 from gateway.storage.nodes import list_nodes as read_nodes
@@ -50,6 +50,7 @@ class ForgetSpec:
     leases: OnCrash
 
 
+@admin_operation(answer=s.listing(_NODE))
 async def list_nodes(request: web.Request) -> web.Response:
     """List the gateways on the same database: the live and dead ones, and those that ended within a day or hold credit.
 
@@ -92,6 +93,7 @@ def _build_node(node: Node, own: str, usual_digest: str) -> dict[str, Any]:
     }
 
 
+@admin_operation(takes=ForgetSpec, answer=_FORGOTTEN)
 async def forget_node(request: web.Request) -> web.Response:
     """Settle the credit of a node that does not come back, and sign it off. Refused for one that lives."""
     services, node = request.app[SERVICES], request.match_info["id"]
@@ -104,9 +106,3 @@ async def forget_node(request: web.Request) -> web.Response:
     audit = request[ACTOR].did("node.forgotten", node[:40], int(now_s * 1000), detail=detail)
     nanos = await settle_orphans(services.storage.database, node, spec.leases, now_s, audit)
     return respond_json({"id": node, "leases": spec.leases, "outstanding_usd": nanos / NANOS_PER_USD})
-
-
-NODE_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation("GET", "/nodes", list_nodes, answer=s.listing(_NODE)),
-    AdminOperation("POST", "/nodes/{id}/forget", forget_node, takes=ForgetSpec, answer=_FORGOTTEN),
-)

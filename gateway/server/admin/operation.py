@@ -1,14 +1,15 @@
-"""The admin API's operations: routes, access rights and the OpenAPI document are generated from one table."""
+"""One operation of the admin API: its route and access right. Its handler is imported at the first request."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
-from gateway.server.openapi import schema as s
+if TYPE_CHECKING:  # routes are known at start, handlers are not imported
+    from gateway.server.admin.handler import AdminHandler
 
 PREFIX = "/admin/v1"
 
@@ -17,41 +18,27 @@ Access = Literal["anyone", "viewer", "member", "administrator"]
 
 
 @attrs.frozen
-class Query:
-    """A query parameter."""
-
-    name: str
-    about: str
-    shape: s.Shape = s.TEXT
-
-
-@attrs.frozen
 class AdminOperation:
-    """One operation. The OpenAPI document takes its summary and description from the handler's docstring.
+    """One operation.
 
     Attributes:
         path: without the prefix.
+        find_handler: returns the handler; the first call imports its module.
         access: who may call it. For a member, what belongs to another account does not exist (404).
-        takes: the attrs class that its JSON body is parsed into; None without a body.
-        partly: whether any field of the body may be missing, which leaves its value unchanged.
-        answer: the schema of its JSON response.
-        media_type: the media type of its response.
     """
 
     method: str
     path: str
-    handler: Handler
+    find_handler: "Callable[[], AdminHandler]"
     access: Access = "administrator"
-    takes: type | None = attrs.field(default=None, kw_only=True)
-    partly: bool = attrs.field(default=False, kw_only=True)
-    query: tuple[Query, ...] = attrs.field(default=(), kw_only=True)
-    answer: s.Shape = attrs.field(default=s.ANYTHING, kw_only=True)
-    status: int = attrs.field(default=200, kw_only=True)
-    media_type: str = attrs.field(default="application/json", kw_only=True)
 
     @property
     def full_path(self) -> str:
         return PREFIX + self.path
+
+    @property
+    def handler(self) -> "AdminHandler":
+        return self.find_handler()
 
 
 Operations = Mapping[tuple[str, str], AdminOperation]
@@ -66,9 +53,13 @@ def register_operations(admin: web.Application, operations: Iterable[AdminOperat
     """
     placed: dict[tuple[str, str], AdminOperation] = {}
     for operation in operations:
-        admin.router.add_route(operation.method, operation.path, operation.handler)
+        admin.router.add_route(operation.method, operation.path, partial(_respond, operation))
         if operation.method == "GET":
             placed["HEAD", operation.full_path] = operation
         if placed.setdefault((operation.method, operation.full_path), operation) is not operation:
             raise ValueError(f"two operations at {operation.method} {operation.full_path}")
     return MappingProxyType(placed)
+
+
+async def _respond(operation: AdminOperation, request: web.Request) -> web.StreamResponse:
+    return await operation.handler(request)

@@ -6,8 +6,8 @@ from gateway.domain.member_spec import ConsentSpec
 from gateway.domain.passkey import RelyingParty
 from gateway.domain.passkey_spec import AssertionSpec, AttestationSpec, PasskeyNameSpec, PasskeyStartSpec, build_passkey
 from gateway.errors import InvalidRequest, NotFound
+from gateway.server.admin.handler import admin_operation
 from gateway.server.admin.io import respond_json, respond_list
-from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.sessions import ENTRY, build_client_info, read_small, respond_signed_in
 from gateway.server.context import SERVICES
 from gateway.server.openapi import schema as s
@@ -33,6 +33,7 @@ _REQUEST = s.record(
 )
 
 
+@admin_operation(takes=PasskeyStartSpec, answer=_REQUEST)
 async def start_passkey_sign_in(request: web.Request) -> web.Response:
     """Get options to sign in with a passkey: alone, or as second factor after ``name`` and ``passphrase``.
 
@@ -51,6 +52,7 @@ async def start_passkey_sign_in(request: web.Request) -> web.Response:
     return respond_json(await service.start_second_factor(site, spec.name, spec.passphrase, client))
 
 
+@admin_operation(takes=AssertionSpec, answer=ENTRY, status=201)
 async def sign_in_with_passkey(request: web.Request) -> web.Response:
     """Sign in with a passkey. The answer sets the session's cookie."""
     spec = await read_small(request, AssertionSpec)
@@ -58,12 +60,14 @@ async def sign_in_with_passkey(request: web.Request) -> web.Response:
     return respond_signed_in(request, entry)
 
 
+@admin_operation(answer=s.listing(PASSKEY))
 async def list_passkeys(request: web.Request) -> web.Response:
     """List your own passkeys, the oldest first."""
     found = await request.app[SERVICES].auth.passkeys.list_passkeys(get_signed(request).member.id)
     return respond_list(list(map(build_passkey, found)))
 
 
+@admin_operation(takes=ConsentSpec, answer=_CREATION)
 async def start_passkey_registration(request: web.Request) -> web.Response:
     """Get options to register a passkey. The challenge is valid for five minutes, once, in this session."""
     spec, signed = await read_small(request, ConsentSpec), get_signed(request)
@@ -73,6 +77,7 @@ async def start_passkey_registration(request: web.Request) -> web.Response:
     )
 
 
+@admin_operation(takes=AttestationSpec, answer=PASSKEY, status=201)
 async def register_passkey(request: web.Request) -> web.Response:
     """Register a passkey. From now on you sign in with it, or with your passphrase and a second factor."""
     spec, signed = await read_small(request, AttestationSpec), get_signed(request)
@@ -81,6 +86,7 @@ async def register_passkey(request: web.Request) -> web.Response:
     return respond_json(build_passkey(made), 201)
 
 
+@admin_operation(takes=PasskeyNameSpec, answer=PASSKEY)
 async def rename_passkey(request: web.Request) -> web.Response:
     """Rename one of your own passkeys."""
     spec, signed = await read_small(request, PasskeyNameSpec), get_signed(request)
@@ -90,43 +96,13 @@ async def rename_passkey(request: web.Request) -> web.Response:
     )
 
 
+@admin_operation(takes=ConsentSpec, answer=s.record(id=s.INTEGER, deleted=s.FLAG))
 async def remove_passkey(request: web.Request) -> web.Response:
     """Remove one of your own passkeys."""
     spec, signed, passkey_id = await read_small(request, ConsentSpec), get_signed(request), _parse_id(request)
     service = request.app[SERVICES].auth.passkeys
     await service.remove(signed, passkey_id, spec.passphrase, build_client_info(request))
     return respond_json({"id": passkey_id, "deleted": True})
-
-
-PASSKEY_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation(
-        "POST", "/session/passkey/options", start_passkey_sign_in, "anyone", takes=PasskeyStartSpec, answer=_REQUEST
-    ),
-    AdminOperation(
-        "POST", "/session/passkey", sign_in_with_passkey, "anyone", takes=AssertionSpec, answer=ENTRY, status=201
-    ),
-    AdminOperation("GET", "/session/passkeys", list_passkeys, "viewer", answer=s.listing(PASSKEY)),
-    AdminOperation(
-        "POST",
-        "/session/passkeys/options",
-        start_passkey_registration,
-        "viewer",
-        takes=ConsentSpec,
-        answer=_CREATION,
-    ),
-    AdminOperation(
-        "POST", "/session/passkeys", register_passkey, "viewer", takes=AttestationSpec, answer=PASSKEY, status=201
-    ),
-    AdminOperation("PATCH", "/session/passkeys/{id}", rename_passkey, "viewer", takes=PasskeyNameSpec, answer=PASSKEY),
-    AdminOperation(
-        "DELETE",
-        "/session/passkeys/{id}",
-        remove_passkey,
-        "viewer",
-        takes=ConsentSpec,
-        answer=s.record(id=s.INTEGER, deleted=s.FLAG),
-    ),
-)
 
 
 def _site(request: web.Request) -> RelyingParty:

@@ -3,14 +3,15 @@
 from aiohttp import web
 
 from gateway.providers.registry import PROVIDERS
+from gateway.server.admin.handler import admin_operation
 from gateway.server.admin.io import respond_list
-from gateway.server.admin.operation import AdminOperation
 from gateway.server.openapi import schema as s
 
 _BUILT_IN = "demo"
 _PROVIDER = s.record(slug=s.TEXT, title=s.TEXT, base_url=s.maybe(s.TEXT), local=s.FLAG, lists_models=s.FLAG)
 
 
+@admin_operation(answer=s.listing(_PROVIDER))
 async def list_providers(request: web.Request) -> web.Response:  # noqa: ARG001 - the same for everyone
     """List the known providers by title, with their addresses and whether they list their models."""
     known = sorted((one for one in PROVIDERS.values() if one.slug != _BUILT_IN), key=lambda one: one.title.lower())
@@ -26,13 +27,3 @@ async def list_providers(request: web.Request) -> web.Response:  # noqa: ARG001 
             for one in known
         ],
     )
-
-
-PROVIDER_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation(
-        "GET",
-        "/providers",
-        list_providers,
-        answer=s.listing(_PROVIDER),
-    ),
-)

@@ -25,8 +25,8 @@ from gateway.domain.request_log import (
 )
 from gateway.domain.usage import UsageSource
 from gateway.errors import InvalidRequest
+from gateway.server.admin.handler import Query, admin_operation
 from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_limit, respond_json
-from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_moment, parse_number
@@ -117,6 +117,10 @@ _PAGING = (
 )
 
 
+@admin_operation(
+    query=(*_PAGING, *FILTERS),
+    answer=s.listing(ROW, more=s.FLAG, next=s.maybe(s.TEXT), searched_to=s.maybe(s.MOMENT), newest=s.TEXT),
+)
 async def list_requests(request: web.Request) -> web.Response:
     """List requests, the newest first; with `after` the oldest after it first.
 
@@ -133,6 +137,7 @@ async def list_requests(request: web.Request) -> web.Response:
     return respond_json(_build_page(page, [build_row(stored, request[ACTOR]) for stored in rows]))
 
 
+@admin_operation(answer=_WHOLE_ROW)
 async def get_request(request: web.Request) -> web.Response:
     """Get a request with its attempts and its cost breakdown, by its id or a beginning that no other id has.
 
@@ -152,19 +157,6 @@ async def get_request(request: web.Request) -> web.Response:
             "timing": {"first_byte_ms": row.first_byte_ms, "total_ms": row.total_ms},
         },
     )
-
-
-REQUEST_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation(
-        "GET",
-        "/requests",
-        list_requests,
-        "viewer",
-        query=(*_PAGING, *FILTERS),
-        answer=s.listing(ROW, more=s.FLAG, next=s.maybe(s.TEXT), searched_to=s.maybe(s.MOMENT), newest=s.TEXT),
-    ),
-    AdminOperation("GET", "/requests/{id}", get_request, "viewer", answer=_WHOLE_ROW),
-)
 
 
 async def parse_filter(request: web.Request) -> RequestFilter:

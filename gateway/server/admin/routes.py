@@ -1,61 +1,109 @@
 """The admin API's operations, in one table."""
 
-from aiohttp import web
+from functools import partial
 
-from gateway import __version__
-from gateway.server.admin.accounts import ACCOUNT_OPERATIONS
-from gateway.server.admin.active_requests import RUNNING_OPERATIONS
-from gateway.server.admin.alerts import ALERT_OPERATIONS
-from gateway.server.admin.audit_log import AUDIT_OPERATIONS
-from gateway.server.admin.batches import BATCH_OPERATIONS
-from gateway.server.admin.billing import BILLING_OPERATIONS
-from gateway.server.admin.channels import CHANNEL_OPERATIONS
-from gateway.server.admin.export import EXPORT_OPERATIONS
-from gateway.server.admin.health import HEALTH_OPERATIONS
-from gateway.server.admin.identities import IDENTITY_OPERATIONS
-from gateway.server.admin.io import respond_json
-from gateway.server.admin.members import MEMBER_OPERATIONS
-from gateway.server.admin.models import MODEL_OPERATIONS
-from gateway.server.admin.nodes import NODE_OPERATIONS
-from gateway.server.admin.operation import AdminOperation
-from gateway.server.admin.providers import PROVIDER_OPERATIONS
-from gateway.server.admin.requests import REQUEST_OPERATIONS
-from gateway.server.admin.settings import SETTING_OPERATIONS
-from gateway.server.admin.usage import USAGE_OPERATIONS
-from gateway.server.admin.videos import VIDEO_OPERATIONS
-from gateway.server.context import SERVICES
-from gateway.server.openapi import schema as s
+from gateway.deferred import load
+from gateway.server.admin.operation import Access, AdminOperation
 
-
-async def get_status(request: web.Request) -> web.Response:
-    """Get the version and the number of channels and models."""
-    services = request.app[SERVICES]
-    channels = services.routing.catalog.channels
-    return respond_json(
-        {"version": __version__, "channels": len(channels), "models": len(services.routing.catalog.list_models())}
-    )
+_ROUTES: tuple[tuple[str, str, str, Access], ...] = (
+    ("GET", "/status", "server.admin.status:get_status", "administrator"),
+    ("GET", "/account", "server.admin.accounts:get_own_account", "viewer"),
+    ("GET", "/accounts", "server.admin.accounts:list_accounts", "administrator"),
+    ("POST", "/accounts", "server.admin.accounts:add_account", "administrator"),
+    ("GET", "/accounts/{name}", "server.admin.accounts:get_account", "administrator"),
+    ("PATCH", "/accounts/{name}", "server.admin.accounts:edit_account", "administrator"),
+    ("DELETE", "/accounts/{name}", "server.admin.accounts:delete_account", "administrator"),
+    ("GET", "/keys", "server.admin.accounts:list_keys", "viewer"),
+    ("POST", "/keys", "server.admin.accounts:add_key", "member"),
+    ("GET", "/keys/{id}", "server.admin.accounts:get_key", "viewer"),
+    ("PATCH", "/keys/{id}", "server.admin.accounts:edit_key", "member"),
+    ("DELETE", "/keys/{id}", "server.admin.accounts:delete_key", "member"),
+    ("POST", "/keys/{id}/rotate", "server.admin.accounts:rotate_key", "member"),
+    ("GET", "/channels", "server.admin.channels:list_channels", "administrator"),
+    ("POST", "/channels", "server.admin.channels:add_channel", "administrator"),
+    ("POST", "/channels/order", "server.admin.channels:order_channels", "administrator"),
+    ("GET", "/channels/{name}", "server.admin.channels:get_channel", "administrator"),
+    ("PATCH", "/channels/{name}", "server.admin.channels:edit_channel", "administrator"),
+    ("DELETE", "/channels/{name}", "server.admin.channels:delete_channel", "administrator"),
+    ("POST", "/channels/{name}/test", "server.admin.channels:test_channel", "administrator"),
+    ("POST", "/channels/{name}/sync", "server.admin.channels:sync_channel", "administrator"),
+    ("GET", "/explain", "server.admin.channels:explain", "administrator"),
+    ("POST", "/reload", "server.admin.channels:reload", "administrator"),
+    ("GET", "/health", "server.admin.health:get_health", "administrator"),
+    ("GET", "/nodes", "server.admin.nodes:list_nodes", "administrator"),
+    ("POST", "/nodes/{id}/forget", "server.admin.nodes:forget_node", "administrator"),
+    ("POST", "/session", "server.admin.sessions:sign_in", "anyone"),
+    ("GET", "/session", "server.admin.sessions:get_session", "viewer"),
+    ("DELETE", "/session", "server.admin.sessions:sign_out", "viewer"),
+    ("GET", "/sessions", "server.admin.sessions:list_sessions", "viewer"),
+    ("DELETE", "/sessions", "server.admin.sessions:end_other_sessions", "viewer"),
+    ("DELETE", "/sessions/{id}", "server.admin.sessions:end_session", "viewer"),
+    ("POST", "/session/passphrase", "server.admin.sessions:change_passphrase", "viewer"),
+    ("POST", "/session/second-factor", "server.admin.sessions:begin_second_factor", "viewer"),
+    ("POST", "/session/second-factor/confirm", "server.admin.sessions:confirm_second_factor", "viewer"),
+    ("DELETE", "/session/second-factor", "server.admin.sessions:remove_second_factor", "viewer"),
+    ("GET", "/setup", "server.admin.sessions:get_setup", "anyone"),
+    ("POST", "/setup", "server.admin.sessions:set_up", "anyone"),
+    ("POST", "/links/open", "server.admin.sessions:open_link", "anyone"),
+    ("POST", "/links/use", "server.admin.sessions:use_link", "anyone"),
+    ("POST", "/session/passkey/options", "server.admin.passkeys:start_passkey_sign_in", "anyone"),
+    ("POST", "/session/passkey", "server.admin.passkeys:sign_in_with_passkey", "anyone"),
+    ("GET", "/session/passkeys", "server.admin.passkeys:list_passkeys", "viewer"),
+    ("POST", "/session/passkeys/options", "server.admin.passkeys:start_passkey_registration", "viewer"),
+    ("POST", "/session/passkeys", "server.admin.passkeys:register_passkey", "viewer"),
+    ("PATCH", "/session/passkeys/{id}", "server.admin.passkeys:rename_passkey", "viewer"),
+    ("DELETE", "/session/passkeys/{id}", "server.admin.passkeys:remove_passkey", "viewer"),
+    ("GET", "/members", "server.admin.members:list_members", "administrator"),
+    ("GET", "/members/{id}", "server.admin.members:get_member", "administrator"),
+    ("PATCH", "/members/{id}", "server.admin.members:edit_member", "administrator"),
+    ("DELETE", "/members/{id}", "server.admin.members:delete_member", "administrator"),
+    ("POST", "/members/{id}/reset", "server.admin.members:reset_member", "administrator"),
+    ("GET", "/links", "server.admin.members:list_links", "administrator"),
+    ("POST", "/links", "server.admin.members:add_link", "administrator"),
+    ("DELETE", "/links/{id}", "server.admin.members:delete_link", "administrator"),
+    ("GET", "/session/identities", "server.admin.identities:list_identities", "viewer"),
+    ("POST", "/session/identities/{provider}", "server.admin.identities:link_identity", "viewer"),
+    ("DELETE", "/session/identities/{provider}", "server.admin.identities:unlink_identity", "viewer"),
+    ("GET", "/models", "server.admin.models:list_models", "viewer"),
+    ("GET", "/accounts/{name}/credits", "server.admin.billing:list_account_credits", "administrator"),
+    ("POST", "/accounts/{name}/credits", "server.admin.billing:credit_account", "administrator"),
+    ("GET", "/keys/{id}/credits", "server.admin.billing:list_key_credits", "viewer"),
+    ("POST", "/keys/{id}/credits", "server.admin.billing:credit_key", "administrator"),
+    ("GET", "/audit", "server.admin.billing:get_audit", "administrator"),
+    ("GET", "/usage", "server.admin.usage:get_usage", "viewer"),
+    ("GET", "/requests/facets", "server.admin.usage:get_facets", "viewer"),
+    ("GET", "/requests/export", "server.admin.export:export_requests", "viewer"),
+    ("GET", "/requests", "server.admin.requests:list_requests", "viewer"),
+    ("GET", "/requests/{id}", "server.admin.requests:get_request", "viewer"),
+    ("GET", "/settings", "server.admin.settings:list_settings", "administrator"),
+    ("PUT", "/settings/{section}/{key}", "server.admin.settings:put_setting", "administrator"),
+    ("DELETE", "/settings/{section}/{key}", "server.admin.settings:delete_setting", "administrator"),
+    ("GET", "/groups", "server.admin.settings:list_groups", "administrator"),
+    ("PUT", "/groups/{name}", "server.admin.settings:put_group", "administrator"),
+    ("DELETE", "/groups/{name}", "server.admin.settings:delete_group", "administrator"),
+    ("GET", "/prices", "server.admin.settings:list_prices", "administrator"),
+    ("PUT", "/prices/{model}", "server.admin.settings:put_price", "administrator"),
+    ("DELETE", "/prices/{model}", "server.admin.settings:delete_price", "administrator"),
+    ("GET", "/alerts", "server.admin.alerts:list_alerts", "administrator"),
+    ("POST", "/alerts/test", "server.admin.alerts:test_alerts", "administrator"),
+    ("POST", "/alerts/{name}/test", "server.admin.alerts:test_alert", "administrator"),
+    ("GET", "/audit-trail", "server.admin.audit_log:list_audit", "administrator"),
+    ("GET", "/running", "server.admin.active_requests:list_running", "viewer"),
+    ("GET", "/running/events", "server.admin.active_requests:get_running_events", "viewer"),
+    ("POST", "/running/{id}/cancel", "server.admin.active_requests:cancel_running", "member"),
+    ("GET", "/providers", "server.admin.providers:list_providers", "administrator"),
+    ("GET", "/videos", "server.admin.videos:list_videos", "viewer"),
+    ("GET", "/videos/{id}", "server.admin.videos:get_video", "viewer"),
+    ("POST", "/videos/{id}/cancel", "server.admin.videos:cancel_video", "member"),
+    ("GET", "/deliveries", "server.admin.videos:list_deliveries", "viewer"),
+    ("GET", "/keys/{id}/webhook-secret", "server.admin.videos:get_webhook_secret", "member"),
+    ("GET", "/batches", "server.admin.batches:list_batches", "viewer"),
+    ("GET", "/batches/{id}", "server.admin.batches:get_batch", "viewer"),
+    ("POST", "/batches/{id}/cancel", "server.admin.batches:cancel_batch", "member"),
+)
+"""Method, path below the prefix, the place of the handler, and who may call it."""
 
 
 def list_admin_operations() -> tuple[AdminOperation, ...]:
-    """Return every operation of the admin API."""
-    return (
-        AdminOperation("GET", "/status", get_status, answer=s.record(version=s.TEXT, channels=s.COUNT, models=s.COUNT)),
-        *ACCOUNT_OPERATIONS,
-        *CHANNEL_OPERATIONS,
-        *HEALTH_OPERATIONS,
-        *NODE_OPERATIONS,
-        *MEMBER_OPERATIONS,
-        *IDENTITY_OPERATIONS,
-        *MODEL_OPERATIONS,
-        *BILLING_OPERATIONS,
-        *USAGE_OPERATIONS,
-        *EXPORT_OPERATIONS,
-        *REQUEST_OPERATIONS,
-        *SETTING_OPERATIONS,
-        *ALERT_OPERATIONS,
-        *AUDIT_OPERATIONS,
-        *RUNNING_OPERATIONS,
-        *PROVIDER_OPERATIONS,
-        *VIDEO_OPERATIONS,
-        *BATCH_OPERATIONS,
-    )
+    """Return every operation of the admin API; the OpenAPI document has them in this order."""
+    return tuple(AdminOperation(method, path, partial(load, place), access) for method, path, place, access in _ROUTES)

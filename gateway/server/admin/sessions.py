@@ -20,8 +20,8 @@ from gateway.domain.member_spec import (
 )
 from gateway.errors import RequestTooLarge
 from gateway.parsing import parse_spec
+from gateway.server.admin.handler import admin_operation
 from gateway.server.admin.io import respond_json, respond_list
-from gateway.server.admin.operation import AdminOperation
 from gateway.server.client_ip import find_client_ip, find_origin
 from gateway.server.context import SERVICES
 from gateway.server.openapi import schema as s
@@ -50,6 +50,7 @@ _OPENED = s.record(
 )
 
 
+@admin_operation(takes=SignInSpec, answer=ENTRY, status=201)
 async def sign_in(request: web.Request) -> web.Response:
     """Sign in. The answer sets the session's cookie.
 
@@ -64,12 +65,14 @@ async def sign_in(request: web.Request) -> web.Response:
     return respond_signed_in(request, entry)
 
 
+@admin_operation(answer=s.record(member=MEMBER, account=_ACCOUNT, session=_SESSION))
 async def get_session(request: web.Request) -> web.Response:
     """Get the member who is signed in."""
     signed = get_signed(request)
     return respond_json({**_build_user(signed), "session": _build_session(signed.session)})
 
 
+@admin_operation(answer=s.record(signed_out=s.FLAG, continue_at=s.maybe(s.TEXT)))
 async def sign_out(request: web.Request) -> web.Response:
     """Sign out: end the session and clear its cookie.
 
@@ -85,6 +88,7 @@ async def sign_out(request: web.Request) -> web.Response:
     return response
 
 
+@admin_operation(answer=s.listing(s.extend(_SESSION, current=s.FLAG)))
 async def list_sessions(request: web.Request) -> web.Response:
     """List your own sessions, the newest first; ``current`` marks the one of this request."""
     signed = get_signed(request)
@@ -94,6 +98,7 @@ async def list_sessions(request: web.Request) -> web.Response:
     )
 
 
+@admin_operation(answer=s.record(id=s.TEXT, deleted=s.FLAG))
 async def end_session(request: web.Request) -> web.Response:
     """End one of your own sessions."""
     session_id = request.match_info["id"]
@@ -101,12 +106,14 @@ async def end_session(request: web.Request) -> web.Response:
     return respond_json({"id": session_id, "deleted": True})
 
 
+@admin_operation(answer=s.record(deleted=s.COUNT))
 async def end_other_sessions(request: web.Request) -> web.Response:
     """End all of your own sessions except this one."""
     ended = await request.app[SERVICES].auth.sessions.end_others(get_signed(request), build_client_info(request))
     return respond_json({"deleted": ended})
 
 
+@admin_operation(takes=PassphraseSpec, answer=ENTRY)
 async def change_passphrase(request: web.Request) -> web.Response:
     """Change your passphrase. All other sessions end, and the answer sets a new cookie."""
     spec, signed = await read_small(request, PassphraseSpec), get_signed(request)
@@ -115,6 +122,7 @@ async def change_passphrase(request: web.Request) -> web.Response:
     return respond_signed_in(request, entry, 200)
 
 
+@admin_operation(takes=ConsentSpec, answer=s.record(secret=s.TEXT, uri=s.TEXT, qr_svg=s.TEXT))
 async def begin_second_factor(request: web.Request) -> web.Response:
     """Start the setup of a second factor. It is in force after ``confirm`` gets a code, within 10 minutes."""
     spec = await read_small(request, ConsentSpec)
@@ -124,6 +132,7 @@ async def begin_second_factor(request: web.Request) -> web.Response:
     return respond_json({"secret": made.secret, "uri": made.uri, "qr_svg": made.qr_svg})
 
 
+@admin_operation(takes=CodeSpec, answer=s.record(recovery_codes=s.array(s.TEXT)))
 async def confirm_second_factor(request: web.Request) -> web.Response:
     """Confirm a second factor with its first code. The answer is the only one that shows the recovery codes."""
     spec = await read_small(request, CodeSpec)
@@ -133,6 +142,7 @@ async def confirm_second_factor(request: web.Request) -> web.Response:
     return respond_json({"recovery_codes": codes})
 
 
+@admin_operation(takes=RemovalSpec, answer=s.record(second_factor=s.FLAG))
 async def remove_second_factor(request: web.Request) -> web.Response:
     """Remove your second factor."""
     spec, signed = await read_small(request, RemovalSpec), get_signed(request)
@@ -141,11 +151,13 @@ async def remove_second_factor(request: web.Request) -> web.Response:
     return respond_json({"second_factor": False})
 
 
+@admin_operation(answer=s.record(open=s.FLAG))
 async def get_setup(request: web.Request) -> web.Response:
     """Get whether the console still needs its first administrator."""
     return respond_json({"open": await request.app[SERVICES].auth.invitations.find_setup_token() is not None})
 
 
+@admin_operation(takes=SetupSpec, answer=ENTRY, status=201)
 async def set_up(request: web.Request) -> web.Response:
     """Create the first administrator, with the token of the link that the gateway prints at its start, and sign in."""
     spec = await read_small(request, SetupSpec)
@@ -155,6 +167,7 @@ async def set_up(request: web.Request) -> web.Response:
     return respond_signed_in(request, entry)
 
 
+@admin_operation(takes=TokenSpec, answer=_OPENED)
 async def open_link(request: web.Request) -> web.Response:
     """Get the purpose of a link; ``name`` is the member whose passphrase it resets."""
     opened = await request.app[SERVICES].auth.invitations.open_link((await read_small(request, TokenSpec)).token)
@@ -170,6 +183,7 @@ async def open_link(request: web.Request) -> web.Response:
     )
 
 
+@admin_operation(takes=LinkUseSpec, answer=ENTRY, status=201)
 async def use_link(request: web.Request) -> web.Response:
     """Use a link: create a member by ``name``, or set a new passphrase, and sign in.
 
@@ -180,49 +194,6 @@ async def use_link(request: web.Request) -> web.Response:
         spec.token, spec.name, spec.passphrase, spec.code, visitor
     )
     return respond_signed_in(request, entry)
-
-
-SESSION_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation("POST", "/session", sign_in, "anyone", takes=SignInSpec, answer=ENTRY, status=201),
-    AdminOperation(
-        "GET", "/session", get_session, "viewer", answer=s.record(member=MEMBER, account=_ACCOUNT, session=_SESSION)
-    ),
-    AdminOperation(
-        "DELETE", "/session", sign_out, "viewer", answer=s.record(signed_out=s.FLAG, continue_at=s.maybe(s.TEXT))
-    ),
-    AdminOperation("GET", "/sessions", list_sessions, "viewer", answer=s.listing(s.extend(_SESSION, current=s.FLAG))),
-    AdminOperation("DELETE", "/sessions", end_other_sessions, "viewer", answer=s.record(deleted=s.COUNT)),
-    AdminOperation("DELETE", "/sessions/{id}", end_session, "viewer", answer=s.record(id=s.TEXT, deleted=s.FLAG)),
-    AdminOperation("POST", "/session/passphrase", change_passphrase, "viewer", takes=PassphraseSpec, answer=ENTRY),
-    AdminOperation(
-        "POST",
-        "/session/second-factor",
-        begin_second_factor,
-        "viewer",
-        takes=ConsentSpec,
-        answer=s.record(secret=s.TEXT, uri=s.TEXT, qr_svg=s.TEXT),
-    ),
-    AdminOperation(
-        "POST",
-        "/session/second-factor/confirm",
-        confirm_second_factor,
-        "viewer",
-        takes=CodeSpec,
-        answer=s.record(recovery_codes=s.array(s.TEXT)),
-    ),
-    AdminOperation(
-        "DELETE",
-        "/session/second-factor",
-        remove_second_factor,
-        "viewer",
-        takes=RemovalSpec,
-        answer=s.record(second_factor=s.FLAG),
-    ),
-    AdminOperation("GET", "/setup", get_setup, "anyone", answer=s.record(open=s.FLAG)),
-    AdminOperation("POST", "/setup", set_up, "anyone", takes=SetupSpec, answer=ENTRY, status=201),
-    AdminOperation("POST", "/links/open", open_link, "anyone", takes=TokenSpec, answer=_OPENED),
-    AdminOperation("POST", "/links/use", use_link, "anyone", takes=LinkUseSpec, answer=ENTRY, status=201),
-)
 
 
 async def read_small(request: web.Request, kind: type[S]) -> S:

@@ -13,8 +13,8 @@ from gateway.domain.price import ONE_PPM
 from gateway.domain.setting import GroupView, PriceSource, PriceView, SettingView, Source
 from gateway.errors import InvalidRequest
 from gateway.parsing import parse_spec
+from gateway.server.admin.handler import Query, admin_operation
 from gateway.server.admin.io import allow_in_force, read_change, respond_change, respond_json, respond_list
-from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 
@@ -76,6 +76,7 @@ PRICE = s.record(
 LISTED_PRICE = s.extend(PRICE, source=s.one_of(*_PRICE_SOURCES), in_force=s.FLAG)
 
 
+@admin_operation(answer=s.record(sections=s.table(s.table(SETTING))))
 async def list_settings(request: web.Request) -> web.Response:
     """List all settings except secrets, by section, with their values and sources."""
     sections: dict[str, dict[str, Any]] = {}
@@ -84,6 +85,7 @@ async def list_settings(request: web.Request) -> web.Response:
     return respond_json({"sections": sections})
 
 
+@admin_operation(takes=SettingSpec, answer=SETTING)
 async def put_setting(request: web.Request) -> web.Response:
     """Set a setting, in force at once; 409 if the file or the environment sets it, or if only a start reads it."""
     spec, where = parse_spec(await read_change(request), SettingSpec), request.match_info
@@ -93,6 +95,7 @@ async def put_setting(request: web.Request) -> web.Response:
     return await respond_change(request, _build_setting(view))
 
 
+@admin_operation(answer=SETTING)
 async def delete_setting(request: web.Request) -> web.Response:
     """Remove a setting's stored value: the file's value applies again, or the default."""
     where = request.match_info
@@ -100,11 +103,13 @@ async def delete_setting(request: web.Request) -> web.Response:
     return await respond_change(request, _build_setting(view))
 
 
+@admin_operation(answer=s.listing(GROUP))
 async def list_groups(request: web.Request) -> web.Response:
     """List the groups that keys, accounts or channels use, or that have a price multiplier."""
     return respond_list(await _list_groups(request, request.app[SERVICES].admin.settings.list_groups()))
 
 
+@admin_operation(takes=GroupSpec, partly=True, answer=GROUP)
 async def put_group(request: web.Request) -> web.Response:
     """Set the price multiplier of a group's keys, on top of the price of model and channel."""
     fields = await read_change(request)
@@ -113,6 +118,7 @@ async def put_group(request: web.Request) -> web.Response:
     return await respond_change(request, next(group for group in groups if group["name"] == view.name))
 
 
+@admin_operation(answer=allow_in_force(s.record(name=s.TEXT, deleted=s.FLAG)))
 async def delete_group(request: web.Request) -> web.Response:
     """Remove a group's price multiplier; its keys and channels stay."""
     name = request.match_info["name"]
@@ -120,6 +126,13 @@ async def delete_group(request: web.Request) -> web.Response:
     return await respond_change(request, {"name": name, "deleted": True})
 
 
+@admin_operation(
+    query=(
+        Query("model", "Only prices that may apply to this model."),
+        Query("source", "Only prices from this source.", s.one_of(*_PRICE_SOURCES)),
+    ),
+    answer=s.listing(LISTED_PRICE),
+)
 async def list_prices(request: web.Request) -> web.Response:
     """List all prices in dollars: the file's, then the console's, then the built-in list."""
     model, source = request.query.get("model"), request.query.get("source")
@@ -135,6 +148,7 @@ async def list_prices(request: web.Request) -> web.Response:
     )
 
 
+@admin_operation(takes=PriceSpec, partly=True, answer=LISTED_PRICE)
 async def put_price(request: web.Request) -> web.Response:
     """Set the whole price of a model, or of all models that a glob matches; with ``provider`` only at that provider."""
     fields = await read_change(request)
@@ -142,41 +156,15 @@ async def put_price(request: web.Request) -> web.Response:
     return respond_json(_build_listed_price(view))
 
 
+@admin_operation(
+    query=(Query("provider", "The price at this provider; without it, the price at any provider."),),
+    answer=s.record(model=s.TEXT, provider=s.maybe(s.TEXT), deleted=s.FLAG),
+)
 async def delete_price(request: web.Request) -> web.Response:
     """Remove a price that was set here; with ``provider`` that provider's."""
     model, provider = request.match_info["model"], request.query.get("provider")
     await request.app[SERVICES].admin.settings.delete_price(model, provider, request[ACTOR])
     return respond_json({"model": model, "provider": provider, "deleted": True})
-
-
-SETTING_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation("GET", "/settings", list_settings, answer=s.record(sections=s.table(s.table(SETTING)))),
-    AdminOperation("PUT", "/settings/{section}/{key}", put_setting, takes=SettingSpec, answer=SETTING),
-    AdminOperation("DELETE", "/settings/{section}/{key}", delete_setting, answer=SETTING),
-    AdminOperation("GET", "/groups", list_groups, answer=s.listing(GROUP)),
-    AdminOperation("PUT", "/groups/{name}", put_group, takes=GroupSpec, partly=True, answer=GROUP),
-    AdminOperation(
-        "DELETE", "/groups/{name}", delete_group, answer=allow_in_force(s.record(name=s.TEXT, deleted=s.FLAG))
-    ),
-    AdminOperation(
-        "GET",
-        "/prices",
-        list_prices,
-        query=(
-            Query("model", "Only prices that may apply to this model."),
-            Query("source", "Only prices from this source.", s.one_of(*_PRICE_SOURCES)),
-        ),
-        answer=s.listing(LISTED_PRICE),
-    ),
-    AdminOperation("PUT", "/prices/{model}", put_price, takes=PriceSpec, partly=True, answer=LISTED_PRICE),
-    AdminOperation(
-        "DELETE",
-        "/prices/{model}",
-        delete_price,
-        query=(Query("provider", "The price at this provider; without it, the price at any provider."),),
-        answer=s.record(model=s.TEXT, provider=s.maybe(s.TEXT), deleted=s.FLAG),
-    ),
-)
 
 
 def _build_setting(view: SettingView) -> dict[str, Any]:

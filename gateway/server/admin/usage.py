@@ -15,8 +15,8 @@ from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import Verdict
 from gateway.domain.traffic import DAY_HOURS, HOUR_MS, Facet, TrafficAxis, TrafficFilter, TrafficLine
 from gateway.errors import InvalidRequest
+from gateway.server.admin.handler import Query, admin_operation
 from gateway.server.admin.io import OF_ACCOUNT, respond_json
-from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.admin.requests import STATUS, parse_account, parse_channel
 from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
@@ -67,6 +67,24 @@ _FACETS = s.record(
 )
 
 
+_FILTERS = (
+    Query("since", "Only requests settled from that hour on: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
+    Query("until", "Only requests settled in that hour, on that day, or before."),
+    Query("key", "Only this API key (an id).", s.COUNT),
+    Query("model", "Only this model."),
+    Query("channel", "Only this channel. For administrators."),
+    OF_ACCOUNT,
+)
+
+
+@admin_operation(
+    query=(
+        Query("by", "The axis, by default day.", s.one_of(*_ALL_AXES)),
+        *_FILTERS,
+        Query("status", "Only this status (429).", s.COUNT),
+    ),
+    answer=s.listing(s.either(*_LINES), by=s.one_of(*_ALL_AXES), since=s.TEXT, until=s.TEXT, total=_SUMS),
+)
 async def get_usage(request: web.Request) -> web.Response:
     """Sum all requests `by` day, hour, model, key, account, status, channel or provider.
 
@@ -97,6 +115,13 @@ async def get_usage(request: web.Request) -> web.Response:
     )
 
 
+@admin_operation(
+    query=(
+        *_FILTERS,
+        STATUS,
+    ),
+    answer=_FACETS,
+)
 async def get_facets(request: web.Request) -> web.Response:
     """List the values to filter requests by, with the number of requests for each, the most frequent first.
 
@@ -126,41 +151,6 @@ async def get_facets(request: web.Request) -> web.Response:
             "channels": [_build_facet(facet) for facet in channels],
         },
     )
-
-
-_FILTERS = (
-    Query("since", "Only requests settled from that hour on: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
-    Query("until", "Only requests settled in that hour, on that day, or before."),
-    Query("key", "Only this API key (an id).", s.COUNT),
-    Query("model", "Only this model."),
-    Query("channel", "Only this channel. For administrators."),
-    OF_ACCOUNT,
-)
-USAGE_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation(
-        "GET",
-        "/usage",
-        get_usage,
-        "viewer",
-        query=(
-            Query("by", "The axis, by default day.", s.one_of(*_ALL_AXES)),
-            *_FILTERS,
-            Query("status", "Only this status (429).", s.COUNT),
-        ),
-        answer=s.listing(s.either(*_LINES), by=s.one_of(*_ALL_AXES), since=s.TEXT, until=s.TEXT, total=_SUMS),
-    ),
-    AdminOperation(
-        "GET",
-        "/requests/facets",
-        get_facets,
-        "viewer",
-        query=(
-            *_FILTERS,
-            STATUS,
-        ),
-        answer=_FACETS,
-    ),
-)
 
 
 def _parse_by(request: web.Request) -> str:

@@ -11,8 +11,8 @@ from gateway.domain.request_log import Outcome
 from gateway.domain.video import VideoFilter, VideoJob, VideoState, is_video_id
 from gateway.domain.webhook import DeliveryStatus, WebhookDelivery, build_secret
 from gateway.errors import InvalidRequest
+from gateway.server.admin.handler import Query, admin_operation
 from gateway.server.admin.io import LIMIT, MAX_LISTED, OF_ACCOUNT, parse_key_id, parse_limit, respond_json, respond_list
-from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 
@@ -83,52 +83,6 @@ _WHOLE_JOB = s.extend(
 )
 
 
-async def list_videos(request: web.Request) -> web.Response:
-    """List video jobs, the newest first. With ``ids`` only these jobs, and all other filters are ignored."""
-    services, query, actor = request.app[SERVICES], request.query, request[ACTOR]
-    if "ids" in query:
-        found = [await services.videos.jobs.find(video_id) for video_id in _parse_ids(query["ids"])]
-        seen = [job for job in found if job is not None and actor.may_see(job.account_id)]
-    else:
-        wanted = await _parse_filter(request)
-        seen = list(await services.videos.jobs.list_videos(wanted, parse_limit(request)))
-    return respond_list([_build_job(job, actor) for job in seen])
-
-
-async def get_video(request: web.Request) -> web.Response:
-    """Get a video job with its file and its webhook deliveries."""
-    services, actor = request.app[SERVICES], request[ACTOR]
-    job = await services.videos.jobs.get(request.match_info["id"], actor.scope)
-    found = await services.videos.deliveries.list_deliveries(video_id=job.id, limit=MAX_LISTED)
-    deliveries = [_build_delivery(one) for one in found]
-    return respond_json({**_build_job(job, actor), **_build_details(job, actor), "deliveries": deliveries})
-
-
-async def cancel_video(request: web.Request) -> web.Response:
-    """Cancel a video job at no cost; its provider is asked to stop if it can."""
-    actor = request[ACTOR]
-    job = await request.app[SERVICES].videos.jobs.cancel(request.match_info["id"], actor)
-    return respond_json(_build_job(job, actor))
-
-
-async def list_deliveries(request: web.Request) -> web.Response:
-    """List webhook deliveries, the newest first."""
-    video_id, deliveries = request.query.get("video"), request.app[SERVICES].videos.deliveries
-    if video_id is not None and not is_video_id(video_id):
-        raise InvalidRequest("'video' must be the id of a video", param="video")
-    found = await deliveries.list_deliveries(
-        video_id=video_id, limit=parse_limit(request), account_id=request[ACTOR].scope
-    )
-    return respond_list([_build_delivery(one) for one in found])
-
-
-async def get_webhook_secret(request: web.Request) -> web.Response:
-    """Get the secret that signs the webhooks of an API key."""
-    services = request.app[SERVICES]
-    key = await services.auth.accounts.get_key_noun(parse_key_id(request), request[ACTOR])
-    return respond_json({"secret": build_secret(services.videos.find_secret(key.id))})
-
-
 _VIDEO_QUERY = (
     LIMIT,
     Query("order", "`desc`, the newest first, or `asc`.", s.one_of("asc", "desc")),
@@ -141,13 +95,56 @@ _VIDEO_QUERY = (
 _DELIVERY_QUERY = (LIMIT, Query("video", "Only this job (an id)."))
 _SECRET = s.record(secret=s.TEXT)
 
-VIDEO_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation("GET", "/videos", list_videos, "viewer", query=_VIDEO_QUERY, answer=s.listing(_JOB)),
-    AdminOperation("GET", "/videos/{id}", get_video, "viewer", answer=_WHOLE_JOB),
-    AdminOperation("POST", "/videos/{id}/cancel", cancel_video, "member", answer=_JOB),
-    AdminOperation("GET", "/deliveries", list_deliveries, "viewer", query=_DELIVERY_QUERY, answer=s.listing(_DELIVERY)),
-    AdminOperation("GET", "/keys/{id}/webhook-secret", get_webhook_secret, "member", answer=_SECRET),
-)
+
+@admin_operation(query=_VIDEO_QUERY, answer=s.listing(_JOB))
+async def list_videos(request: web.Request) -> web.Response:
+    """List video jobs, the newest first. With ``ids`` only these jobs, and all other filters are ignored."""
+    services, query, actor = request.app[SERVICES], request.query, request[ACTOR]
+    if "ids" in query:
+        found = [await services.videos.jobs.find(video_id) for video_id in _parse_ids(query["ids"])]
+        seen = [job for job in found if job is not None and actor.may_see(job.account_id)]
+    else:
+        wanted = await _parse_filter(request)
+        seen = list(await services.videos.jobs.list_videos(wanted, parse_limit(request)))
+    return respond_list([_build_job(job, actor) for job in seen])
+
+
+@admin_operation(answer=_WHOLE_JOB)
+async def get_video(request: web.Request) -> web.Response:
+    """Get a video job with its file and its webhook deliveries."""
+    services, actor = request.app[SERVICES], request[ACTOR]
+    job = await services.videos.jobs.get(request.match_info["id"], actor.scope)
+    found = await services.videos.deliveries.list_deliveries(video_id=job.id, limit=MAX_LISTED)
+    deliveries = [_build_delivery(one) for one in found]
+    return respond_json({**_build_job(job, actor), **_build_details(job, actor), "deliveries": deliveries})
+
+
+@admin_operation(answer=_JOB)
+async def cancel_video(request: web.Request) -> web.Response:
+    """Cancel a video job at no cost; its provider is asked to stop if it can."""
+    actor = request[ACTOR]
+    job = await request.app[SERVICES].videos.jobs.cancel(request.match_info["id"], actor)
+    return respond_json(_build_job(job, actor))
+
+
+@admin_operation(query=_DELIVERY_QUERY, answer=s.listing(_DELIVERY))
+async def list_deliveries(request: web.Request) -> web.Response:
+    """List webhook deliveries, the newest first."""
+    video_id, deliveries = request.query.get("video"), request.app[SERVICES].videos.deliveries
+    if video_id is not None and not is_video_id(video_id):
+        raise InvalidRequest("'video' must be the id of a video", param="video")
+    found = await deliveries.list_deliveries(
+        video_id=video_id, limit=parse_limit(request), account_id=request[ACTOR].scope
+    )
+    return respond_list([_build_delivery(one) for one in found])
+
+
+@admin_operation(answer=_SECRET)
+async def get_webhook_secret(request: web.Request) -> web.Response:
+    """Get the secret that signs the webhooks of an API key."""
+    services = request.app[SERVICES]
+    key = await services.auth.accounts.get_key_noun(parse_key_id(request), request[ACTOR])
+    return respond_json({"secret": build_secret(services.videos.find_secret(key.id))})
 
 
 def _parse_ids(text: str) -> list[str]:

@@ -7,8 +7,7 @@ from aiohttp import web
 from gateway.domain.member import MAX_PASSPHRASE, MIN_PASSPHRASE
 from gateway.domain.passkey import MOST_PASSKEYS
 from gateway.installation import write_install
-from gateway.server.console.language import mark
-from gateway.server.console.page import Data, Page, ask
+from gateway.server.console.page import Data, ask
 from gateway.server.context import SERVICES
 from gateway.server.sessions import find_site
 
@@ -63,6 +62,3 @@ def format_device(agent: str) -> str:
     if browser is None:
         return agent[:_SHOWN].strip()
     return f"{browser} ({system})" if system else browser
-
-
-ACCOUNT_PAGES = (Page("/account", "account.html", mark("Your account"), load_account),)

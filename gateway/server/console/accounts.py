@@ -6,8 +6,8 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from gateway.server.console.labels import SUBJECTS
-from gateway.server.console.language import mark
-from gateway.server.console.page import ROOT, Data, Page, ask
+from gateway.server.console.page import Data, ask
+from gateway.server.console.routes import ROOT
 
 _LISTED = 50
 _CREDITS = 20
@@ -71,10 +71,3 @@ async def load_trail(request: web.Request) -> Data:
         "subjects": SUBJECTS,
         "older": None if older is None else f"{ROOT}/audit?{older}",
     }
-
-
-ACCOUNTS_PAGES = (
-    Page("/accounts", "accounts.html", mark("Accounts"), load_accounts, "administrator"),
-    Page("/accounts/{name}", "account_of.html", mark("Account"), load_account, "administrator"),
-    Page("/audit", "audit.html", mark("Audit log"), load_trail, "administrator"),
-)

@@ -4,8 +4,7 @@ import asyncio
 
 from aiohttp import web
 
-from gateway.server.console.language import mark
-from gateway.server.console.page import Data, Page, ask, list_live_nodes
+from gateway.server.console.page import Data, ask, list_live_nodes
 
 
 async def load_live(request: web.Request) -> Data:
@@ -25,10 +24,3 @@ async def load_health(request: web.Request) -> Data:
 async def load_nodes(request: web.Request) -> Data:
     """Load the nodes of the cluster."""
     return {"nodes": (await ask(request, "/nodes"))["data"]}
-
-
-ACTIVITY_PAGES = (
-    Page("/live", "live.html", mark("Live"), load_live),
-    Page("/health", "health.html", mark("Health"), load_health, "administrator"),
-    Page("/nodes", "nodes.html", mark("Nodes"), load_nodes, "administrator"),
-)

@@ -3,8 +3,7 @@
 from aiohttp import web
 
 from gateway.server.console.job_pages import load_jobs
-from gateway.server.console.language import mark
-from gateway.server.console.page import Data, Page, ask
+from gateway.server.console.page import Data, ask
 
 
 async def load_batches(request: web.Request) -> Data:
@@ -15,9 +14,3 @@ async def load_batches(request: web.Request) -> Data:
 async def load_batch(request: web.Request) -> Data:
     """Load a batch."""
     return {"batch": await ask(request, "/batches/{id}")}
-
-
-BATCH_PAGES = (
-    Page("/batches", "batches.html", mark("Batches"), load_batches),
-    Page("/batches/{id}", "batch.html", mark("Batch"), load_batch),
-)

@@ -4,8 +4,7 @@ import asyncio
 
 from aiohttp import web
 
-from gateway.server.console.language import mark
-from gateway.server.console.page import Data, Page, ask, list_live_nodes
+from gateway.server.console.page import Data, ask, list_live_nodes
 
 _LATEST = 10
 
@@ -28,9 +27,3 @@ async def load_channel(request: web.Request) -> Data:
         list_live_nodes(request),
     )
     return {"channel": channel, "providers": providers["data"], "latest": latest["data"], "nodes": nodes}
-
-
-CHANNEL_PAGES = (
-    Page("/channels", "channels.html", mark("Channels"), load_channels, "administrator"),
-    Page("/channels/{name}", "channel.html", mark("Channel"), load_channel, "administrator"),
-)

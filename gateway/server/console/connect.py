@@ -9,8 +9,7 @@ from aiohttp import web
 
 from gateway.server.client_ip import find_public_url
 from gateway.server.console.form_choices import find_choices, find_free_name, format_choices
-from gateway.server.console.language import mark
-from gateway.server.console.page import Data, Page
+from gateway.server.console.page import Data
 
 _USUAL_ORIGIN = "http://127.0.0.1:8080"
 _THIS_MACHINE = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -56,5 +55,3 @@ QUOTES: Mapping[str, Callable[[str], str]] = MappingProxyType(
     {"json": format_json_text, "shell-json": format_shell_json_text, "shell": format_shell_text, "": str},
 )
 """How to quote a model's name in each snippet; ``connect.js`` has the same functions."""
-
-CONNECT_PAGES = (Page("/connect", "connect.html", mark("Connect"), load_connect),)

@@ -9,8 +9,8 @@ import attrs
 from aiohttp import web
 
 from gateway.domain.account_spec import build_time
-from gateway.server.console.language import mark
 from gateway.server.console.page import Data, ask
+from gateway.server.console.routes import mark
 from gateway.server.context import SERVICES, SIGNED
 
 Kind = Literal["chat", "images", "video", "speech", "transcription", "audio", "other"]

@@ -4,7 +4,8 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from gateway.server.console.page import ROOT, Data, ask
+from gateway.server.console.page import Data, ask
+from gateway.server.console.routes import ROOT
 from gateway.server.context import ACTOR
 
 _LISTED = 24

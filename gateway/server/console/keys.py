@@ -5,8 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.server.console.language import mark
-from gateway.server.console.page import Data, Page, ask
+from gateway.server.console.page import Data, ask
 from gateway.server.context import ACTOR, SIGNED
 
 _LATEST = 10
@@ -53,9 +52,3 @@ async def load_key(request: web.Request) -> Data:
 
 async def _nothing() -> dict[str, Any]:
     return {"data": []}
-
-
-KEY_PAGES = (
-    Page("/keys", "keys.html", mark("Keys"), load_keys),
-    Page("/keys/{id}", "key.html", mark("Key"), load_key),
-)

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gateway.server.console.language import gettext, mark
+from gateway.server.console.language import gettext
+from gateway.server.console.routes import mark
 
 LABELS: Mapping[str, str] = MappingProxyType(
     {

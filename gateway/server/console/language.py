@@ -64,11 +64,6 @@ def _match(tag: str) -> str | None:
     return ENGLISH if tag.split("-", maxsplit=1)[0] == ENGLISH else None
 
 
-def mark(message: str) -> str:
-    """Return ``message``: it goes into the catalogues here, and is translated where a page shows it."""
-    return message
-
-
 def gettext(language: str, message: str) -> str:
     """Return ``message`` in a language; in English if its catalogue does not have it."""
     return read_catalogue(language).messages.get(message, message)

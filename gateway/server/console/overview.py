@@ -13,8 +13,9 @@ from aiohttp import web
 from gateway.server.console.charts import Series, draw
 from gateway.server.console.filters import format_count, format_usd
 from gateway.server.console.health_of_requests import SAMPLE, count_errors, measure_speed
-from gateway.server.console.language import LANGUAGE, gettext, mark
-from gateway.server.console.page import Data, Page, ask
+from gateway.server.console.language import LANGUAGE, gettext
+from gateway.server.console.page import Data, ask
+from gateway.server.console.routes import mark
 from gateway.server.context import ACTOR, SERVICES
 
 _TOP = 6
@@ -159,9 +160,3 @@ def stack_spending(
         name = mark("Other models") if series else mark("Spent")
         series.append(Series(translate(name), f"series-{1 + len(series)}", rest))
     return series
-
-
-OVERVIEW_PAGES = (
-    Page("", "overview.html", mark("Overview"), load_overview, part="overview"),
-    Page("/", "overview.html", mark("Overview"), load_overview, part="overview"),
-)

@@ -5,98 +5,42 @@ change nothing; their scripts call the admin API for that.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
-from types import MappingProxyType
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-import aiohttp_jinja2
-import attrs
 import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
-from jinja2 import Environment
 
 from gateway import __version__
 from gateway.auth.sessions import CurrentUser
+from gateway.deferred import load
 from gateway.domain.member import Forbidden, Role, may
 from gateway.errors import GatewayError
 from gateway.server.admin.operation import OPERATIONS, PREFIX
 from gateway.server.client_ip import find_client_ip
-from gateway.server.console.language import ENGLISH, LANGUAGE, LANGUAGES, find_language, mark, read_catalogue
+from gateway.server.console.headers import HEADERS
+from gateway.server.console.language import ENGLISH, LANGUAGE, find_language, read_catalogue
 from gateway.server.console.rendering import build_environment
+from gateway.server.console.routes import ROOT, Page, mark
+from gateway.server.console.static_files import find_static
 from gateway.server.context import ACTOR, SERVICES, SIGNED
 from gateway.server.error_responses import parse_http_error
 from gateway.server.path_prefix import prefix_links
 from gateway.server.sessions import find_signed
 
-ROOT = "/console"
-HEADERS: Mapping[str, str] = MappingProxyType(
-    {
-        "Content-Security-Policy": (
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-            "media-src 'self' data: blob:; connect-src 'self'; font-src 'self'; form-action 'self'; "
-            "frame-ancestors 'none'; base-uri 'none'"
-        ),
-        "X-Content-Type-Options": "nosniff",
-        "X-Frame-Options": "DENY",
-        "Referrer-Policy": "no-referrer",
-        "Cross-Origin-Opener-Policy": "same-origin",
-        "Cross-Origin-Resource-Policy": "same-origin",
-        "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-        "Cache-Control": "no-store",
-    },
-)
-"""No content from elsewhere, no inline scripts, and no page in a frame."""
-
-_ENVIRONMENTS: Mapping[str, web.AppKey[Environment]] = MappingProxyType(
-    {language: web.AppKey(f"console_{language}", Environment) for language in LANGUAGES},
-)
 Data = dict[str, Any]
 Load = Callable[[web.Request], Awaitable[Data]]
 
 
-@attrs.frozen
-class Page:
-    """One page.
-
-    Attributes:
-        path: below ``/console``.
-        template: gets what ``load`` returns, ``page``, ``me`` (the member), ``account``, ``query`` and ``clustered``
-            (whether the gateway is a node of a cluster).
-        title: in the browser's tab; in English.
-        load: returns the page's data.
-        needs: the least role that may see it; None: anyone, signed in or not.
-        part: the menu entry; empty for the page's own name.
-    """
-
-    path: str
-    template: str
-    title: str
-    load: Load
-    needs: Role | None = "viewer"
-    part: str = ""
-
-
-async def load_nothing(request: web.Request) -> Data:  # noqa: ARG001 - as every page's
-    """Load nothing, for a page without data."""
-    return {}
-
-
-def register_pages(app: web.Application, pages: Iterable[Page], static: Callable[[], str]) -> None:
-    """Add a route for every page; ``static`` returns the base address of the console's static files."""
-    for language, key in _ENVIRONMENTS.items():
-        app[key] = build_environment(language, version=__version__, root=ROOT, static=static)
-    for page in pages:
-        app.router.add_get(page.path, partial(_show, page))
-
-
-async def _show(page: Page, request: web.Request) -> web.StreamResponse:
+async def show_page(page: Page, request: web.Request) -> web.StreamResponse:
+    """Serve a page; a browser that is not signed in is sent to the sign-in page."""
+    load_data: Load = load(page.load)
     try:
         if page.needs is not None:
             await _check_access(page.needs, request)
-        found = await page.load(request)
+        found = await load_data(request)
     except GatewayError as error:
         return format_fault_page(request, error)
     except web.HTTPRedirection as elsewhere:
@@ -156,18 +100,15 @@ def render(request: web.Request, template: str, found: Mapping[str, Any], status
         "clustered": request.app[SERVICES].storage.node is not None,
         **found,
     }
-    response = aiohttp_jinja2.render_template(
-        template, request, values, app_key=_ENVIRONMENTS[request[LANGUAGE]], status=status
-    )
-    response.headers.update(HEADERS)
-    if isinstance(response.body, bytes):
-        response.body = prefix_links(response.body, request.app[SERVICES].http.path_prefix)
-    return response
+    environment = build_environment(request[LANGUAGE], version=__version__, root=ROOT, static=find_static)
+    text = environment.get_template(template).render(values)
+    body = prefix_links(text.encode(), request.app[SERVICES].http.path_prefix)
+    return web.Response(body=body, status=status, headers=HEADERS, content_type="text/html", charset="utf-8")
 
 
 def format_fault_page(request: web.Request, error: GatewayError) -> web.Response:
     """Render a page about an error."""
-    page = Page("", "fault.html", mark("Error"), load_nothing, None)
+    page = Page("", "fault.html", mark("Error"), needs=None)
     return render(request, "fault.html", {"page": page, "fault": error}, error.status)
 
 

@@ -4,8 +4,8 @@ from aiohttp import web
 
 from gateway.server.console.connect import find_address
 from gateway.server.console.form_choices import Kind, find_choices, find_free_name, find_kind, format_choices
-from gateway.server.console.language import mark
-from gateway.server.console.page import Data, Page
+from gateway.server.console.page import Data
+from gateway.server.console.routes import mark
 
 MODES: tuple[tuple[Kind, str], ...] = (
     ("chat", mark("Chat")),
@@ -40,6 +40,3 @@ def find_mode(mode: str, model: str) -> Kind:
         if kind in known:
             return kind
     return "chat"
-
-
-PLAYGROUND_PAGES = (Page("/playground", "playground.html", mark("Playground"), load_playground, "member"),)

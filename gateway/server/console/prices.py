@@ -4,8 +4,7 @@ import asyncio
 
 from aiohttp import web
 
-from gateway.server.console.language import mark
-from gateway.server.console.page import Data, Page, ask
+from gateway.server.console.page import Data, ask
 
 _SHOWN = 300
 _PRICES_SHOWN = 50
@@ -43,10 +42,3 @@ async def load_settings(request: web.Request) -> Data:
     """Load all settings with their sources, and the targets of alerts."""
     settings, alerts = await asyncio.gather(ask(request, "/settings"), ask(request, "/alerts"))
     return {"sections": settings["sections"], **alerts}
-
-
-PRICE_PAGES = (
-    Page("/models", "models.html", mark("Models"), load_models),
-    Page("/prices", "prices.html", mark("Prices and groups"), load_prices, "administrator"),
-    Page("/settings", "settings.html", mark("Settings"), load_settings, "administrator"),
-)

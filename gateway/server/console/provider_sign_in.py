@@ -9,8 +9,9 @@ from aiohttp import web
 
 from gateway.errors import GatewayError
 from gateway.server.admin.sessions import build_client_info
-from gateway.server.console.language import mark
-from gateway.server.console.page import HEADERS, Page, load_nothing, render
+from gateway.server.console.headers import HEADERS
+from gateway.server.console.page import render
+from gateway.server.console.routes import Page, mark
 from gateway.server.console.sign_in import find_next
 from gateway.server.provider_flow import (
     begin_flow,
@@ -21,15 +22,8 @@ from gateway.server.provider_flow import (
 )
 from gateway.server.sessions import set_cookie
 
-_PATH = "/sign-in/{provider}"
-_DONE = Page("", "signed_in.html", mark("Signed in"), load_nothing, None)
-_FAILED = Page("", "sign_in_failed.html", mark("Sign-in failed"), load_nothing, None)
-
-
-def add_provider_sign_in(app: web.Application) -> None:
-    """Add the routes; without a provider they answer 404."""
-    app.router.add_get(_PATH, begin, allow_head=False)
-    app.router.add_get(f"{_PATH}/callback", finish, allow_head=False)
+_DONE = Page("", "signed_in.html", mark("Signed in"), needs=None)
+_FAILED = Page("", "sign_in_failed.html", mark("Sign-in failed"), needs=None)
 
 
 async def begin(request: web.Request) -> web.StreamResponse:

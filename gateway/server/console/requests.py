@@ -9,8 +9,8 @@ from aiohttp import web
 
 from gateway.domain.inference_request import PATHS
 from gateway.domain.request_log import Outcome
-from gateway.server.console.language import mark
-from gateway.server.console.page import ROOT, Data, Page, ask
+from gateway.server.console.page import Data, ask
+from gateway.server.console.routes import ROOT, mark
 from gateway.server.context import ACTOR
 
 _LISTED = 50
@@ -88,9 +88,3 @@ def build_time_segments(row: dict[str, Any]) -> list[dict[str, Any]]:
         drawn.append({"name": name, "kind": kind, "ms": ms, "x": round(x, 1), "width": round(ms * scale, 1)})
         x += ms * scale
     return drawn
-
-
-REQUEST_PAGES = (
-    Page("/requests", "requests.html", mark("Requests"), load_requests),
-    Page("/requests/{id}", "request.html", mark("Request"), load_request),
-)

@@ -1,46 +1,86 @@
-"""The console's pages, in one table."""
+"""The console's pages, in one table. A page's module is imported when a browser asks for the page."""
 
+from functools import partial
+
+import attrs
 from aiohttp import web
 
-from gateway.server.console.account import ACCOUNT_PAGES
-from gateway.server.console.accounts import ACCOUNTS_PAGES
-from gateway.server.console.activity import ACTIVITY_PAGES
-from gateway.server.console.batches import BATCH_PAGES
-from gateway.server.console.channels import CHANNEL_PAGES
-from gateway.server.console.connect import CONNECT_PAGES
-from gateway.server.console.keys import KEY_PAGES
-from gateway.server.console.overview import OVERVIEW_PAGES
-from gateway.server.console.page import Page, register_pages
-from gateway.server.console.playground import PLAYGROUND_PAGES
-from gateway.server.console.prices import PRICE_PAGES
-from gateway.server.console.provider_sign_in import add_provider_sign_in
-from gateway.server.console.requests import REQUEST_PAGES
-from gateway.server.console.sign_in import SIGN_IN_PAGES
-from gateway.server.console.static_files import find_static, register_static_files
-from gateway.server.console.videos import VIDEO_PAGES
+from gateway.deferred import late_handler
+from gateway.domain.member import Role
+
+ROOT = "/console"
+
+
+@attrs.frozen
+class Page:
+    """One page.
+
+    Attributes:
+        path: below ``/console``.
+        template: gets what ``load`` returns, ``page``, ``me`` (the member), ``account``, ``query`` and ``clustered``
+            (whether the gateway is a node of a cluster).
+        title: in the browser's tab; in English.
+        load: where the function is that returns the page's data; empty for a page that another handler renders.
+        needs: the least role that may see it; None: anyone, signed in or not.
+        part: the menu entry; empty for the page's own name.
+    """
+
+    path: str
+    template: str
+    title: str
+    load: str = ""
+    needs: Role | None = "viewer"
+    part: str = ""
+
+
+def mark(message: str) -> str:
+    """Return ``message``: it goes into the catalogues here, and is translated where a page shows it."""
+    return message
+
+
+_PAGES = (
+    Page("/sign-in", "sign_in.html", mark("Sign in"), "server.console.sign_in:load_sign_in", None),
+    Page("/setup", "setup.html", mark("Create the admin account"), "server.console.sign_in:load_setup", None),
+    Page("/join", "join.html", mark("Accept your invitation"), "server.console.sign_in:load_join", None),
+    Page("/connect", "connect.html", mark("Connect"), "server.console.connect:load_connect"),
+    Page("/playground", "playground.html", mark("Playground"), "server.console.playground:load_playground", "member"),
+    Page("/account", "account.html", mark("Your account"), "server.console.account:load_account"),
+    Page("", "overview.html", mark("Overview"), "server.console.overview:load_overview", part="overview"),
+    Page("/", "overview.html", mark("Overview"), "server.console.overview:load_overview", part="overview"),
+    Page("/keys", "keys.html", mark("Keys"), "server.console.keys:load_keys"),
+    Page("/keys/{id}", "key.html", mark("Key"), "server.console.keys:load_key"),
+    Page("/requests", "requests.html", mark("Requests"), "server.console.requests:load_requests"),
+    Page("/requests/{id}", "request.html", mark("Request"), "server.console.requests:load_request"),
+    Page("/videos", "videos.html", mark("Videos"), "server.console.videos:load_videos"),
+    Page("/videos/{id}", "video.html", mark("Video"), "server.console.videos:load_video"),
+    Page("/batches", "batches.html", mark("Batches"), "server.console.batches:load_batches"),
+    Page("/batches/{id}", "batch.html", mark("Batch"), "server.console.batches:load_batch"),
+    Page("/live", "live.html", mark("Live"), "server.console.activity:load_live"),
+    Page("/health", "health.html", mark("Health"), "server.console.activity:load_health", "administrator"),
+    Page("/nodes", "nodes.html", mark("Nodes"), "server.console.activity:load_nodes", "administrator"),
+    Page("/accounts", "accounts.html", mark("Accounts"), "server.console.accounts:load_accounts", "administrator"),
+    Page(
+        "/accounts/{name}", "account_of.html", mark("Account"), "server.console.accounts:load_account", "administrator"
+    ),
+    Page("/audit", "audit.html", mark("Audit log"), "server.console.accounts:load_trail", "administrator"),
+    Page("/channels", "channels.html", mark("Channels"), "server.console.channels:load_channels", "administrator"),
+    Page("/channels/{name}", "channel.html", mark("Channel"), "server.console.channels:load_channel", "administrator"),
+    Page("/models", "models.html", mark("Models"), "server.console.prices:load_models"),
+    Page("/prices", "prices.html", mark("Prices and groups"), "server.console.prices:load_prices", "administrator"),
+    Page("/settings", "settings.html", mark("Settings"), "server.console.prices:load_settings", "administrator"),
+)
 
 
 def list_pages() -> tuple[Page, ...]:
     """Return every page."""
-    return (
-        *SIGN_IN_PAGES,
-        *CONNECT_PAGES,
-        *PLAYGROUND_PAGES,
-        *ACCOUNT_PAGES,
-        *OVERVIEW_PAGES,
-        *KEY_PAGES,
-        *REQUEST_PAGES,
-        *VIDEO_PAGES,
-        *BATCH_PAGES,
-        *ACTIVITY_PAGES,
-        *ACCOUNTS_PAGES,
-        *CHANNEL_PAGES,
-        *PRICE_PAGES,
-    )
+    return _PAGES
 
 
 def add_console(app: web.Application) -> None:
     """Add everything below ``/console``."""
-    register_static_files(app)
-    add_provider_sign_in(app)
-    register_pages(app, list_pages(), find_static)
+    app.router.add_get("/static/{name:(?:[0-9a-f]+/)?[^/]+}", late_handler("server.console.static_files:get_file"))
+    sign_in = "/sign-in/{provider}"
+    app.router.add_get(sign_in, late_handler("server.console.provider_sign_in:begin"), allow_head=False)
+    app.router.add_get(f"{sign_in}/callback", late_handler("server.console.provider_sign_in:finish"), allow_head=False)
+    for page in _PAGES:
+        app.router.add_get(page.path, partial(late_handler("server.console.page:show_page"), page))

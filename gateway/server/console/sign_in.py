@@ -7,8 +7,8 @@ from aiohttp import web
 
 from gateway.domain.member import MAX_PASSPHRASE, MIN_PASSPHRASE
 from gateway.server.admin.operation import OPERATIONS, PREFIX
-from gateway.server.console.language import mark
-from gateway.server.console.page import ROOT, Data, Page
+from gateway.server.console.page import Data
+from gateway.server.console.routes import ROOT
 from gateway.server.context import SERVICES
 from gateway.server.sessions import find_site
 
@@ -49,10 +49,3 @@ async def load_join(request: web.Request) -> Data:  # noqa: ARG001 - as every pa
 async def _is_setup_open(request: web.Request) -> bool:
     answer = await request.app[OPERATIONS]["GET", f"{PREFIX}/setup"].handler(request)
     return isinstance(answer, web.Response) and bool(orjson.loads(answer.body)["open"])  # type: ignore[arg-type]
-
-
-SIGN_IN_PAGES = (
-    Page("/sign-in", "sign_in.html", mark("Sign in"), load_sign_in, None),
-    Page("/setup", "setup.html", mark("Create the admin account"), load_setup, None),
-    Page("/join", "join.html", mark("Accept your invitation"), load_join, None),
-)

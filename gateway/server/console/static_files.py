@@ -13,8 +13,9 @@ from types import MappingProxyType
 import attrs
 from aiohttp import web
 
+from gateway.server.console.headers import HEADERS
 from gateway.server.console.language import read_catalogue_bytes, write_script
-from gateway.server.console.page import HEADERS, ROOT
+from gateway.server.console.routes import ROOT
 
 _KINDS: Mapping[str, str] = MappingProxyType(
     {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "png": "image/png"},
@@ -29,11 +30,6 @@ class StaticFile:
     body: bytes
     media_type: str
     etag: str
-
-
-def register_static_files(app: web.Application) -> None:
-    """Add the route of ``/console/static``."""
-    app.router.add_get("/static/{name:(?:[0-9a-f]+/)?[^/]+}", get_file)
 
 
 async def get_file(request: web.Request) -> web.Response:

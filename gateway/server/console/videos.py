@@ -5,8 +5,7 @@ import asyncio
 from aiohttp import web
 
 from gateway.server.console.job_pages import load_jobs
-from gateway.server.console.language import mark
-from gateway.server.console.page import Data, Page, ask
+from gateway.server.console.page import Data, ask
 from gateway.server.context import SIGNED
 
 
@@ -21,9 +20,3 @@ async def load_video(request: web.Request) -> Data:
     signed = request[SIGNED]
     own_keys = [key for key in keys["data"] if key["account"] == signed.account.name and key["status"] == "active"]
     return {"job": job, "own": job["account_id"] == signed.account.id, "own_keys": own_keys}
-
-
-VIDEO_PAGES = (
-    Page("/videos", "videos.html", mark("Videos"), load_videos),
-    Page("/videos/{id}", "video.html", mark("Video"), load_video),
-)

@@ -17,7 +17,7 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 from gateway import __version__
-from gateway.server.console.page import ROOT
+from gateway.server.console.routes import ROOT
 from gateway.server.console.static_files import find_static
 
 HELP = "/help"

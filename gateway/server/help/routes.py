@@ -5,16 +5,10 @@ import asyncio
 
 from aiohttp import web
 
-from gateway.server.console.page import HEADERS
+from gateway.server.console.headers import HEADERS
 from gateway.server.context import SERVICES
 from gateway.server.path_prefix import prefix_links
 from gateway.server.stream_response import write_answer
-
-
-def add_help(app: web.Application) -> None:
-    """Add the routes of the pages."""
-    app.router.add_get("/help", get_page)
-    app.router.add_get("/help/{page:.*}", get_page)
 
 
 async def get_page(request: web.Request) -> web.StreamResponse:

@@ -95,24 +95,28 @@ def list_tags(entries: Iterable[Operation]) -> list[Schema]:
 
 
 def _build_entry(operation: AdminOperation, shared: Mapping[str, str]) -> Operation:
-    summary, _, about = cleandoc(operation.handler.__doc__ or "").replace("``", "`").partition("\n")
+    summary, _, about = cleandoc(operation.handler.function.__doc__ or "").replace("``", "`").partition("\n")
     first = operation.path.split("/")[1]
     path = _PART.sub(r"{\g<name>}", operation.full_path)
-    noun = None if operation.takes is None else ref(_name_spec(operation.takes, operation.partly))
+    noun = (
+        None if operation.handler.takes is None else ref(_name_spec(operation.handler.takes, operation.handler.partly))
+    )
     return Operation(
         operation.method,
         path,
-        f"admin_{find_name(operation)}",
+        f"admin_{operation.handler.name}",
         f"{PREFIX}{_TAGS.get(first, first)}",
         summary.removesuffix(".") or f"{operation.method} {path}",  # python -OO removes docstrings
         about.strip(),
         rights=operation.access,
-        parameters=(*_list_parts(operation), *map(in_query, operation.query), *_list_headers(operation)),
+        parameters=(*_list_parts(operation), *map(in_query, operation.handler.query), *_list_headers(operation)),
         takes={} if noun is None else {JSON: noun},
-        example=None if operation.takes is None else build_example(operation.takes, partly=operation.partly),
-        optional=operation.takes is not None
-        and not operation.partly
-        and not build_spec_schema(operation.takes).get("required"),
+        example=None
+        if operation.handler.takes is None
+        else build_example(operation.handler.takes, partly=operation.handler.partly),
+        optional=operation.handler.takes is not None
+        and not operation.handler.partly
+        and not build_spec_schema(operation.handler.takes).get("required"),
         answer=_build_answer(operation, shared),
         faults=_list_faults(operation),
     )
@@ -120,21 +124,19 @@ def _build_entry(operation: AdminOperation, shared: Mapping[str, str]) -> Operat
 
 def _build_answer(operation: AdminOperation, shared: Mapping[str, str]) -> ResponseDoc:
     about = (
-        "The requested data." if operation.method in SAFE else "Created." if operation.status == _CREATED else "Done."
+        "The requested data."
+        if operation.method in SAFE
+        else "Created."
+        if operation.handler.status == _CREATED
+        else "Done."
     )
-    shape: Schema = _share(_thaw(operation.answer), shared)
-    if operation.media_type == EVENTS:
+    shape: Schema = _share(_thaw(operation.handler.answer), shared)
+    if operation.handler.media_type == EVENTS:
         shape = stream(shape, "Events, and comments that keep the connection open.")
-    elif operation.media_type != JSON:
+    elif operation.handler.media_type != JSON:
         shape = dict(BYTES)
-    kinds = (operation.media_type, *_ALSO_AS.get(operation.path, ()))
-    return ResponseDoc(about, dict.fromkeys(kinds, shape), operation.status)
-
-
-def find_name(operation: AdminOperation) -> str:
-    """Return the name of its handler, which generated clients show."""
-    handler: Any = operation.handler
-    return str(getattr(handler, "__name__", None) or handler.func.__name__).strip("_")
+    kinds = (operation.handler.media_type, *_ALSO_AS.get(operation.path, ()))
+    return ResponseDoc(about, dict.fromkeys(kinds, shape), operation.handler.status)
 
 
 def _list_parts(operation: AdminOperation) -> Iterator[Schema]:
@@ -155,20 +157,20 @@ def _list_headers(operation: AdminOperation) -> Iterator[Schema]:
 
 def _list_faults(operation: AdminOperation) -> tuple[int, ...]:
     """Return the error statuses of an operation."""
-    names = {query.name for query in operation.query}
+    names = {query.name for query in operation.handler.query}
     changes = operation.method not in SAFE
     statuses = {
         400: changes or bool(names),
         401: True,
         403: True,
         404: "{" in operation.path
-        or operation.takes is not None
+        or operation.handler.takes is not None
         or bool(names & {"account", "key"})
         or operation.access == "anyone",
         409: changes,
-        413: operation.takes is not None,
-        415: operation.takes is not None,
-        429: operation.access == "anyone" or operation.media_type != JSON,
+        413: operation.handler.takes is not None,
+        415: operation.handler.takes is not None,
+        429: operation.access == "anyone" or operation.handler.media_type != JSON,
         500: True,
         503: True,
     }
@@ -181,9 +183,11 @@ def _name_spec(kind: type, partly: bool) -> str:
 
 def _build_spec_schemas(operations: Iterable[AdminOperation]) -> dict[str, Schema]:
     return {
-        _name_spec(operation.takes, operation.partly): build_spec_schema(operation.takes, partly=operation.partly)
+        _name_spec(operation.handler.takes, operation.handler.partly): build_spec_schema(
+            operation.handler.takes, partly=operation.handler.partly
+        )
         for operation in operations
-        if operation.takes is not None
+        if operation.handler.takes is not None
     }
 
 
@@ -202,7 +206,7 @@ def _name_shapes(operations: Iterable[AdminOperation], taken: set[str]) -> tuple
     shapes: dict[str, Schema] = {}
     for operation in operations:
         words = [part for part in operation.path.split("/") if part and not _PART.fullmatch(part)]
-        for noun, shape in _list_objects(_thaw(operation.answer), _camel(words[-1])):
+        for noun, shape in _list_objects(_thaw(operation.handler.answer), _camel(words[-1])):
             raw = _key(shape)
             counts[raw] += 1
             shapes.setdefault(raw, shape)

@@ -10,7 +10,7 @@ import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from gateway.server.console.page import ROOT
+from gateway.server.console.routes import ROOT
 from gateway.server.console.static_files import find_static
 from gateway.server.openapi.admin import PREFIX
 from gateway.server.openapi.attrs_schema import Schema

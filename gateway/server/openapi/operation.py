@@ -5,7 +5,8 @@ from typing import Any
 
 import attrs
 
-from gateway.server.admin.operation import Access, Query
+from gateway.server.admin.handler import Query
+from gateway.server.admin.operation import Access
 from gateway.server.openapi import schema as s
 from gateway.server.openapi.attrs_schema import Schema
 

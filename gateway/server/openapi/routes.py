@@ -9,7 +9,7 @@ import attrs
 from aiohttp import web
 
 from gateway.server.client_ip import find_origin
-from gateway.server.console.page import HEADERS
+from gateway.server.console.headers import HEADERS
 from gateway.server.context import SERVICES
 from gateway.server.path_prefix import prefix_links
 from gateway.server.stream_response import write_answer
@@ -25,12 +25,6 @@ class BuiltDocument:
 
     body: bytes
     etag: str
-
-
-def add_docs(app: web.Application) -> None:
-    """Add the routes of the document and its page."""
-    app.router.add_get("/openapi.json", get_openapi)
-    app.router.add_get("/docs", get_docs)
 
 
 async def get_openapi(request: web.Request) -> web.StreamResponse:

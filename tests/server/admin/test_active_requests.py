@@ -56,7 +56,7 @@ class Person:
         ):
             value = await response.json()
             if response.status == 200:
-                jsonschema.validate(value, dict(find_door(method, path).answer))
+                jsonschema.validate(value, dict(find_door(method, path).handler.answer))
             return response.status, value
 
     @asynccontextmanager

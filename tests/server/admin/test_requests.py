@@ -89,7 +89,9 @@ class Asker:
             value = await response.json()
         if response.status == 200:
             plain = re.sub(r"/req_\w+$", "/{id}", path.partition("?")[0])
-            Draft202012Validator(dict(self.gateway.app[OPERATIONS]["GET", PREFIX + plain].answer)).validate(value)
+            Draft202012Validator(dict(self.gateway.app[OPERATIONS]["GET", PREFIX + plain].handler.answer)).validate(
+                value
+            )
         return response.status, value
 
     async def list_ids(self, query: str) -> list[int]:

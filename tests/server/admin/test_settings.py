@@ -67,7 +67,7 @@ class AdminApi:
                 and len(theirs) == len(parts)
                 and all(one == other or one.startswith("{") for one, other in zip(theirs, parts, strict=True))
             ):
-                Draft202012Validator(orjson.loads(orjson.dumps(door.answer, default=dict))).validate(answer)
+                Draft202012Validator(orjson.loads(orjson.dumps(door.handler.answer, default=dict))).validate(answer)
                 return
         raise AssertionError(f"no door at {method} {path}")
 

@@ -11,7 +11,7 @@ import pytest
 from yarl import URL
 
 from gateway.domain.member import may
-from gateway.server.console.page import HEADERS
+from gateway.server.console.headers import HEADERS
 from gateway.server.console.routes import list_pages
 from tests.support.console_people import Person, invite, make_administrator, meet
 from tests.support.gateway import CHAT

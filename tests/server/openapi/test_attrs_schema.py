@@ -136,7 +136,7 @@ def test_a_docstring_without_attributes_tells_nothing(text: str) -> None:
 
 def list_nouns() -> Iterator[tuple[str, Any]]:
     """Every schema of a noun that a door takes, or that is in one, and the class's name."""
-    for kind in {door.takes for door in list_admin_operations() if door.takes is not None}:
+    for kind in {door.handler.takes for door in list_admin_operations() if door.handler.takes is not None}:
         yield kind.__name__, build_spec_schema(kind)
         for field in attrs.fields(kind):
             for inner in filter(attrs.has, get_args(field.type)):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.server.console.page import HEADERS
+from gateway.server.console.headers import HEADERS
 from gateway.server.openapi.docs_page import build_curl, build_page, build_prose
 from gateway.server.openapi.document import get_document
 from gateway.server.openapi.schema_table import SchemaRow, list_rows, name_kind

@@ -12,7 +12,8 @@ from jsonschema import Draft202012Validator
 from gateway import __version__
 from gateway.domain.account_spec import CreditSpec
 from gateway.error_status import STATUS
-from gateway.server.admin.operation import AdminOperation, Query
+from gateway.server.admin.handler import Query, admin_operation
+from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.routes import list_admin_operations
 from gateway.server.openapi.admin import build_admin
 from gateway.server.openapi.document import build_document, get_document
@@ -246,6 +247,10 @@ def test_in_anthropics_language_errors_have_anthropics_form(document: Json) -> N
 # ---- doors
 
 
+THING = record(id=COUNT, name=TEXT, on=FLAG, words=array(TEXT))
+
+
+@admin_operation(query=(Query("limit", "How many.", COUNT),), answer=listing(THING))
 async def get_thing(_request: web.Request) -> web.Response:
     """One ``thing``.
 
@@ -254,19 +259,15 @@ async def get_thing(_request: web.Request) -> web.Response:
     return web.Response()
 
 
+@admin_operation(takes=CreditSpec, partly=True, answer=THING, status=202)
 async def credit_thing(_request: web.Request) -> web.Response:
     """Add to it."""
     return web.Response()
 
 
-THING = record(id=COUNT, name=TEXT, on=FLAG, words=array(TEXT))
 DOORS = (
-    AdminOperation(
-        "GET", "/things", get_thing, "viewer", query=(Query("limit", "How many.", COUNT),), answer=listing(THING)
-    ),
-    AdminOperation(
-        "PATCH", r"/things/{name:[a-z]{1,3}}", credit_thing, takes=CreditSpec, partly=True, answer=THING, status=202
-    ),
+    AdminOperation("GET", "/things", lambda: get_thing, "viewer"),
+    AdminOperation("PATCH", r"/things/{name:[a-z]{1,3}}", lambda: credit_thing),
 )
 
 
@@ -284,13 +285,14 @@ def test_a_door_is_told_as_it_is() -> None:
     assert {400, 401, 403, 404, 409} <= {*changed.faults}
 
 
+@admin_operation()
 async def get_silent(_request: web.Request) -> web.Response:
     return web.Response()
 
 
 def test_a_door_that_says_nothing_is_told_all_the_same() -> None:
     """Under ``python -OO`` they all do."""
-    (entry,) = build_admin((AdminOperation("GET", "/silent", get_silent),)).entries
+    (entry,) = build_admin((AdminOperation("GET", "/silent", lambda: get_silent),)).entries
     assert (entry.summary, entry.about) == ("GET /admin/v1/silent", "")
 
 
@@ -304,6 +306,6 @@ def test_what_is_answered_twice_has_a_name_and_is_told_once() -> None:
 
 
 def test_two_operations_of_one_name_are_refused() -> None:
-    twice = (*DOORS, AdminOperation("GET", "/other", get_thing))
+    twice = (*DOORS, AdminOperation("GET", "/other", lambda: get_thing))
     with pytest.raises(ValueError, match="'admin_get_thing' exists twice"):
         build_document(twice)
