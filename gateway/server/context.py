@@ -68,6 +68,7 @@ from gateway.upstream.safe_fetch import SafeFetcher
 from gateway.upstream.websocket import WebSocketClient
 from gateway.videos.content import VideoContent
 from gateway.videos.jobs import Videos
+from gateway.videos.notifier import JobNotifier
 from gateway.videos.submit import VideoSubmitter
 
 if TYPE_CHECKING:  # some import Authlib and OpenTelemetry, which are extras; few processes need the others
@@ -237,10 +238,12 @@ class VideoServices:
     """Video jobs.
 
     Attributes:
+        notifier: wakes what waits for a change of a job.
         find_secret: returns what signs the webhooks of an API key, by the key's id.
     """
 
     jobs: Videos
+    notifier: JobNotifier
     submitter: VideoSubmitter
     content: VideoContent
     deliveries: WebhookDeliveryRepository

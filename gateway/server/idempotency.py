@@ -111,7 +111,7 @@ class IdempotencyKey:
     async def _find_job(self, lost: IdempotencyRecord) -> IdempotencyRecord | None:
         """Return a record that answers with the job of an interrupted submission; None if it left none."""
         services = self._request.app[SERVICES]
-        job = await services.videos.jobs.find_by_request(lost.request_id) if self._operation in _VIDEOS else None
+        job = await services.videos.jobs.store.find_by_request(lost.request_id) if self._operation in _VIDEOS else None
         if job is None:
             return None
         body = orjson.dumps(build_video(job, find_status_words(self._request, job)))
@@ -142,7 +142,7 @@ class IdempotencyKey:
         mine, self._mine = self._mine, None
         if mine is not None:
             services = self._request.app[SERVICES]
-            services.videos.jobs.run(services.idempotency.forget(mine))
+            services.videos.jobs.tasks.start(services.idempotency.forget(mine))
 
 
 class _NoIdempotencyKey(IdempotencyKey):

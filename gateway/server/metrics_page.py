@@ -26,7 +26,7 @@ async def build_page(services: Services, accept: str) -> tuple[bytes, str]:
     is written in a thread.
     """
     await services.metrics.count_all()
-    open_videos = await services.videos.jobs.count_all_open()
+    open_videos = await services.videos.jobs.reservations.count_all_open()
     families: list[Metric] = []
     gauges = _list_gauges(services, open_videos)
     for part in (list_request_families(services.metrics), gauges, _list_process(services)):

@@ -28,7 +28,7 @@ def open_admin(services: Services, stack: AsyncExitStack) -> AdminServices:
 def _open_admin(services: Services) -> AdminServices:
     options, routing, accounting = services.options, services.routing, services.billing.accounting
     database, clock = services.storage.database, services.clock
-    accounting.jobs = services.videos.jobs
+    accounting.jobs = services.videos.jobs.reservations
     setting_repository, audit_log = SettingRepository(database), AuditLogRepository(database)
     reloader = Reloader(
         services.live_config,

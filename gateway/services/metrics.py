@@ -13,5 +13,4 @@ def open_metrics(services: Services) -> RequestMetrics:
         return "" if state is None else state.channel.provider
 
     ended = services.billing.settlement.ended
-    services.videos.jobs.note_record = ended.append
     return RequestMetrics(ended, ModelNames(services.routing.router).find_label, find_provider)

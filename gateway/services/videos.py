@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gateway.background import JobRunner
 from gateway.cleanup import RecordCleanup
 from gateway.domain.webhook import derive_secret
+from gateway.events import Events
 from gateway.media.cleanup_worker import MediaCleanup
 from gateway.proxy.idempotency import IdempotencyService
 from gateway.server.context import Services, VideoServices
@@ -21,10 +22,13 @@ from gateway.storage.startup_state import StartupState
 from gateway.storage.videos import VideoRepository
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.videos.content import VideoContent
+from gateway.videos.job_tasks import JobTasks
 from gateway.videos.jobs import Videos
+from gateway.videos.notifier import JobNotifier
 from gateway.videos.poll_worker import VideoPoller
 from gateway.videos.provider_api import VideoProviderApi
 from gateway.videos.reference_image import References
+from gateway.videos.reservations import JobReservations
 from gateway.videos.submit import VideoSubmitter
 from gateway.videos.tracker import VideoTracker
 from gateway.videos.webhook_sender import WebhookSender
@@ -32,7 +36,6 @@ from gateway.videos.webhook_worker import WebhookWorker
 
 if TYPE_CHECKING:  # its driver is an extra
     from gateway.cluster.node import ClusterNode
-    from gateway.cluster.notifications import NodeNotifications
 
 
 async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoServices, IdempotencyService]:
@@ -41,27 +44,17 @@ async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoS
     Raises ``StoreUnavailable``.
     """
     options, live_config, storage = services.options, services.live_config, services.storage
-    database, billing = storage.database, services.billing
-    clock = find_clock(options.clock, shared=storage.node is not None)
-    api = VideoProviderApi(services.client, services.media.fetcher, services.routing.catalog, clock=clock)
-    jobs = Videos(
-        VideoRepository(database),
-        billing.balances,
-        storage.write_queue,
-        api,
-        rules=live_config.find_video_rules,
-        clock=clock,
-        wait_scale=options.task_pace,
-    )
-    if storage.node is not None:
-        jobs.owner = storage.node.owner
-    content = VideoContent(services.media.stores.videos, api)
+    billing, database = services.billing, storage.database
+    jobs = _open_jobs(services)
+    content = VideoContent(services.media.stores.videos, jobs.provider_api)
     deliveries = WebhookDeliveryRepository(database)
     retention_clock = storage.retention_clock.now
-    idempotency = IdempotencyService(IdempotencyRepository(database), jobs.owner, clock, expiry=retention_clock)
+    idempotency = IdempotencyService(
+        IdempotencyRepository(database), jobs.tasks.owner, jobs.clock, expiry=retention_clock
+    )
     if storage.node is None:  # a node has taken over what its own earlier process left when it registered
         await _take_over(storage.leftovers, jobs, idempotency, deliveries)
-    stack.push_async_callback(jobs.close)
+    stack.push_async_callback(jobs.tasks.close)
     submitter = VideoSubmitter(
         jobs,
         billing.quota,
@@ -72,18 +65,49 @@ async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoS
         find_words=live_config.find_words,
     )
     find_secret = partial(derive_secret, options.folder.secret("webhook.key"))
-    return VideoServices(jobs, submitter, content, deliveries, find_secret), idempotency
+    return VideoServices(jobs, JobNotifier(jobs.events), submitter, content, deliveries, find_secret), idempotency
+
+
+def _open_jobs(services: Services) -> Videos:
+    options, storage, billing, node = services.options, services.storage, services.billing, services.storage.node
+    clock, store = find_clock(options.clock, shared=node is not None), VideoRepository(storage.database)
+    reservations = JobReservations(
+        store,
+        billing.balances,
+        storage.write_queue,
+        keep_record=billing.settlement.ended.append,
+        clock=clock,
+        shared=node is not None,
+    )
+    return Videos(
+        store,
+        reservations,
+        JobTasks(store, None if node is None else node.owner, wait_scale=options.task_pace),
+        VideoProviderApi(services.client, services.media.fetcher, services.routing.catalog, clock=clock),
+        _open_events(node),
+        rules=services.live_config.find_video_rules,
+        clock=clock,
+        wait_scale=options.task_pace,
+    )
+
+
+def _open_events(node: "ClusterNode | None") -> Events:
+    if node is None:
+        return Events()
+    from gateway.cluster.job_events import connect_events  # noqa: PLC0415 - of a cluster
+
+    return connect_events(node.notifications)
 
 
 async def _take_over(
     leftovers: StartupState, jobs: Videos, idempotency: IdempotencyService, deliveries: WebhookDeliveryRepository
 ) -> None:
     if leftovers.videos:
-        await jobs.open()
+        await jobs.take_over()
     if leftovers.replays:
         await idempotency.open()
     if leftovers.deliveries:
-        await deliveries.free_deliveries(jobs.owner)
+        await deliveries.free_deliveries(jobs.tasks.owner)
 
 
 def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
@@ -92,70 +116,45 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
     jobs, retention_clock = videos.jobs, storage.retention_clock.now
     owns_channel, owns_account = _divide(storage.node)
     tracker = VideoTracker(jobs, videos.content, retention_clock)
-    poller = VideoPoller(jobs, tracker, polls=live_config.find_polls, owns=owns_channel)
+    poller = VideoPoller(
+        jobs,
+        tracker,
+        jobs.events,
+        polls=live_config.find_polls,
+        owns=owns_channel,
+        idle=not storage.leftovers.videos,
+    )
     sender = WebhookSender(services.media.fetcher, videos.find_secret, jobs.clock, services.clock)
-    deliverer = WebhookWorker(videos.deliveries, sender, jobs.owner, jobs.clock, owns=owns_account)
-    poller.idle, deliverer.idle = not storage.leftovers.videos, not storage.leftovers.deliveries
-    jobs.begun, jobs.ended, jobs.cancelled = poller.wake, deliverer.wake, poller.drop
-    if storage.node is not None:
-        jobs.shared = True
-        _share_signals(storage.node.notifications, jobs, poller, deliverer)
-    members = MemberRepository(storage.database)
-    owners, kept = services.routing.response_owners, services.routing.kept_responses
-    cleanup = RecordCleanup(
-        services.idempotency,
+    deliverer = WebhookWorker(
         videos.deliveries,
-        jobs.store,
-        members,
-        retention_clock,
-        owners=owners,
-        kept=kept,
-        batches=BatchRepository(storage.database),
+        sender,
+        jobs.events,
+        owner=jobs.tasks.owner,
+        clock=jobs.clock,
+        owns=owns_account,
+        idle=not storage.leftovers.deliveries,
     )
     runner = JobRunner()
-    stack.push_async_callback(runner.stop)  # before ``jobs.close``, so that no stopped job is claimed again
+    stack.push_async_callback(runner.stop)  # before ``JobTasks.close``, so that no stopped job is claimed again
     runner.start("poll_videos", poller.run)
     runner.start("deliver_webhooks", deliverer.run)
     sweeper = MediaCleanup(services.media.stores.videos, live_config.find_video_content_rules, retention_clock)
     runner.start("sweep_videos", sweep_store(services, sweeper.run))
-    runner.start("sweep_records", run_once(services, cleanup.run))
+    runner.start("sweep_records", run_once(services, _open_cleanup(services).run))
 
 
-def _share_signals(
-    notifications: "NodeNotifications", jobs: Videos, poller: VideoPoller, deliverer: WebhookWorker
-) -> None:
-    """Let what happens to a job at one node wake what waits for it at the others."""
-
-    def wake_all(_: str = "") -> None:
-        poller.wake()
-        deliverer.wake()
-
-    def cancel(video_id: str) -> None:
-        poller.drop(video_id)
-        notifications.publish("video_cancelled", video_id)
-
-    for kind, handler in (
-        ("video_begun", lambda _: poller.wake()),
-        ("video_ended", lambda _: deliverer.wake()),
-        ("video_cancelled", poller.drop),
-        ("video_changed", jobs.notifier.wake),
-        ("members", wake_all),
-    ):
-        notifications.subscribe(kind, handler)
-    jobs.begun, jobs.ended = (
-        _do_both(poller.wake, notifications, "video_begun"),
-        _do_both(deliverer.wake, notifications, "video_ended"),
+def _open_cleanup(services: Services) -> RecordCleanup:
+    database, routing = services.storage.database, services.routing
+    return RecordCleanup(
+        services.idempotency,
+        services.videos.deliveries,
+        services.videos.jobs.store,
+        MemberRepository(database),
+        services.storage.retention_clock.now,
+        owners=routing.response_owners,
+        kept=routing.kept_responses,
+        batches=BatchRepository(database),
     )
-    jobs.cancelled = cancel
-    jobs.notifier.publish_change = partial(notifications.publish, "video_changed")
-
-
-def _do_both(wake: Callable[[], None], notifications: "NodeNotifications", kind: str) -> Callable[[], None]:
-    def wake_everywhere() -> None:
-        wake()
-        notifications.publish(kind)
-
-    return wake_everywhere
 
 
 def _divide(node: "ClusterNode | None") -> tuple[Callable[[str], bool] | None, Callable[[int], bool] | None]:

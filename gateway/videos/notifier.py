@@ -1,40 +1,37 @@
 """Wake the tasks that wait for changes of a video job."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+
+from gateway.events import Events
+from gateway.videos.events import JobChanged
 
 
 class JobNotifier:
-    """Events by job id. A job without listeners costs nothing.
+    """The listeners by the job's id. A job without listeners costs nothing.
 
-    Attributes:
-        publish_change: called with the name of each change of this process; wakes the listeners of others.
+    Args:
+        events: has the changes of all jobs.
     """
 
-    def __init__(self) -> None:
-        self._events: dict[str, set[asyncio.Event]] = {}
-        self.publish_change: Callable[[str], None] = lambda _: None
+    def __init__(self, events: Events) -> None:
+        self._listeners: dict[str, set[asyncio.Event]] = {}
+        events.subscribe(JobChanged, self._wake)
 
-    def notify(self, name: str) -> None:
-        """Wake the listeners of ``name``, at other nodes, too."""
-        self.wake(name)
-        self.publish_change(name)
-
-    def wake(self, name: str) -> None:
-        """Wake the listeners of ``name`` in this process."""
-        for event in self._events.get(name, ()):
-            event.set()
+    def _wake(self, change: JobChanged) -> None:
+        for listener in self._listeners.get(change.video_id, ()):
+            listener.set()
 
     @asynccontextmanager
-    async def listen(self, name: str) -> AsyncIterator[asyncio.Event]:
-        """Yield an event that is set at every change of ``name``; the listener clears it."""
-        event = asyncio.Event()
-        self._events.setdefault(name, set()).add(event)
+    async def listen(self, video_id: str) -> AsyncIterator[asyncio.Event]:
+        """Yield an event that is set at every change of a job; the listener clears it."""
+        listener = asyncio.Event()
+        self._listeners.setdefault(video_id, set()).add(listener)
         try:
-            yield event
+            yield listener
         finally:
-            events = self._events[name]
-            events.discard(event)
-            if not events:
-                del self._events[name]
+            listeners = self._listeners[video_id]
+            listeners.discard(listener)
+            if not listeners:
+                del self._listeners[video_id]

@@ -13,7 +13,10 @@ import structlog
 
 from gateway.domain.video import Claim, VideoJob
 from gateway.errors import GatewayError, StoreUnavailable
-from gateway.videos.jobs import LEASE_MS, Videos
+from gateway.events import Events
+from gateway.videos.events import JobCancelled, JobStarted, ShareChanged
+from gateway.videos.job_tasks import LEASE_MS
+from gateway.videos.jobs import Videos
 from gateway.videos.tracker import VideoTracker
 
 TICK_S = 0.25
@@ -38,20 +41,21 @@ class VideoPoller:
     Args:
         videos: the video jobs.
         watch: checks one job.
+        events: say when to look for jobs at once, and which task to stop.
         polls: returns how many polls of one channel may run at a time.
         owns: returns whether this node polls a channel's jobs; None: it is the only process.
-
-    Attributes:
-        idle: there is no open job at the start: the worker does not read the store before ``wake`` or ``IDLE_S``.
+        idle: there is no open job at the start: the worker does not read the store before an event or ``IDLE_S``.
     """
 
     def __init__(
         self,
         videos: Videos,
         watch: VideoTracker,
+        events: Events,
         *,
         polls: Callable[[], int],
         owns: Callable[[str], bool] | None = None,
+        idle: bool = False,
     ) -> None:
         self._videos = videos
         self._watch = watch
@@ -63,22 +67,22 @@ class VideoPoller:
         self._tasks: dict[str, asyncio.Task[VideoJob | None]] = {}
         self._seen: list[tuple[VideoJob, VideoJob]] = []
         self._renewed_s = self._looked_s = float("-inf")
-        self._more = self.idle = False
+        self._more = False
+        self._idle = idle
+        for kind in (JobStarted, ShareChanged):
+            events.subscribe(kind, lambda _: self._wakened.set())
+        events.subscribe(JobCancelled, self._drop)
 
-    def wake(self) -> None:
-        """Start the next turn at once."""
-        self._wakened.set()
-
-    def drop(self, video_id: str) -> None:
+    def _drop(self, event: JobCancelled) -> None:
         """Cancel the task of a job that has ended, so that another job gets its place."""
-        task = self._tasks.get(video_id)
+        task = self._tasks.get(event.video_id)
         if task is not None:
             task.cancel()
 
     async def run(self) -> None:
         """Run for ever. When cancelled, leave unfinished jobs to the next claim."""
         try:
-            if self.idle:
+            if self._idle:
                 await self._rest(IDLE_S)
             while True:
                 self._wakened.clear()  # before the turn: a wake during the turn may come after the turn's claim
@@ -139,8 +143,8 @@ class VideoPoller:
 
     async def _renew(self) -> None:
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._renewed_s >= RENEW_S and (self._working or self._videos.busy):
-            await self._videos.store.renew(self._videos.owner, self._videos.now_ms + LEASE_MS)
+        if now_s - self._renewed_s >= RENEW_S and (self._working or self._videos.tasks.busy):
+            await self._videos.store.renew(self._videos.tasks.owner, self._videos.now_ms + LEASE_MS)
             self._renewed_s = now_s
 
     async def _release_orphans(self) -> None:
@@ -149,8 +153,8 @@ class VideoPoller:
         if now_s - self._looked_s < ORPHANS_S:
             return
         videos = self._videos
-        mine = [job for job in await videos.store.list_open() if job.owner == videos.owner]
-        orphans = [job for job in mine if job.id not in self._working and not videos.is_claimed(job.id)]
+        mine = [job for job in await videos.store.list_open() if job.owner == videos.tasks.owner]
+        orphans = [job for job in mine if job.id not in self._working and not videos.tasks.is_claimed(job.id)]
         if orphans:
             await videos.store.advance([(job, job.let_go(videos.now_ms)) for job in orphans])
         self._looked_s = now_s
@@ -159,7 +163,7 @@ class VideoPoller:
         each = FETCHES if fetching else self._polls()
         busy = Counter(channel for channel, fetches in self._working.values() if fetches == fetching)
         claim = Claim(
-            owner=self._videos.owner,
+            owner=self._videos.tasks.owner,
             now_ms=self._videos.now_ms,
             lease_ms=LEASE_MS,
             most=MOST,

@@ -35,7 +35,9 @@ from gateway.proxy.failover import Proxy
 from gateway.request_context import RequestContext
 from gateway.routing.target import UNKNOWN_SECONDS, Attempt
 from gateway.videos.content import VideoContent
-from gateway.videos.jobs import LEASE_MS, Videos
+from gateway.videos.events import JobChanged, JobStarted
+from gateway.videos.job_tasks import LEASE_MS
+from gateway.videos.jobs import Videos
 from gateway.videos.provider_api import SubmitOutcomeUnknown, build_print, find_key, must_fetch
 from gateway.videos.reference_image import References
 
@@ -114,7 +116,7 @@ class VideoSubmitter:
                 now, now_ms = self._loop_s, self._videos.now_ms
                 self._settlement.settle(submission.ctx, "refused", fault, now=now, now_ms=now_ms)
                 raise
-            with self._videos.claim(job.id):
+            with self._videos.tasks.claim(job.id):
                 return await self._have_begun(submission, job)
 
     async def _bring_in(self, submission: Submission, stack: AsyncExitStack) -> None:
@@ -143,17 +145,17 @@ class VideoSubmitter:
                 channel=_get(submission.job).channel,
                 error=fault.message,
             )
-            await self._videos.retry_until_stored(job.id, partial(self._finish_unknown, submission, fault))
+            await self._videos.tasks.retry_until_stored(job.id, partial(self._finish_unknown, submission, fault))
             raise
         except GatewayError as fault:
             judged = True
-            await self._videos.retry_until_stored(job.id, partial(self._drop, submission, fault))
+            await self._videos.tasks.retry_until_stored(job.id, partial(self._drop, submission, fault))
             raise
         finally:
             self._quota.leave(submission.ctx)
             if not judged:  # a bug of ours, or the process stops: the poll worker decides later
                 requested_job = _get(submission.job)
-                self._videos.run(self._advance_one(requested_job, requested_job.let_go(self._videos.now_ms)))
+                self._videos.tasks.start(self._advance_one(requested_job, requested_job.let_go(self._videos.now_ms)))
         return await self._note_begun(submission, status)
 
     async def _put_on_record(self, submission: Submission) -> VideoJob:
@@ -166,11 +168,11 @@ class VideoSubmitter:
         job = self._make_job(ctx, reservation.nanos)
         stored = False
         try:
-            await self._videos.create(job, reservation)
+            await self._videos.reservations.create(job, reservation, self._videos.rules.max_open)
             stored = True
         finally:
             if not stored:
-                self._videos.release(job)
+                self._videos.reservations.release(job)
                 self._quota.give_back(ctx)
         submission.job = job
         return job
@@ -187,7 +189,7 @@ class VideoSubmitter:
             updated_ms=now_ms,
             deadline_ms=now_ms + round(self._videos.rules.deadline_h * _HOUR_MS),
             held_nanos=reserved,
-            owner=self._videos.owner,
+            owner=self._videos.tasks.owner,
             lease_until_ms=now_ms + LEASE_MS,
             due_ms=now_ms,
             webhook_url=video_request.webhook_url or ctx.caller.key.webhook_url,
@@ -254,11 +256,11 @@ class VideoSubmitter:
         ).let_go(self._videos.now_ms + round(find_wait_s(0) * 1000 * self._videos.wait_scale))
         ctx.record = receipt
         submission.job = begun
-        recorded = await self._videos.retry_until_stored(begun.id, partial(self._store_begun, job, begun))
+        recorded = await self._videos.tasks.retry_until_stored(begun.id, partial(self._store_begun, job, begun))
         if recorded is False:
             return await self._give_up(begun)
-        self._videos.notifier.notify(begun.id)
-        self._videos.begun()
+        self._videos.events.publish(JobChanged(begun.id))
+        self._videos.events.publish(JobStarted())
         return begun
 
     async def _store_begun(self, job: VideoJob, begun: VideoJob) -> bool:
@@ -290,10 +292,8 @@ class VideoSubmitter:
         now, now_ms = self._loop_s, self._videos.now_ms
         row = build_record(ctx, find_outcome(error), error, now=now, now_ms=now_ms)
         ctx.record = row
-        await self._videos.store.drop(job, row)
-        self._videos.note_record(row)
-        self._videos.release(job)
-        self._videos.notifier.notify(job.id)
+        await self._videos.reservations.drop(job, row)
+        self._videos.events.publish(JobChanged(job.id))
 
     async def _finish_unknown(self, submission: Submission, error: SubmitOutcomeUnknown) -> None:
         job, now, now_ms = _get(submission.job), self._loop_s, self._videos.now_ms

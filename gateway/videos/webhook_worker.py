@@ -11,7 +11,9 @@ import structlog
 
 from gateway.domain.webhook import WebhookDelivery
 from gateway.errors import StoreUnavailable
+from gateway.events import Events
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
+from gateway.videos.events import JobEnded, ShareChanged
 from gateway.videos.webhook_sender import WebhookSender
 
 MOST = 40
@@ -45,24 +47,25 @@ class WebhookWorker:
     Args:
         store: the repository of deliveries.
         webhook_sender: makes the attempts.
+        events: say when to look for deliveries at once.
         owner: the name of this process in leases.
         clock: Unix seconds.
         wait_scale: the factor of every wait.
         owns: returns whether this node delivers an account's webhooks; None: it is the only process.
-
-    Attributes:
-        idle: the store is empty at the start: the worker does not read it before ``wake`` or ``LONGEST_REST_S``.
+        idle: the store is empty at the start: the worker does not read it before an event or ``LONGEST_REST_S``.
     """
 
     def __init__(
         self,
         store: WebhookDeliveryRepository,
         webhook_sender: WebhookSender,
+        events: Events,
+        *,
         owner: str,
         clock: Callable[[], float],
         wait_scale: float = 1.0,
-        *,
         owns: Callable[[int], bool] | None = None,
+        idle: bool = False,
     ) -> None:
         self._owns = owns
         self._share: frozenset[int] | None = None
@@ -75,15 +78,14 @@ class WebhookWorker:
         self._hosts: dict[tuple[int, str], _Host] = {}
         self._active: set[str] = set()
         self._failing = False
-        self.idle = False
-
-    def wake(self) -> None:
-        self._woken.set()
+        self._idle = idle
+        for kind in (JobEnded, ShareChanged):
+            events.subscribe(kind, lambda _: self._woken.set())
 
     async def run(self) -> None:
         """Deliver what is due, for ever. What is under way at a cancellation is repeated once its lease has run out."""
         async with asyncio.TaskGroup() as group:
-            if self.idle:
+            if self._idle:
                 await self._rest(LONGEST_REST_S)
             while True:
                 self._woken.clear()
@@ -139,7 +141,7 @@ class WebhookWorker:
     def _end(self, delivery_id: str, _task: asyncio.Task[None]) -> None:
         # Not in the task itself: a task cancelled before its first step runs no ``finally``.
         self._active.discard(delivery_id)
-        self.wake()  # there is room for another one
+        self._woken.set()  # there is room for another one
 
     async def _deliver(self, delivery: WebhookDelivery) -> None:
         """Make one attempt, or put it off; then store the delivery."""

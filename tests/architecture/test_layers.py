@@ -18,6 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "large_work",
         "memory_budget",
         "deadlines",
+        "events",
         "background",
         "deferred",
     ),

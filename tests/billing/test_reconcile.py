@@ -17,11 +17,14 @@ from gateway.billing.request_record import build_record
 from gateway.domain.balance import Reservation
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.video import CANCELLED, VideoJob, VideoRules
+from gateway.events import Events
 from gateway.storage.database import Database, open_database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.schema import entries, videos
 from gateway.storage.videos import VideoRepository
+from gateway.videos.job_tasks import JobTasks
 from gateway.videos.jobs import Videos
+from gateway.videos.reservations import JobReservations
 from tests.support.billing_services import (
     NOON,
     BillingServices,
@@ -261,7 +264,7 @@ class HeldVideos:
         """A job that goes on."""
         job, held = self.propose(number, nanos)
         await self.store.create(job)
-        self.videos.hold(job, held)
+        self.videos.reservations.hold(job, held)
         return job
 
 
@@ -272,15 +275,19 @@ def held_videos(billing: BillingServices) -> HeldVideos:
 
 def build_held_videos(billing: BillingServices, store: VideoRepository | None = None) -> HeldVideos:
     store = store or VideoRepository(billing.disk.database)
+    reservations = JobReservations(
+        store, billing.balances, billing.write_queue, keep_record=lambda _: None, clock=lambda: billing.now
+    )
     videos = Videos(
         store,
-        billing.balances,
-        billing.write_queue,
+        reservations,
+        JobTasks(store),
         None,  # type: ignore[arg-type]
+        Events(),
         rules=VideoRules,
         clock=lambda: billing.now,
     )
-    billing.accounting.jobs = videos
+    billing.accounting.jobs = reservations
     return HeldVideos(billing, videos, store)
 
 
@@ -303,7 +310,7 @@ async def test_what_jobs_hold_is_told_beside_what_calls_hold(billing: BillingSer
 
 JOB_TAMPERINGS: dict[str, tuple[Callable[[HeldVideos], object], str]] = {
     "a hold that nobody knows of": (
-        lambda held_videos: held_videos.videos._holds.pop("video_1"),
+        lambda held_videos: held_videos.videos.reservations._held.pop("video_1"),
         "video_1: no hold is open, its record says 30",
     ),
     "a job that is no more": (
@@ -315,7 +322,7 @@ JOB_TAMPERINGS: dict[str, tuple[Callable[[HeldVideos], object], str]] = {
         "video_1: 30 held, its record says 31",
     ),
     "a hold that somebody else let go of": (
-        lambda held_videos: held_videos.billing.balances.release(held_videos.videos._holds["video_1"]),
+        lambda held_videos: held_videos.billing.balances.release(held_videos.videos.reservations._held["video_1"]),
         "account 1: 40 held, its jobs alone say 70",
     ),
     "a hold on another account": (
@@ -373,9 +380,9 @@ async def test_a_job_that_is_on_record_a_moment_before_its_money_is_its_own_is_n
 ) -> None:
     job, held = held_videos.propose(1, 30)
     await held_videos.store.create(job)
-    asyncio.get_running_loop().call_later(LOOK_AGAIN_S / 2, held_videos.videos.hold, job, held)
+    asyncio.get_running_loop().call_later(LOOK_AGAIN_S / 2, held_videos.videos.reservations.hold, job, held)
     assert await problems(billing) == []
-    assert held_videos.videos.list_held() == {"video_1": 30}
+    assert held_videos.videos.reservations.list_held() == {"video_1": 30}
 
 
 async def test_a_job_that_is_struck_off_a_moment_before_its_money_is_free_is_no_problem(
@@ -383,7 +390,7 @@ async def test_a_job_that_is_struck_off_a_moment_before_its_money_is_free_is_no_
 ) -> None:
     job = await held_videos.begin(1, 30)
     await forget_jobs(held_videos)
-    asyncio.get_running_loop().call_later(LOOK_AGAIN_S / 2, held_videos.videos.release, job)
+    asyncio.get_running_loop().call_later(LOOK_AGAIN_S / 2, held_videos.videos.reservations.release, job)
     assert await problems(billing) == []
     assert (await billing.accounting.reconcile())["held_usd"] == 0
 

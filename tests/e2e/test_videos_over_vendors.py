@@ -257,7 +257,7 @@ class Site:
     async def read_rows(self, expected: int) -> dict[str, RequestRecord]:
         """The rows of jobs, by their ids."""
         rows = {row.id: row for row in await self.gateway.rows(expected)}
-        jobs = await self.gateway.app[SERVICES].videos.jobs.list_videos(VideoFilter(), 1_000)
+        jobs = await self.gateway.app[SERVICES].videos.jobs.store.list_videos(VideoFilter(), 1_000)
         return {job.id: rows[job.receipt.id] for job in jobs}
 
     def find(self, kind: Kind, prompt: str) -> VendorTask:
@@ -461,7 +461,7 @@ async def test_what_a_filter_or_a_failure_ends_is_told_and_not_paid_for(gateway_
         rows = await site.gateway.rows(2 * len(KINDS) + blocks)
         assert all(row.cost_nanos == 0 and row.reserved_nanos > 0 for row in rows)
         assert {row.outcome for row in rows} == {"blocked", "failed"}
-        assert site.gateway.app[SERVICES].videos.jobs.list_held() == {}
+        assert site.gateway.app[SERVICES].videos.jobs.reservations.list_held() == {}
         assert site.files.asked == []
         site.check_refusals()
         await check_stopped(site)
@@ -471,10 +471,10 @@ async def check_stopped(site: Site) -> None:
     """What the operator cancels is stopped at its vendor, where that is offered; of no other anything is asked."""
     videos = site.gateway.app[SERVICES].videos.jobs
     ids = {kind: await site.submit(kind.model, "endless") for kind in KINDS}
-    assert sum(videos.list_held().values()) == CENT * sum(kind.usual.cents for kind in KINDS)
+    assert sum(videos.reservations.list_held().values()) == CENT * sum(kind.usual.cents for kind in KINDS)
     for video_id in ids.values():
         await videos.cancel(video_id)
-    assert videos.list_held() == {}
+    assert videos.reservations.list_held() == {}
     async with asyncio.timeout(WAIT_LIMIT_S):
         for kind in KINDS:
             vendor = site.vendors[kind.name]

@@ -83,7 +83,7 @@ async def test_a_start_far_ahead_keeps_everything_and_says_so(tmp_path: Path, da
         again = await submit(ahead, "goes on", key="once", model="v")
         assert again.status == 200
         assert videos.count("goes on") == 1, "a request that names itself is still made once"
-        (job,) = await ahead.app[SERVICES].videos.jobs.list_videos(VideoFilter(), 10)
+        (job,) = await ahead.app[SERVICES].videos.jobs.store.list_videos(VideoFilter(), 10)
         assert job.state == "processing"
         assert image.exists()
         ahead.audited = False

@@ -194,14 +194,14 @@ async def test_a_channel_that_is_removed_fails_its_jobs_and_no_others(gateway_wi
         for prompt in ("processing", "fetching"):
             await await_job(gateway, prompt, prompt)
         await until(lambda: up.find("fetching").ranges and is_polled(up, "broken", 2))
-        assert gateway.app[SERVICES].videos.jobs.list_held().keys() == {
+        assert gateway.app[SERVICES].videos.jobs.reservations.list_held().keys() == {
             job.id for job in (await find_jobs(gateway)).values()
         }
         assert (await office("DELETE", "/channels/goes"))[0] in {200, 204}
         for prompt in plays.keys() - {"fetching"}:
             job = await await_job(gateway, prompt)
             assert (job.state, job.error_code) == ("failed", CHANNEL_GONE.code), job
-        assert list(gateway.app[SERVICES].videos.jobs.list_held().values()) == [A_VIDEO] * 2
+        assert list(gateway.app[SERVICES].videos.jobs.reservations.list_held().values()) == [A_VIDEO] * 2
         never.set()  # what was under way may end as it does
         jobs = await await_ends(gateway)
         assert {prompt: job.state for prompt, job in jobs.items()} == {

@@ -171,7 +171,7 @@ async def test_a_caller_who_leaves_during_the_submit_leaves_a_job_that_goes_on(g
         assert {prompt: job.state for prompt, job in jobs.items()} == dict.fromkeys(
             ["json", "refused", "form"], "submitting"
         )
-        assert sum(gateway.app[SERVICES].videos.jobs.list_held().values()) == 3 * A_VIDEO
+        assert sum(gateway.app[SERVICES].videos.jobs.reservations.list_held().values()) == 3 * A_VIDEO
         for event in (go_on, refuse, up.deaf):
             event.set()
         for prompt in ("json", "form"):
@@ -217,7 +217,7 @@ async def test_a_job_that_is_cancelled_meanwhile_stays_so_whatever_its_provider_
         jobs = await find_jobs(gateway)
         for job in jobs.values():
             await gateway.app[SERVICES].videos.jobs.cancel(job.id)
-        assert gateway.app[SERVICES].videos.jobs.list_held() == {}
+        assert gateway.app[SERVICES].videos.jobs.reservations.list_held() == {}
         go_on.set()
         heard = dict(zip(plays, await asyncio.gather(*asking), strict=True))
         reported = orjson.loads(heard["begun"].body)
@@ -237,7 +237,7 @@ async def test_what_cannot_be_put_on_record_is_not_begun(gateway_with: StartGate
             heard = await submit(gateway, "take", key="take")
             check_error(heard, 503, "overloaded")
             assert int(heard.headers["Retry-After"]) >= 1
-            assert gateway.app[SERVICES].videos.jobs.list_held() == {}
+            assert gateway.app[SERVICES].videos.jobs.reservations.list_held() == {}
             assert gateway.app[SERVICES].billing.quota.open_holds == 0
         assert not up.asked
         assert (await submit(gateway, "take", key="take", mark="again")).status == 200

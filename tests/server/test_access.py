@@ -252,7 +252,7 @@ async def review(gateway_with: StartGateway) -> AsyncIterator[Review]:
         video_gateway = VideoGateway(gateway, provider)
         video_id = await video_gateway.make("a cat")
         services = gateway.app[SERVICES]
-        job = await services.videos.jobs.find(video_id)
+        job = await services.videos.jobs.store.find(video_id)
         people = {}
         for person in PEOPLE:
             if person.role is not None:

@@ -185,7 +185,7 @@ class Site:
             "links": await services.auth.members._members.list_links(),
             "channels": [(one.name, one.status, one.priority) for one in services.routing.catalog.channels],
             "settings": await services.admin.settings._store.list_settings(),
-            "videos": [(job.id, job.state) for job in [await services.videos.jobs.find(self.video_id)] if job],
+            "videos": [(job.id, job.state) for job in [await services.videos.jobs.store.find(self.video_id)] if job],
             "running": sorted(self.gateway.app[SERVICES].active_requests.calls),
             "record": await self.find_last(),
         }

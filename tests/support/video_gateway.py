@@ -83,9 +83,9 @@ class VideoGateway:
 
     async def finish(self, video_id: str) -> Json:
         """The task object, once the job has ended."""
-        videos = self.gateway.app[SERVICES].videos.jobs
+        videos = self.gateway.app[SERVICES].videos
         async with asyncio.timeout(15), videos.notifier.listen(video_id) as bell:
-            while not (await videos.get(video_id)).ended:
+            while not (await videos.jobs.get(video_id)).ended:
                 await bell.wait()
                 bell.clear()
         return dict((await self.get(f"{VIDEOS}/{video_id}")).json)

@@ -50,7 +50,7 @@ async def look(gateway: RunningGateway, path: str = VIDEOS, **headers: str) -> H
 
 async def list_jobs(gateway: RunningGateway) -> Sequence[VideoJob]:
     """Every job, the oldest first."""
-    found: Sequence[VideoJob] = await gateway.app[SERVICES].videos.jobs.list_videos(
+    found: Sequence[VideoJob] = await gateway.app[SERVICES].videos.jobs.store.list_videos(
         VideoFilter(newest_first=False), 1_000
     )
     return found
@@ -76,11 +76,11 @@ async def await_job(gateway: RunningGateway, prompt: str, *states: str) -> Video
 
 async def follow(gateway: RunningGateway, job: VideoJob, states: Sequence[str] = ()) -> VideoJob:
     """A job, once it is in one of these states, or has ended."""
-    videos = gateway.app[SERVICES].videos.jobs
+    videos = gateway.app[SERVICES].videos
     async with asyncio.timeout(WAIT_LIMIT_S), videos.notifier.listen(job.id) as bell:
         while True:
             bell.clear()
-            job = await videos.get(job.id)
+            job = await videos.jobs.get(job.id)
             if job.ended or job.state in states:
                 return job
             await bell.wait()
@@ -112,7 +112,7 @@ async def audit(gateway: RunningGateway, *providers: OpenAiVideos, rows: int | N
     for provider in providers:
         assert set(provider.marks.values()) <= {1}
     assert await gateway.app[SERVICES].videos.jobs.store.list_contradictions() == []
-    assert gateway.app[SERVICES].videos.jobs.list_held() == {}
+    assert gateway.app[SERVICES].videos.jobs.reservations.list_held() == {}
     report = await gateway.check_books()
     assert report["charged_nanos"] == sum(row.cost_nanos for row in stored)
     return {row.client_request_id or row.id: row for row in stored}

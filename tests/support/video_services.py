@@ -28,6 +28,7 @@ from gateway.domain.rate_limit import Limits
 from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.domain.video import VideoJob, VideoRequest, VideoRules
 from gateway.errors import ProviderContentGone, ProviderError, StoreUnavailable
+from gateway.events import Events
 from gateway.proxy.failover import Proxy
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
@@ -38,9 +39,13 @@ from gateway.storage.videos import VideoRepository
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.upstream.interface import FileRequest, PumpResult, Sink
 from gateway.videos.content import VideoContent
+from gateway.videos.events import JobEnded, JobStarted
+from gateway.videos.job_tasks import JobTasks
 from gateway.videos.jobs import Videos
+from gateway.videos.notifier import JobNotifier
 from gateway.videos.provider_api import VideoProviderApi
 from gateway.videos.reference_image import References
+from gateway.videos.reservations import JobReservations
 from gateway.videos.submit import Submission, VideoSubmitter
 from gateway.videos.tracker import VideoTracker
 from tests.support.contexts import make_context
@@ -344,7 +349,10 @@ class VideoServices:
         self.quota = QuotaService(self.balances, InMemoryRateLimiter(self.loop.time), Journal(), self.write_queue)  # type: ignore[arg-type]
         self.proxy = Proxy(self.provider, self.board, clock=self.clock)
         self.provider_api = VideoProviderApi(self.provider, self.files, self.catalog, clock=self.clock)  # type: ignore[arg-type]
-        self.videos = self.make_videos()
+        self.events = Events()
+        self.notifier = JobNotifier(self.events)
+        self.videos = self.make_videos(self.events)
+        self.tasks, self.reservations = self.videos.tasks, self.videos.reservations
         self.video_content = VideoContent(self.shelf, self.provider_api)  # type: ignore[arg-type]
         self.watch = VideoTracker(self.videos, self.video_content, self.clock)
         settlement = Settlement(self.quota, Journal(), self.write_queue)  # type: ignore[arg-type]
@@ -357,14 +365,23 @@ class VideoServices:
             references=References(self.files, None),  # type: ignore[arg-type]
         )
         self.rung: list[str] = []
-        self.videos.begun = lambda: self.rung.append("begun")
-        self.videos.ended = lambda: self.rung.append("ended")
+        self.events.subscribe(JobStarted, lambda _: self.rung.append("begun"))
+        self.events.subscribe(JobEnded, lambda _: self.rung.append("ended"))
         self._numbers = count(1)
 
-    def make_videos(self) -> Videos:
+    def make_videos(self, events: Events | None = None) -> Videos:
         """Another process over the same store; of this one there is ``videos``."""
+        reservations = JobReservations(
+            self.store, self.balances, self.write_queue, keep_record=lambda _: None, clock=self.clock
+        )
         return Videos(
-            self.store, self.balances, self.write_queue, self.provider_api, rules=lambda: self.rules, clock=self.clock
+            self.store,
+            reservations,
+            JobTasks(self.store),
+            self.provider_api,
+            events or Events(),
+            rules=lambda: self.rules,
+            clock=self.clock,
         )
 
     def use(self, *channels: Channel) -> None:
@@ -413,7 +430,7 @@ class VideoServices:
 
     async def claim(self, job: VideoJob) -> VideoJob:
         """As it is when this process looks at it."""
-        after = attrs.evolve(await self.find(job), owner=self.videos.owner, lease_until_ms=self.now_ms + 30_000)
+        after = attrs.evolve(await self.find(job), owner=self.tasks.owner, lease_until_ms=self.now_ms + 30_000)
         await put_job(self.store, after)
         return after
 

@@ -13,7 +13,9 @@ from gateway.domain.audit_log import Actor, AuditFilter
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import BLOCKED_CODE, CANCELLED, TIMEOUT, VideoError, VideoFilter, VideoJob
 from gateway.errors import Conflict, NotFound, StoreUnavailable, TaskNotReady
-from gateway.videos.jobs import CLOSE_TIMEOUT_S, build_end, check_completed
+from gateway.videos.job_tasks import CLOSE_TIMEOUT_S
+from gateway.videos.jobs import check_completed
+from gateway.videos.reservations import build_end
 from tests.support.request_records import ROW
 from tests.support.table_rows import table_rows
 from tests.support.video_services import A_SECOND, CALLER, Answered, VideoServices, play, refuse, run, task
@@ -52,7 +54,7 @@ def test_a_completed_job_is_charged_once_and_told_of_and_nothing_is_held_for_it_
         assert (reported.event, reported.url, orjson.loads(reported.body)["data"]) == (
             "video.completed", "https://hooks/1", {"id": job.id},
         )  # fmt: skip
-        assert (services.held, services.videos.list_held()) == (0, {})
+        assert (services.held, services.reservations.list_held()) == (0, {})
         assert services.balances.find_balance("key", CALLER.key.id).lifetime.spent_nanos == HELD
         assert services.rung == ["begun", "ended"]
         assert [line["event"] for line in lines] == ["video_ended"]
@@ -70,7 +72,7 @@ def test_a_job_whose_end_was_stored_without_an_answer_holds_nothing_after_the_ne
         for _ in range(2):
             with suppress(StoreUnavailable):
                 assert not await (services.videos.complete(job) if cost_nanos else services.videos.fail(job, TIMEOUT))
-        assert (services.held, services.videos.list_held()) == (0, {})
+        assert (services.held, services.reservations.list_held()) == (0, {})
         assert services.balances.find_balance("key", CALLER.key.id).lifetime.spent_nanos == cost_nanos
         assert [row.cost_nanos for row in await services.rows()] == [cost_nanos]
 
@@ -86,7 +88,7 @@ def test_a_failed_job_costs_nothing_and_says_why() -> None:
         assert (failed.state, failed.error_code, failed.expires_ms) == ("failed", "timeout", None)
         (row,) = await services.rows()
         assert (row.cost_nanos, row.outcome, row.error_code, row.duration_ms) == (0, "failed", "timeout", 0)
-        assert (services.held, services.videos.list_held()) == (0, {})
+        assert (services.held, services.reservations.list_held()) == (0, {})
         assert services.balances.find_balance("key", CALLER.key.id).lifetime.spent_nanos == 0
         assert await services.deliveries.list_deliveries(video_id=job.id, limit=9) == [], "nobody wants to be told"
 
@@ -101,7 +103,7 @@ def test_a_store_that_fails_leaves_the_job_and_its_money_as_they_were() -> None:
         with pytest.raises(StoreUnavailable):
             await services.videos.complete(job)
         assert await services.find(job) == job
-        assert (services.held, services.videos.list_held(), services.rung) == (HELD, {job.id: HELD}, ["begun"])
+        assert (services.held, services.reservations.list_held(), services.rung) == (HELD, {job.id: HELD}, ["begun"])
         assert await services.videos.complete(job)
         assert services.held == 0
 
@@ -163,16 +165,16 @@ def test_what_is_held_for_jobs_that_go_on_is_held_again_after_a_start() -> None:
         job, done = await services.submit(), await finished(services)
         other = await services.submit()
         await services.store.advance([(other, attrs.evolve(other, owner="dead", lease_until_ms=10**15))])
-        services.balances.release(services.videos._holds.pop(job.id))
-        services.balances.release(services.videos._holds.pop(other.id))
+        services.balances.release(services.reservations._held.pop(job.id))
+        services.balances.release(services.reservations._held.pop(other.id))
         assert services.held == 0
         successor = services.make_videos()
-        await successor.open()
-        assert successor.list_held() == {job.id: HELD, other.id: HELD}
+        await successor.take_over()
+        assert successor.reservations.list_held() == {job.id: HELD, other.id: HELD}
         assert services.held == 2 * HELD
-        assert done.id not in successor.list_held()
-        assert ((await services.find(other)).owner, successor.owner) == ("", successor.owner)
-        assert successor.owner != services.videos.owner
+        assert done.id not in successor.reservations.list_held()
+        assert ((await services.find(other)).owner, successor.tasks.owner) == ("", successor.tasks.owner)
+        assert successor.tasks.owner != services.tasks.owner
         assert await successor.fail(job, TIMEOUT)
         assert services.held == HELD
 
@@ -190,10 +192,10 @@ def test_a_process_that_ends_lets_go_of_its_jobs_and_waits_for_what_it_records()
             await asyncio.sleep(seconds)
             recorded.append(seconds)
 
-        services.videos.run(record(1.0))
-        slow = services.videos.run(record(60.0))
+        services.tasks.start(record(1.0))
+        slow = services.tasks.start(record(60.0))
         began = services.loop.time()
-        await services.videos.close()
+        await services.tasks.close()
         assert services.loop.time() - began == pytest.approx(CLOSE_TIMEOUT_S)
         assert recorded == [1.0]
         assert slow.cancelled()
@@ -207,7 +209,7 @@ def test_a_store_that_fails_at_the_end_is_no_reason_not_to_end() -> None:
         services = VideoServices(play(task()))
         services.store.refused = {"release": 1}
         with capture_logs() as lines:
-            await services.videos.close()
+            await services.tasks.close()
         assert [line["event"] for line in lines] == ["leases_not_released"]
 
     run(scene())
@@ -223,11 +225,11 @@ def test_a_job_is_found_by_its_own_account_alone() -> None:
         assert (
             await services.videos.get(job.id)
             == await services.videos.get(job.id, 1)
-            == await services.videos.find(job.id)
+            == await services.store.find(job.id)
         )
-        assert await services.videos.find_by_request(job.receipt.id) == job
-        assert await services.videos.list_videos(VideoFilter(1), 9) == [job]
-        assert await services.videos.list_videos(VideoFilter(2), 9) == []
+        assert await services.store.find_by_request(job.receipt.id) == job
+        assert await services.store.list_videos(VideoFilter(1), 9) == [job]
+        assert await services.store.list_videos(VideoFilter(2), 9) == []
         for video_id, account in ((job.id, 2), ("video_" + "0" * 32, 1), ("", 1), (f"{job.id}\0", 1), ("x" * 10**5, 1)):
             with pytest.raises(NotFound) as nothing:
                 await services.videos.get(video_id, account)
@@ -254,7 +256,7 @@ def test_a_job_that_is_cancelled_fails_at_no_cost_and_its_provider_is_asked_to_s
             await services.videos.cancel("video_1")
         (row,) = await services.books.audit_log.list_audit(AuditFilter(), 9)
         assert (row.action, row.subject, row.actor) == ("video.cancelled", job.id, "ada")
-        await services.videos.close()
+        await services.tasks.close()
         assert [(asked.method, asked.path.rpartition("/")[0]) for asked in services.provider.asked[1:]] == [
             ("DELETE", "/tasks")
         ]
@@ -271,7 +273,7 @@ def test_a_provider_that_does_not_stop_is_no_reason_not_to_cancel() -> None:
         job = await services.submit(seconds=5, size="1280x720")
         with capture_logs() as lines:
             assert (await services.videos.cancel(job.id)).error_code == "cancelled"
-            await services.videos.close()
+            await services.tasks.close()
         assert [line["event"] for line in lines] == ["video_ended", "provider_task_not_cancelled"]
         services.use()
         other = attrs.evolve(job, id="video_" + "1" * 32, receipt=attrs.evolve(job.receipt, id="req_other"))
@@ -291,7 +293,7 @@ def test_a_job_is_removed_once_it_has_ended_and_what_it_cost_stays() -> None:
         await services.videos.remove(done)
         with pytest.raises(NotFound):
             await services.videos.remove(done)
-        await services.videos.close()
+        await services.tasks.close()
         assert [(asked.method, asked.path) for asked in services.provider.asked[2:]] == [
             ("DELETE", "/videos/video_theirs")
         ]
@@ -315,7 +317,7 @@ def test_whoever_listens_is_told_of_what_shows_and_of_nothing_else() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
         job = await services.submit()
-        async with services.videos.notifier.listen(job.id) as bell:
+        async with services.notifier.listen(job.id) as bell:
             looked_at = attrs.evolve(job, polls=1, due_ms=5)
             await services.videos.advance([(job, looked_at)])
             assert not bell.is_set(), "that it was looked at is no news"
@@ -347,14 +349,14 @@ def test_what_has_to_be_recorded_is_tried_until_it_is_and_its_own_faults_are_rai
                 raise StoreUnavailable("not now")
             return "done"
 
-        assert await services.videos.retry_until_stored("video_1", work) == "done"
+        assert await services.tasks.retry_until_stored("video_1", work) == "done"
         assert len(tries) == 4
 
         async def bug() -> None:
             raise RuntimeError("a bug")
 
         with pytest.raises(RuntimeError):
-            await services.videos.retry_until_stored("video_1", bug)
-        await services.videos.close()
+            await services.tasks.retry_until_stored("video_1", bug)
+        await services.tasks.close()
 
     run(scene())

@@ -4,37 +4,43 @@ import asyncio
 
 import pytest
 
+from gateway.events import Events
+from gateway.videos.events import JobChanged
 from gateway.videos.notifier import JobNotifier
 
 
 async def test_everybody_who_listens_for_a_name_hears_it_and_nobody_else() -> None:
-    notifier = JobNotifier()
+    events = Events()
+    notifier = JobNotifier(events)
     async with notifier.listen("a") as one, notifier.listen("a") as two, notifier.listen("b") as other:
-        notifier.notify("a")
+        events.publish(JobChanged("a"))
         assert (one.is_set(), two.is_set(), other.is_set()) == (True, True, False)
         one.clear()
-        notifier.notify("b")
+        events.publish(JobChanged("b"))
         assert (one.is_set(), two.is_set(), other.is_set()) == (False, True, True)
 
 
 async def test_what_is_rung_before_somebody_waits_is_heard() -> None:
-    notifier = JobNotifier()
+    events = Events()
+    notifier = JobNotifier(events)
     async with notifier.listen("a") as bell:
-        notifier.notify("a")
+        events.publish(JobChanged("a"))
         async with asyncio.timeout(1):
             await bell.wait()
 
 
 async def test_a_bell_that_nobody_hears_costs_nothing() -> None:
-    notifier = JobNotifier()
-    notifier.notify("a")
+    events = Events()
+    notifier = JobNotifier(events)
+    events.publish(JobChanged("a"))
     async with notifier.listen("a") as bell:
         assert not bell.is_set()
-    assert notifier._events == {}
+    assert notifier._listeners == {}
 
 
 async def test_nothing_is_left_of_who_has_left_however_it_left() -> None:
-    notifier = JobNotifier()
+    events = Events()
+    notifier = JobNotifier(events)
     async with notifier.listen("a") as stays:
         with pytest.raises(RuntimeError):
             async with notifier.listen("a"):
@@ -48,15 +54,16 @@ async def test_nothing_is_left_of_who_has_left_however_it_left() -> None:
         await asyncio.sleep(0)
         leaves.cancel()
         await asyncio.gather(leaves, return_exceptions=True)
-        notifier.notify("a")
+        events.publish(JobChanged("a"))
         assert stays.is_set()
-        assert len(notifier._events["a"]) == 1
-    assert notifier._events == {}
+        assert len(notifier._listeners["a"]) == 1
+    assert notifier._listeners == {}
 
 
 async def test_one_may_leave_while_the_bell_is_rung() -> None:
     """What a bell wakes runs later: nobody's set of bells changes under it."""
-    notifier = JobNotifier()
+    events = Events()
+    notifier = JobNotifier(events)
 
     async def wait() -> bool:
         async with notifier.listen("a") as bell:
@@ -64,6 +71,6 @@ async def test_one_may_leave_while_the_bell_is_rung() -> None:
 
     waiting = [asyncio.create_task(wait()) for _ in range(10)]
     await asyncio.sleep(0)
-    notifier.notify("a")
+    events.publish(JobChanged("a"))
     assert await asyncio.gather(*waiting) == [True] * 10
-    assert notifier._events == {}
+    assert notifier._listeners == {}

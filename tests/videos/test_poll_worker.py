@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 from gateway.domain.video import Claim, VideoJob
 from gateway.errors import StoreUnavailable
 from gateway.storage.schema import videos
-from gateway.videos.jobs import LEASE_MS
+from gateway.videos.events import JobCancelled, JobStarted
+from gateway.videos.job_tasks import LEASE_MS
 from gateway.videos.poll_worker import AGAIN_MS, FETCHES, IDLE_S, MOST, RENEW_S, TICK_S, VideoPoller
 from tests.support.table_rows import table_rows
 from tests.support.video_records import list_jobs, make_job
@@ -72,7 +73,7 @@ class PollScenario:
         self.services = VideoServices(play(task()))
         self.store = Store(self.services.books.database)
         self.store.noted = []
-        self.services.store = self.services.videos.store = self.store
+        self.services.store = self.services.videos.store = self.services.tasks._store = self.store
         self.poll_functions = poll_functions
         self.polls = polls
         self.job = self.make_job()
@@ -85,11 +86,11 @@ class PollScenario:
         self.wait_s = 5.0
 
     def make_job(self) -> VideoPoller:
-        return VideoPoller(self.services.videos, self, polls=lambda: self.polls)  # type: ignore[arg-type]
+        return VideoPoller(self.services.videos, self, self.services.events, polls=lambda: self.polls)  # type: ignore[arg-type]
 
     async def check(self, job: VideoJob) -> VideoJob | None:
         """As a ``VideoTracker`` does."""
-        assert job.owner == self.services.videos.owner
+        assert job.owner == self.services.tasks.owner
         kind = f"{job.channel} fetching" if job.state == "fetching" else job.channel
         self.looked[job.id].append(self.now_s)
         self.late.append((self.services.now_ms - (job.due_ms or 0)) / 1000)
@@ -231,7 +232,7 @@ def test_a_new_job_is_looked_at_when_somebody_says_so() -> None:
         await scenario.put("up", 1)
         await scenario.pass_time(2.0)
         assert scenario.looked == {}, "nobody has said so, and it looks every ten seconds"
-        scenario.job.wake()
+        scenario.services.events.publish(JobStarted())
         await scenario.pass_time(TICK_S)
         assert len(scenario.looked) == 1
         await scenario.put("up", 2)
@@ -251,7 +252,7 @@ def test_who_wakes_it_while_it_looks_is_not_missed() -> None:
         async def begin() -> None:
             scenario.store.next_due = None
             await scenario.store.create(make_job(1, channel="up", due_ms=scenario.services.now_ms))
-            scenario.job.wake()
+            scenario.services.events.publish(JobStarted())
 
         scenario.store.next_due = begin
         await scenario.pass_time(TICK_S)
@@ -361,8 +362,8 @@ def test_a_job_that_is_cancelled_under_its_hands_gives_its_place_to_another() ->
         await scenario.services.books.database.change(
             delete(videos).where(videos.c.id == "video_1")
         )  # as it is when it has ended elsewhere
-        scenario.job.drop("video_1")
-        scenario.job.drop("video_9")
+        scenario.services.events.publish(JobCancelled("video_1"))
+        scenario.services.events.publish(JobCancelled("video_9"))
         await scenario.pass_time(1.0)
         assert (set(scenario.looked), scenario.under_way["dead"]) == ({"video_1", "video_2"}, 1)
         assert len(scenario.looked["video_1"]) == 1
@@ -412,7 +413,7 @@ def test_a_stop_leaves_what_is_under_way_to_whoever_claims_it_next() -> None:
         await scenario.pass_time(1.0)
         await scenario.stop()
         assert scenario.under_way["slow"] == 0
-        await scenario.services.videos.close()
+        await scenario.services.tasks.close()
         assert {job.owner for job in (await list_jobs(scenario.store)).values()} == {""}
         scenario.job, scenario.poll_functions = scenario.make_job(), {}
         await scenario.pass_time(1.0)

@@ -29,7 +29,7 @@ from gateway.errors import (
     StoreUnavailable,
 )
 from gateway.media.word_filter import WordList
-from gateway.videos.jobs import INSIST_S, LEASE_MS
+from gateway.videos.job_tasks import INSIST_S, LEASE_MS
 from gateway.videos.provider_api import SubmitOutcomeUnknown, build_print
 from gateway.videos.submit import Submission
 from tests.support.table_rows import table_rows
@@ -67,7 +67,7 @@ async def see(services: VideoServices, **body: Any) -> GatewayError:
 async def check_nothing_left(services: VideoServices) -> None:
     """No job, no hold, no turn."""
     assert await services.store.list_open() == []
-    assert services.videos.list_held() == {}
+    assert services.reservations.list_held() == {}
     assert (services.held, services.quota.open_holds, services.proxy.running) == (0, 0, 0)
 
 
@@ -95,7 +95,7 @@ def test_a_job_and_its_hold_are_on_record_before_its_provider_is_asked() -> None
         )
         assert (requested_job.upstream_model, requested_job.key_print) == ("m", build_print("key-of-up"))
         assert (requested_job.owner, requested_job.lease_until_ms) == (
-            services.videos.owner,
+            services.tasks.owner,
             requested_job.created_ms + LEASE_MS,
         )
         assert (requested_job.seconds, requested_job.size, requested_job.prompt) == ("4", "1280x720", "a cat")
@@ -119,7 +119,7 @@ def test_a_job_that_was_begun_is_nobodys_and_due_in_two_seconds(status: str, sta
         assert (job.receipt.outcome, job.receipt.status, job.receipt.reserved_nanos) == ("completed", 200, HELD)
         assert (submission.ctx.record, submission.job) == (job.receipt, job)
         assert services.rung == ["begun"]
-        assert services.videos.list_held() == {job.id: HELD}
+        assert services.reservations.list_held() == {job.id: HELD}
         assert await services.rows() == [], "its row is written with its end"
         assert services.proxy.running == 0
 
@@ -229,7 +229,7 @@ def test_a_channel_that_has_no_words_for_it_is_passed_over_unasked() -> None:
         error = await see(services, size="1920x1080", seconds=10)
         assert (error.status, error.public_code, error.param) == (400, "invalid_request", "seconds")
         assert len(services.provider.asked) == 1
-        assert services.videos.list_held() == {job.id: 10 * FULL_HD}
+        assert services.reservations.list_held() == {job.id: 10 * FULL_HD}
 
     run(scene())
 
@@ -342,7 +342,7 @@ def test_a_turn_at_the_rate_limits_ends_with_the_submit_and_not_with_the_job() -
         await submitting
         await services.submissions.submit(third)
         assert None not in (first.ctx.rate_limits, third.ctx.rate_limits)
-        assert len(services.videos.list_held()) == 2
+        assert len(services.reservations.list_held()) == 2
 
     run(scene())
 
@@ -356,13 +356,13 @@ def test_an_account_has_so_many_jobs_under_way_and_no_more_until_one_has_ended()
         assert isinstance(await see(services), RateLimited)
         other = attrs.evolve(CALLER, account=attrs.evolve(CALLER.account, id=2), key=attrs.evolve(CALLER.key, id=8))
         await services.submissions.submit(services.order(other))
-        assert (services.provider.begun, services.videos.count_open(1), services.held) == (3, 2, 2 * HELD)
+        assert (services.provider.begun, services.reservations.count_open(1), services.held) == (3, 2, 2 * HELD)
         await services.videos.complete(first)
-        assert services.videos.count_open(1) == 1
+        assert services.reservations.count_open(1) == 1
         await services.submit()
         again = services.make_videos()
-        await again.open()
-        assert (again.count_open(1), again.count_open(2), again.count_open(3)) == (2, 1, 0)
+        await again.take_over()
+        assert [again.reservations.count_open(account_id) for account_id in (1, 2, 3)] == [2, 1, 0]
 
     run(scene())
 
@@ -379,7 +379,7 @@ def test_what_came_to_nothing_is_not_under_way() -> None:
         services.provider.clerk = play(LOST)
         for _ in range(2):
             assert isinstance(await see(services), SubmitOutcomeUnknown)
-        assert services.videos.count_open(1) == 0
+        assert services.reservations.count_open(1) == 0
 
     run(scene())
 
@@ -553,7 +553,7 @@ def test_a_bug_in_the_middle_of_a_submit_leaves_the_job_to_whoever_looks_at_it_n
         await asyncio.sleep(1)
         (job,) = (await list_jobs(services.store)).values()
         assert (job.state, job.owner) == ("submitting", "")
-        assert services.videos.list_held() == {job.id: HELD}
+        assert services.reservations.list_held() == {job.id: HELD}
         assert await services.watch.check(await services.claim(job)) is None
         assert (await services.find(job)).error_code == "submit_unknown"
         await check_nothing_left(services)

@@ -12,7 +12,9 @@ from structlog.testing import capture_logs
 
 from gateway.domain.webhook import GIVE_UP_AFTER_S, RETRY_AFTER_S, WebhookDelivery
 from gateway.errors import EgressRefused, ProviderTimeout, StoreUnavailable
+from gateway.events import Events
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
+from gateway.videos.events import JobEnded
 from gateway.videos.webhook_sender import TIMEOUT_S, WebhookSender
 from gateway.videos.webhook_worker import AT_ONE_HOST, EACH, LEASE_MS, LONGEST_REST_S, MOST, REST_S, WebhookWorker
 from tests.support.repositories import LazyDatabase, close_databases
@@ -111,12 +113,13 @@ class WebhookScenario:
         self.began = self.loop.time()
         self.store = MoodyStore()
         self.receivers = Receivers(**reactions)
+        self.events = Events()
         self.job = self.make_job()
         self.running: asyncio.Task[None] | None = None
 
     def make_job(self, owner: str = "me") -> WebhookWorker:
         webhook_sender = WebhookSender(self.receivers, lambda _key_id: b"secret", self.clock)  # type: ignore[arg-type]
-        return WebhookWorker(self.store, webhook_sender, owner, self.clock)
+        return WebhookWorker(self.store, webhook_sender, self.events, owner=owner, clock=self.clock)
 
     def clock(self) -> float:
         return EPOCH_S + self.loop.time()
@@ -245,7 +248,7 @@ def test_many_for_a_dead_host_do_not_hold_up_another_and_have_their_turns() -> N
         await scenario.run(4)
         assert (await scenario.look("x")).status == "delivered"
         await scenario.put("well", "y")
-        scenario.job.wake()
+        scenario.events.publish(JobEnded())
         await scenario.run(1)
         assert (await scenario.look("y")).status == "delivered"
         await scenario.run(8 * count * TIMEOUT_S / AT_ONE_HOST)  # later attempts come between the first ones
@@ -281,7 +284,7 @@ def test_many_dead_hosts_of_one_account_do_not_hold_up_another_account() -> None
         await scenario.run(1)
         assert (await scenario.look("x")).status == "delivered"
         await scenario.put("well", "y", account=2)
-        scenario.job.wake()
+        scenario.events.publish(JobEnded())
         await scenario.run(1)
         assert (await scenario.look("y")).status == "delivered"
         assert scenario.receivers.under_way["together"] == EACH
@@ -298,7 +301,7 @@ def test_one_host_is_not_held_up_for_an_account_by_what_another_has_there() -> N
         await scenario.run(5)
         scenario.receivers.reactions["both"] = take
         await scenario.put("both", "x", account=2)
-        scenario.job.wake()
+        scenario.events.publish(JobEnded())
         await scenario.run(1)
         assert (await scenario.look("x")).status == "delivered"
         assert scenario.receivers.under_way["both"] == AT_ONE_HOST
@@ -325,7 +328,7 @@ def test_whoever_is_woken_looks_at_once_and_otherwise_seldom() -> None:
         looks = scenario.store.looked_at
         assert all(LONGEST_REST_S <= after - before < LONGEST_REST_S + 1 for before, after in pairwise(looks))
         await scenario.put("well", "a")
-        scenario.job.wake()
+        scenario.events.publish(JobEnded())
         await scenario.run(0.5)
         assert (await scenario.look("a")).status == "delivered"
 

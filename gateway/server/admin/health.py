@@ -82,7 +82,10 @@ async def get_health(request: web.Request) -> web.Response:
             "journal_bytes": find_size(monitor.journal),
             "media": await monitor.media.measure(now),
             "media_shared": alone or services.media.stores.shared,
-            "videos": {"open": await services.videos.jobs.count_all_open(), "kept": await monitor.videos.measure(now)},
+            "videos": {
+                "open": await services.videos.jobs.reservations.count_all_open(),
+                "kept": await monitor.videos.measure(now),
+            },
             "channels": _count_channels(services.routing.load_balancer),
             "connections": connection.connections if isinstance(connection, GatewayProtocol) else 0,
         }

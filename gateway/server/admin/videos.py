@@ -101,11 +101,11 @@ async def list_videos(request: web.Request) -> web.Response:
     """List video jobs, the newest first. With ``ids`` only these jobs, and all other filters are ignored."""
     services, query, actor = request.app[SERVICES], request.query, request[ACTOR]
     if "ids" in query:
-        found = [await services.videos.jobs.find(video_id) for video_id in _parse_ids(query["ids"])]
+        found = [await services.videos.jobs.store.find(video_id) for video_id in _parse_ids(query["ids"])]
         seen = [job for job in found if job is not None and actor.may_see(job.account_id)]
     else:
         wanted = await _parse_filter(request)
-        seen = list(await services.videos.jobs.list_videos(wanted, parse_limit(request)))
+        seen = list(await services.videos.jobs.store.list_videos(wanted, parse_limit(request)))
     return respond_list([_build_job(job, actor) for job in seen])
 
 

@@ -105,7 +105,9 @@ async def submit(request: web.Request) -> web.StreamResponse:
         raise InvalidRequest(problem, param="webhook_url")
     ctx.inference, ctx.route = inference, services.routing.router.route(ctx.caller, inference)
     submission = Submission(ctx)
-    carrying = services.videos.jobs.run(_carry(request, submission, active.idempotency_key.hand_over(), active.form))
+    carrying = services.videos.jobs.tasks.start(
+        _carry(request, submission, active.idempotency_key.hand_over(), active.form)
+    )
     active.submission, active.form = submission, None
     job, body = await asyncio.shield(carrying)
     headers = {

@@ -28,7 +28,7 @@ async def get_events(request: web.Request) -> web.StreamResponse:
     job = await services.videos.jobs.get(request.match_info["id"], caller.account.id)
     response = EventSourceResponse(sep="\n", send_timeout=SEND_TIMEOUT_S)
     with request.app[FOLLOWING].join(caller.account.id):
-        async with services.videos.jobs.notifier.listen(job.id) as changed:
+        async with services.videos.notifier.listen(job.id) as changed:
             await response.prepare(request)
             try:
                 async with response:
@@ -58,7 +58,7 @@ async def _follow(request: web.Request, response: EventSourceResponse, job: Vide
                 services.auth.api_keys.refresh(request[CALLER])
         except GatewayError:
             return
-        found = await services.videos.jobs.find(job.id)
+        found = await services.videos.jobs.store.find(job.id)
         if found is None:
             return
         job = found

@@ -72,7 +72,7 @@ async def get_videos(request: web.Request) -> web.Response:
     """``GET /v1/videos``: the account's jobs, a page at a time."""
     limit, after, order = _read_page(request)
     wanted = VideoFilter(request[CALLER].account.id, after, newest_first=order == "desc")
-    found = await request.app[SERVICES].videos.jobs.list_videos(wanted, limit + 1)
+    found = await request.app[SERVICES].videos.jobs.store.list_videos(wanted, limit + 1)
     page = _bound(found[:limit])
     return _answer(request, build_videos(page, partial(find_status_words, request), more=len(found) > len(page)))
 

@@ -11,6 +11,7 @@ import pytest
 from gateway.server.admin.operation import PREFIX
 from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE, KEY_HEADER
+from gateway.videos.events import JobChanged
 from tests.support.console import PAGE, add_member, open_session
 from tests.support.gateway import KEY
 from tests.support.openai_videos import CLIP_BYTES, Play
@@ -137,7 +138,7 @@ async def test_who_leaves_is_told_no_more_news(
                 url = f"{video_gateway.gateway.url}{PREFIX}/members/1"
                 async with session.patch(url, json={"status": "disabled"}, headers=token) as response:
                     assert response.status == 200
-            video_gateway.gateway.app[SERVICES].videos.jobs.notifier.notify(video_id)
+            video_gateway.gateway.app[SERVICES].videos.jobs.events.publish(JobChanged(video_id))
             async with asyncio.timeout(5):
                 assert await stream.content.read() == b""
         go.set()

@@ -398,7 +398,7 @@ async def test_who_leaves_or_does_not_read_the_news_holds_nothing_up(gateway_wit
         gateway_with, plays={"slow": Play(polls=["queued", go, "completed"])}
     ) as video_gateway:
         video_id = await video_gateway.begin("slow")
-        signals = video_gateway.gateway.app[SERVICES].videos.jobs.notifier
+        signals = video_gateway.gateway.app[SERVICES].videos.notifier
         request = f"GET {VIDEOS}/{video_id}/events HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode()
         deaf = [await connect(video_gateway.gateway.url) for _ in range(3)]
         for reader, writer in deaf:
@@ -409,7 +409,7 @@ async def test_who_leaves_or_does_not_read_the_news_holds_nothing_up(gateway_wit
         go.set()
         assert (await video_gateway.finish(video_id))["status"] == "completed"
         async with asyncio.timeout(5):
-            while signals._events:  # noqa: ASYNC110 - nothing to be told by
+            while signals._listeners:  # noqa: ASYNC110 - nothing to be told by
                 await asyncio.sleep(0.005)
         deaf[2][1].close()
 
@@ -589,7 +589,7 @@ async def test_the_word_for_what_is_under_way_is_the_callers_or_the_operators(
         path = f"{VIDEOS}/{video_id}"
         async with (
             asyncio.timeout(5),
-            video_gateway.gateway.app[SERVICES].videos.jobs.notifier.listen(video_id) as bell,
+            video_gateway.gateway.app[SERVICES].videos.notifier.listen(video_id) as bell,
         ):
             while (await video_gateway.get(path)).json["status"] == "queued":
                 await bell.wait()
@@ -618,7 +618,7 @@ async def test_a_job_that_was_submitted_as_the_conventions_libraries_do_is_told_
         from_json = await video_gateway.begin("busy")
         words = {from_form: "in_progress", from_library: "in_progress", from_json: "processing"}
         for video_id, word in words.items():
-            path, videos = f"{VIDEOS}/{video_id}", video_gateway.gateway.app[SERVICES].videos.jobs
+            path, videos = f"{VIDEOS}/{video_id}", video_gateway.gateway.app[SERVICES].videos
             async with asyncio.timeout(5), videos.notifier.listen(video_id) as bell:
                 while (await video_gateway.get(path)).json["status"] == "queued":
                     await bell.wait()
@@ -708,21 +708,21 @@ async def test_the_full_price_is_held_by_length_and_size_and_charged_only_for_a_
         videos = video_gateway.gateway.app[SERVICES].videos.jobs
         large = await video_gateway.begin("waits", size="1920x1080", seconds="8")
         usual = await video_gateway.begin("waits")
-        assert videos.list_held() == {large: 2_400_000_000, usual: 400_000_000}
+        assert videos.reservations.list_held() == {large: 2_400_000_000, usual: 400_000_000}
         refused = await video_gateway.submit(size="1920x1080", seconds="8")
         assert refused.error == (403, "insufficient_quota", None)
         assert refused.headers["x-should-retry"] == "false"
         assert len(video_gateway.provider.submits) == 2
         failed = await video_gateway.begin("fails", seconds="8")
         await video_gateway.finish(failed)
-        assert failed not in videos.list_held()
+        assert failed not in videos.reservations.list_held()
         await videos.cancel(large)
         done = await video_gateway.submit(seconds="8")
         assert done.headers["x-gateway-cost-usd"] == "0.8"
         await video_gateway.finish(done.json["id"])
-        assert videos.list_held() == {usual: 400_000_000}
+        assert videos.reservations.list_held() == {usual: 400_000_000}
         await videos.cancel(usual)
-        assert videos.list_held() == {}
+        assert videos.reservations.list_held() == {}
         rows = {
             (row.outcome, row.status, row.cost_nanos, row.reserved_nanos) for row in await video_gateway.gateway.rows(5)
         }

@@ -1,0 +1,34 @@
+"""Typed events: the code that publishes an event does not know what follows from the event."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+E = TypeVar("E")
+
+
+class Events:
+    """Calls handlers by the type of an event.
+
+    Args:
+        relay: sends an event of this process to the other nodes of a cluster; None: there are none.
+    """
+
+    def __init__(self, relay: Callable[[Any], None] | None = None) -> None:
+        self._relay = relay
+        self._handlers: defaultdict[type, list[Callable[[Any], object]]] = defaultdict(list)
+
+    def subscribe(self, kind: type[E], handler: Callable[[E], object]) -> None:
+        """Call ``handler`` with each event of the type ``kind``, of this process and of other nodes."""
+        self._handlers[kind].append(handler)
+
+    def publish(self, event: object) -> None:
+        """Call the handlers of this process and, a little later, those of the other nodes."""
+        self.deliver(event)
+        if self._relay is not None:
+            self._relay(event)
+
+    def deliver(self, event: object) -> None:
+        """Call the handlers of this process only."""
+        for handler in self._handlers.get(type(event), ()):
+            handler(event)

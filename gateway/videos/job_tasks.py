@@ -1,0 +1,84 @@
+"""The tasks of this process that work on video jobs, and the leases of those jobs."""
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import structlog
+
+from gateway.background import TaskSet
+from gateway.errors import StoreUnavailable
+from gateway.storage.videos import VideoRepository
+
+LEASE_MS = 30_000
+INSIST_S = 10.0
+"""Seconds that a request waits for a failing store. The work goes on afterwards, and its result is stored later."""
+CLOSE_TIMEOUT_S = 3.0
+_INSIST_EVERY_S = 0.5
+
+log = structlog.stdlib.get_logger(__name__)
+T = TypeVar("T")
+
+
+class JobTasks:
+    """Tasks that outlive a request, and marks of the jobs that tasks outside the poll worker work on.
+
+    Args:
+        store: the repository of jobs.
+        owner: the name of this process in leases; None: a name that no process had before.
+        wait_scale: the factor of every wait.
+    """
+
+    def __init__(self, store: VideoRepository, owner: str | None = None, *, wait_scale: float = 1.0) -> None:
+        self._store = store
+        self.owner = owner or secrets.token_hex(8)
+        self._wait_scale = wait_scale
+        self._tasks = TaskSet()
+        self._claimed: Counter[str] = Counter()
+
+    @property
+    def busy(self) -> bool:
+        """Return whether jobs may belong to this process that the poll worker has not claimed."""
+        return bool(self._tasks)
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Start a task that ``close`` waits for."""
+        return self._tasks.start(work)
+
+    async def close(self) -> None:
+        """Wait up to ``CLOSE_TIMEOUT_S`` for what is being stored, cancel the rest, and release every lease."""
+        await self._tasks.close(CLOSE_TIMEOUT_S)
+        try:
+            await self._store.release(self.owner)
+        except StoreUnavailable:
+            log.warning("leases_not_released")  # the leases run out by themselves
+
+    @contextmanager
+    def claim(self, video_id: str) -> Iterator[None]:
+        """Mark a job as worked on outside the poll worker until the block ends."""
+        self._claimed[video_id] += 1
+        try:
+            yield
+        finally:
+            self._claimed[video_id] -= 1
+            if not self._claimed[video_id]:
+                del self._claimed[video_id]
+
+    def is_claimed(self, video_id: str) -> bool:
+        return video_id in self._claimed
+
+    async def retry_until_stored(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Repeat ``work`` on a job until the store takes it; return None if that takes longer than ``INSIST_S``."""
+        done, _ = await asyncio.wait({task := self.start(self._repeat(video_id, work))}, timeout=INSIST_S)
+        return task.result() if done else None
+
+    async def _repeat(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T:
+        with self.claim(video_id):
+            while True:
+                try:
+                    return await work()
+                except StoreUnavailable:
+                    await asyncio.sleep(_INSIST_EVERY_S * self._wait_scale)

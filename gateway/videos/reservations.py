@@ -1,0 +1,154 @@
+"""Keep the reservation of each open job, and store the job's end in one commit with its charge."""
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+
+import attrs
+
+from gateway.billing.balances import Balances
+from gateway.billing.write_queue import WriteQueue
+from gateway.domain.audit_log import AuditRow
+from gateway.domain.balance import Reservation
+from gateway.domain.request_log import RequestRecord, build_error
+from gateway.domain.video import VideoJob
+from gateway.domain.webhook import WebhookDelivery
+from gateway.errors import RateLimited, StoreUnavailable
+from gateway.storage.videos import VideoRepository
+
+
+class JobReservations:
+    """The reservations of the open jobs of this process.
+
+    Args:
+        store: the repository of jobs.
+        balances: the balances that reservations are settled on.
+        write_queue: the writer of charges. Jobs end under its lock, so that a reconciliation sees a job's money in one
+            place.
+        keep_record: called with the record of every request for a video once it is stored.
+        clock: Unix seconds; not affected when the system clock is set.
+        shared: other nodes have open jobs, too.
+    """
+
+    def __init__(
+        self,
+        store: VideoRepository,
+        balances: Balances,
+        write_queue: WriteQueue,
+        *,
+        keep_record: Callable[[RequestRecord], object],
+        clock: Callable[[], float],
+        shared: bool = False,
+    ) -> None:
+        self.store = store
+        self._balances = balances
+        self._write_queue = write_queue
+        self._keep_record = keep_record
+        self._clock = clock
+        self._shared = shared
+        self._held: dict[str, Reservation] = {}
+        self._open: Counter[int] = Counter()
+        self._last_open = 0
+
+    def hold(self, job: VideoJob, held: Reservation) -> None:
+        """Keep the reservation of a new job until the job ends."""
+        self._held[job.id] = held
+        self._open[job.account_id] += 1
+
+    def restore(self, job: VideoJob) -> None:
+        """Reserve again what an earlier process reserved for an open job."""
+        self.hold(job, self._balances.restore(job.account_id, job.key_id, job.held_nanos))
+
+    async def create(self, job: VideoJob, held: Reservation, most: int) -> None:
+        """Store a new job, and keep its reservation until it ends; in a cluster the store keeps it.
+
+        ``most`` jobs of an account may be open. If this raises, ``release`` has to be called.
+
+        Raises ``RateLimited``, ``StoreUnavailable``.
+        """
+        if self.count_open(job.account_id) >= most:
+            raise _refuse_more(most)
+        self.hold(job, held)
+        async with self._balances.hand_over(held):
+            if not await self.store.create(job, most):
+                raise _refuse_more(most)
+        if held.charge is not None:
+            self._remove(job)
+
+    async def drop(self, job: VideoJob, record: RequestRecord) -> None:
+        """Delete a job that no provider has started; only its request's record stays. Raises ``StoreUnavailable``."""
+        await self.store.drop(job, record)
+        self._keep_record(record)
+        self.release(job)
+
+    async def finish(
+        self, job: VideoJob, record: RequestRecord, delivery: WebhookDelivery | None, audit: AuditRow | None
+    ) -> bool:
+        """Store the end of a job with its charge. Return False if it had ended before. Raises ``StoreUnavailable``."""
+        async with self._write_queue.writing:  # a reconciliation sees both or neither
+            finished = await self.store.finish(job, record, delivery, audit)
+            if finished:
+                self._settle(job, record.cost_nanos)
+            elif job.id in self._held:  # the answer to its end was lost
+                stored = await self.store.find(job.id)
+                self._settle(job, 0 if stored is None else build_end(stored, int(self._clock() * 1000)).cost_nanos)
+        if finished:
+            self._keep_record(record)
+        return finished
+
+    def release(self, job: VideoJob) -> None:
+        """Release the reservation of a job that is not stored."""
+        held = self._remove(job)
+        if held is not None:
+            self._balances.release(held)
+
+    def list_held(self) -> dict[str, int]:
+        """Return the reservation of each open job, in nano-USD."""
+        return {video_id: held.nanos for video_id, held in self._held.items()}
+
+    def count_open(self, account_id: int) -> int:
+        return self._open[account_id]
+
+    async def count_all_open(self) -> int:
+        """Return the number of jobs that have not ended, of all nodes; the last known one if the store is silent."""
+        if not self._shared:
+            return self._open.total()
+        with suppress(StoreUnavailable):
+            self._last_open = await self.store.count_open()
+        return self._last_open
+
+    def _settle(self, job: VideoJob, cost_nanos: int) -> None:
+        held = self._remove(job)
+        if held is not None:
+            self._balances.settle(held, cost_nanos, self._clock())
+
+    def _remove(self, job: VideoJob) -> Reservation | None:
+        held = self._held.pop(job.id, None)
+        if held is not None:
+            self._open[job.account_id] -= 1
+            if not self._open[job.account_id]:
+                del self._open[job.account_id]
+        return held
+
+
+def build_end(job: VideoJob, now_ms: int) -> RequestRecord:
+    """Return the request log's record of an ended job, with its charge."""
+    completed, receipt = job.state == "completed", job.receipt
+    return attrs.evolve(
+        receipt,
+        settled_ms=now_ms,
+        outcome=job.outcome or "failed",
+        status=receipt.status if receipt.outcome != "interrupted" else 500,
+        error_code=job.error_code or receipt.error_code,
+        error=build_error(job.error_message) if job.error_message else receipt.error,
+        channel=job.channel or receipt.channel,
+        attempts=max(receipt.attempts, int(bool(job.channel))),
+        cost_nanos=job.cost_nanos if completed else 0,
+        duration_ms=int(job.seconds or 0) * 1000 if completed else 0,
+        usage_source="upstream" if completed else "none",
+        total_ms=max(0, now_ms - receipt.started_ms),
+    )
+
+
+def _refuse_more(most: int) -> RateLimited:
+    return RateLimited(f"The account has {most} videos under way already", retry_after_s=30)
