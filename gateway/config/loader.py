@@ -23,6 +23,7 @@ from gateway.domain.setting import Source, name_setting
 from gateway.media.word_filter import WordList, parse_words
 from gateway.parsing import EnvText, Problem, ValidationErrors, join_path, parse_table
 from gateway.providers.registry import LOCAL
+from gateway.upstream.environment_proxy import EXPECTED_PROXY, list_tls_proxies
 
 ENV_PREFIX = "GATEWAY_"
 _ENV_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -64,7 +65,11 @@ def read_declared(path: Path | None, environ: Mapping[str, str]) -> FileConfig:
         _resolve_paths(expanded, path.parent)
     sources: dict[str, Source] = dict.fromkeys(_list_keys(expanded), "file")
     from_env = _overlay(expanded, environ, problems)
+    _check_client(expanded, problems)
     sources |= dict.fromkeys(from_env, "environment")
+    for name in list_tls_proxies(environ):
+        from_env[name] = "environment"
+        problems.append((name, f"expected {EXPECTED_PROXY}"))
     config = Config()
     try:
         config = parse_table(expanded, Config)
@@ -76,6 +81,13 @@ def read_declared(path: Path | None, environ: Mapping[str, str]) -> FileConfig:
         raise ConfigError([f"{from_env.get(where, label)}: {where}: {what}" for where, what in problems])
     read_words_file(config)  # only to report its problems; the word filter reads it again
     return FileConfig(config, sources)
+
+
+def _check_client(tables: dict[str, Any], problems: list[Problem]) -> None:
+    """Take out ``server.client``, a setting of older versions: only what it was by default is left."""
+    server = tables.get("server")
+    if isinstance(server, dict) and server.pop("client", "wire") != "wire":
+        problems.append(("server.client", "this version has one HTTP client for providers; delete the setting"))
 
 
 def _resolve_paths(tables: dict[str, Any], folder: Path) -> None:

@@ -143,10 +143,6 @@ class ServerSection:
         default="auto",
         metadata=about('log format: "console", "json", or "auto": console on a terminal, JSON elsewhere'),
     )
-    client: Literal["wire", "ordinary"] = attrs.field(
-        default="wire",
-        metadata=about('HTTP client for providers: "wire", the gateway\'s own fast client, or "ordinary", aiohttp'),
-    )
     trusted_proxies: tuple[str, ...] = attrs.field(
         default=(),
         metadata=about(

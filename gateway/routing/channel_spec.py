@@ -15,7 +15,7 @@ from gateway.domain.price import ONE_PPM
 from gateway.parsing import POSITIVE, between, must
 from gateway.providers.base import find_url_problem
 from gateway.providers.registry import PROVIDERS
-from gateway.upstream.environment_proxy import NO_PROXY
+from gateway.upstream.environment_proxy import EXPECTED_PROXY, NO_PROXY, PROXY_URLS
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z", re.ASCII)  # RFC 9110, 5.6.2: token
 _FRAMING = frozenset(
@@ -33,19 +33,16 @@ URL = must(
     lambda value: not value or find_url_problem(value) is None,
 )
 
-_SOCKS = frozenset({"socks5", "socks5h"})
-"""The first has us find the names, the second the proxy."""
-
 
 def _is_proxy(url: str) -> bool:
-    """Whether ``url`` is an address as of a provider, which may have credentials here, or SOCKS for its scheme."""
+    """Return whether ``url`` has one of the schemes of ``PROXY_URLS``, a host and maybe credentials."""
     try:
         host = urlsplit(url).netloc.rpartition("@")[2]
     except ValueError:
         return False
-    scheme, _, rest = url.partition("://")
-    scheme = "http" if scheme.lower() in _SOCKS else scheme
-    return find_url_problem(f"{scheme}://{host}") is None and rest.isprintable() and " " not in rest
+    rest = url.partition("://")[2]
+    is_known = url.lower().startswith(PROXY_URLS)
+    return is_known and find_url_problem(f"http://{host}") is None and rest.isprintable() and " " not in rest
 
 
 def _is_word(value: str) -> bool:
@@ -60,7 +57,7 @@ _NAMES = must(
     lambda value: all(map(_is_word, (*value, *value.values()))),
 )
 _PROXY = must(
-    "an http://, https://, socks5:// or socks5h:// URL, or none",
+    f"none, or {EXPECTED_PROXY}",
     lambda value: value == NO_PROXY or _is_proxy(value),
     trims=True,
 )

@@ -45,7 +45,7 @@ from gateway.storage.database import DatabaseStartupError
 from gateway.storage.integrity_worker import IntegrityWorker
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.sqlite_database import SqliteDatabase
-from gateway.upstream.client import FallbackHttpClient
+from gateway.upstream.client import PooledHttpClient
 from gateway.upstream.environment_proxy import open_environment_proxies
 from gateway.upstream.websocket import WebSocketClient
 
@@ -106,7 +106,7 @@ def _open_proxy(services: Services) -> Proxy:
 def _open_clients(services: Services, stack: AsyncExitStack) -> None:
     """Open what sends requests to providers, and tracing, which adds a header to them."""
     find_proxy = open_environment_proxies(services.options.environ)
-    client = FallbackHttpClient(find_proxy, ordinary=services.options.config.server.client == "ordinary")
+    client = PooledHttpClient(find_proxy=find_proxy)
     services.client = client
     stack.push_async_callback(client.close)
     services.websockets = WebSocketClient(client.access_tokens.authorize, find_proxy)

@@ -5,13 +5,14 @@ waiter has been cancelled.
 """
 
 import asyncio
+import select
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from gateway.deadlines import NEVER
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout
 from gateway.upstream.interface import Sink
-from gateway.upstream.request_body import Peek, find_peek, see_nothing
 from gateway.upstream.response_parser import MAX_PUSH_BYTES, ResponseParser, read_chunks
 
 READ_BUFFER = 64 * 1024
@@ -20,6 +21,10 @@ END_GRACE_S = 1.0
 """How long after the end mark of the stream the end of the response may come, so that the connection is reused."""
 _REFUSED = 400
 _BLANK_LINE = b"\n\n"
+_TURNS = 3
+
+Peek = Callable[[float], Sequence[object]]
+"""Called with 0; the result is used as a flag."""
 
 
 class ConnectionOwner(Protocol):
@@ -46,7 +51,7 @@ class Connection(asyncio.Protocol):
         due_at: the deadline of the request, of the idle time or of the wait for the end (loop time).
         heard: a byte of the response to the last request has come.
         gone: it is closed, or being closed.
-        peek: see ``request_body.find_peek``.
+        peek: see ``find_peek``.
         sent: the whole request has been given to the transport.
         choked: the write buffer of the transport is full.
         error: the error that the gateway ended the request with, or None.
@@ -171,10 +176,6 @@ class Connection(asyncio.Protocol):
         self.backlog.clear()
         self.waiting_bytes = 0
         self._close()
-
-    def force_close(self) -> None:
-        """Prevent the reuse of the connection."""
-        self.sent = False
 
     def expire(self, now: float) -> None:  # noqa: ARG002 - the signature of ``Deadline``
         """Close the connection: its deadline has passed."""
@@ -325,3 +326,28 @@ class Connection(asyncio.Protocol):
             self._waiter = None
             if not waiter.done():
                 waiter.set_result(None)
+
+
+async def is_refused(connection: Connection) -> bool:
+    """Return whether an error response has come, after the event loop has read what is in the socket."""
+    for _ in range(_TURNS):
+        transport = connection.transport
+        if transport is None or transport.is_closing() or not connection.peek(0):
+            break
+        await asyncio.sleep(0)
+    return connection.refused
+
+
+def find_peek(transport: asyncio.Transport) -> Peek:
+    """Return a function that, called with 0, returns whether unread data, or the end, is in the socket."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0:
+        return see_nothing
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    return poll.poll
+
+
+def see_nothing(_: float) -> Sequence[object]:
+    """Return that there is no data: for a transport without a socket."""
+    return ()

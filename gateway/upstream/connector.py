@@ -14,6 +14,7 @@ from gateway.errors import ProviderBadResponse, ProxyRefused
 from gateway.formats.openai.errors import describe_status
 from gateway.upstream.connection import Connection
 from gateway.upstream.dns_cache import DnsCache, Resolve, resolve
+from gateway.upstream.environment_proxy import SOCKS
 from gateway.upstream.exhaustion import find_exhaustion
 from gateway.upstream.pool import Origin
 from gateway.upstream.request_head import build_proxy_authorization, refuse
@@ -23,7 +24,6 @@ EYEBALLS_S = 0.25
 """Delay until the next address is tried in parallel (RFC 8305, 5)."""
 MAX_TUNNEL_BYTES = 16 * 1024
 """Maximum size of a proxy's answer to CONNECT."""
-SOCKS = ("socks5://", "socks5h://")
 _STATUS = re.compile(rb"HTTP/1\.[01] ([3-5][0-9][0-9])\b")
 _OPENED = re.compile(rb"HTTP/1\.[01] 2[0-9][0-9][ \r]")
 _PROXY_PORTS = (("http", 80), ("socks5", 1080), ("socks5h", 1080))

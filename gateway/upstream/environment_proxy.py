@@ -1,7 +1,7 @@
 """The proxies that the usual environment variables name, for requests of channels without a proxy of their own."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
@@ -11,6 +11,10 @@ FindProxy = Callable[[str | None, str], str | None]
 
 NO_PROXY = "none"
 """As a channel's proxy: direct connections, whatever the environment says."""
+SOCKS = ("socks5://", "socks5h://")
+"""With the first the gateway resolves names, with the second the proxy."""
+PROXY_URLS = ("http://", *SOCKS)
+EXPECTED_PROXY = "an http://, socks5:// or socks5h:// URL; the connection to a proxy cannot use TLS"
 _MOST_REMEMBERED = 1_024
 _SCHEMES = {"http": "http", "ws": "http", "https": "https", "wss": "https"}
 _PORTS = {"http": 80, "https": 443}
@@ -49,6 +53,14 @@ def open_environment_proxies(environ: Mapping[str, str]) -> FindProxy:
         return None if scheme is None or not host else look_up(scheme, host, port)
 
     return find
+
+
+def list_tls_proxies(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the names of the variables of proxies that would be reached with TLS, which no connection can."""
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        for variable in (name, name.upper()):
+            if environ.get(variable, "").strip().lower().startswith("https://"):
+                yield variable
 
 
 def _complete(proxy: str) -> str | None:

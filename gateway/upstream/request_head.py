@@ -10,11 +10,13 @@ from yarl import URL
 from gateway.domain.frozen import frozen
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import ProviderBadResponse
+from gateway.upstream.environment_proxy import EXPECTED_PROXY, PROXY_URLS
 from gateway.upstream.pool import Origin
 
 MAX_ORIGINS = 512
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_METHOD = re.compile(r"[A-Z]{1,20}\Z")
+_METHOD = re.compile(r"(?!HEAD\Z)[A-Z]{1,20}\Z")
+"""Not HEAD: its response has no body whatever its headers say, which the parser of responses does not know."""
 _BODILESS = frozenset({"GET", "OPTIONS", "TRACE"})
 """Requests of these methods have no Content-Length if they have no body."""
 _OURS = frozenset({"content-length", "transfer-encoding"})
@@ -52,8 +54,10 @@ class RequestHeadBuilder:
     def build(self, http_request: HttpRequest, proxy: str | None) -> RequestHead:
         """Build the head of a request through ``proxy``, whatever the request names.
 
-        Raises ``ProviderBadResponse`` if its URL or headers cannot be sent.
+        Raises ``ProviderBadResponse`` if its URL or headers cannot be sent, or not through ``proxy``.
         """
+        if proxy is not None and not proxy.lower().startswith(PROXY_URLS):  # of a channel stored by an older version
+            raise ProviderBadResponse(f"The channel's proxy must be {EXPECTED_PROXY}", phase="connect")
         method, address = http_request.method, http_request.url
         if _CONTROL.search(address) or not _METHOD.match(method):
             raise refuse()

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from typing import NoReturn
 
 import aiohttp
 import attrs
@@ -9,10 +10,12 @@ from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from gateway.domain.http_request import HttpRequest
-from gateway.errors import ProviderBadResponse
-from gateway.upstream.aiohttp_client import raise_translated
+from gateway.errors import ProviderBadResponse, ProviderTimeout, ProxyRefused
+from gateway.formats.openai.errors import describe_status
 from gateway.upstream.environment_proxy import FindProxy, use_channels_proxy
+from gateway.upstream.exhaustion import find_exhaustion
 from gateway.upstream.frame_meter import FrameMeter
+from gateway.upstream.unreachable import build_unreachable
 
 HEARTBEAT_S = 30.0
 """After so long without a frame a ping is sent; without a pong in half that time the connection is closed."""
@@ -85,7 +88,7 @@ class WebSocketClient:
                 decode_text=False,
             )
         except _FOREIGN as error:
-            raise_translated(error, "headers")
+            _raise_translated(error)
         finally:
             session.detach()  # the socket keeps its connection
 
@@ -110,3 +113,26 @@ async def _check_handshake(
     if response.connection is not None:
         meter.attach(response.connection.transport)
     return response
+
+
+def _raise_translated(error: Exception) -> NoReturn:
+    """Raise an exception of aiohttp as one of the gateway's, with the original as its cause for the log."""
+    if (exhausted := find_exhaustion(error)) is not None:
+        raise exhausted
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        raise ProviderTimeout("Connecting to the provider took too long", phase="connect") from error
+    if isinstance(error, TimeoutError):
+        raise ProviderTimeout("The provider took too long to answer", phase="headers") from error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
+        raise ProviderBadResponse(
+            "The provider's TLS certificate or handshake was not accepted", phase="connect"
+        ) from error
+    if isinstance(error, aiohttp.ClientConnectorError):
+        raise build_unreachable(error.os_error) from error
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        raise ProxyRefused(describe_status(error.status)) from error
+    if isinstance(error, aiohttp.InvalidURL | ValueError):
+        raise ProviderBadResponse("The channel's address or headers cannot be sent", phase="connect") from error
+    if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):
+        raise ProviderBadResponse("The provider's answer is not valid HTTP", phase="headers") from error
+    raise ProviderBadResponse("The provider broke the connection", phase="headers") from error

@@ -174,7 +174,6 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "SERVER__LOCAL_SIGN_IN": ("true", True),
     "SERVER__CORS_ORIGINS": ("https://a.example.com,http://b:1", ("https://a.example.com", "http://b:1")),
     "SERVER__LOG_FORMAT": ("json", "json"),
-    "SERVER__CLIENT": ("ordinary", "ordinary"),
     "SERVER__TRUSTED_PROXIES": ("127.0.0.1, 10.0.0.0/8,", ("127.0.0.1", "10.0.0.0/8")),
     "STORE__URL": ("sqlite:////x.db", "sqlite:////x.db"),
     "STORE__MASTER_KEY": ("0a" * 32, "0a" * 32),
@@ -268,6 +267,22 @@ def test_a_bad_variable_is_a_problem_under_its_own_name(name: str, text: str, me
     (problem,) = fail(None, **{name: text})
     assert problem.startswith(f"environment variable {name}: ")
     assert message in problem
+
+
+def test_what_only_the_former_second_client_could_do_is_a_problem(path: Path) -> None:
+    channel = '[[channel]]\nname = "up"\nprovider = "openai"\napi_key = "k"\nproxy = "https://proxy:3128"\n'
+    problems = fail(path, f'[server]\nclient = "ordinary"\n{channel}', https_proxy="https://proxy:3128")
+    assert [problem.partition("URL")[0] for problem in sorted(problems)] == [
+        f"{path}: channel[0].proxy: expected none, or an http://, socks5:// or socks5h:// ",
+        f"{path}: server.client: this version has one HTTP client for providers; delete the setting",
+        "environment: https_proxy: expected an http://, socks5:// or socks5h:// ",
+    ]
+    (problem,) = fail(None, GATEWAY_SERVER__CLIENT="ordinary")
+    assert problem.startswith("environment variable GATEWAY_SERVER__CLIENT: server.client: ")
+
+
+def test_the_client_that_is_left_may_still_be_named(path: Path) -> None:
+    assert read(path, '[server]\nclient = "wire"') == Config()
 
 
 def test_variables_of_others_are_left_alone() -> None:

@@ -332,6 +332,7 @@ def test_a_short_channel_has_its_vendors_address_and_the_defaults() -> None:
         ({"connect_timeout_s": 0}, "connect_timeout_s"),
         ({"idle_timeout_s": -1}, "idle_timeout_s"),
         ({"proxy": "socks4://x"}, "proxy"),
+        ({"proxy": "https://proxy:3128"}, "proxy"),
         ({"proxy": "socks5://"}, "proxy"),
         ({"headers": {"X": 5}}, "headers"),
         ({"model_map": {"a": ["b"]}}, "model_map"),
@@ -346,7 +347,7 @@ def test_a_bad_channel_is_refused_under_its_key(extra: dict[str, Any], key: str)
     assert key in channel_problems(**extra)
 
 
-@table_rows("scheme", ["http", "https", "socks5", "socks5h", "SOCKS5"])
+@table_rows("scheme", ["http", "socks5", "socks5h", "SOCKS5"])
 @table_rows("rest", ["proxy:1080", "me:hidden@proxy:1080", "[::1]:1080"])
 def test_a_proxy_is_of_http_or_of_socks_and_may_have_credentials(scheme: str, rest: str) -> None:
     proxy = f"{scheme}://{rest}"

@@ -27,11 +27,9 @@ def site(receiver: OtlpReceiver, *ups: dict[str, Any], **tracing: Any) -> dict[s
     return {"channel": list(ups), "price": [PRICE], "tracing": {"endpoint": receiver.url, **tracing}}
 
 
-@pytest.mark.parametrize("client", ["wire", "ordinary"])
-async def test_a_request_has_a_span_and_a_child_for_its_attempt(gateway_with: StartGateway, client: str) -> None:
+async def test_a_request_has_a_span_and_a_child_for_its_attempt(gateway_with: StartGateway) -> None:
     async with OtlpReceiver() as receiver, ScriptedUpstream(chat_script("good", "words")) as up:
-        config = site(receiver, channel(up.base_url), headers=["X-Team=us"])
-        gateway = await gateway_with({**config, "server": {"client": client}})
+        gateway = await gateway_with(site(receiver, channel(up.base_url), headers=["X-Team=us"]))
         headers = {"traceparent": SAMPLED, "tracestate": "vendor=1"}
         async with gateway.post(HELLO | {"stream": True}, headers=headers) as response:
             await response.read()

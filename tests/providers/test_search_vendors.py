@@ -9,7 +9,7 @@ import pytest
 
 from gateway.domain.channel import Channel
 from gateway.routing.model_listing import fetch_models
-from gateway.upstream.aiohttp_client import AiohttpClient
+from gateway.upstream.client import PooledHttpClient
 from tests.support.fault_scene import PRICE
 from tests.support.gateway import channel
 from tests.support.scripted_upstream import ScriptedUpstream, answer
@@ -137,7 +137,7 @@ LISTED: dict[str, Any] = {
 
 @pytest.mark.parametrize("provider", LISTED)
 async def test_a_model_list_is_read_as_documented(provider: str) -> None:
-    client = AiohttpClient()
+    client = PooledHttpClient()
     async with ScriptedUpstream([answer(LISTED[provider])]) as up:
         one = Channel("up", provider, find_base(up, provider), ("provider-key",), sync=True)
         found = await fetch_models(client, one, now_s=1)

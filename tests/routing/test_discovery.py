@@ -11,7 +11,7 @@ from gateway.errors import ProviderBadResponse
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.discovery import find_keyed, find_local
 from gateway.routing.model_catalog import ModelCatalog
-from gateway.upstream.aiohttp_client import AiohttpClient
+from gateway.upstream.client import PooledHttpClient
 from gateway.upstream.interface import HttpResponse
 from tests.support.scripted_upstream import ScriptedUpstream, answer
 from tests.support.table_rows import table_rows
@@ -36,7 +36,7 @@ class Redirected:
     """The real way out, with every address led to one scripted server."""
 
     base_url: str
-    real: AiohttpClient
+    real: PooledHttpClient
 
     async def send(self, http_request: HttpRequest) -> HttpResponse:
         path = http_request.url.rpartition("/v1")[2]
@@ -104,7 +104,7 @@ async def test_the_gateways_own_port_is_not_asked(port: int) -> None:
 async def test_a_local_server_that_answers_is_a_channel_with_its_models() -> None:
     listing = {"object": "list", "data": [{"id": "llama"}, {"id": "qwen", "created": 5}]}
     async with ScriptedUpstream([answer(listing)]) as up:
-        upstream = Redirected(up.base_url, AiohttpClient())
+        upstream = Redirected(up.base_url, PooledHttpClient())
         found = await find_local(upstream, own_port=8080, now_s=77)
         await upstream.close()
     assert {channel.origin for channel, _ in found} == {"local"}
@@ -121,6 +121,6 @@ async def test_a_local_server_that_answers_is_a_channel_with_its_models() -> Non
 )
 async def test_what_answers_otherwise_on_such_a_port_is_no_model_server(reply: bytes) -> None:
     async with ScriptedUpstream([reply]) as up:
-        upstream = Redirected(up.base_url, AiohttpClient())
+        upstream = Redirected(up.base_url, PooledHttpClient())
         assert await find_local(upstream, own_port=8080, now_s=1) == []
         await upstream.close()

@@ -17,7 +17,7 @@ from gateway.routing.load_balancer import PROBE_EVERY_S, LoadBalancer, RetrySett
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.model_listing import fetch_models
 from gateway.routing.probe_worker import LOOK_EVERY_S, ChannelProber
-from gateway.upstream.aiohttp_client import AiohttpClient
+from gateway.upstream.client import PooledHttpClient
 from tests.support.scripted_upstream import FIN, RST, STALL, Received, ScriptedUpstream, Step, answer
 from tests.support.worker_loop import run_hurried
 
@@ -32,7 +32,7 @@ LISTING = {"object": "list", "data": [{"id": "m"}]}
 class ProbeScenario:
     """Channels and how they stand; the switchboard's clock is turned by hand and its dice say the middle."""
 
-    def __init__(self, upstream: AiohttpClient, *channels: Channel) -> None:
+    def __init__(self, upstream: PooledHttpClient, *channels: Channel) -> None:
         self.now = 1_000.0
         self.upstream = upstream
         self.catalog, self.board = ModelCatalog(clock=lambda: self.now), LoadBalancer(lambda: self.now, lambda: 0.5)
@@ -64,8 +64,8 @@ class ProbeScenario:
 
 
 @pytest.fixture
-async def upstream() -> AsyncIterator[AiohttpClient]:
-    opened = AiohttpClient()
+async def upstream() -> AsyncIterator[PooledHttpClient]:
+    opened = PooledHttpClient()
     yield opened
     await opened.close()
 
@@ -75,7 +75,7 @@ def at(up: ScriptedUpstream, name: str = "closed", **more: Any) -> Channel:
 
 
 async def test_a_channel_that_is_down_is_asked_for_its_models_after_a_few_seconds(
-    upstream: AiohttpClient,
+    upstream: PooledHttpClient,
 ) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
         scenario = ProbeScenario(upstream, at(up, headers=(("X-Ours", "1"),)))
@@ -98,7 +98,7 @@ async def test_a_channel_that_is_down_is_asked_for_its_models_after_a_few_second
         assert len(up.received) == 1
 
 
-async def test_a_channel_that_is_well_is_not_asked(upstream: AiohttpClient) -> None:
+async def test_a_channel_that_is_well_is_not_asked(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
         scenario = ProbeScenario(upstream, at(up))
         scenario.now += 3_600
@@ -106,7 +106,7 @@ async def test_a_channel_that_is_well_is_not_asked(upstream: AiohttpClient) -> N
         assert up.received == []
 
 
-async def test_a_channel_that_a_call_is_trying_is_left_to_it(upstream: AiohttpClient) -> None:
+async def test_a_channel_that_a_call_is_trying_is_left_to_it(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
         scenario = ProbeScenario(upstream, at(up))
         scenario.trip()
@@ -129,7 +129,7 @@ async def test_a_channel_that_a_call_is_trying_is_left_to_it(upstream: AiohttpCl
         pytest.param(answer({"error": {"message": "slow down"}}, 429), id="a rate limit"),
     ],
 )
-async def test_whoever_answers_is_well_whatever_it_says_of_its_models(upstream: AiohttpClient, well: bytes) -> None:
+async def test_whoever_answers_is_well_whatever_it_says_of_its_models(upstream: PooledHttpClient, well: bytes) -> None:
     async with ScriptedUpstream([well]) as up:
         scenario = ProbeScenario(upstream, at(up))
         scenario.trip()
@@ -154,7 +154,7 @@ async def test_whoever_answers_is_well_whatever_it_says_of_its_models(upstream: 
         pytest.param([STALL], id="silence"),
     ],
 )
-async def test_whoever_does_not_answer_rests_on_for_longer(upstream: AiohttpClient, ill: list[Step]) -> None:
+async def test_whoever_does_not_answer_rests_on_for_longer(upstream: PooledHttpClient, ill: list[Step]) -> None:
     async with ScriptedUpstream(ill) as up:
         scenario = ProbeScenario(upstream, at(up))
         scenario.trip()
@@ -170,7 +170,7 @@ async def test_whoever_does_not_answer_rests_on_for_longer(upstream: AiohttpClie
         assert up.received
 
 
-async def test_a_channel_that_cools_down_for_long_is_asked_every_few_seconds(upstream: AiohttpClient) -> None:
+async def test_a_channel_that_cools_down_for_long_is_asked_every_few_seconds(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([answer(b"", 500)], [answer(b"", 500)], [answer(LISTING)]) as up:
         scenario = ProbeScenario(upstream, at(up))
         scenario.trip()
@@ -184,7 +184,7 @@ async def test_a_channel_that_cools_down_for_long_is_asked_every_few_seconds(ups
         assert scenario.look()[0] == "closed"
 
 
-async def test_who_asks_to_be_left_alone_is_not_probed_meanwhile(upstream: AiohttpClient) -> None:
+async def test_who_asks_to_be_left_alone_is_not_probed_meanwhile(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
         scenario = ProbeScenario(upstream, at(up))
         scenario.line().breaker.trip(scenario.now, RULES, reason="busy", rng=0.5, provider_retry_after_s=60.0)
@@ -194,7 +194,7 @@ async def test_who_asks_to_be_left_alone_is_not_probed_meanwhile(upstream: Aioht
             assert len(up.received) == asked
 
 
-async def test_what_fails_at_one_model_is_tried_at_once_when_the_provider_is_back(upstream: AiohttpClient) -> None:
+async def test_what_fails_at_one_model_is_tried_at_once_when_the_provider_is_back(upstream: PooledHttpClient) -> None:
     """But not if the provider was there all the time: then the model alone is broken."""
     for listings, waits in (([answer(b"", 500), answer(LISTING)], False), ([answer(LISTING)], True)):
         async with ScriptedUpstream(*[[listing] for listing in listings]) as up:
@@ -212,7 +212,7 @@ async def test_what_fails_at_one_model_is_tried_at_once_when_the_provider_is_bac
 
 
 async def test_whoever_is_not_there_rests_on_and_never_longer_than_the_longest_cooldown(
-    upstream: AiohttpClient,
+    upstream: PooledHttpClient,
 ) -> None:
     scenario = ProbeScenario(upstream, UP)
     scenario.trip()
@@ -223,7 +223,7 @@ async def test_whoever_is_not_there_rests_on_and_never_longer_than_the_longest_c
     assert scenario.look()[1] == RULES.max_cooldown_s
 
 
-async def test_a_channel_that_passed_comes_up_carefully(upstream: AiohttpClient) -> None:
+async def test_a_channel_that_passed_comes_up_carefully(upstream: PooledHttpClient) -> None:
     """A small share first; one failure takes it down again, for longer; only a call answered well forgets."""
     async with ScriptedUpstream([answer(LISTING)]) as up:
         scenario = ProbeScenario(upstream, at(up))
@@ -239,7 +239,7 @@ async def test_a_channel_that_passed_comes_up_carefully(upstream: AiohttpClient)
         assert scenario.look() == ("open", 2 * COOLDOWN_S, 2)
 
 
-async def test_a_disabled_channel_is_not_asked(upstream: AiohttpClient) -> None:
+async def test_a_disabled_channel_is_not_asked(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
         scenario = ProbeScenario(upstream, at(up))
         scenario.trip()
@@ -249,7 +249,7 @@ async def test_a_disabled_channel_is_not_asked(upstream: AiohttpClient) -> None:
         assert (up.received, scenario.look()[0]) == ([], "open")
 
 
-async def test_a_channel_whose_provider_has_no_list_is_left_to_its_callers(upstream: AiohttpClient) -> None:
+async def test_a_channel_whose_provider_has_no_list_is_left_to_its_callers(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
         scenario = ProbeScenario(upstream, at(up, provider="azure_openai"))
         scenario.trip()
@@ -258,7 +258,7 @@ async def test_a_channel_whose_provider_has_no_list_is_left_to_its_callers(upstr
         assert (up.received, scenario.look()) == ([], ("open", 0.0, 1))  # nor is it held against it
 
 
-async def test_channels_are_asked_side_by_side(upstream: AiohttpClient) -> None:
+async def test_channels_are_asked_side_by_side(upstream: PooledHttpClient) -> None:
     met = asyncio.Barrier(2)
 
     async def meet(_received: Received) -> None:
@@ -277,7 +277,7 @@ async def test_channels_are_asked_side_by_side(upstream: AiohttpClient) -> None:
 @pytest.mark.parametrize("probed", [answer(LISTING), answer(b"", 500)], ids=["well", "ill"])
 @pytest.mark.parametrize("called", ["well", "ill", "left", "under way"])
 async def test_what_a_call_found_meanwhile_counts_more_than_what_a_probe_finds(
-    upstream: AiohttpClient, probed: bytes, called: str
+    upstream: PooledHttpClient, probed: bytes, called: str
 ) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 
@@ -307,7 +307,7 @@ async def test_what_a_call_found_meanwhile_counts_more_than_what_a_probe_finds(
             assert scenario.look() == before
 
 
-async def test_a_channel_that_went_while_it_was_asked_is_missed_by_nobody(upstream: AiohttpClient) -> None:
+async def test_a_channel_that_went_while_it_was_asked_is_missed_by_nobody(upstream: PooledHttpClient) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 
     async def wait(_received: Received) -> None:

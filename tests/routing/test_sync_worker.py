@@ -18,7 +18,7 @@ from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.model_listing import fetch_models
 from gateway.routing.sync_worker import JITTER, ModelSyncer
-from gateway.upstream.aiohttp_client import AiohttpClient
+from gateway.upstream.client import PooledHttpClient
 from gateway.upstream.interface import HttpClient, HttpResponse
 from tests.support.repositories import Repositories
 from tests.support.scripted_upstream import FIN, ScriptedUpstream, Step, answer
@@ -29,8 +29,8 @@ INTERVAL_S = 600.0
 
 
 @pytest.fixture
-async def upstream() -> AsyncIterator[AiohttpClient]:
-    opened = AiohttpClient()
+async def upstream() -> AsyncIterator[PooledHttpClient]:
+    opened = PooledHttpClient()
     yield opened
     await opened.close()
 
@@ -72,7 +72,7 @@ def names(catalog: ModelCatalog) -> list[str]:
     return [listed.id for listed in catalog.list_models()]
 
 
-async def test_models_that_a_provider_lists_are_offered(upstream: AiohttpClient) -> None:
+async def test_models_that_a_provider_lists_are_offered(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream(listing("b", "a"), listing("a", "b", "c", created=5)) as up:
         catalog, sync = await build(upstream, make(up))
         assert names(catalog) == []
@@ -86,7 +86,7 @@ async def test_models_that_a_provider_lists_are_offered(upstream: AiohttpClient)
     assert first.body == b""
 
 
-async def test_a_model_goes_after_two_absences_in_a_row(upstream: AiohttpClient) -> None:
+async def test_a_model_goes_after_two_absences_in_a_row(upstream: PooledHttpClient) -> None:
     scripts = [listing("a", "b"), listing("a"), listing("a", "b"), listing("a"), listing("a")]
     async with ScriptedUpstream(*scripts) as up:
         catalog, sync = await build(upstream, make(up))
@@ -112,7 +112,7 @@ async def test_a_model_goes_after_two_absences_in_a_row(upstream: AiohttpClient)
     ],
 )
 async def test_a_failed_listing_removes_nothing_and_counts_as_no_absence(
-    upstream: AiohttpClient, failure: list[Step]
+    upstream: PooledHttpClient, failure: list[Step]
 ) -> None:
     async with ScriptedUpstream(listing("a"), failure, listing(), failure, failure, listing()) as up:
         catalog, sync = await build(upstream, make(up))
@@ -123,7 +123,7 @@ async def test_a_failed_listing_removes_nothing_and_counts_as_no_absence(
         assert seen == ["a", "a", "a", "a", "a", ""]
 
 
-async def test_a_provider_that_is_not_there_disturbs_no_other(upstream: AiohttpClient) -> None:
+async def test_a_provider_that_is_not_there_disturbs_no_other(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream(listing("a")) as up, ScriptedUpstream(listing("z")) as gone:
         dead = make(gone, "dead")
         await gone.__aexit__()
@@ -133,14 +133,14 @@ async def test_a_provider_that_is_not_there_disturbs_no_other(upstream: AiohttpC
         assert catalog.find_offer(dead) is None
 
 
-async def test_the_channels_globs_filter_what_is_offered(upstream: AiohttpClient) -> None:
+async def test_the_channels_globs_filter_what_is_offered(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream(listing("gpt-4o", "gpt-4o-mini", "o1", "o3", "tts-1")) as up:
         catalog, sync = await build(upstream, make(up, models=("gpt-*", "o[12]")))
         await sync.sync()
         assert names(catalog) == ["gpt-4o", "gpt-4o-mini", "o1"]
 
 
-async def test_a_vendors_own_ids_become_the_names_callers_use(upstream: AiohttpClient) -> None:
+async def test_a_vendors_own_ids_become_the_names_callers_use(upstream: PooledHttpClient) -> None:
     theirs = {"models": [{"name": "models/gemini-2.5-pro"}, {"name": "models/other"}]}
     async with ScriptedUpstream([answer(theirs)]) as up:
         catalog, sync = await build(upstream, make(up, provider="gemini", models=("gemini-*",)))
@@ -148,7 +148,7 @@ async def test_a_vendors_own_ids_become_the_names_callers_use(upstream: AiohttpC
         assert [(listed.id, listed.owned_by) for listed in catalog.list_models()] == [("gemini-2.5-pro", "system")]
 
 
-async def test_only_synchronised_channels_are_asked(upstream: AiohttpClient) -> None:
+async def test_only_synchronised_channels_are_asked(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream(listing("a")) as up:
         still = Channel("still", "custom", up.base_url, models=("declared",))
         catalog, sync = await build(upstream, still)
@@ -157,7 +157,7 @@ async def test_only_synchronised_channels_are_asked(upstream: AiohttpClient) -> 
         assert names(catalog) == ["declared"]
 
 
-async def test_two_channels_are_asked_side_by_side(upstream: AiohttpClient) -> None:
+async def test_two_channels_are_asked_side_by_side(upstream: PooledHttpClient) -> None:
     met = asyncio.Barrier(2)
 
     async def meet(_received: object) -> None:
@@ -224,7 +224,7 @@ def test_an_interval_that_is_changed_holds_from_the_next_round_on() -> None:
     run_hurried(main())
 
 
-async def test_a_disabled_channel_is_not_asked(upstream: AiohttpClient) -> None:
+async def test_a_disabled_channel_is_not_asked(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream(listing("a")) as up:
         catalog, sync = await build(upstream, make(up, status="disabled"))
         await sync.sync()
@@ -232,7 +232,7 @@ async def test_a_disabled_channel_is_not_asked(upstream: AiohttpClient) -> None:
         assert names(catalog) == []
 
 
-async def test_what_came_and_what_went_is_told_and_kept(upstream: AiohttpClient) -> None:
+async def test_what_came_and_what_went_is_told_and_kept(upstream: PooledHttpClient) -> None:
     scripts = [listing("a", "b"), listing("b", "c"), listing("b", "c"), listing("b", "c")]
     async with ScriptedUpstream(*scripts) as up:
         catalog, sync = await build(upstream, make(up))
@@ -246,7 +246,7 @@ async def test_what_came_and_what_went_is_told_and_kept(upstream: AiohttpClient)
     assert (synced.added, synced.removed, synced.error, synced.at_s) == ((), ("a",), None, NOW)
 
 
-async def test_a_failed_listing_is_told_and_kept_and_shows_no_secret(upstream: AiohttpClient) -> None:
+async def test_a_failed_listing_is_told_and_kept_and_shows_no_secret(upstream: PooledHttpClient) -> None:
     raw = answer({"error": {"message": "the key provider-key at http://10.0.0.1/v1 is wrong"}}, 500)
     async with ScriptedUpstream(listing("a"), [raw], [raw], listing("a")) as up:
         catalog, sync = await build(upstream, make(up))
@@ -263,7 +263,7 @@ async def test_a_failed_listing_is_told_and_kept_and_shows_no_secret(upstream: A
         assert catalog.find_synced(channel).error is None
 
 
-async def test_a_key_that_is_refused_is_passed_over_for_the_next(upstream: AiohttpClient) -> None:
+async def test_a_key_that_is_refused_is_passed_over_for_the_next(upstream: PooledHttpClient) -> None:
     refused = [answer({"error": {"message": "no"}}, 401)]
     async with ScriptedUpstream(refused, listing("a")) as up:
         channel = attrs.evolve(make(up), api_keys=("first-key", "second-key"))
@@ -275,7 +275,7 @@ async def test_a_key_that_is_refused_is_passed_over_for_the_next(upstream: Aioht
 
 
 async def test_a_channel_that_was_changed_while_it_was_asked_is_asked_again_and_not_told_of_the_old(
-    upstream: AiohttpClient,
+    upstream: PooledHttpClient,
 ) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 

@@ -30,9 +30,6 @@ LEAST = HashCost(8, 1, 1)
 SECRETS = ("pepper", "master.key", "media.key", "webhook.key", "admin.token")
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
-CLIENT = os.environ.get("UPSTREAM_CLIENT", "wire")
-"""Which of the two ways out gateways take: ``UPSTREAM_CLIENT=ordinary make test ARGS=tests/faults``."""
-
 _DECLARED: dict[str, Any] = {
     "account": [{"name": "acme"}],
     "key": [{"name": "test", "account": "acme", "secret": KEY}],
@@ -209,7 +206,7 @@ async def start_gateway(
         await furnish(path, template, declared=clock is time.time and not config.keys() & {"account", "key", "store"})
     folder = DataFolder(path)
     site = AppOptions(
-        config=parse_table({**_DECLARED, **config, "server": {"client": CLIENT, **config.get("server", {})}}, Config),
+        config=parse_table({**_DECLARED, **config}, Config),
         folder=folder,
         environ=environ or {},
         discover=discover,

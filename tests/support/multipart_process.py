@@ -15,14 +15,14 @@ from gateway.domain.http_request import HttpRequest
 from gateway.formats.request_body import Form, build_data_url, build_payload
 from gateway.server.multipart import FormLimits, MultipartReader
 from gateway.storage.upload_spool import UploadSpool
-from gateway.upstream.aiohttp_client import AiohttpClient
+from gateway.upstream.client import PooledHttpClient
 
 TIMEOUTS = Timeouts(connect_s=5, first_byte_s=60, idle_s=60, total_s=60)
 
 
 async def main(folder: Path, url: str) -> None:
     """Serve until killed; as JSON with files in it where the path says so."""
-    spool, upstream = UploadSpool(folder, limit_bytes=2**31), AiohttpClient()
+    spool, upstream = UploadSpool(folder, limit_bytes=2**31), PooledHttpClient()
     limits = FormLimits(max_body_bytes=2**27, max_file_bytes=2**26)
 
     async def post(request: web.Request) -> web.Response:

@@ -10,7 +10,7 @@ import pytest
 from gateway.domain.http_request import HttpRequest, TokenGrant
 from gateway.errors import ProviderAuthError, ProviderBadResponse, ProviderError
 from gateway.upstream.access_tokens import AuthorizedHttpClient, parse_token
-from gateway.upstream.fast_client import FastHttpClient
+from gateway.upstream.client import PooledHttpClient
 from tests.support.scripted_upstream import Received, ScriptedUpstream, answer
 from tests.support.table_rows import table_rows
 from tests.support.upstream_requests import LIMIT, build_request, until
@@ -33,8 +33,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def upstream(wire: FastHttpClient, clock: Clock) -> AsyncIterator[AuthorizedHttpClient]:
-    client = AuthorizedHttpClient(wire, clock)
+async def upstream(upstream: PooledHttpClient, clock: Clock) -> AsyncIterator[AuthorizedHttpClient]:
+    client = AuthorizedHttpClient(upstream, clock)
     yield client
     await client.stop()
 

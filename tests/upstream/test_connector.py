@@ -15,10 +15,9 @@ import pytest
 from gateway.domain.channel import Timeouts
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout
+from gateway.upstream.client import PooledHttpClient
+from gateway.upstream.connection import see_nothing
 from gateway.upstream.dns_cache import MAX_NAMES, DnsCache, find_literal, resolve
-from gateway.upstream.fast_client import FastHttpClient
-from gateway.upstream.interface import HttpClient
-from gateway.upstream.request_body import see_nothing
 from tests.support.proxies import make_context, socks, tunnel
 from tests.support.scripted_upstream import FIN, STALL, ScriptedUpstream, answer
 from tests.support.upstream_lines import list_lines
@@ -50,15 +49,15 @@ class Book:
 
 
 @asynccontextmanager
-async def opened(book: Book, trust: Callable[[], ssl.SSLContext] | None = None) -> AsyncIterator[FastHttpClient]:
-    driver = FastHttpClient(book.find) if trust is None else FastHttpClient(book.find, trust)
+async def opened(book: Book, trust: Callable[[], ssl.SSLContext] | None = None) -> AsyncIterator[PooledHttpClient]:
+    driver = PooledHttpClient(book.find) if trust is None else PooledHttpClient(book.find, trust)
     try:
         yield driver
     finally:
         await driver.close()
 
 
-async def get(upstream: HttpClient, url: str, timeouts: Timeouts = TIMEOUTS, proxy: str | None = None) -> bytes:
+async def get(upstream: PooledHttpClient, url: str, timeouts: Timeouts = TIMEOUTS, proxy: str | None = None) -> bytes:
     response = await upstream.send(HttpRequest("POST", url, HEADERS, b"{}", timeouts, proxy))
     try:
         return await response.read(LIMIT)
@@ -69,7 +68,7 @@ async def get(upstream: HttpClient, url: str, timeouts: Timeouts = TIMEOUTS, pro
 # Names.
 
 
-async def test_a_name_is_asked_for_once_in_a_while_and_an_address_never(wire: FastHttpClient) -> None:
+async def test_a_name_is_asked_for_once_in_a_while_and_an_address_never(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         book = Book([at(up.port)])
         async with opened(book) as driver:
@@ -104,7 +103,9 @@ async def test_no_answer_is_remembered_where_there_was_none() -> None:
     assert len(book.asked) == 3
 
 
-async def test_a_search_that_everybody_left_ends_unheard_and_close_ends_one_that_runs(wire: FastHttpClient) -> None:
+async def test_a_search_that_everybody_left_ends_unheard_and_close_ends_one_that_runs(
+    upstream: PooledHttpClient,
+) -> None:
     book = Book(wait_s=0.02)
     names = DnsCache(book.find)
     asking = asyncio.create_task(names.find("provider.test", 1))
@@ -119,7 +120,7 @@ async def test_a_search_that_everybody_left_ends_unheard_and_close_ends_one_that
         await asking
 
 
-async def test_addresses_on_which_nobody_answers_are_not_remembered(wire: FastHttpClient) -> None:
+async def test_addresses_on_which_nobody_answers_are_not_remembered(upstream: PooledHttpClient) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         book = Book([at(taken.getsockname()[1])])
@@ -148,13 +149,13 @@ async def test_the_systems_own_names_are_found() -> None:
 @pytest.mark.parametrize(
     "url", ["http://no-such-name.invalid/", f"http://{'x' * 64}.test/"], ids=["unknown", "no name"]
 )
-async def test_a_name_that_leads_nowhere_is_an_error(upstream: HttpClient, url: str) -> None:
+async def test_a_name_that_leads_nowhere_is_an_error(upstream: PooledHttpClient, url: str) -> None:
     with pytest.raises(ProviderBadResponse) as caught:
         await get(upstream, url)
     assert caught.value.phase == "connect"
 
 
-async def test_where_one_address_does_not_answer_the_next_is_tried(wire: FastHttpClient) -> None:
+async def test_where_one_address_does_not_answer_the_next_is_tried(upstream: PooledHttpClient) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         anonymous = at(taken.getsockname()[1])
@@ -162,7 +163,7 @@ async def test_where_one_address_does_not_answer_the_next_is_tried(wire: FastHtt
             assert await get(driver, "http://provider.test/") == b"hello"
 
 
-async def test_an_address_that_says_nothing_is_not_waited_for_to_the_end(wire: FastHttpClient) -> None:
+async def test_an_address_that_says_nothing_is_not_waited_for_to_the_end(upstream: PooledHttpClient) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -180,7 +181,7 @@ async def test_an_address_that_says_nothing_is_not_waited_for_to_the_end(wire: F
             sock.close()
 
 
-async def test_the_time_to_connect_is_for_the_name_too(wire: FastHttpClient) -> None:
+async def test_the_time_to_connect_is_for_the_name_too(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up, opened(Book([at(up.port)], wait_s=3600)) as driver:
         with pytest.raises(ProviderTimeout) as caught:
             await get(driver, "http://provider.test/", timeouts=Timeouts(connect_s=0.03))
@@ -196,7 +197,7 @@ def certified(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext,
 
 
 async def test_tls_is_spoken_to_whom_the_certificate_names(
-    wire: FastHttpClient,
+    upstream: PooledHttpClient,
     certified: tuple[ssl.SSLContext, Path],
 ) -> None:
     tls, certificate = certified
@@ -219,7 +220,7 @@ async def test_tls_is_spoken_to_whom_the_certificate_names(
 
 
 async def test_a_certificate_that_nobody_vouches_foris_refused(
-    upstream: HttpClient,
+    upstream: PooledHttpClient,
     certified: tuple[ssl.SSLContext, Path],
 ) -> None:
     async with ScriptedUpstream([HELLO], tls=certified[0]) as up:
@@ -229,7 +230,7 @@ async def test_a_certificate_that_nobody_vouches_foris_refused(
         assert not up.received
 
 
-async def test_tls_to_a_plaintext_port_is_not_downgraded(upstream: HttpClient) -> None:
+async def test_tls_to_a_plaintext_port_is_not_downgraded(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([HELLO], greeting=b"HTTP/1.1 400 Bad Request\r\n\r\n") as up:
         with pytest.raises(ProviderBadResponse) as caught:
             await get(upstream, f"https://127.0.0.1:{up.port}/v1")
@@ -238,7 +239,7 @@ async def test_tls_to_a_plaintext_port_is_not_downgraded(upstream: HttpClient) -
 
 
 async def test_a_descriptor_is_closed_once_where_the_other_end_was_gone_before_the_handshake(
-    wire: FastHttpClient, monkeypatch: pytest.MonkeyPatch
+    upstream: PooledHttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         sock = socket.create_connection(listening.getsockname())
@@ -250,14 +251,14 @@ async def test_a_descriptor_is_closed_once_where_the_other_end_was_gone_before_t
     async def reach(_origin: object) -> socket.socket:
         return sock
 
-    monkeypatch.setattr(wire._dialer, "_reach", reach)
+    monkeypatch.setattr(upstream._dialer, "_reach", reach)
     with pytest.raises(ProviderBadResponse):
-        await get(wire, "https://127.0.0.1:1/")
+        await get(upstream, "https://127.0.0.1:1/")
     assert sock.fileno() == -1  # else it would close whatever has the number by then
 
 
 async def test_a_large_body_and_a_stream_go_over_tls(
-    wire: FastHttpClient,
+    upstream: PooledHttpClient,
     certified: tuple[ssl.SSLContext, Path],
 ) -> None:
     tls, certificate = certified
@@ -277,7 +278,7 @@ async def test_a_large_body_and_a_stream_go_over_tls(
 
 
 async def test_tls_goes_through_a_tunnel_that_is_asked_for_with_the_proxys_password_only(
-    wire: FastHttpClient,
+    upstream: PooledHttpClient,
     certified: tuple[ssl.SSLContext, Path],
 ) -> None:
     tls, certificate = certified
@@ -310,33 +311,33 @@ async def test_tls_goes_through_a_tunnel_that_is_asked_for_with_the_proxys_passw
     ],
     ids=["password", "busy", "no proxy", "more", "endless"],
 )
-async def test_a_tunnel_that_is_refused_is_the_proxys_doing(wire: FastHttpClient, raw: bytes) -> None:
+async def test_a_tunnel_that_is_refused_is_the_proxys_doing(upstream: PooledHttpClient, raw: bytes) -> None:
     async with ScriptedUpstream([HELLO]) as up, tunnel(up.port, raw) as proxy:
         with pytest.raises(ProviderBadResponse, match="proxy refused") as caught:
-            await get(wire, "https://127.0.0.1/v1", proxy=f"http://127.0.0.1:{proxy.port}")
+            await get(upstream, "https://127.0.0.1/v1", proxy=f"http://127.0.0.1:{proxy.port}")
         assert caught.value.phase == "connect"
         assert ("(407 Proxy Authentication Required)" in caught.value.message) == (b" 407 " in raw)
         assert len(proxy.asked) == 1
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_a_proxy_that_is_not_there_is_an_error(upstream: HttpClient, scheme: str) -> None:
+async def test_a_proxy_that_is_not_there_is_an_error(upstream: PooledHttpClient, scheme: str) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         there = f"http://127.0.0.1:{up.port}"
     with pytest.raises(ProviderBadResponse, match="could not be reached"):
         await get(upstream, f"{scheme}://provider.test/v1", proxy=there)
 
 
-async def test_a_proxy_that_hangs_up_is_an_error(wire: FastHttpClient) -> None:
+async def test_a_proxy_that_hangs_up_is_an_error(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([FIN]) as up:
         for url in ("https://provider.test/v1", "http://provider.test/v1"):
             with pytest.raises(ProviderBadResponse):
-                await get(wire, url, proxy=f"http://127.0.0.1:{up.port}")
+                await get(upstream, url, proxy=f"http://127.0.0.1:{up.port}")
 
 
 @pytest.mark.parametrize("scheme", ["socks5", "socks5h"])
 @pytest.mark.parametrize("password", [b"", b"hid:den"])
-async def test_socks_leads_to_the_provider(wire: FastHttpClient, scheme: str, password: bytes) -> None:
+async def test_socks_leads_to_the_provider(upstream: PooledHttpClient, scheme: str, password: bytes) -> None:
     async with ScriptedUpstream([HELLO]) as up, socks(up.port, password=password) as proxy:
         book = Book([at(7, "10.1.2.3")])
         async with opened(book) as driver:
@@ -350,7 +351,7 @@ async def test_socks_leads_to_the_provider(wire: FastHttpClient, scheme: str, pa
     assert book.asked == ([] if scheme == "socks5h" else [("provider.test", 7)])
 
 
-async def test_tls_goes_through_socks(wire: FastHttpClient, certified: tuple[ssl.SSLContext, Path]) -> None:
+async def test_tls_goes_through_socks(upstream: PooledHttpClient, certified: tuple[ssl.SSLContext, Path]) -> None:
     tls, certificate = certified
     async with (
         ScriptedUpstream([HELLO], tls=tls) as up,
@@ -365,31 +366,33 @@ async def test_tls_goes_through_socks(wire: FastHttpClient, certified: tuple[ssl
     [b"\x05\x05\x00\x01" + bytes(6), b"\x04\x00\x00\x01" + bytes(6), b"\x05\x00\x00\x09" + bytes(6)],
     ids=["refused", "no socks", "odd address"],
 )
-async def test_a_socks_proxy_that_refuses_or_talks_nonsense_is_to_blame(wire: FastHttpClient, reply: bytes) -> None:
+async def test_a_socks_proxy_that_refuses_or_talks_nonsense_is_to_blame(
+    upstream: PooledHttpClient, reply: bytes
+) -> None:
     async with ScriptedUpstream([STALL]) as up, socks(up.port, reply=reply) as proxy:
         with pytest.raises(ProviderError):
-            await get(wire, "http://10.1.2.3/", Timeouts(total_s=0.2), f"socks5://127.0.0.1:{proxy.port}")
+            await get(upstream, "http://10.1.2.3/", Timeouts(total_s=0.2), f"socks5://127.0.0.1:{proxy.port}")
 
 
-async def test_a_socks_proxy_that_wants_a_password_which_nobody_gave_is_to_blame(wire: FastHttpClient) -> None:
+async def test_a_socks_proxy_that_wants_a_password_which_nobody_gave_is_to_blame(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up, socks(up.port, password=b"hidden") as proxy:
         for who in ("", "me:wrong@"):
             with pytest.raises(ProviderBadResponse, match="proxy refused"):
-                await get(wire, "http://10.1.2.3/", proxy=f"socks5://{who}127.0.0.1:{proxy.port}")
+                await get(upstream, "http://10.1.2.3/", proxy=f"socks5://{who}127.0.0.1:{proxy.port}")
         assert not up.received
 
 
-async def test_a_socks_proxy_that_is_not_there_is_an_error(wire: FastHttpClient) -> None:
+async def test_a_socks_proxy_that_is_not_there_is_an_error(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         there = f"socks5://127.0.0.1:{up.port}"
     with pytest.raises(ProviderBadResponse, match="could not be reached"):
-        await get(wire, "http://10.1.2.3/", proxy=there)
+        await get(upstream, "http://10.1.2.3/", proxy=there)
 
 
-async def test_a_socks_proxy_that_says_nothing_is_a_timeout_to_connect(wire: FastHttpClient) -> None:
+async def test_a_socks_proxy_that_says_nothing_is_a_timeout_to_connect(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([STALL]) as up:
         way = f"socks5h://127.0.0.1:{up.port}"
         with pytest.raises(ProviderTimeout) as caught:
-            await get(wire, "http://10.1.2.3/", proxy=way, timeouts=Timeouts(connect_s=0.03))
+            await get(upstream, "http://10.1.2.3/", proxy=way, timeouts=Timeouts(connect_s=0.03))
         assert caught.value.phase == "connect"
         await until(lambda: up.open_connections == 0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.upstream.environment_proxy import NO_PROXY, open_environment_proxies, use_channels_proxy
+from gateway.upstream.environment_proxy import NO_PROXY, list_tls_proxies, open_environment_proxies, use_channels_proxy
 from tests.support.table_rows import table_rows
 
 PROVIDER = "https://api.provider.test/v1"
@@ -50,6 +50,18 @@ pytestmark = pytest.mark.unit
 )
 def test_the_environment_names_the_proxy_of_a_url(environ: dict[str, str], url: str, proxy: str | None) -> None:
     assert open_environment_proxies(environ)(None, url) == proxy
+
+
+@table_rows(
+    ("environ", "names"),
+    [
+        (BOTH | {"ALL_PROXY": "socks5h://all:1080", "NO_PROXY": "https://x"}, []),
+        ({"HTTPS_PROXY": " https://tls:3128", "https_proxy": "HTTPS://tls"}, ["https_proxy", "HTTPS_PROXY"]),
+        ({"HTTP_PROXY": "https://tls:3128", "all_proxy": "https://tls:3128"}, ["HTTP_PROXY", "all_proxy"]),
+    ],
+)
+def test_proxies_that_want_tls_are_named(environ: dict[str, str], names: list[str]) -> None:
+    assert list(list_tls_proxies(environ)) == names
 
 
 @table_rows("find", [open_environment_proxies(BOTH), use_channels_proxy])

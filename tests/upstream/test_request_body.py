@@ -19,9 +19,9 @@ from gateway.domain.http_request import HttpRequest
 from gateway.domain.upload import Content, FilePiece, Upload
 from gateway.errors import ProviderBadResponse, StoreUnavailable
 from gateway.storage.upload_spool import UploadSpool
-from gateway.upstream.aiohttp_client import AiohttpClient
-from gateway.upstream.interface import RESEND_WITHIN_S, HttpClient, StaleConnection
-from gateway.upstream.request_body import BASE64_BYTES, PIECE_BYTES, ContentPayload
+from gateway.upstream.client import PooledHttpClient
+from gateway.upstream.interface import RESEND_WITHIN_S, StaleConnection
+from gateway.upstream.request_body import BASE64_BYTES, PIECE_BYTES
 from tests.support.scripted_upstream import COMPLETION, FIN, RST, Act, ScriptedUpstream, answer
 from tests.support.upstream_requests import HEADERS, LIMIT, TIMEOUTS, until
 
@@ -66,7 +66,7 @@ def build_request(url: str, content: Content, timeouts: Timeouts = TIMEOUTS) -> 
     return HttpRequest("POST", url, HEADERS, content, timeouts)
 
 
-async def ask(upstream: HttpClient, url: str, content: Content) -> tuple[int, bytes]:
+async def ask(upstream: PooledHttpClient, url: str, content: Content) -> tuple[int, bytes]:
     response = await upstream.send(build_request(url, content))
     try:
         return response.status, await response.read(LIMIT)
@@ -102,7 +102,7 @@ async def provider(serve: Serve) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, BASE64_BYTES - 1, PIECE_BYTES, 3 * PIECE_BYTES + 1])
-async def test_bytes_and_files_arrive_in_their_order_with_their_length(upstream: HttpClient, size: int) -> None:
+async def test_bytes_and_files_arrive_in_their_order_with_their_length(upstream: PooledHttpClient, size: int) -> None:
     data = data_of(size)
     file = upload(Watched(data))
     content = Content((b"before", FilePiece(file), b"", FilePiece(file, base64=True), b"after"))
@@ -115,7 +115,9 @@ async def test_bytes_and_files_arrive_in_their_order_with_their_length(upstream:
     assert seen.headers["content-type"] == HEADERS["Content-Type"]
 
 
-async def test_a_file_of_the_spool_goes_to_several_providers_at_once(upstream: HttpClient, tmp_path: Path) -> None:
+async def test_a_file_of_the_spool_goes_to_several_providers_at_once(
+    upstream: PooledHttpClient, tmp_path: Path
+) -> None:
     data = data_of(700_000)
     spooled = UploadSpool(tmp_path, limit_bytes=2**30).find_share(1).open()
     await spooled.write(data)
@@ -133,7 +135,7 @@ async def test_a_file_of_the_spool_goes_to_several_providers_at_once(upstream: H
 
 
 @pytest.mark.parametrize("act", [FIN, RST])
-async def test_after_a_stale_connection_the_whole_body_can_be_sent_again(upstream: HttpClient, act: Act) -> None:
+async def test_after_a_stale_connection_the_whole_body_can_be_sent_again(upstream: PooledHttpClient, act: Act) -> None:
     data = data_of(3_000_000)
     content = Content((b"<", FilePiece(upload(Watched(data))), b">"))
     async with ScriptedUpstream([HELLO], [act], [HELLO]) as up:
@@ -145,7 +147,7 @@ async def test_after_a_stale_connection_the_whole_body_can_be_sent_again(upstrea
         assert [seen.body == b"<" + data + b">" for seen in up.received] == [True, True, True]
 
 
-async def test_a_kept_connection_that_breaks_while_the_body_is_written_is_stale(upstream: HttpClient) -> None:
+async def test_a_kept_connection_that_breaks_while_the_body_is_written_is_stale(upstream: PooledHttpClient) -> None:
     """However long that took: nobody can have worked on a request that was not all there."""
     served: list[int] = []
 
@@ -167,7 +169,7 @@ async def test_a_kept_connection_that_breaks_while_the_body_is_written_is_stale(
         assert served == [1]
 
 
-async def test_a_provider_that_does_not_read_is_waited_for_with_little_in_memory(upstream: HttpClient) -> None:
+async def test_a_provider_that_does_not_read_is_waited_for_with_little_in_memory(upstream: PooledHttpClient) -> None:
     spooled = Watched(bytes(50_000_000))
     go = asyncio.Event()
 
@@ -196,7 +198,7 @@ async def test_a_provider_that_does_not_read_is_waited_for_with_little_in_memory
 
 @pytest.mark.parametrize("read", [0, 1_000_000])
 @pytest.mark.parametrize("end", ["stay", "finish", "close"])
-async def test_a_provider_that_refuses_early_gives_its_answer(upstream: HttpClient, read: int, end: str) -> None:
+async def test_a_provider_that_refuses_early_gives_its_answer(upstream: PooledHttpClient, read: int, end: str) -> None:
     spooled = Watched(bytes(20_000_000))
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -216,7 +218,9 @@ async def test_a_provider_that_refuses_early_gives_its_answer(upstream: HttpClie
     assert spooled.total < 20_000_000
 
 
-async def test_after_a_refusal_nothing_more_is_sent_and_its_connection_is_not_used_again(upstream: HttpClient) -> None:
+async def test_after_a_refusal_nothing_more_is_sent_and_its_connection_is_not_used_again(
+    upstream: PooledHttpClient,
+) -> None:
     connections = 0
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -243,7 +247,7 @@ async def test_after_a_refusal_nothing_more_is_sent_and_its_connection_is_not_us
 
 
 async def test_a_caller_who_leaves_half_way_leaves_no_connection_to_a_provider_that_does_not_read(
-    upstream: HttpClient,
+    upstream: PooledHttpClient,
 ) -> None:
     async def stall(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         transport: Any = writer.transport  # uvloop's are no asyncio.Transport by their class
@@ -263,7 +267,7 @@ async def test_a_caller_who_leaves_half_way_leaves_no_connection_to_a_provider_t
         await until(lambda: not count(port))
 
 
-async def test_a_file_that_cannot_be_read_is_our_fault_and_not_the_providers(upstream: HttpClient) -> None:
+async def test_a_file_that_cannot_be_read_is_our_fault_and_not_the_providers(upstream: PooledHttpClient) -> None:
     lost = StoreUnavailable("The upload cannot be read", retry_after_s=5)
     for spooled in (Watched(bytes(900_000), error=lost), Watched(bytes(1000), claimed=400_000)):
         async with ScriptedUpstream([answer(COMPLETION)]) as up:
@@ -272,7 +276,7 @@ async def test_a_file_that_cannot_be_read_is_our_fault_and_not_the_providers(ups
             assert not up.received
 
 
-async def test_a_provider_that_breaks_half_way_is_an_upstream_error(upstream: HttpClient) -> None:
+async def test_a_provider_that_breaks_half_way_is_an_upstream_error(upstream: PooledHttpClient) -> None:
     async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(100_000)
         sock = writer.get_extra_info("socket")
@@ -283,15 +287,8 @@ async def test_a_provider_that_breaks_half_way_is_an_upstream_error(upstream: Ht
             await ask(upstream, url, Content((FilePiece(upload(Watched(bytes(9_000_000)))),)))
 
 
-async def test_the_headers_may_not_claim_another_length() -> None:
-    upstream = AiohttpClient()
+async def test_the_headers_may_not_claim_another_length(upstream: PooledHttpClient) -> None:
     content = Content((FilePiece(upload(Watched(b"12345"))),))
     async with ScriptedUpstream([HELLO]) as up:
         with pytest.raises(ProviderBadResponse):
             await upstream.send(HttpRequest("POST", up.base_url, {**HEADERS, "Content-Length": "4"}, content, TIMEOUTS))
-    await upstream.close()
-
-
-def test_a_body_is_not_looked_at() -> None:
-    with pytest.raises(TypeError):
-        ContentPayload(Content(())).decode()

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from gateway.domain.channel import Channel
 from gateway.domain.http_request import HttpRequest, RequestTemplate
 from gateway.errors import ProviderBadResponse
-from gateway.upstream.fast_client import FastHttpClient
-from gateway.upstream.interface import HttpClient
+from gateway.upstream.client import PooledHttpClient
 from gateway.upstream.request_head import MAX_ORIGINS, RequestHead, RequestHeadBuilder
 from tests.support.scripted_upstream import ScriptedUpstream, answer
 from tests.support.table_rows import table_rows
@@ -50,14 +49,14 @@ def test_a_url_is_written_as_http_wants_it(url: str, target: bytes, host: bytes)
     assert write(url).startswith(b"POST " + target + b" HTTP/1.1\r\nHost: " + host + b"\r\n")
 
 
-async def test_both_drivers_write_a_url_alike(upstream: HttpClient) -> None:
+async def test_a_url_reaches_the_provider_as_http_wants_it(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         response = await upstream.send(build_request(up, url=f"{up.base_url}/a b/é?q=ü%2F&x=[1]#there"))
         response.close()
         assert up.received[0].path == "/v1/a%20b/%C3%A9?q=%C3%BC/&x=%5B1%5D"
 
 
-async def test_both_drivers_leave_a_url_that_a_signature_covers_as_it_is(upstream: HttpClient) -> None:
+async def test_a_url_that_a_signature_covers_is_left_as_it_is(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         response = await upstream.send(
             build_request(up, url=f"{up.base_url}/model/a.b-v1%3A0%2Fx/%7E?q=%3A", exact=True)
@@ -101,6 +100,7 @@ def test_a_proxy_for_plain_http_is_told_all_of_the_url() -> None:
         {"url": "/v1"},
         {"method": "GET /evil HTTP/1.1\r\nA:"},
         {"method": ""},
+        {"method": "HEAD"},
         {"proxy": "http://\u20ac:x@proxy", "url": "http://host/a"},
     ],
 )
@@ -108,6 +108,14 @@ def test_what_must_not_be_sentis_refused_before_anything_is(wrong: dict[str, Any
     with pytest.raises(ProviderBadResponse, match="cannot be sent") as caught:
         write(**wrong)
     assert caught.value.phase == "connect"
+    assert "hidden" not in str(caught.value)
+
+
+@table_rows("proxy", ["https://me:hidden@proxy", "HTTPS://proxy", "socks4://proxy", "socks://proxy", "proxy:80"])
+@table_rows("url", ["http://host/a", "https://host/a"])
+def test_a_proxy_that_no_connection_can_use_is_refused(proxy: str, url: str) -> None:
+    with pytest.raises(ProviderBadResponse, match="proxy must be an http://, socks5:// or socks5h:// URL") as caught:
+        write(url, proxy=proxy)
     assert "hidden" not in str(caught.value)
 
 
@@ -127,13 +135,13 @@ def test_whatever_is_in_a_plan_its_head_has_as_many_lines_as_headers(headers: di
     assert b"\0" not in head
 
 
-async def test_a_head_is_built_once_for_all_requests_of_a_template(wire: FastHttpClient) -> None:
+async def test_a_head_is_built_once_for_all_requests_of_a_template(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         template = RequestTemplate(Channel("up", "custom", up.base_url, ("key",), ("m",)), up.base_url, dict(HEADERS))
         heads = set()
         for number in range(2):
             request = HttpRequest("POST", template.url, template.headers, b"%d" % number, template=template)
-            response = await wire.send(request)
+            response = await upstream.send(request)
             await response.read(100)
             response.close()
             heads.add(template.head)

@@ -1,4 +1,4 @@
-"""Our own driver besides the contract: what is used again, what is pushed, and what is held back."""
+"""Connections of the HTTP client: what is used again, what is pushed, and what is held back."""
 
 import asyncio
 import gzip
@@ -13,9 +13,9 @@ import pytest
 
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import ProviderBadResponse
+from gateway.upstream.client import PooledHttpClient
 from gateway.upstream.connection import READ_BUFFER
-from gateway.upstream.fast_client import FastHttpClient
-from gateway.upstream.interface import HttpClient, PumpResult
+from gateway.upstream.interface import PumpResult
 from gateway.upstream.response_parser import MAX_PUSH_BYTES
 from tests.support.scripted_upstream import (
     FIN,
@@ -41,7 +41,7 @@ ONE_PIECE = 256 * 1024
 # What is used again.
 
 
-async def test_a_plan_that_is_sent_once_takes_a_fresh_connection(upstream: HttpClient) -> None:
+async def test_a_plan_that_is_sent_once_takes_a_fresh_connection(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         await ask(upstream, up)
         response = await upstream.send(build_request(up, once=True))
@@ -51,7 +51,7 @@ async def test_a_plan_that_is_sent_once_takes_a_fresh_connection(upstream: HttpC
 
 
 @pytest.mark.parametrize("act", [FIN, RST])
-async def test_a_plan_that_is_sent_once_is_not_sent_again(upstream: HttpClient, act: Act) -> None:
+async def test_a_plan_that_is_sent_once_is_not_sent_again(upstream: PooledHttpClient, act: Act) -> None:
     async with ScriptedUpstream([HELLO], [act], [HELLO]) as up:
         await ask(upstream, up)
         with pytest.raises(ProviderBadResponse) as caught:
@@ -60,38 +60,38 @@ async def test_a_plan_that_is_sent_once_is_not_sent_again(upstream: HttpClient, 
         assert len(up.received) == 2
 
 
-async def test_the_last_connection_that_came_back_is_the_first_to_go(wire: FastHttpClient) -> None:
+async def test_the_last_connection_that_came_back_is_the_first_to_go(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
-        replies = [await wire.send(build_request(up)) for _ in range(3)]
+        replies = [await upstream.send(build_request(up)) for _ in range(3)]
         for response in replies:
             await response.read(LIMIT)
         for number in (0, 2, 1):
             replies[number].close()
         for _ in range(2):
-            await ask(wire, up)
+            await ask(upstream, up)
         assert [seen.connection for seen in up.received] == [1, 2, 3, 2, 2]
 
 
-async def test_an_idle_connection_is_closed_after_a_while_and_then_no_timer_runs(wire: FastHttpClient) -> None:
+async def test_an_idle_connection_is_closed_after_a_while_and_then_no_timer_runs(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
-        await ask(wire, up)
-        (connection,) = list_lines(wire)
+        await ask(upstream, up)
+        (connection,) = list_lines(upstream)
         loop = asyncio.get_running_loop()
         assert 25 < connection.due_at - loop.time() <= 30
         connection.due_at = loop.time() + 0.02
-        wire._pool.watch(connection)
+        upstream._pool.watch(connection)
         await until(lambda: up.open_connections == 0)
-        await until(lambda: wire._pool._timer._handle is None)
+        await until(lambda: upstream._pool._timer._handle is None)
         assert not connection.idle
 
 
-async def test_one_timer_serves_a_thousand_requests(wire: FastHttpClient) -> None:
+async def test_one_timer_serves_a_thousand_requests(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
-        await ask(wire, up)
-        timer = wire._pool._timer._handle
+        await ask(upstream, up)
+        timer = upstream._pool._timer._handle
         for _ in range(20):
-            await ask(wire, up)
-        assert wire._pool._timer._handle is timer
+            await ask(upstream, up)
+        assert upstream._pool._timer._handle is timer
 
 
 @pytest.mark.parametrize(
@@ -103,15 +103,17 @@ async def test_one_timer_serves_a_thousand_requests(wire: FastHttpClient) -> Non
     ],
     ids=["close", "1.0", "until close"],
 )
-async def test_a_connection_that_the_provider_means_to_close_is_closed(wire: FastHttpClient, script: list[Any]) -> None:
+async def test_a_connection_that_the_provider_means_to_close_is_closed(
+    upstream: PooledHttpClient, script: list[Any]
+) -> None:
     async with ScriptedUpstream(script, [HELLO]) as up:
-        assert await ask(wire, up) == b"hello"
-        assert not list_lines(wire) or list_lines(wire)[0].gone
-        assert await ask(wire, up) == b"hello"
+        assert await ask(upstream, up) == b"hello"
+        assert not list_lines(upstream) or list_lines(upstream)[0].gone
+        assert await ask(upstream, up) == b"hello"
         assert [seen.connection for seen in up.received] == [1, 2]
 
 
-async def test_an_answer_to_half_a_request_is_read_and_its_connection_closed(wire: FastHttpClient) -> None:
+async def test_an_answer_to_half_a_request_is_read_and_its_connection_closed(upstream: PooledHttpClient) -> None:
     """A provider that has its answer early reads what it did not want for as long as it likes: not over us."""
     served: list[int] = []
 
@@ -128,7 +130,7 @@ async def test_an_answer_to_half_a_request_is_read_and_its_connection_closed(wir
     async with server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
         for asked in (1, 2):
-            response = await wire.send(HttpRequest("POST", url, HEADERS, bytes(9_000_000), TIMEOUTS))
+            response = await upstream.send(HttpRequest("POST", url, HEADERS, bytes(9_000_000), TIMEOUTS))
             assert await response.read(LIMIT) == b"hello"
             response.close()
             assert len(served) == asked
@@ -136,7 +138,7 @@ async def test_an_answer_to_half_a_request_is_read_and_its_connection_closed(wir
 
 
 @pytest.mark.parametrize("read", [0, 400_000])
-async def test_a_large_body_thatis_refused_early_is_sent_no_further(wire: FastHttpClient, read: int) -> None:
+async def test_a_large_body_thatis_refused_early_is_sent_no_further(upstream: PooledHttpClient, read: int) -> None:
     """A provider that has said no may close with bytes unread, and the reset would take its answer along."""
     taken: list[int] = []
 
@@ -151,30 +153,30 @@ async def test_a_large_body_thatis_refused_early_is_sent_no_further(wire: FastHt
     async with await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 16) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
         for asked in (1, 2):
-            response = await wire.send(HttpRequest("POST", url, HEADERS, BIG, TIMEOUTS))
+            response = await upstream.send(HttpRequest("POST", url, HEADERS, BIG, TIMEOUTS))
             assert (response.status, await response.read(LIMIT)) == (413, b"too large")
             response.close()
             await until(lambda asked=asked: len(taken) == asked)  # type: ignore[misc]
         assert max(taken) < 5_000_000
 
 
-async def test_ways_through_proxies_are_kept_apart(wire: FastHttpClient) -> None:
+async def test_ways_through_proxies_are_kept_apart(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as proxy:
         there = "http://provider.invalid/v1"
         for way in (f"http://a:b@127.0.0.1:{proxy.port}", f"http://c:d@127.0.0.1:{proxy.port}") * 2:
-            response = await wire.send(build_request(proxy, url=there, proxy=way))
+            response = await upstream.send(build_request(proxy, url=there, proxy=way))
             await response.read(LIMIT)
             response.close()
         assert [seen.connection for seen in proxy.received] == [1, 2, 1, 2]
         assert {seen.headers["proxy-authorization"] for seen in proxy.received} == {"Basic YTpi", "Basic Yzpk"}
 
 
-async def test_a_finished_reply_has_no_part_in_the_next_one(wire: FastHttpClient) -> None:
+async def test_a_finished_reply_has_no_part_in_the_next_one(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([HELLO], [SSE_HEAD, chunk(b"one"), 0.03, chunk(b"two"), LAST_CHUNK]) as up:
-        first = await wire.send(build_request(up))
+        first = await upstream.send(build_request(up))
         await first.read(LIMIT)
         first.finish()
-        second = await wire.send(build_request(up))
+        second = await upstream.send(build_request(up))
         first.close()
         first.finish()
         first.abort(ProviderBadResponse("late"))
@@ -188,7 +190,7 @@ async def test_a_finished_reply_has_no_part_in_the_next_one(wire: FastHttpClient
 # What is pushed.
 
 
-async def test_while_a_chunk_is_pushed_the_reply_says_how_it_lay_on_the_wire(wire: FastHttpClient) -> None:
+async def test_while_a_chunk_is_pushed_the_reply_says_how_it_lay_on_the_wire(upstream: PooledHttpClient) -> None:
     parts = [
         chunk(b"one"),
         chunk(b"two") + chunk(b"three"),
@@ -198,7 +200,7 @@ async def test_while_a_chunk_is_pushed_the_reply_says_how_it_lay_on_the_wire(wir
         chunk(b"5"),
     ]
     async with ScriptedUpstream([SSE_HEAD, *(step for part in parts for step in (0.02, part)), 0.02, LAST_CHUNK]) as up:
-        response = await wire.send(build_request(up))
+        response = await upstream.send(build_request(up))
         seen: list[tuple[bytes, bytes | None]] = []
         assert await response.pump(lambda *pushed: bool(seen.append(pushed))) is PumpResult.ENDED  # type: ignore[func-returns-value]
         response.close()
@@ -212,10 +214,10 @@ async def test_while_a_chunk_is_pushed_the_reply_says_how_it_lay_on_the_wire(wir
 
 
 async def test_what_the_sink_raises_is_raised_to_who_pumps_and_what_comes_then_is_not_lost(
-    wire: FastHttpClient,
+    upstream: PooledHttpClient,
 ) -> None:
     async with ScriptedUpstream([SSE_HEAD, 0.01, chunk(b"one"), 0.02, chunk(b"two"), LAST_CHUNK]) as up:
-        response, _ = await open_reply(wire, up)
+        response, _ = await open_reply(upstream, up)
 
         def fail(*_: bytes | None) -> bool:
             raise LookupError("the sink's own")
@@ -226,10 +228,10 @@ async def test_what_the_sink_raises_is_raised_to_who_pumps_and_what_comes_then_i
         response.close()
 
 
-async def test_what_a_sink_raised_that_nobody_heard_is_not_raised_to_the_next_one(wire: FastHttpClient) -> None:
+async def test_what_a_sink_raised_that_nobody_heard_is_not_raised_to_the_next_one(upstream: PooledHttpClient) -> None:
     script: list[Step] = [SSE_HEAD, 0.01, chunk(b"one") + LAST_CHUNK]
     async with ScriptedUpstream(script) as up:
-        response = await wire.send(build_request(up))
+        response = await upstream.send(build_request(up))
 
         def fail(*_: bytes | None) -> bool:
             pumping.cancel()
@@ -239,16 +241,16 @@ async def test_what_a_sink_raised_that_nobody_heard_is_not_raised_to_the_next_on
         with pytest.raises(asyncio.CancelledError):
             await pumping
         response.close()
-        second = await wire.send(build_request(up))
+        second = await upstream.send(build_request(up))
         assert await pump_all(second) == b"one"
         second.close()
         assert [seen.connection for seen in up.received] == [1, 1]
 
 
-async def test_a_flood_that_nobody_pumps_is_held_back_and_nothing_of_it_is_lost(wire: FastHttpClient) -> None:
+async def test_a_flood_that_nobody_pumps_is_held_back_and_nothing_of_it_is_lost(upstream: PooledHttpClient) -> None:
     piece, times = b"x" * 50_000, 200
     async with ScriptedUpstream([SSE_HEAD, Flood(chunk(piece), times), LAST_CHUNK]) as up:
-        response, connection = await open_reply(wire, up)
+        response, connection = await open_reply(upstream, up)
         await until(lambda: connection._held)
         await asyncio.sleep(0.05)
         assert READ_BUFFER < connection.waiting_bytes <= READ_BUFFER + ONE_PIECE
@@ -293,11 +295,11 @@ class Turns:
         return max(sums.values())
 
 
-async def test_a_burst_is_pushed_in_parts_between_events_and_others_have_their_turn(wire: FastHttpClient) -> None:
+async def test_a_burst_is_pushed_in_parts_between_events_and_others_have_their_turn(upstream: PooledHttpClient) -> None:
     """Whoever translates events must not hold the loop for all that a socket had at once."""
     event, times = b"data: {}\n\n", 60_000
     async with ScriptedUpstream([SSE_HEAD, 0.05, chunk(event * times), LAST_CHUNK]) as up, Turns() as turns:
-        response = await wire.send(build_request(up))
+        response = await upstream.send(build_request(up))
         assert await response.pump(turns.take) is PumpResult.ENDED
         response.close()
     assert b"".join(piece for piece, _ in turns.pieces) == event * times
@@ -305,9 +307,11 @@ async def test_a_burst_is_pushed_in_parts_between_events_and_others_have_their_t
 
 
 @pytest.mark.parametrize("sizes", [[60_000, 60_000], [1, MAX_PUSH_BYTES], [30_000] * 5, [MAX_PUSH_BYTES] * 3])
-async def test_no_turn_takes_more_than_one_part_of_what_has_waited(wire: FastHttpClient, sizes: list[int]) -> None:
+async def test_no_turn_takes_more_than_one_part_of_what_has_waited(
+    upstream: PooledHttpClient, sizes: list[int]
+) -> None:
     async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
-        response, connection = await open_reply(wire, up)
+        response, connection = await open_reply(upstream, up)
         for size in sizes:
             connection._keep(b"a" * size)
         async with Turns() as turns:
@@ -319,9 +323,9 @@ async def test_no_turn_takes_more_than_one_part_of_what_has_waited(wire: FastHtt
             await pumping
 
 
-async def test_what_has_waited_and_what_is_read_in_the_same_turn_are_pushed_in_two(wire: FastHttpClient) -> None:
+async def test_what_has_waited_and_what_is_read_in_the_same_turn_are_pushed_in_two(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
-        response, connection = await open_reply(wire, up)
+        response, connection = await open_reply(upstream, up)
         connection._keep(b"a" * 60_000)
         async with Turns() as turns:
             pumping = asyncio.ensure_future(response.pump(turns.take))
@@ -334,9 +338,9 @@ async def test_what_has_waited_and_what_is_read_in_the_same_turn_are_pushed_in_t
             await pumping
 
 
-async def test_a_burst_is_not_overtaken_by_what_comes_while_it_waits_for_its_turn(wire: FastHttpClient) -> None:
+async def test_a_burst_is_not_overtaken_by_what_comes_while_it_waits_for_its_turn(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
-        response, connection = await open_reply(wire, up)
+        response, connection = await open_reply(upstream, up)
         pieces: list[bytes] = []
         pumping = asyncio.ensure_future(
             response.pump(lambda piece, _raw: bool(pieces.append(piece)) or len(pieces) == 4)  # type: ignore[func-returns-value]
@@ -351,9 +355,9 @@ async def test_a_burst_is_not_overtaken_by_what_comes_while_it_waits_for_its_tur
         response.close()
 
 
-async def test_a_burst_is_divided_between_events(wire: FastHttpClient) -> None:
+async def test_a_burst_is_divided_between_events(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
-        response, connection = await open_reply(wire, up)
+        response, connection = await open_reply(upstream, up)
         event = b"data: {}\n\n"
         connection._give(event * (3 * MAX_PUSH_BYTES // len(event)))
         assert [len(piece) % len(event) for piece in connection.backlog] == [0] * 4
@@ -361,18 +365,18 @@ async def test_a_burst_is_divided_between_events(wire: FastHttpClient) -> None:
         response.close()
 
 
-async def test_a_short_pause_does_not_stop_the_reading(wire: FastHttpClient) -> None:
+async def test_a_short_pause_does_not_stop_the_reading(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), 0.01, chunk(b"two"), STALL]) as up:
-        response, connection = await open_reply(wire, up)
+        response, connection = await open_reply(upstream, up)
         await response.pump(lambda *_: True)
         await until(lambda: connection.waiting_bytes)
         assert not connection._held
         response.close()
 
 
-async def test_a_long_backlog_is_pushed_in_turns_with_others(wire: FastHttpClient) -> None:
+async def test_a_long_backlog_is_pushed_in_turns_with_others(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
-        response, connection = await open_reply(wire, up)
+        response, connection = await open_reply(upstream, up)
         for _ in range(1000):
             connection._give(b"x")
         turns = 0
@@ -391,9 +395,9 @@ async def test_a_long_backlog_is_pushed_in_turns_with_others(wire: FastHttpClien
         response.close()
 
 
-async def test_a_json_answer_that_is_there_is_read_without_a_wait(wire: FastHttpClient) -> None:
+async def test_a_json_answer_that_is_there_is_read_without_a_wait(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
-        response, _ = await open_reply(wire, up)
+        response, _ = await open_reply(upstream, up)
         reading = response.read(LIMIT)
         with pytest.raises(StopIteration) as ended:
             reading.send(None)
@@ -401,33 +405,33 @@ async def test_a_json_answer_that_is_there_is_read_without_a_wait(wire: FastHttp
         response.close()
 
 
-async def test_an_answer_that_has_come_in_pieces_is_read_whole(wire: FastHttpClient) -> None:
+async def test_an_answer_that_has_come_in_pieces_is_read_whole(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([HELLO[:-4], 0.02, HELLO[-4:-2], 0.02, HELLO[-2:]], [HELLO]) as up:
-        response, connection = await open_reply(wire, up)
+        response, connection = await open_reply(upstream, up)
         await until(lambda: connection.framing.complete)
         assert len(connection.backlog) == 3
         assert await response.read(LIMIT) == b"hello"
         assert connection.waiting_bytes == 0
         response.close()
-        assert await ask(wire, up) == b"hello"
+        assert await ask(upstream, up) == b"hello"
         assert [seen.connection for seen in up.received] == [1, 1]
 
 
 @pytest.mark.parametrize("size", [5001, 70_000])
-async def test_a_whole_body_over_the_limit_is_an_error(wire: FastHttpClient, size: int) -> None:
+async def test_a_whole_body_over_the_limit_is_an_error(upstream: PooledHttpClient, size: int) -> None:
     async with ScriptedUpstream([SSE_HEAD + chunk(b"x" * size) + LAST_CHUNK]) as up:
-        response, connection = await open_reply(wire, up)
+        response, connection = await open_reply(upstream, up)
         with pytest.raises(ProviderBadResponse, match="larger than 5000 bytes"):
             await response.read(5000)
         assert connection.gone
         response.close()
 
 
-async def test_a_bomb_is_pushed_in_steps(wire: FastHttpClient) -> None:
+async def test_a_bomb_is_pushed_in_steps(upstream: PooledHttpClient) -> None:
     packer = zlib.compressobj(9, wbits=31)
     packed = packer.compress(bytes(4 << 20)) + packer.flush()
     async with ScriptedUpstream([answer(packed, Content_Encoding="gzip")]) as up:
-        response = await wire.send(build_request(up))
+        response = await upstream.send(build_request(up))
         sizes: list[int] = []
         assert await response.pump(lambda piece, _raw: bool(sizes.append(len(piece)))) is PumpResult.ENDED  # type: ignore[func-returns-value]
         response.close()
@@ -435,15 +439,15 @@ async def test_a_bomb_is_pushed_in_steps(wire: FastHttpClient) -> None:
     assert max(sizes) <= 64 * 1024
 
 
-async def test_a_compressed_body_that_is_cut_is_an_error(wire: FastHttpClient) -> None:
+async def test_a_compressed_body_that_is_cut_is_an_error(upstream: PooledHttpClient) -> None:
     packed = gzip.compress(b"hello" * 1000)
     async with ScriptedUpstream([answer(packed[:-9], Content_Encoding="gzip")]) as up:
         with pytest.raises(ProviderBadResponse) as caught:
-            await ask(wire, up)
+            await ask(upstream, up)
         assert caught.value.phase == "body"
 
 
-async def test_what_came_while_the_loop_was_busy_is_no_answer_to_the_next_request(wire: FastHttpClient) -> None:
+async def test_what_came_while_the_loop_was_busy_is_no_answer_to_the_next_request(upstream: PooledHttpClient) -> None:
     """It lies in the kernel, where nobody has looked at it, when the connection would be used again."""
     go, done = threading.Event(), threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -465,7 +469,7 @@ async def test_what_came_while_the_loop_was_busy_is_no_answer_to_the_next_reques
         providing.start()
         there = HttpRequest("POST", f"http://127.0.0.1:{server.getsockname()[1]}/v1", HEADERS, b"{}", TIMEOUTS)
         for _ in range(2):
-            response = await wire.send(there)
+            response = await upstream.send(there)
             assert await response.read(LIMIT) == b"hello"
             response.close()
             go.set()
