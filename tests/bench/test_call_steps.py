@@ -141,6 +141,7 @@ def pass_events(transform: StreamTransform, event: bytes) -> Callable[[], Any]:
     return feed
 
 
+exchange()  # the first one imports the API format
 STAGES = {
     "a body read": (read_call(BODY), 8),
     "a body read, of a stream": (read_call(STREAMED), 12),
