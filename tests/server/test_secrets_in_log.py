@@ -11,12 +11,15 @@ import attrs
 import orjson
 import pytest
 
+from gateway.doctor.examination import examine
 from gateway.domain.account import key_digest
 from gateway.parsing import parse_spec
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.server.context import SERVICES
 from gateway.storage.data_folder import DataFolder
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
+from tests.support.gateway_process import write_toml
+from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.scripted_upstream import (
     COMPLETION,
     FIN,
@@ -177,23 +180,26 @@ def read_files(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("origin", ["file", "stored"])
-async def test_no_secret_is_in_an_answer_a_log_or_the_database(
+async def test_no_secret_is_in_an_answer_a_log_a_span_a_metric_or_the_database(
     gateway_with: StartGateway,
     read_log: ReadLog,
     origin: str,
+    tmp_path: Path,
 ) -> None:
     async with AsyncExitStack() as stack:
         ups = [await stack.enter_async_context(ScriptedUpstream(script)) for script in SCRIPTS]
         made = [channel_to(up, number) for number, up in enumerate(ups)]
         key = {"name": "test", "account": "acme", "secret": CALLER_KEY}
         declared = {"channel": made if origin == "file" else [], "key": [key], "routing": {"trip_failures": 2}}
-        gateway = await gateway_with(declared)
+        receiver = await stack.enter_async_context(OtlpReceiver())
+        gateway = await gateway_with({**declared, "tracing": {"endpoint": receiver.url}})
         session = await stack.enter_async_context(aiohttp.ClientSession())
         ear = Ear(gateway, session)
         for fields in made if origin == "stored" else []:
             await ear.manage("POST", "channels?check=none", fields)
         await ask_everything(ear)
         await manage_everything(ear, ups[5])
+        await ear.call("GET", "/metrics", f"Bearer {gateway.admin_token}")
         await gateway.rows(2 * len(SCRIPTS) + 5)
         check_asked(ups)
         statuses = {int(text[:3]) for text in ear.seen}
@@ -206,6 +212,14 @@ async def test_no_secret_is_in_an_answer_a_log_or_the_database(
             assert line in logged
         assert find_leaks(logged.encode(), gateway.folder) == []
         assert PROMPT not in logged
+
+        spans = repr(await receiver.wait(gateway, 2 * len(SCRIPTS)))
+        (tmp_path / "gateway.toml").write_text(write_toml({**declared, "account": [{"name": "acme"}], "channel": made}))
+        examined = str([*examine(gateway.folder.path, tmp_path / "gateway.toml", {})])
+        for place, word in ((spans, "m3"), (examined, "database")):
+            assert word in place
+            assert find_leaks(place.encode(), gateway.folder) == []
+            assert PROMPT not in place
 
         stored = read_files(gateway.folder.path)
         assert b"no-such-model" in stored
