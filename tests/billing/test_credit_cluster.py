@@ -102,10 +102,9 @@ async def test_of_requests_of_unknown_size_one_at_a_time_exceeds_the_limit(
         (gateway,) = [each for each in gateways if ctx.reservation in each.balances.holds]
         record = gateway.settle(ctx, window)
         account += window + 100 * nodes
-        most = 10**5 - 100 * nodes
-        others = 10**4  # what the others had reserved, or were about to use, is not waited for
-        assert most - others <= record.reserved_nanos <= most
-        assert window - most <= record.overrun_nanos <= window - most + others
+        # What the other nodes still hold is not waited for: how much is left depends on their pace.
+        assert 0 < record.reserved_nanos <= 10**5 - 100 * nodes
+        assert record.overrun_nanos == window - record.reserved_nanos
     await audit(store, overruns=True)
     for gateway in gateways:
         await gateway.stop()
