@@ -12,7 +12,7 @@ COMPILE  := $(VENV)/pins/bin/uv pip compile -q --universal --python-version 3.11
             --only-binary :all: --no-emit-index-url --custom-compile-command 'make pins'
 
 .DEFAULT_GOAL := help
-.PHONY: help hooks run test test-unit test-clients test-suites soak check format bench bench-parts profile clean pins sbom audit messages reference docs zipapp
+.PHONY: help hooks run test test-unit test-clients test-suites soak check format bench bench-parts profile clean pins sbom audit messages reference changelog docs zipapp coverage
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*##"} /^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test: $(VENV)/dev.stamp  ## Set up and run all tests (ARGS="-k name" for pytest'
 test-unit: $(VENV)/dev.stamp  ## Run the tests that open no socket
 	@$(BIN)/python -m pytest -m unit $(addprefix tests/,domain formats providers routing auth proxy test_errors.py test_parsing.py) $(ARGS)
 
+coverage: $(VENV)/dev.stamp  ## Run all tests, and fail if too few branches of what money depends on are covered
+	@$(BIN)/python -m pytest --cov=gateway.domain --cov=gateway.formats --cov=gateway.billing --cov-branch --cov-fail-under=98 $(ARGS)
+
 test-clients: $(VENV)/dev.stamp  ## Run real clients through a gateway; installs them (ARGS="codex litellm" for some)
 	@$(BIN)/python -m scripts.run_clients $(ARGS)
 
@@ -42,6 +45,7 @@ check: $(VENV)/dev.stamp  ## Lint, types, import floors and sizes
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/deptry gateway
 	$(BIN)/python -m pytest -q tests/architecture
 
 bench: $(VENV)/dev.stamp  ## Measure beside nginx and a bare relay, some ten minutes (ARGS=--quick for a rough look)
@@ -65,6 +69,9 @@ messages: $(VENV)/dev.stamp  ## Put the console's new messages into its catalogu
 
 reference: $(VENV)/dev.stamp  ## Write the generated pages of docs/reference
 	@$(BIN)/python -m scripts.build_reference
+
+changelog: $(VENV)/dev.stamp  ## Move the fragments of scripts/changes into CHANGELOG.md (VERSION=1.2.3)
+	@$(BIN)/towncrier build --yes --version $(VERSION)
 
 docs: reference  ## Write the documentation to dist/docs, as a web site
 	@$(BIN)/mkdocs build --strict --quiet
