@@ -13,16 +13,20 @@ Packages, lowest first; a package imports only from those above it in this list 
     routing    channels, models, load balancing     billing    quotas, balances, rate limits, ledger
     auth       API keys, members, sessions          proxy      attempts, failover, streaming
     media      images, audio, kept files            videos     durable video jobs, webhooks
-    batches    requests of a file, sent once            cluster    several gateways on one PostgreSQL
-    observability  metrics, traces, process         config     files, console settings, reload
-    demo       built-in provider for a first try    server     aiohttp application
-    doctor     checks of an installation            cli        commands
+    batches    requests of a file, sent once        observability  metrics, traces, process
+    config     files, console settings, reload      demo       built-in provider for a first try
+    server     aiohttp application                  cluster    several gateways on one PostgreSQL
+    services   opens all of it at start             doctor     checks of an installation
+    cli        commands
 
 ``errors``, ``wording`` and ``parsing`` are below all packages; ``app`` builds the application, ``serve`` runs it.
 
 Where is the rate limit?  ``domain/rate_limit.py`` is the arithmetic, ``billing/rate_limiter.py`` holds the buckets of
 all keys and accounts, ``billing/quota.py`` asks them before a request is sent. Several gateways ask a server:
-``billing/shared_rate_limiter.py``, for channels through ``routing/shared_channel_limits.py``.
+``cluster/limits/limiter.py``, for channels through ``cluster/limits/channels.py``.
+
+What is a credit lease, and what happens when a gateway of several dies?  ``cluster/__init__.py``; a gateway that is
+alone imports nothing of that package.
 
 How do I add a provider?  Add a file to ``providers/`` that lists the provider's endpoints and the API formats that they
 speak; ``providers/registry.py`` finds it. A new API format needs parsers and serializers in ``formats/``.

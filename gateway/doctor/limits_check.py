@@ -36,7 +36,7 @@ async def _inspect(config: Config) -> LimitServerState:
         from gateway.storage.valkey.inspection import inspect_server  # noqa: PLC0415 - its driver is an extra
 
         return await inspect_server(config.limits.url)
-    from gateway.storage.postgres.limits import inspect_database  # noqa: PLC0415 - its driver is an extra
+    from gateway.cluster.limits.postgres import inspect_database  # noqa: PLC0415 - its driver is an extra
 
     return await inspect_database(config.limits.url or config.store.url)
 

@@ -353,7 +353,7 @@ class ChannelState:
 
 
 class SharedLimits(Protocol):
-    """The limits of channels that several gateways keep together; see ``routing/shared_channel_limits.py``."""
+    """The limits of channels that several gateways keep together; see ``cluster/limits/channels.py``."""
 
     async def widen(self, lease: "Lease", parts: int, places: int) -> int:
         """Count ``parts`` requests more of an attempt, and take ``places`` for them; return how many were free."""

@@ -20,7 +20,7 @@ from gateway.errors import ProviderError
 from gateway.routing.channel_state import FAILED, ChannelState, Lease, list_keys
 
 if TYPE_CHECKING:  # only gateways that share limits need it
-    from gateway.routing.shared_channel_limits import SharedChannelLimits
+    from gateway.cluster.limits.channels import SharedChannelLimits
 
 log = structlog.stdlib.get_logger(__name__)
 

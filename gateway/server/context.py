@@ -73,15 +73,16 @@ from gateway.videos.submit import VideoSubmitter
 
 if TYPE_CHECKING:  # some import Authlib and OpenTelemetry, which are extras; few processes need the others
     from gateway.auth.provider_sign_in import ProviderSignIn
-    from gateway.billing.credit_keeper import CreditKeeper
-    from gateway.billing.ledger_check import LedgerCheck
-    from gateway.billing.shared_rate_limiter import SharedRateLimiter
-    from gateway.cluster.node import ClusterNode
+    from gateway.cluster.credit.keeper import CreditKeeper
+    from gateway.cluster.credit.ledger_check import LedgerCheck
+    from gateway.cluster.credit.stored_orphans import SettleNode
+    from gateway.cluster.limits.limiter import SharedRateLimiter
+    from gateway.cluster.membership.node import ClusterNode
+    from gateway.cluster.peers import Peers
+    from gateway.cluster.state.models import SharedModelLists
     from gateway.observability.span_export import SpanExporter
-    from gateway.routing.shared_models import SharedModelLists
     from gateway.server.admin.activity_feed import ActiveRequestsFeed
     from gateway.server.admin.request_history import RequestHistory
-    from gateway.server.peers import Peers
     from gateway.storage.stored_notes import StoredNotes
 
 
@@ -258,6 +259,7 @@ class AdminServices:
         open_history: makes ``history``.
         open_active_feed: makes ``active_feed``.
         token: the operator's token.
+        settle_node: ends the leases of a node that does not come back; None if the database has no nodes.
         peers: the other nodes of the cluster; None: this gateway is alone.
         changes: changes that are being made, also of clients that have left.
     """
@@ -270,6 +272,7 @@ class AdminServices:
     open_active_feed: "Callable[[], ActiveRequestsFeed]"
     monitor: ProcessMonitor
     token: str = attrs.field(repr=False)
+    settle_node: "SettleNode | None" = None
     peers: "Peers | None" = None
     changes: set["asyncio.Task[web.StreamResponse]"] = attrs.Factory(set)
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import attrs
 from aiohttp import web
@@ -31,7 +32,6 @@ from gateway.services.alerts import open_alerts
 from gateway.services.auth import open_accounts, open_members
 from gateway.services.batches import open_batches
 from gateway.services.billing import open_billing
-from gateway.services.changes import follow_changes
 from gateway.services.leading import run_once
 from gateway.services.media import MIB, open_media
 from gateway.services.media_store import sweep_store, watch_nodes
@@ -48,6 +48,9 @@ from gateway.storage.sqlite_database import SqliteDatabase
 from gateway.upstream.client import PooledHttpClient
 from gateway.upstream.environment_proxy import open_environment_proxies
 from gateway.upstream.websocket import WebSocketClient
+
+if TYPE_CHECKING:  # its driver is an extra
+    from gateway.cluster.membership.node import ClusterNode
 
 _PROBING_NODES = 4
 """How many nodes of a cluster probe the channels that have failed, on average."""
@@ -92,9 +95,15 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
             _start_cleanup(services, jobs)
             start_video_workers(services, stack)
         if services.storage.node is not None:
-            with _explain_store_errors(services.options):
-                await follow_changes(services, services.storage.node)
+            await _follow_changes(services, services.storage.node)
         yield
+
+
+async def _follow_changes(services: Services, node: "ClusterNode") -> None:
+    from gateway.cluster.changes import follow_changes  # noqa: PLC0415 - one process needs none
+
+    with _explain_store_errors(services.options):
+        await follow_changes(services, node)
 
 
 def _open_proxy(services: Services) -> Proxy:
@@ -198,7 +207,7 @@ def _start_cleanup(services: Services, jobs: JobRunner) -> None:
     jobs.start("retire_requests", run_once(services, worker.run))
     jobs.start("sweep_files", sweep_store(services, services.files.files.run))
     if storage.node is not None:
-        from gateway.services.notes import collect_notes  # noqa: PLC0415 - its driver is an extra
+        from gateway.cluster.open_journal import collect_notes  # noqa: PLC0415 - its driver is an extra
 
         collect_notes(services, jobs, storage.node)
     if services.billing.ledger_check is not None:

@@ -2,17 +2,21 @@
 
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 from gateway.config.live_settings import SettingsService
 from gateway.config.reload import Reloader
 from gateway.deferred import late
 from gateway.observability.process_monitor import ProcessMonitor
 from gateway.server.context import AdminServices, Services
-from gateway.services.declared import NodeFiles
 from gateway.storage.audit_log import AuditLogRepository
+from gateway.storage.database import Database
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.settings import SettingRepository
 from gateway.storage.traffic import TrafficRepository
+
+if TYPE_CHECKING:  # of a cluster
+    from gateway.cluster.credit.stored_orphans import SettleNode
 
 
 def open_admin(services: Services, stack: AsyncExitStack) -> AdminServices:
@@ -20,7 +24,7 @@ def open_admin(services: Services, stack: AsyncExitStack) -> AdminServices:
     admin = _open_admin(services)
     if services.storage.node is None:
         return admin
-    from gateway.services.peers import open_peers  # noqa: PLC0415 - without a cluster there is nothing to ask
+    from gateway.cluster.open_peers import open_peers  # noqa: PLC0415 - without a cluster there is nothing to ask
 
     return open_peers(services, admin, services.storage.node, stack)
 
@@ -42,6 +46,8 @@ def _open_admin(services: Services) -> AdminServices:
     )
     reloader.certificate = options.certificate
     if services.storage.node is not None:
+        from gateway.cluster.declared import NodeFiles  # noqa: PLC0415 - of a cluster
+
         reloader.declaring = NodeFiles(services, services.storage.node).declare_alone
     request_log = RequestLogRepository(database)
     return AdminServices(
@@ -60,4 +66,14 @@ def _open_admin(services: Services) -> AdminServices:
         open_active_feed=partial(late("server.admin.activity_feed:ActiveRequestsFeed"), services.active_requests),
         monitor=ProcessMonitor(options.folder.path, clock, services.media.stores.folder),
         token=options.folder.admin_token(),
+        settle_node=_find_settling(database),
     )
+
+
+def _find_settling(database: Database) -> "SettleNode | None":
+    """Return what ends the leases of nodes; a gateway that is alone may find nodes in its database, too."""
+    if database.kind != "postgresql":
+        return None
+    from gateway.cluster.credit.stored_orphans import settle_orphans  # noqa: PLC0415 - its driver is an extra
+
+    return partial(settle_orphans, database)

@@ -20,7 +20,6 @@ from gateway.auth.short_lived import MemoryValues, ShortLived
 from gateway.auth.totp import Totp
 from gateway.domain.audit_log import GATEWAY
 from gateway.server.context import AuthServices, Services
-from gateway.services.declared import NodeFiles
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.audit_log import AuditLogRepository
@@ -51,7 +50,11 @@ async def open_accounts(services: Services) -> tuple[AccountService, str | None]
 async def _declare(service: AccountService, services: Services) -> str | None:
     """Store the accounts and keys of the file. If there are none at all, create the first and return its secret."""
     options, node = services.options, services.storage.node
-    files = None if node is None else NodeFiles(services, node)
+    files = None
+    if node is not None:
+        from gateway.cluster.declared import NodeFiles  # noqa: PLC0415 - only in a cluster
+
+        files = NodeFiles(services, node)
     if options.declare and (files is None or await files.is_new(options.config)):
         await declare(service, options.config.account, options.config.key)
         if files is not None:
@@ -98,7 +101,7 @@ def open_values(services: Services) -> ShortLived:
     """Open what keeps short-lived values: memory, or the database that the nodes of a cluster share."""
     if services.storage.node is None:
         return MemoryValues(services.clock)
-    from gateway.storage.shared_values import SharedValues  # noqa: PLC0415 - only in a cluster
+    from gateway.cluster.state.values import SharedValues  # noqa: PLC0415 - only in a cluster
 
     return SharedValues(services.storage.database, services.routing.secret_box, services.clock)
 
@@ -107,8 +110,8 @@ def open_throttle(services: Services, space: str = "") -> Throttle:
     """Open what slows down guessing, at this process or at all nodes of a cluster."""
     if services.storage.node is None:
         return LoginThrottle(time.monotonic)
-    from gateway.auth.shared_throttle import SharedThrottle  # noqa: PLC0415 - only in a cluster
-    from gateway.storage.failed_sign_ins import FailedSignIns  # noqa: PLC0415
+    from gateway.cluster.state.failed_sign_ins import FailedSignIns  # noqa: PLC0415
+    from gateway.cluster.state.sign_in_throttle import SharedThrottle  # noqa: PLC0415 - only in a cluster
 
     failures = FailedSignIns(services.storage.database, int(FORGOTTEN_S * 1000))
     return SharedThrottle(failures, open_values(services), services.clock, space=space)

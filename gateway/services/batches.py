@@ -16,7 +16,7 @@ from gateway.services.media import MIB
 from gateway.storage.batches import BatchRepository
 
 if TYPE_CHECKING:  # its driver is an extra
-    from gateway.cluster.notifications import NodeNotifications
+    from gateway.cluster.membership.notifications import NodeNotifications
 
 
 def _find_owner(services: Services) -> Callable[[], str]:

@@ -21,8 +21,8 @@ from gateway.storage.ledger import LedgerRepository
 from gateway.storage.schema import accounts, keys
 
 if TYPE_CHECKING:  # its driver is an extra
-    from gateway.billing.ledger_check import LedgerCheck
-    from gateway.services.credit import LeaseHolder, NodeCredit
+    from gateway.cluster.credit.ledger_check import LedgerCheck
+    from gateway.cluster.credit.node_credit import LeaseHolder, NodeCredit
 
 
 async def open_billing(services: Services, stack: AsyncExitStack, node: "LeaseHolder | None" = None) -> BillingServices:
@@ -74,13 +74,13 @@ async def _list_living(database: Database) -> dict[Owner, Collection[int]]:
 
 
 def _make_check(accounting: AccountingService) -> "LedgerCheck":
-    from gateway.billing.ledger_check import LedgerCheck  # noqa: PLC0415 - of a cluster
+    from gateway.cluster.credit.ledger_check import LedgerCheck  # noqa: PLC0415 - of a cluster
 
     return LedgerCheck(accounting.reconcile)
 
 
 def _find_credit(services: Services, ledger: LedgerRepository, node: "LeaseHolder") -> "NodeCredit":
-    from gateway.services.credit import NodeCredit  # noqa: PLC0415 - its driver is an extra
+    from gateway.cluster.credit.node_credit import NodeCredit  # noqa: PLC0415 - its driver is an extra
 
     options, storage = services.options, services.storage
     return NodeCredit(node, options.config.store.url, ledger, storage.write_queue, clock=options.clock)
@@ -98,8 +98,8 @@ async def _recover_alone(services: Services, recover: Callable[[], Awaitable[Non
     if database.kind != "postgresql":
         await recover()
         return
-    from gateway.cluster.death_watch import DEAD_S  # noqa: PLC0415 - of a cluster
-    from gateway.storage.postgres.stored_credit import clear_credit, delete_leases  # noqa: PLC0415 - it is an extra
+    from gateway.cluster.credit.store import clear_credit, delete_leases  # noqa: PLC0415 - it is an extra
+    from gateway.cluster.membership.death_watch import DEAD_S  # noqa: PLC0415 - of a cluster
 
     await database.write(partial(clear_credit, dead_s=DEAD_S))
     await recover()

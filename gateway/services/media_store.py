@@ -17,7 +17,7 @@ from gateway.storage.media_files import MediaFiles
 from gateway.storage.media_location import BucketAddress, parse_location
 
 if TYPE_CHECKING:  # its driver is an extra
-    from gateway.cluster.node import ClusterNode
+    from gateway.cluster.membership.node import ClusterNode
 
 IMAGES, VIDEOS, FILES = "media", "videos", "files"
 """The folders of the store, which have the same names everywhere."""

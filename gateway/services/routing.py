@@ -34,8 +34,8 @@ from gateway.storage.response_owners import ResponseOwnerRepository
 from gateway.upstream.interface import HttpClient
 
 if TYPE_CHECKING:
+    from gateway.cluster.state.models import SharedModelLists
     from gateway.demo.server import DemoUpstream
-    from gateway.routing.shared_models import SharedModelLists
 
 DEMO = "demo"
 """The name of its channel."""
@@ -49,7 +49,7 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
     catalog, load_balancer = ModelCatalog(clock=options.clock), LoadBalancer(time.monotonic)
     load_balancer.settings = options.config.routing.settings()
     if services.billing.shared_limits is not None:
-        from gateway.routing.shared_channel_limits import SharedChannelLimits
+        from gateway.cluster.limits.channels import SharedChannelLimits
 
         load_balancer.shared = SharedChannelLimits(services.billing.shared_limits)
     master_key = bytes.fromhex(options.config.store.master_key) or options.folder.secret("master.key")
@@ -86,8 +86,8 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
 async def _share_models(services: Services, catalog: ModelCatalog, channels: ChannelService) -> "SharedModelLists":
     """Use the model lists of the cluster, and store those of this node for it. Raises ``StoreUnavailable``."""
     # ruff: noqa: PLC0415 - a gateway that is no node has no use for them
-    from gateway.routing.shared_models import SharedModelLists
-    from gateway.storage.model_lists import ModelListRepository
+    from gateway.cluster.state.models import SharedModelLists
+    from gateway.cluster.state.stored_models import ModelListRepository
 
     shared = SharedModelLists(
         catalog,

@@ -35,7 +35,7 @@ async def open_storage(services: Services, stack: AsyncExitStack, starting: Asyn
     """
     node, write_queue = None, WriteQueue()
     if services.options.config.cluster.enabled:
-        from gateway.services.cluster import open_node  # noqa: PLC0415 - its driver is an extra
+        from gateway.cluster.open import open_node  # noqa: PLC0415 - its driver is an extra
 
         database, node, write_queue = await open_node(services, stack, starting)
     else:
@@ -48,7 +48,7 @@ async def open_storage(services: Services, stack: AsyncExitStack, starting: Asyn
     if node is None:
         journal = RequestJournal(options.folder.private_file(JOURNAL))
     else:
-        from gateway.services.notes import open_journal  # noqa: PLC0415 - its driver is an extra
+        from gateway.cluster.open_journal import open_journal  # noqa: PLC0415 - its driver is an extra
 
         journal, notes = await open_journal(services, stack, database, node)
     stack.callback(journal.close)

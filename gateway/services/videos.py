@@ -35,7 +35,7 @@ from gateway.videos.webhook_sender import WebhookSender
 from gateway.videos.webhook_worker import WebhookWorker
 
 if TYPE_CHECKING:  # its driver is an extra
-    from gateway.cluster.node import ClusterNode
+    from gateway.cluster.membership.node import ClusterNode
 
 
 async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoServices, IdempotencyService]:
@@ -94,7 +94,7 @@ def _open_jobs(services: Services) -> Videos:
 def _open_events(node: "ClusterNode | None") -> Events:
     if node is None:
         return Events()
-    from gateway.cluster.job_events import connect_events  # noqa: PLC0415 - of a cluster
+    from gateway.cluster.membership.job_events import connect_events  # noqa: PLC0415 - of a cluster
 
     return connect_events(node.notifications)
 

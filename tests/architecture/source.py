@@ -24,8 +24,14 @@ class Module:
 
     @property
     def part(self) -> str:
-        """The package of the module; a module beside the packages is its own part."""
-        return self.where.partition("/")[0].removesuffix(".py")
+        """The package of the module; a module beside the packages is its own part.
+
+        A folder of the cluster is a package of its own, beside the modules that open it.
+        """
+        folders = self.where.split("/")
+        if folders[0] == "cluster" and len(folders) > 2:
+            return ".".join(folders[:2])
+        return folders[0].removesuffix(".py")
 
 
 def parse(where: str, text: str) -> Module:

@@ -34,12 +34,24 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("media",),
     ("videos",),
     ("batches",),
-    ("allocator", "systemd", "retention_clock", "cleanup", "observability", "cluster"),
+    (
+        "allocator",
+        "systemd",
+        "retention_clock",
+        "cleanup",
+        "observability",
+        "cluster.membership",
+        "cluster.credit",
+        "cluster.limits",
+        "cluster.state",
+        "cluster.journal",
+    ),
     ("config",),
     ("alerts",),
     ("options",),
     ("demo",),
     ("server",),
+    ("cluster",),
     ("services", "app", "serve"),
     ("doctor",),
     ("cli",),
@@ -48,8 +60,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 LEVELS = {name: level for level, names in enumerate(LAYERS) for name in names}
 TOP = len(LAYERS)
 PURE = {"errors", "wording", "parsing", "domain", "formats", "providers"}
-WITH_AIOHTTP = {"alerts", "server", "upstream", "demo", "services", "app", "serve", "cli"}
+WITH_AIOHTTP = {"alerts", "server", "cluster", "upstream", "demo", "services", "app", "serve", "cli"}
 IMPURE = {"time", "random", "secrets", "os", "socket", "asyncio"}
+KNOW_CLUSTER = {"services", "doctor"}
+"""The packages that import ``gateway.cluster``, each where it is needed: a gateway that is alone never does."""
 FORBIDDEN_NAMES = {"common", "utils", "helpers", "misc", "manager", "dto", "core"}
 REASONS = {
     "domain": "data types know nothing above them, so that everything can use them",
@@ -65,7 +79,10 @@ REASONS = {
 def find_layer(name: str) -> str | None:
     """The layer's name of a module of ours; None for the package itself and for other libraries."""
     parts = name.split(".")
-    return None if parts[0] != "gateway" or len(parts) == 1 else parts[1]
+    if parts[0] != "gateway" or len(parts) == 1:
+        return None
+    folder = ".".join(parts[1:3])
+    return folder if folder in LEVELS else parts[1]
 
 
 def find_typing_lines(module: Module) -> set[int]:
@@ -91,6 +108,21 @@ def find_breaches(module: Module, modules: set[str]) -> Iterator[str]:
             way = "up" if there > here else "sideways"
             reason = REASONS.get(module.part, "see LAYERS")
             yield f"{module.where}:{line} imports {way}: {name}; {reason}"
+
+
+def find_cluster_users(module: Module) -> Iterator[str]:
+    """Imports of the cluster outside the packages that open it, or at the top of a module: every start has those."""
+    if module.part.partition(".")[0] == "cluster":
+        return
+    typing_only = find_typing_lines(module)
+    at_top = {line for _, line in find_imports(module.tree.body)}
+    for name, line in find_imports(list_nodes(module.tree)):
+        if line in typing_only or not f"{name}.".startswith("gateway.cluster."):
+            continue
+        if module.part not in KNOW_CLUSTER:
+            yield f"{module.where}:{line} imports {name}; only {', '.join(sorted(KNOW_CLUSTER))} know the cluster"
+        elif line in at_top:
+            yield f"{module.where}:{line} imports {name} with every start; import it where it is used"
 
 
 def find_asynchronous(module: Module) -> Iterator[str]:
@@ -154,6 +186,7 @@ def find_unknown_packages(module: Module) -> Iterator[str]:
 
 def find_all(module: Module) -> list[str]:
     checks = (
+        find_cluster_users,
         find_asynchronous,
         find_impure,
         find_aiohttp,
@@ -190,6 +223,11 @@ def test_every_package_was_looked_into() -> None:
         ("proxy/x.py", "from gateway.media.images import ImageService", "imports up"),
         ("videos/x.py", "from gateway.config.schema import Config", "imports up"),
         ("server/x.py", "from gateway.app import create_app", "imports up"),
+        ("cluster/credit/x.py", "from gateway.cluster.open import open_node", "imports up"),
+        ("cluster/state/x.py", "from gateway.server.context import Services", "imports up"),
+        ("services/x.py", "from gateway.cluster.open import open_node", "with every start"),
+        ("cli/x.py", "def f():\n    from gateway.cluster import open", "know the cluster"),
+        ("billing/x.py", "def f():\n    load('cluster.credit.keeper:CreditKeeper')", "know the cluster"),
         ("domain/x.py", "async def f(): ...", "asynchronous"),
         ("domain/x.py", "class P:\n    async def f(self): ...", "asynchronous"),
         ("domain/x.py", "class P(Protocol):\n    async def f(self): return 1", "asynchronous"),
@@ -226,6 +264,9 @@ def test_a_breach_is_found_and_named(where: str, text: str, message: str) -> Non
         ("errors.py", "if TYPE_CHECKING:\n    from gateway.domain.rate_limit import RateLimitStatus"),
         ("app.py", "from gateway.config.schema import Config\nfrom gateway.demo.server import DemoUpstream"),
         ("cli/main.py", "import os\nx = os.environ"),
+        ("services/x.py", "def f():\n    from gateway.cluster.credit.keeper import CreditKeeper"),
+        ("server/x.py", "if TYPE_CHECKING:\n    from gateway.cluster.membership.node import ClusterNode"),
+        ("cluster/open.py", "from gateway.server.context import Services\nfrom gateway.cluster.credit import keeper"),
     ],
 )
 def test_what_is_allowed_is_no_breach(where: str, text: str) -> None:

@@ -7,13 +7,13 @@ import pytest
 from sqlalchemy import text
 
 from gateway.auth.login_throttle import FORGOTTEN_S, OF_ADDRESS, OF_NAME, OF_PAIR, LoginThrottle, Throttle
-from gateway.auth.shared_throttle import SharedThrottle
+from gateway.cluster.state.failed_sign_ins import FailedSignIns
+from gateway.cluster.state.sign_in_throttle import SharedThrottle
+from gateway.cluster.state.values import SharedValues
 from gateway.domain.member import SecondFactorNeeded, WrongPassphrase
 from gateway.errors import RateLimited, StoreUnavailable
 from gateway.storage.database import Database, open_database
 from gateway.storage.encryption import SecretBox
-from gateway.storage.failed_sign_ins import FailedSignIns
-from gateway.storage.shared_values import SharedValues
 from tests.support.postgres import SharedPostgres
 
 HOME, AWAY = "192.0.2.1", "198.51.100.7"

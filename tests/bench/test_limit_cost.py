@@ -12,10 +12,10 @@ from statistics import median
 import pytest
 
 from gateway.billing.rate_limiter import InMemoryRateLimiter
-from gateway.billing.shared_rate_limiter import SharedRateLimiter
+from gateway.cluster.limits.limiter import SharedRateLimiter
+from gateway.cluster.limits.postgres import PostgresLimitServer
 from gateway.domain.limit_server import LimitServer
 from gateway.domain.rate_limit import Limits, RateLimiter, RateLimitSubject
-from gateway.storage.postgres.limits import PostgresLimitServer
 from gateway.storage.valkey.limits import ValkeyLimitServer
 from tests.support.limit_servers import LONG_S, running, running_redis
 from tests.support.postgres import SharedPostgres

@@ -13,7 +13,7 @@ from gateway.billing.balances import Balances
 from gateway.billing.quota import BREATH_S, QuotaService
 from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.write_queue import WriteQueue
-from gateway.cluster.fence import FencedWriteQueue, read_boot_time
+from gateway.cluster.membership.fence import FencedWriteQueue, read_boot_time
 from gateway.domain.account import Caller
 from gateway.domain.balance import Balance, Reservation, parse_day
 from gateway.domain.inference_request import InferenceRequest

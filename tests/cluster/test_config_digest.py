@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from gateway.cluster.open import find_digest
 from gateway.config.loader import read_config
-from gateway.services.cluster import find_digest
 
 MASTER_KEY = "5a" * 32
 FILE = """

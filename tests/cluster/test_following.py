@@ -9,9 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.background import TaskSet
+from gateway.cluster.changes import MOST_FAILURES, ChangeFollower
 from gateway.domain.node import Change
 from gateway.errors import StoreUnavailable
-from gateway.services.changes import MOST_FAILURES, ChangeFollower
 
 
 class Store:

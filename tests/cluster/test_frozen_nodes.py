@@ -10,7 +10,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from gateway.cluster.death_watch import DEAD_S
+from gateway.cluster.membership.death_watch import DEAD_S
 from tests.support.cluster import find_leader, start_nodes
 from tests.support.gateway import channel
 from tests.support.gateway_process import GatewayProcess, eventually

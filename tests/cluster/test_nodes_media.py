@@ -14,7 +14,7 @@ import pytest
 from openai import AsyncOpenAI
 from structlog.testing import capture_logs
 
-from gateway.cluster.leadership import Leadership
+from gateway.cluster.membership.leadership import Leadership
 from gateway.services.media_store import sweep_store, watch_nodes
 from tests.support.batch_calls import await_end, read_results, start
 from tests.support.cluster import MASTER_KEY, start_nodes

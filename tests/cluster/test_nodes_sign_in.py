@@ -10,9 +10,9 @@ import pyotp
 import pytest
 
 from gateway.auth.login_throttle import OF_PAIR
+from gateway.cluster.state.values import PURPOSE
 from gateway.server.sessions import CONSOLE_HEADER
 from gateway.storage.encryption import SecretBox
-from gateway.storage.shared_values import PURPOSE
 from tests.support.cluster import MASTER_KEY, start_nodes
 from tests.support.gateway import channel
 from tests.support.gateway_process import GatewayProcess, eventually, open_caller

@@ -6,8 +6,8 @@ import asyncpg
 import attrs
 import pytest
 
+from gateway.cluster.own_url import find_own_url
 from gateway.config.schema import Config
-from gateway.services.own_url import find_own_url
 from gateway.storage.database import open_database
 from gateway.storage.nodes import list_nodes, read_machine
 from tests.support.postgres import SharedPostgres

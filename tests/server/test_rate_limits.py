@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from valkey.asyncio import Valkey
 
-from gateway.billing.shared_rate_limiter import SharedRateLimiter
+from gateway.cluster.limits.limiter import SharedRateLimiter
 from gateway.server.context import SERVICES
 from tests.support.admin_calls import ask_office
 from tests.support.capped_calls import RESERVE, stream_until

@@ -8,6 +8,7 @@ import attrs
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.cluster.credit.store import PostgresCredit
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.balance import DAY_S, Quota, parse_day
 from gateway.domain.idempotency import IdempotencyRecord
@@ -23,7 +24,6 @@ from gateway.storage.kept_responses import KeptResponseRepository
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import PostgresDatabase
-from gateway.storage.postgres.stored_credit import PostgresCredit
 from gateway.storage.response_owners import ResponseOwnerRepository
 from tests.support.billing_services import NOON, capped
 from tests.support.credit_checks import audit

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
-from gateway.billing.credit_keeper import PAUSES_S, CreditKeeper
-from gateway.billing.leased_balances import LeasedBalances
+from gateway.cluster.credit.balances import LeasedBalances
+from gateway.cluster.credit.keeper import PAUSES_S, CreditKeeper
 from gateway.domain.account import Caller
 from gateway.domain.balance import Reservation
 from gateway.domain.credit import BalanceId

@@ -18,12 +18,12 @@ from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.recovery import recover
 from gateway.billing.settlement import Settlement
 from gateway.billing.write_queue import WriteQueue
+from gateway.cluster.credit.node_credit import NodeCredit
 from gateway.domain.account import Caller
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import Usage
 from gateway.request_context import RequestContext
-from gateway.services.credit import NodeCredit
 from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.postgres.address import Address

@@ -15,10 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import asyncpg
 import attrs
 
-from gateway.domain.balance import Quota, QuotaPeriod, UtcDay, parse_day
-from gateway.domain.credit import BalanceId, CreditGrant, CreditWant
-from gateway.domain.leased_balance import LeasedBalance
-from gateway.storage.postgres.credit import (
+from gateway.cluster.credit.rows import (
     LIMITS_LOCK,
     Connection,
     find_leases,
@@ -27,6 +24,9 @@ from gateway.storage.postgres.credit import (
     release_leases,
     take_credit,
 )
+from gateway.domain.balance import Quota, QuotaPeriod, UtcDay, parse_day
+from gateway.domain.credit import BalanceId, CreditGrant, CreditWant
+from gateway.domain.leased_balance import LeasedBalance
 
 DAY_S = 86_400
 FIRST_DAY = 20_000

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 import asyncpg
 import attrs
 
+from gateway.cluster.credit.rows import Connection
 from gateway.domain.balance import QuotaPeriod, UtcDay
 from gateway.domain.credit import BalanceId
-from gateway.storage.postgres.credit import Connection
 from gateway.storage.postgres.credit_sql import FUNCTIONS, TABLES
 from tests.support.credit_nodes import insert
 from tests.support.postgres import SharedPostgres

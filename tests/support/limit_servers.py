@@ -12,9 +12,9 @@ import asyncpg
 import attrs
 from valkey.asyncio import Valkey
 
-from gateway.billing.shared_rate_limiter import SharedRateLimiter
+from gateway.cluster.limits.limiter import SharedRateLimiter
+from gateway.cluster.limits.postgres import PostgresLimitServer
 from gateway.domain.limit_server import LimitServer
-from gateway.storage.postgres.limits import PostgresLimitServer
 from gateway.storage.valkey.limit_script import RULES
 from gateway.storage.valkey.limits import ValkeyLimitServer
 from tests.support.postgres import SharedPostgres

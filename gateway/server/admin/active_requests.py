@@ -26,7 +26,7 @@ from gateway.server.sessions import check_still_signed
 from gateway.storage.audit_log import AuditLogRepository
 
 if TYPE_CHECKING:  # it is of a cluster only
-    from gateway.server.peers import Peers
+    from gateway.cluster.peers import Peers
 
 CONFLICT = STATUS[Conflict.code]
 

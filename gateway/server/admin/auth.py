@@ -10,7 +10,7 @@ from aiohttp.typedefs import Handler
 from gateway.domain.audit_log import Actor
 from gateway.domain.member import Forbidden, SignedOut, may
 from gateway.errors import InvalidApiKey, InvalidRequest
-from gateway.server.actor_header import ACTOR_HEADER, parse_actor
+from gateway.server.actor_header import parse_actor
 from gateway.server.admin.asked import is_asked_alone, may_nodes_ask
 from gateway.server.admin.operation import OPERATIONS, AdminOperation
 from gateway.server.client_ip import find_client_ip
@@ -19,7 +19,7 @@ from gateway.server.middlewares import delay_unknown_key
 from gateway.server.sessions import SAFE, check_own_page, find_signed
 
 if TYPE_CHECKING:  # it is of a cluster only
-    from gateway.server.peers import Peers
+    from gateway.cluster.peers import Peers
 
 MAX_CHANGE_BYTES = 1024 * 1024
 """Of the body of a change. The public API accepts more, for images."""
@@ -61,21 +61,12 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
 
 def _find_asking(request: web.Request, peers: "Peers", operation: AdminOperation | None) -> Actor:
     """Return on whose behalf another node of the cluster asks. Raises as ``require_access``."""
-    from gateway.cluster.node_signature import SIGNATURE_HEADER, WINDOW_S, NodeRequest  # noqa: PLC0415 - as above
-
-    signatures, actors = request.headers.getall(SIGNATURE_HEADER), request.headers.getall(ACTOR_HEADER, ())
-    node_request = NodeRequest(peers.own_id, request.method, request.raw_path, "".join(actors))
-    if len(signatures) > 1 or len(actors) != 1 or not peers.signer.check(signatures[0], node_request):
-        raise InvalidApiKey(
-            f"{SIGNATURE_HEADER} is not that of a node of this cluster, is older than {WINDOW_S} seconds, or was used "
-            "before",
-            should_retry=False,
-        )
+    text = peers.check_signature(request)
     if request.body_exists:
         raise InvalidRequest("A node asks another without a body", should_retry=False)
     if operation is None or not is_asked_alone(request) or not may_nodes_ask(operation):
         raise Forbidden("No node asks another for this", should_retry=False)
-    actor = parse_actor(actors[0])
+    actor = parse_actor(text)
     if actor.scope is not None and operation.access == "administrator":
         raise Forbidden("This needs the role 'administrator'", should_retry=False)
     return actor

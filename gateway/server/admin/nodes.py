@@ -98,11 +98,9 @@ async def forget_node(request: web.Request) -> web.Response:
     """Settle the credit of a node that does not come back, and sign it off. Refused for one that lives."""
     services, node = request.app[SERVICES], request.match_info["id"]
     spec = parse_spec(await read_change(request), ForgetSpec)
-    if services.storage.database.kind != "postgresql":
+    if services.admin.settle_node is None:
         raise NotFound(f"There is no node {node[:40]}")
-    from gateway.storage.postgres.credit_orphans import settle_orphans  # noqa: PLC0415 - of a cluster only
-
     now_s, detail = services.clock(), build_change({}, {"leases": spec.leases})
     audit = request[ACTOR].did("node.forgotten", node[:40], int(now_s * 1000), detail=detail)
-    nanos = await settle_orphans(services.storage.database, node, spec.leases, now_s, audit)
+    nanos = await services.admin.settle_node(node, spec.leases, now_s, audit)
     return respond_json({"id": node, "leases": spec.leases, "outstanding_usd": nanos / NANOS_PER_USD})

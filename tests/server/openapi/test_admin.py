@@ -189,8 +189,8 @@ NEVER_WELL: set[str] = {
 }
 """There is no file here that could be read again, no sign-in provider, no host name that passkeys need, no batch that
 runs for long, and no lost node: ``tests/config/test_reload.py``, ``tests/server/console/test_provider_sign_in.py``,
-``tests/server/admin/test_passkeys.py``, ``tests/e2e/test_batches_admin.py`` and ``tests/cluster/test_orphans.py`` have
-them."""
+``tests/server/admin/test_passkeys.py``, ``tests/e2e/test_batches_admin.py`` and
+``tests/cluster/credit/test_orphans.py`` have them."""
 
 
 @pytest.fixture

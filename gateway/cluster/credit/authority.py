@@ -1,0 +1,197 @@
+"""A node's connection to the credit leases in PostgreSQL: one statement at a time, and what other nodes ask for."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import structlog
+
+from gateway.cluster.credit.rows import (
+    LIMITS_LOCK,
+    Connection,
+    find_leases,
+    give_credit,
+    release_leases,
+    take_credit,
+)
+from gateway.domain.balance import Owner, UtcDay
+from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, StoredLease
+from gateway.errors import StoreUnavailable
+from gateway.storage.postgres.address import Address
+
+STATEMENT_S = 2.0
+"""How long a statement may take; then the connection is closed, because the server may or may not have finished it."""
+FOLD_S = 10.0
+CHANNEL = "gateway_credit"
+_NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload"
+_AFTER_WRITES = "SELECT pg_advisory_xact_lock_shared($1)"
+_END = """
+SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE pid = $1 AND application_name = $2
+"""
+_NAMED = 200
+"""Balances a notification: one has at most 8,000 bytes."""
+_OWNERS: dict[str, Owner] = {"a": "account", "k": "key"}
+CLAIMS: Mapping[Owner, int] = {"account": 7131, "key": 7132}
+"""The advisory locks of claims: each has one of these numbers, and the id of its account or key."""
+_CLAIM = "SELECT pg_try_advisory_lock($1, ($2::bigint % 2147483647)::integer)"
+_UNLOCK = "SELECT pg_advisory_unlock($1, ($2::bigint % 2147483647)::integer)"
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class PostgresCreditAuthority:
+    """Takes and gives back the credit of one node over a connection of its own.
+
+    Recalls go to the other nodes by NOTIFY, and so does the news that there is more of a balance; both may be lost, and
+    cost a wait then.
+
+    Args:
+        address: of the database.
+        node: whose leases they are.
+        count_live: returns the number of live nodes, at least 1.
+    """
+
+    def __init__(self, address: Address, node: str, count_live: Callable[[], int]) -> None:
+        self._address = address
+        self._node = node
+        self._count_live = count_live
+        self._connection: Connection | None = None
+        self._former_pid = 0
+        self._claimed: set[BalanceId] = set()
+        self._lock = asyncio.Lock()
+        self.recalled: Callable[[Collection[BalanceId]], None] = lambda _: None
+        self.returned: Callable[[Collection[BalanceId]], None] = lambda _: None
+        self.answered: Callable[[str, Collection[BalanceId]], None] = lambda *_: None
+
+    async def take(self, wants: Sequence[CreditWant], day: UtcDay) -> Sequence[CreditGrant]:
+        """Answer all of ``wants`` in one transaction. Raises ``StoreUnavailable``."""
+        async with self._work() as connection:
+            return await take_credit(connection, self._node, self._count_live(), day, wants)
+
+    async def give_back(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
+        """Take back what the node has given up. Raises ``StoreUnavailable``."""
+        async with self._work() as connection, connection.transaction():
+            if amounts:
+                await give_credit(connection, self._node, amounts)
+            if reported:
+                await self._notify(connection, "returned", reported)
+
+    async def report_kept(self, balances: Collection[BalanceId]) -> None:
+        """Tell the other nodes that nothing is idle of what they have recalled. Raises ``StoreUnavailable``."""
+        async with self._work() as connection:
+            await self._notify(connection, "kept", balances)
+
+    async def recall(self, balances: Collection[BalanceId]) -> None:
+        """Ask every other node for its idle credit. Raises ``StoreUnavailable``."""
+        async with self._work() as connection:
+            await self._notify(connection, "recall", balances)
+
+    async def claim(self, balances: Collection[BalanceId]) -> bool:
+        """Make the node the only one that may exceed ``balances``, or none of them. Raises ``StoreUnavailable``.
+
+        A claim is an advisory lock of the connection: the server ends those of a node that dies.
+        """
+        async with self._work() as connection:
+            claimed = [each for each in sorted(balances) if await _lock(connection, each)]
+            if len(claimed) < len(balances):
+                await _unlock(connection, claimed)
+                return False
+            self._claimed |= set(claimed)
+            return True
+
+    async def end_claim(self, balances: Collection[BalanceId]) -> None:
+        """Let other nodes exceed those of ``balances`` that this one has claimed. Raises ``StoreUnavailable``."""
+        ended = self._claimed.intersection(balances)
+        self._claimed -= ended
+        if ended:
+            async with self._work() as connection:
+                await _unlock(connection, ended)
+
+    async def find_leases(self) -> Sequence[StoredLease]:
+        """Return every lease of the node. Raises ``StoreUnavailable``."""
+        async with self._work() as connection, connection.transaction():
+            await connection.execute(_AFTER_WRITES, LIMITS_LOCK)  # a job's may be about to take its credit
+            return await find_leases(connection, self._node)
+
+    async def fold(self) -> None:
+        """End every lease of the node. Raises ``StoreUnavailable``."""
+        async with self._work(FOLD_S) as connection:
+            await release_leases(connection, self._node)
+
+    async def listen(self) -> None:
+        """Connect, if the node is not connected, so that it hears recalls. Raises ``StoreUnavailable``."""
+        async with self._work():
+            pass
+
+    async def close(self) -> None:
+        """Close the connection."""
+        async with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.terminate()
+
+    @asynccontextmanager
+    async def _work(self, most_s: float = STATEMENT_S) -> AsyncIterator[Connection]:
+        """Lend the connection to one verb; whatever fails closes it."""
+        async with self._lock:
+            try:
+                async with asyncio.timeout(most_s):
+                    connection = await self._connect()
+                    yield connection
+            except BaseException as error:
+                if self._connection is not None:
+                    self._former_pid = self._connection.get_server_pid()
+                    self._connection.terminate()
+                    self._connection = None
+                if not isinstance(error, (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)):
+                    raise
+                log.warning("credit_unanswered", error=str(error) or type(error).__name__)
+                raise StoreUnavailable("The gateway's store does not answer", retry_after_s=2) from error
+
+    async def _connect(self) -> Connection:
+        if self._connection is None or self._connection.is_closed():
+            connection = await self._address.connect(
+                statement_timeout=f"{int(FOLD_S * 1000)}ms",
+                lock_timeout="1500ms",
+                idle_in_transaction_session_timeout="10s",
+            )
+            if self._former_pid:  # what it was asked for must not happen after the leases are read
+                await connection.execute(_END, self._former_pid, self._address.user)
+                self._former_pid = 0
+            self._claimed = {each for each in sorted(self._claimed) if await _lock(connection, each)}
+            await connection.add_listener(CHANNEL, self._hear)
+            self._connection = connection
+        return self._connection
+
+    async def _notify(self, connection: Connection, verb: str, balances: Iterable[BalanceId]) -> None:
+        names = [f"{owner[0]}{number}" for owner, number in sorted(balances)]
+        await connection.execute(
+            _NOTIFY, CHANNEL, [f"{verb} {self._node} {' '.join(some)}" for some in _batch(names, _NAMED)]
+        )
+
+    def _hear(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        verb, node, *names = payload.split()
+        if node == self._node:
+            return
+        balances = [(_OWNERS[name[0]], int(name[1:])) for name in names]
+        if verb == "recall":
+            self.recalled(balances)
+            return
+        if verb == "returned":
+            self.returned(balances)
+        self.answered(node, balances)
+
+
+async def _lock(connection: Connection, balance: BalanceId) -> bool:
+    return bool(await connection.fetchval(_CLAIM, CLAIMS[balance[0]], balance[1]))
+
+
+async def _unlock(connection: Connection, balances: Iterable[BalanceId]) -> None:
+    for owner, number in balances:
+        await connection.execute(_UNLOCK, CLAIMS[owner], number)
+
+
+def _batch(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (names[first : first + size] for first in range(0, len(names), size))

@@ -1,0 +1,226 @@
+"""The balances of one of several nodes: it spends what the store has granted it, and asks for more as necessary."""
+
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import cast
+
+from gateway.billing.balances import Balances
+from gateway.cluster.credit.keeper import CreditKeeper
+from gateway.domain.account import Caller
+from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, hold
+from gateway.domain.leased_balance import LeasedBalance, is_low
+from gateway.errors import StoreUnavailable
+
+Pair = tuple[LeasedBalance, LeasedBalance]
+
+
+class LeasedBalances(Balances):
+    """The balances of a node in a cluster.
+
+    Args:
+        clock: Unix seconds.
+        keeper: asks the store for credit.
+    """
+
+    def __init__(self, clock: Callable[[], float], keeper: CreditKeeper) -> None:
+        super().__init__(clock)
+        self._keeper = keeper
+        keeper.release = self.release
+
+    def hold_now(self, caller: Caller, nanos: int) -> Reservation | None:
+        """Reserve ``nanos`` of the credit that this node has; None if it has too little."""
+        now_s = self._clock()
+        day = self._day
+        if not day.start_s <= now_s < day.end_s:
+            day = self._find_day(now_s)
+        return self._reserve(self._find_pair(caller), nanos, day, now_s)
+
+    async def hold(self, caller: Caller, nanos: int) -> Reservation:
+        """Reserve ``nanos`` as soon as the store has granted them.
+
+        Raises:
+            QuotaExceeded: the limit does not cover them.
+            StoreUnavailable: the store does not answer.
+        """
+        pair = self._find_pair(caller)
+
+        def reserve() -> Reservation | None:  # under the quotas of the latest request, not under this one's
+            now_s = self._clock()
+            return self._reserve(pair, nanos, self._find_day(now_s), now_s)
+
+        reservation = None
+        while reservation is None:
+            self._refuse(pair, nanos)
+            reservation = await self._keeper.wait(pair, nanos, reserve)
+        reservation.left_nanos = _find_left(pair)  # others were served meanwhile
+        return reservation
+
+    async def extend(self, reservation: Reservation, nanos: int) -> bool:
+        """Reserve up to ``nanos`` in all, as far as the store and idle nodes have it; return whether that took time.
+
+        If that is less, the request may exceed a limit: one such request of a balance runs at a time, at any node.
+
+        Raises:
+            QuotaExceeded: another such request runs.
+            StoreUnavailable: the store does not say whether one does.
+        """
+        now_s = self._keeper.now()
+        balances = [each for each in reservation.balances if isinstance(each, LeasedBalance) and each.leased]
+        if not balances or nanos <= reservation.nanos:
+            return False
+        reservation.shrink()  # until it has all of them, or is the only one: two must not wait for each other
+        if not any(now_s < each.demand.no_credit_until_s for each in balances):
+            with suppress(StoreUnavailable):
+                await self._wait_for(reservation, balances, nanos, recalling=False)
+        if short := cast("list[LeasedBalance]", reservation.list_short(nanos, self._day)):
+            await self._extend_exclusively(reservation, short, nanos)
+        _take(reservation, nanos)
+        return True
+
+    async def _extend_exclusively(self, reservation: Reservation, short: Sequence[LeasedBalance], nanos: int) -> None:
+        """Ask all nodes for what is left of the ``short`` balances, for the only request that may exceed them.
+
+        If there is another such request, this one needs all of ``nanos``. Raises ``QuotaExceeded, StoreUnavailable``.
+        """
+        if self._claim(reservation, short) and await self._keeper.claim([each.id for each in short]):
+            with suppress(StoreUnavailable):  # the request has what it needs
+                await self._wait_for(reservation, short, nanos, alone=True)
+            return
+        super()._end_claim(reservation)  # another node has it
+        if not self._list_refusing(short, nanos - reservation.nanos):
+            await self._wait_for(reservation, short, nanos)
+        if reservation.list_short(nanos, self._day):
+            self._refuse_second(reservation, short, nanos)
+
+    async def _wait_for(
+        self,
+        reservation: Reservation,
+        balances: Sequence[LeasedBalance],
+        nanos: int,
+        *,
+        alone: bool = False,
+        recalling: bool = True,
+    ) -> None:
+        """Wait until the balances have room for ``nanos`` in all, or the store has no more.
+
+        ``alone``: the reservation takes what there is meanwhile, which other nodes ask for.
+        """
+
+        def look() -> Reservation | None:
+            if alone:
+                _take(reservation, nanos)
+            missing = nanos - reservation.nanos
+            return reservation if all(each.covers(missing) for each in balances) else None
+
+        await self._keeper.wait(balances, nanos - reservation.nanos, look, partial=alone, recalling=recalling)
+
+    def _end_claim(self, reservation: Reservation) -> None:
+        self._keeper.end_claim([each.id for each in reservation.alone_in if isinstance(each, LeasedBalance)])
+        super()._end_claim(reservation)
+
+    def _describe(self, balances: Collection[Balance]) -> list[Balance]:
+        return [each.describe(self._day) if isinstance(each, LeasedBalance) else each for each in balances]
+
+    def check(self, caller: Caller) -> None:
+        """Raise ``QuotaExceeded`` if the store has just answered that nothing is left at all; ``StoreUnavailable``."""
+        now_s = self._clock()
+        day, at_s = self._find_day(now_s), self._keeper.now()
+        refusing = [each for each in self._find_pair(caller) if each.leased and each.find_refusal(day, at_s)]
+        wholes = [each.describe(day) for each in refusing]
+        hold([whole for whole in wholes if (whole.find_balance(day) or 0) <= 0], 1, day, now_s)
+
+    def note_credit(self, owner: Owner, owner_id: int, nanos: int) -> None:
+        """Have all nodes forget the store's last refusal: it has more now. If it has less, they return what is idle."""
+        balance = self.find_balance(owner, owner_id)
+        if isinstance(balance, LeasedBalance):
+            balance.refusal = None
+            if nanos < 0:
+                self._keeper.call_in(balance)
+            else:
+                self._keeper.announce(balance)
+
+    @asynccontextmanager
+    async def hand_over(self, reservation: Reservation) -> AsyncIterator[None]:
+        """Hand a reservation over to the job that the block stores: the store counts it there, whatever node ends it.
+
+        If the block fails, the reservation is open, and the leases are read back: the store may have the job or not.
+        """
+        balances = [each for each in reservation.balances if isinstance(each, LeasedBalance)]
+        async with self._keeper.correcting:
+            for balance in balances:
+                balance.detach(reservation.nanos)
+            stored = False
+            try:
+                yield
+                stored = True
+            finally:
+                if not stored:
+                    for balance in balances:
+                        balance.hold(reservation.nanos)
+                    self._keeper.forget_leases()
+        self.holds.discard(reservation)
+        reservation.charge = Charge(0, 0)
+        if self._gone:
+            self._drop_idle(balances)
+
+    def _reserve(self, pair: Pair, nanos: int, day: UtcDay, now_s: float) -> Reservation | None:
+        if nanos and not (pair[0].covers(nanos) and pair[1].covers(nanos)):
+            return None
+        reservation = hold(pair, nanos, day, now_s)
+        self.holds.add(reservation)
+        if nanos:
+            self._note(pair, nanos)
+        return reservation
+
+    def _refuse(self, pair: Pair, nanos: int) -> None:
+        """Raise ``QuotaExceeded`` if the store has just refused as much."""
+        now_s = self._clock()
+        day = self._find_day(now_s)
+        hold([each.describe(day) for each in self._list_refusing(pair, nanos)], nanos, day, now_s)
+
+    def _list_refusing(self, balances: Iterable[LeasedBalance], nanos: int) -> list[LeasedBalance]:
+        """Return the balances of which the store has just refused as much."""
+        day, at_s = self._day, self._keeper.now()
+        return [
+            each
+            for each in balances
+            if each.leased and (refusal := each.find_refusal(day, at_s)) is not None and nanos >= refusal.least_nanos
+        ]
+
+    def _note(self, pair: Pair, nanos: int) -> None:
+        at_s = self._keeper.now()
+        for balance in pair:
+            if balance.leased:
+                balance.demand.note(nanos, at_s)
+                if is_low(balance):
+                    self._keeper.ask_ahead(balance)
+
+    def _find_pair(self, caller: Caller) -> Pair:
+        """Return the balances with their current quotas; the idle credit of one whose limit has changed is returned."""
+        pair = self._pairs.get((caller.key.id, caller.account.id))
+        if pair is None or pair[0].quota is not caller.key.quota or pair[1].quota is not caller.account.quota:
+            before = [] if pair is None else [balance.quota for balance in pair]
+            pair = self._open(caller, self._day)
+            for balance, quota in zip(cast("Pair", pair), before, strict=False):
+                if balance.quota != quota:
+                    self._keeper.give_up(balance)
+        return cast("Pair", pair)
+
+    def _drop(self, balance: Balance, owner_id: int) -> None:
+        if isinstance(balance, LeasedBalance) and balance.leased:
+            self._keeper.give_up(balance)
+        super()._drop(balance, owner_id)
+
+    def _make_balance(self, owner: Owner, owner_id: int) -> Balance:
+        return LeasedBalance(owner, owner_id=owner_id)
+
+
+def _take(reservation: Reservation, nanos: int) -> None:
+    """Reserve up to ``nanos`` in all of what the node has."""
+    reservation.left_nanos = _find_left([each for each in reservation.balances if isinstance(each, LeasedBalance)])
+    reservation.extend(nanos)
+
+
+def _find_left(balances: Sequence[LeasedBalance]) -> int | None:
+    """Return what may still be reserved in all of ``balances``; None if none is leased."""
+    return min((0 if each.lease_unknown else each.room_nanos for each in balances if each.leased), default=None)

@@ -1,0 +1,377 @@
+"""Keeps the credit of this node: asks for what requests need, refills ahead, and gives back what is idle.
+
+One statement is under way at a time; what comes meanwhile is asked for together in the next (natural batching). The
+worker alone talks to the store, so that no client that disconnects can interrupt a statement.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+
+import structlog
+
+from gateway.cluster.credit.queue import CreditQueue, Verdict, WaitingRequest, collect
+from gateway.cluster.credit.recalls import Recalls
+from gateway.domain.balance import DAY_S, Reservation, UtcDay
+from gateway.domain.credit import BalanceId, CreditAuthority, CreditGrant, CreditWant
+from gateway.domain.leased_balance import (
+    CreditRefusal,
+    LeasedBalance,
+    describe_lease,
+    find_surplus,
+    is_over,
+    merge_wants,
+)
+from gateway.errors import StoreUnavailable
+
+PAUSES_S = (0.1, 0.1, 0.2, 0.4, 0.8)
+"""How long to wait after each recall for nodes that do not answer."""
+WAIT_S = 8.0
+"""How long a request waits for a store that does not answer: a server that restarts is back before. It is less than
+the time after which the node takes no requests at all (``membership.fence``)."""
+RETRY_S = 0.1
+SWEEP_S = 5.0
+SLICE = 500
+"""How many balances a statement is about: it has a time limit."""
+_AHEAD_EVERY_S, _DRY_S = 0.1, 1.0
+_SHORT_MEMORY_S, _LONG_MEMORY_S = 0.25, 5.0
+
+FindUnposted = Callable[[], AbstractAsyncContextManager[Callable[[], Mapping[BalanceId, int]]]]
+"""Keeps the flush from storing rows, and returns what counts the settled ones that are not stored."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class CreditKeeper:
+    """The leases of this node.
+
+    Args:
+        authority: judges how much of each limit is left.
+        find_unposted: see ``FindUnposted``.
+        today: returns the current day.
+        now: seconds of a monotonic clock.
+
+    Attributes:
+        now: seconds of a monotonic clock.
+        correcting: held while leases are read back. A job's reservation leaves its lease under this lock, too.
+        wait_s: how long a request waits for a store that does not answer.
+        release: releases a reservation whose request no longer waits for it.
+        reach: sets the node's clock to a time (Unix seconds) if it is behind: what a window grants is spent in it.
+    """
+
+    def __init__(
+        self,
+        authority: CreditAuthority,
+        find_unposted: FindUnposted,
+        *,
+        today: Callable[[], UtcDay],
+        now: Callable[[], float],
+        pauses_s: Sequence[float] = PAUSES_S,
+    ) -> None:
+        self._authority = authority
+        self._find_unposted = find_unposted
+        self._today = today
+        self.now = now
+        self._recalls = Recalls()
+        self._queue = CreditQueue(pauses_s, self._recalls)
+        self._known: dict[BalanceId, LeasedBalance] = {}
+        self._low: set[LeasedBalance] = set()
+        self._recalled: set[LeasedBalance] = set()
+        self._returns: Counter[BalanceId] = Counter()
+        self._called_in: set[BalanceId] = set()
+        self._credited: set[BalanceId] = set()
+        self._claims: list[tuple[Collection[BalanceId], asyncio.Future[bool]]] = []
+        self._ended: set[BalanceId] = set()
+        self._wake = asyncio.Event()
+        self._sweep_s = now() + SWEEP_S
+        self._lost = False
+        self.correcting = asyncio.Lock()
+        self.wait_s = WAIT_S
+        self.release: Callable[[Reservation], object] = lambda _: None
+        self.reach: Callable[[float], object] = lambda _: None
+        authority.recalled, authority.returned = self._note_recalled, self._note_returned
+        authority.answered = self._note_answered
+
+    async def wait(
+        self,
+        balances: Sequence[LeasedBalance],
+        nanos: int,
+        reserve: Callable[[], Reservation | None],
+        *,
+        partial: bool = False,
+        recalling: bool = True,
+    ) -> Reservation | None:
+        """Return the reservation that ``reserve`` makes once credit is granted; None if the store has too little.
+
+        ``partial``: the store grants what it has. ``recalling``: other nodes give up what is idle.
+
+        Raises:
+            StoreUnavailable: the store does not answer in time.
+        """
+        answer: asyncio.Future[Reservation | None] = asyncio.get_running_loop().create_future()
+        for balance in balances:
+            self._known[balance.id] = balance
+            balance.demand.enlarge(nanos)
+        self._queue.put(WaitingRequest(balances, nanos, reserve, answer, partial, recalling))
+        self._wake.set()
+        try:
+            async with asyncio.timeout(self.wait_s):
+                return await answer
+        except TimeoutError:
+            self._drop(answer, extends=partial or not recalling)
+            raise StoreUnavailable("The gateway's store does not answer", retry_after_s=2) from None
+        except asyncio.CancelledError:
+            self._drop(answer, extends=partial or not recalling)
+            raise
+
+    async def claim(self, balances: Collection[BalanceId]) -> bool:
+        """Let this node alone exceed ``balances`` until ``end_claim``; return whether no other node may.
+
+        Raises ``StoreUnavailable`` if the store does not answer in time.
+        """
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._claims.append((balances, answer))
+        self._wake.set()
+        try:
+            async with asyncio.timeout(self.wait_s):
+                return await answer
+        except TimeoutError:
+            raise StoreUnavailable("The gateway's store does not answer", retry_after_s=2) from None
+
+    def end_claim(self, balances: Iterable[BalanceId]) -> None:
+        """Let other nodes exceed ``balances``, which this one has claimed or tried to."""
+        self._ended.update(balances)
+        self._wake.set()
+
+    def ask_ahead(self, balance: LeasedBalance) -> None:
+        """Ask for more credit soon, unless that has just been done."""
+        if balance not in self._low and self.now() >= max(balance.demand.ahead_s, balance.demand.no_credit_until_s):
+            self._known[balance.id] = balance
+            self._low.add(balance)
+            self._wake.set()
+
+    def give_up(self, balance: LeasedBalance) -> None:
+        """Return the idle credit of a balance whose limit has changed."""
+        if given := balance.release(balance.room_nanos):
+            self._returns[balance.id] += given
+            self._wake.set()
+
+    def call_in(self, balance: LeasedBalance) -> None:
+        """Return the idle credit of a balance that has less to spend now, and ask the other nodes to do so."""
+        self._known[balance.id] = balance
+        self._called_in.add(balance.id)
+        self.give_up(balance)
+        self._wake.set()
+
+    def announce(self, balance: LeasedBalance) -> None:
+        """Have every node ask again for a balance that was refused: it has more to spend now."""
+        self._credited.add(balance.id)
+        self._queue.resume({balance})
+        self._wake.set()
+
+    def forget_leases(self) -> None:
+        """Read every lease back before the next statement: what the store has is not known, and at least this."""
+        self._lost = True
+        self._wake.set()
+
+    def distrust_leases(self) -> None:
+        """As ``forget_leases``, and spend nothing of them until then: the store may have ended them."""
+        for balance in self._known.values():
+            balance.lease_unknown = True
+        self.forget_leases()
+
+    async def check(self) -> Sequence[str]:
+        """Return what is wrong with the leases: more is held than granted, or the store has set aside less than this.
+
+        Raises ``StoreUnavailable``.
+        """
+        async with self.correcting, self._find_unposted() as add_up:
+            stored = {lease.balance: lease.outstanding_nanos for lease in await self._authority.find_leases()}
+            unposted = {} if self._lost else add_up()
+            problems = []
+            for balance in () if self._lost else self._known.values():
+                if balance.leased and not balance.lease_unknown:
+                    here = balance.granted_nanos - balance.used_nanos + unposted.get(balance.id, 0)
+                    there = stored.get(balance.id, 0)
+                    problems += describe_lease(balance, here + self._returns[balance.id], there)
+        return problems
+
+    async def run(self) -> None:
+        """Serve waiting requests and other nodes, forever."""
+        while True:
+            await self._sleep()
+            try:
+                await self.step()
+            except StoreUnavailable as error:
+                if not self._lost:
+                    log.warning("credit_unknown", error=error.message)
+                self._lost = True
+                await asyncio.sleep(RETRY_S)
+
+    async def step(self) -> None:
+        """Do what is due: read leases back, give credit back, and ask once for everything that waits.
+
+        Raises:
+            StoreUnavailable: the store may or may not have done what it was asked for.
+        """
+        self._wake.clear()
+        if self._lost or self._queue.unsure:
+            await self._read_back()
+        self._queue.serve()
+        await self._give_back()
+        await self._settle_claims()
+        now_s = self.now()
+        due = self._queue.list_due(now_s)
+        requested = collect(due)
+        wants = merge_wants(requested, now_s)
+        wants += self._collect_ahead({want.balance for want in wants}, now_s)
+        if not wants:
+            return
+        answers: dict[BalanceId, CreditGrant] = {}
+        for first in range(0, len(wants), SLICE):
+            answers |= await self._take(wants[first : first + SLICE])
+            self._queue.serve()
+        await self._apply(self._queue.judge(due, answers, self.now()), answers)
+
+    async def _take(self, wants: Sequence[CreditWant]) -> dict[BalanceId, CreditGrant]:
+        quotas = {want.balance: self._known[want.balance].quota for want in wants}
+        grants = await self._authority.take(wants, self._today())
+        self.reach(max((grant.since_day for grant in grants), default=0) * DAY_S)
+        for grant in grants:
+            balance = self._known[grant.balance]
+            if not grant.limited:
+                balance.unlimited = quotas[grant.balance]
+            elif grant.granted_nanos:
+                balance.grant(grant.granted_nanos)
+                balance.refusal = None
+            else:
+                balance.demand.no_credit_until_s = self.now() + _DRY_S
+            if grant.limited and balance.exceeds(grant.outstanding_nanos):
+                known_nanos = balance.granted_nanos - balance.used_nanos
+                problems = describe_lease(balance, known_nanos, grant.outstanding_nanos)
+                log.warning("credit_exceeds_lease", reason="; ".join(problems))
+                balance.lease_unknown = True
+                self.forget_leases()
+        return {grant.balance: grant for grant in grants}
+
+    def _collect_ahead(self, requested: Collection[BalanceId], now_s: float) -> list[CreditWant]:
+        """Return what is asked for ahead of any request."""
+        low, self._low = self._low, set()
+        wants = []
+        for balance in low:
+            more = balance.demand.find_slice(now_s) - balance.room_nanos
+            if balance.id not in requested and balance.leased and not balance.lease_unknown and more > 0:
+                balance.demand.ahead_s = now_s + _AHEAD_EVERY_S
+                wants.append(CreditWant(balance.id, 1, 1, more))
+        return wants
+
+    async def _apply(self, verdict: Verdict, answers: Mapping[BalanceId, CreditGrant]) -> None:
+        now_s, day = self.now(), self._today()
+        for balance, nanos in verdict.short.items():
+            answer, before = answers[balance.id], balance.refusal
+            memory_s = _SHORT_MEMORY_S if before is None else min(2 * before.memory_s, _LONG_MEMORY_S)
+            left = min((answer.room_nanos or 0) + balance.room_nanos, nanos - 1)
+            balance.refusal = CreditRefusal(nanos, left, answer.others_nanos, day.number, now_s + memory_s, memory_s)
+        for request in verdict.refused:
+            if not request.answer.done():
+                request.answer.set_result(None)
+        if verdict.recalled:
+            self._recalls.note_sent(verdict.recalled, now_s)
+            await self._authority.recall([each.id for each in verdict.recalled])
+
+    async def _give_back(self) -> None:
+        """Return what other nodes ask for, and now and then what is idle: here first, then in the store."""
+        recalled, self._recalled = self._recalled, set()
+        returned: set[BalanceId] = set()
+        kept: set[BalanceId] = set()
+        for balance in recalled:
+            given = balance.release(balance.room_nanos)
+            self._returns[balance.id] += given
+            (returned if given else kept).add(balance.id)
+        now_s = self.now()
+        if now_s >= self._sweep_s:
+            self._sweep_s = now_s + SWEEP_S
+            self._sweep(now_s)
+        amounts, self._returns = +self._returns, Counter()
+        places = list(amounts)
+        for first in range(0, len(places), SLICE):
+            some = places[first : first + SLICE]
+            await self._authority.give_back({each: amounts[each] for each in some}, returned.intersection(some))
+        if kept:
+            await self._authority.report_kept(kept)
+        if credited := set(self._credited):
+            await self._authority.give_back({}, credited)
+            self._credited -= credited
+        if called_in := set(self._called_in):
+            await self._authority.recall(called_in)
+            self._called_in -= called_in
+
+    async def _settle_claims(self) -> None:
+        """End claims, and make those that requests wait for."""
+        if ended := set(self._ended):
+            await self._authority.end_claim(ended)
+            self._ended -= ended
+        while self._claims:
+            balances, answer = self._claims[0]
+            claimed = not answer.done() and await self._authority.claim(balances)
+            del self._claims[0]
+            if not answer.done():
+                answer.set_result(claimed)
+            elif claimed:  # the client has left meanwhile
+                await self._authority.end_claim(balances)
+
+    def _sweep(self, now_s: float) -> None:
+        for balance in self._known.values():
+            if given := balance.release(find_surplus(balance, now_s)):
+                self._returns[balance.id] += given
+        wanted = self._queue.find_balances() | self._low | self._find(self._returns)
+        self._known = {
+            number: each for number, each in self._known.items() if each in wanted or not is_over(each, now_s)
+        }
+        self._recalls.sweep(now_s)
+
+    async def _read_back(self) -> None:
+        """Take over what the store has of every lease. No row is stored and no job takes its credit meanwhile."""
+        async with self.correcting, self._find_unposted() as add_up:
+            stored = {lease.balance: lease for lease in await self._authority.find_leases()}
+            unposted = add_up()
+            for balance in self._known.values():
+                self._returns.pop(balance.id, None)  # the store has it, and so has the node again
+                balance.resync(stored.get(balance.id), unposted.get(balance.id, 0))
+        self._lost = False
+
+    async def _sleep(self) -> None:
+        """Wait until there is something to do."""
+        next_s = self._queue.find_next_s()
+        until_s = min(self._sweep_s, self._sweep_s if next_s is None else next_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, until_s - self.now())):
+                await self._wake.wait()
+
+    def _note_recalled(self, balances: Iterable[BalanceId]) -> None:
+        self._recalled |= self._find(balances)
+        self._wake.set()
+
+    def _note_returned(self, balances: Iterable[BalanceId]) -> None:
+        found = self._find(balances)
+        for balance in found:
+            balance.refusal = None
+        self._queue.resume(found)
+        self._wake.set()
+
+    def _note_answered(self, node: str, balances: Iterable[BalanceId]) -> None:
+        if complete := {each for each in self._find(balances) if self._recalls.note_answer(each, node)}:
+            self._queue.resume(complete)
+            self._wake.set()
+
+    def _find(self, balances: Iterable[BalanceId]) -> set[LeasedBalance]:
+        return {self._known[each] for each in balances if each in self._known}
+
+    def _drop(self, answer: "asyncio.Future[Reservation | None]", *, extends: bool) -> None:
+        """Release the reservation of a request that waits no longer; one that asked for more keeps what it has."""
+        if answer.done() and not answer.cancelled() and answer.exception() is None:
+            reservation = answer.result()
+            if reservation is not None and not extends:
+                self.release(reservation)
+        answer.cancel()

@@ -1,0 +1,132 @@
+"""Open the credit leases of this gateway as one of several nodes on a PostgreSQL database."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from gateway.background import JobRunner
+from gateway.billing.write_queue import WriteQueue
+from gateway.cluster.credit.authority import PostgresCreditAuthority
+from gateway.cluster.credit.balances import LeasedBalances
+from gateway.cluster.credit.keeper import CreditKeeper
+from gateway.cluster.credit.orphans import OrphanWorker
+from gateway.cluster.credit.store import PostgresCredit
+from gateway.cluster.credit.stored_orphans import list_orphaned, settle_orphans, take_back_orphans
+from gateway.cluster.credit.unposted import find_unposted
+from gateway.domain.balance import UtcDay, parse_day
+from gateway.domain.ledger import OnCrash
+from gateway.errors import StoreUnavailable
+from gateway.storage.database import Database
+from gateway.storage.ledger import LedgerRepository
+from gateway.storage.postgres.address import Address
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class AdjustableClock(Protocol):
+    """A clock that can be set to a later time (Unix seconds)."""
+
+    def reach(self, at_s: float) -> None: ...
+
+
+class LeaseHolder(Protocol):
+    """A node of a cluster: its id, its registration, how many nodes live, whether it leads them, and its clock."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def clock(self) -> "AdjustableClock": ...
+
+    @property
+    def owner(self) -> str: ...
+
+    @property
+    def leads(self) -> bool: ...
+
+    @property
+    def live(self) -> int: ...
+
+
+class NodeCredit:
+    """The leases of a node, from its start to its end.
+
+    Args:
+        node: whose leases they are.
+        url: of the database.
+        ledger: has the rows that are stored.
+        queue: has those that are not.
+        clock: Unix seconds.
+
+    Attributes:
+        keeper: asks the store for credit.
+        balances: what requests reserve from.
+    """
+
+    def __init__(
+        self, node: LeaseHolder, url: str, ledger: LedgerRepository, queue: WriteQueue, *, clock: Callable[[], float]
+    ) -> None:
+        self._node = node
+        self._authority = PostgresCreditAuthority(Address(url, node.id), node.id, lambda: node.live)
+        self._clock = clock
+        self._queue = queue
+        self._jobs = JobRunner()
+        unposted = partial(find_unposted, queue, ledger)
+        self.keeper = CreditKeeper(self._authority, unposted, today=self._find_today, now=time.monotonic)
+        self.keeper.reach = node.clock.reach
+        self.balances = LeasedBalances(clock, self.keeper)
+
+    async def open(self, database: Database, recover: Callable[[], Awaitable[None]]) -> None:
+        """Count what every write spends from now on, ``recover`` what the last process left, and end its leases.
+
+        Raises ``StoreUnavailable``.
+        """
+        database.credit = PostgresCredit(database, self._node.id, self._find_today)
+        await database.write(database.credit.open_missing)
+        await recover()
+        await take_back_orphans(database, self._node.id)
+        await self._authority.fold()
+
+    def watch(self, database: Database, after_s: float, verdict: OnCrash) -> None:
+        """Settle from now on what other nodes leave: ``after_s`` seconds after their end (0: never), by ``verdict``."""
+        store = _Orphans(database, self._node.id, self._clock)
+        worker = OrphanWorker(store, self._node, after_s, verdict, lambda: not self._queue and not self._queue.failing)
+        self._jobs.start("settle_orphans", worker.run)
+
+    async def close(self) -> None:
+        """End every lease, unless a row could not be stored: its cost still has to be taken from a lease."""
+        await self._jobs.stop()
+        try:
+            await self._release()
+        except StoreUnavailable as error:
+            log.warning("credit_not_released", error=error.message)  # the next start ends them, or ``OrphanWorker``
+        await self._authority.close()
+
+    async def _release(self) -> None:
+        if self._queue:
+            raise StoreUnavailable(f"{len(self._queue)} records are not stored")
+        await self._authority.fold()
+
+    def _find_today(self) -> UtcDay:
+        return parse_day(self._clock())
+
+
+class _Orphans:
+    """The leases of all nodes, in the database."""
+
+    def __init__(self, database: Database, node: str, clock: Callable[[], float]) -> None:
+        self._database = database
+        self._node = node
+        self._clock = clock
+
+    async def list_orphaned(self, after_s: float) -> Sequence[str]:
+        return await list_orphaned(self._database, after_s)
+
+    async def settle(self, node: str, verdict: OnCrash) -> int:
+        return await settle_orphans(self._database, node, verdict, self._clock())
+
+    async def take_back(self) -> int:
+        return await take_back_orphans(self._database, self._node)

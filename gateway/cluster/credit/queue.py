@@ -1,0 +1,179 @@
+"""Requests that wait for credit, in the order of their arrival."""
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+import attrs
+
+from gateway.cluster.credit.recalls import Recalls
+from gateway.domain.balance import Reservation
+from gateway.domain.credit import BalanceId, CreditGrant
+from gateway.domain.leased_balance import LeasedBalance
+from gateway.errors import GatewayError
+
+ROUNDS = 2
+"""How often every node must have answered before a request is refused: one may have been granted more meanwhile."""
+
+
+@attrs.define(eq=False)
+class WaitingRequest:
+    """A request that waits until all of its balances have room.
+
+    Attributes:
+        balances: its key's and its account's.
+        nanos: what it reserves.
+        reserve: makes the reservation; None if a balance is short.
+        answer: the reservation; None if the store has too little.
+        partial: whatever the store grants is of use.
+        recalling: other nodes are asked for their idle credit before it gets too little; else the store is asked once.
+        recalls: how often other nodes were asked for their idle credit for it.
+        refused_s: when the store first had too little.
+        after_s: the store is not asked again before.
+    """
+
+    balances: Sequence[LeasedBalance]
+    nanos: int
+    reserve: Callable[[], Reservation | None]
+    answer: asyncio.Future[Reservation | None]
+    partial: bool = False
+    recalling: bool = True
+    recalls: int = 0
+    refused_s: float = math.inf
+    after_s: float = 0.0
+
+    @property
+    def short(self) -> list[LeasedBalance]:
+        """The balances that have too little room."""
+        return [each for each in self.balances if not each.covers(self.nanos)]
+
+
+@attrs.define
+class Verdict:
+    """What follows from the store's answers.
+
+    Attributes:
+        refused: the requests that get no credit.
+        short: the smallest of them for each balance that refused it.
+        recalled: the balances whose idle credit the other nodes are asked for, each with how many nodes have some.
+    """
+
+    refused: list[WaitingRequest] = attrs.Factory(list)
+    short: dict[LeasedBalance, int] = attrs.Factory(dict)
+    recalled: dict[LeasedBalance, int] = attrs.Factory(dict)
+
+    def refuse(self, request: WaitingRequest, balances: Iterable[LeasedBalance]) -> None:
+        self.refused.append(request)
+        for balance in balances:
+            self.short[balance] = min(request.nanos, self.short.get(balance, request.nanos))
+
+
+class CreditQueue:
+    """The waiting requests.
+
+    Args:
+        pauses_s: how long to wait after each recall for nodes that do not answer; then the request is refused.
+        recalls: knows which nodes have answered.
+    """
+
+    def __init__(self, pauses_s: Sequence[float], recalls: Recalls) -> None:
+        self._pauses_s = pauses_s
+        self._recalls = recalls
+        self._waiting: list[WaitingRequest] = []
+
+    def put(self, request: WaitingRequest) -> None:
+        self._waiting.append(request)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether a request waits for a balance of which the node does not know its lease."""
+        return any(balance.leased and balance.lease_unknown for request in self._look() for balance in request.balances)
+
+    def find_balances(self) -> set[LeasedBalance]:
+        """Return the balances that requests wait for."""
+        return {balance for request in self._look() for balance in request.balances}
+
+    def find_next_s(self) -> float | None:
+        """Return when the store is to be asked next; None without requests."""
+        return min((request.after_s for request in self._look()), default=None)
+
+    def serve(self) -> None:
+        """Make every reservation that the balances have room for, the oldest first."""
+        for request in self._look():
+            try:
+                reservation = request.reserve()
+            except GatewayError as error:
+                request.answer.set_exception(error)
+                continue
+            if reservation is not None:
+                request.answer.set_result(reservation)
+        self._waiting = list(self._look())
+
+    def list_due(self, now_s: float) -> list[WaitingRequest]:
+        """Return the requests for which the store is to be asked now."""
+        return [request for request in self._look() if request.after_s <= now_s]
+
+    def resume(self, balances: AbstractSet[LeasedBalance]) -> None:
+        """Ask for the requests of ``balances`` at once: other nodes have answered."""
+        for request in self._look():
+            if not balances.isdisjoint(request.balances):
+                request.after_s = 0.0
+
+    def judge(
+        self, requested: Iterable[WaitingRequest], answers: Mapping[BalanceId, CreditGrant], now_s: float
+    ) -> Verdict:
+        """Decide about the requests that were ``requested`` for and still wait.
+
+        One that the store refused is refused, unless other nodes have credit: those are asked to return it first, and
+        all of them have to answer twice.
+        """
+        verdict = Verdict()
+        for request in requested:
+            if request.answer.done():
+                continue
+            if not request.recalling:
+                verdict.refused.append(request)
+                continue
+            refusing = [each for each in request.short if _is_refused(answers.get(each.id))]
+            if not refusing:
+                continue
+            request.refused_s = min(request.refused_s, now_s)
+            holders = {each: answers[each.id].holders for each in refusing}
+            if not all(holders.values()) or self._is_over(request, refusing):
+                verdict.refuse(request, refusing)
+                continue
+            next_s = max(map(self._recalls.find_next_s, refusing))
+            if next_s > now_s:
+                request.after_s = next_s
+                continue
+            request.after_s = now_s + self._pauses_s[request.recalls]
+            request.recalls += 1
+            verdict.recalled |= holders
+        return verdict
+
+    def _is_over(self, request: WaitingRequest, refusing: Iterable[LeasedBalance]) -> bool:
+        """Return whether the other nodes have returned what was idle, or do not answer."""
+        if request.recalls < ROUNDS:
+            return False
+        answered = all(self._recalls.is_answered(each, request.refused_s) for each in refusing)
+        return answered or request.recalls == len(self._pauses_s)
+
+    def _look(self) -> Iterator[WaitingRequest]:
+        return (request for request in self._waiting if not request.answer.done())
+
+
+def collect(requests: Iterable[WaitingRequest]) -> dict[LeasedBalance, list[int]]:
+    """Return the reservations that wait for each balance that needs credit."""
+    requested: defaultdict[LeasedBalance, list[int]] = defaultdict(list)
+    for request in requests:
+        for balance in request.balances:
+            if balance.leased and not balance.lease_unknown:
+                # A single nano-USD is the least that is of use to a request which takes what there is.
+                requested[balance] += [1, request.nanos - 1] if request.partial else [request.nanos]
+    return requested
+
+
+def _is_refused(answer: CreditGrant | None) -> bool:
+    return answer is not None and answer.limited and not answer.granted_nanos

@@ -1,0 +1,256 @@
+"""Credit leases as part of the transactions of one node."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from sqlalchemy import Executable, Row, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.cluster.credit.rows import OWNER_NUMBERS, OWNERS, Connection, post_spending
+from gateway.domain.balance import DAY_S, Quota, QuotaPeriod, UtcDay, parse_day
+from gateway.domain.credit import BalanceId, CreditFigures
+from gateway.domain.ledger import LedgerEntry, day_of
+from gateway.domain.request_log import RequestRecord
+from gateway.domain.video import VideoJob
+from gateway.storage.database import Database, DatabaseStartupError
+from gateway.storage.schema import keys
+
+_PERIODS: Mapping[QuotaPeriod, int] = {"lifetime": 0, "daily": 1, "monthly": 2}
+_OPEN = "SELECT open_balance($1, $2, $3, $4, $5)"
+_END_LEASES = "DELETE FROM credit_leases WHERE owner = $1 AND owner_id = $2"
+_ADD = "SELECT add_credit($1, $2, $3, $4, $5)"
+_RESERVE = "SELECT reserve_job($1, $2, $3, $4)"
+_FINISH = "SELECT finish_job($1, $2, $3, $4, $5, $6)"
+_UNOPENED = """
+  SELECT k.owner::smallint AS owner, k.id AS owner_id,
+    array_position(ARRAY['lifetime', 'daily', 'monthly'], k.quota_period::text) - 1 AS period
+  FROM (SELECT 0 AS owner, id, quota_nanos, quota_period FROM accounts
+        UNION ALL SELECT 1, id, quota_nanos, quota_period FROM keys) k
+  WHERE k.quota_nanos IS NOT NULL AND k.quota_period <> 'none'
+    AND NOT EXISTS (SELECT 1 FROM credit_balances b WHERE b.owner = k.owner AND b.owner_id = k.id)
+  ORDER BY 1, 2
+"""
+_OPEN_ALL = f"SELECT open_balance(o.owner, o.owner_id, o.period::smallint, $1, $2) FROM ({_UNOPENED}) o"  # noqa: S608
+# One pass over each table for all balances: there may be thousands. A balance that no write has turned into the current
+# period yet has spent nothing in it; one without a limit is summed up since ever.
+_SUMS = """
+spans AS (SELECT owner, owner_id, start FROM asked WHERE summed),
+charged AS (
+  SELECT s.owner, s.owner_id, sum(u.cost_nanos)::bigint AS nanos FROM spans s
+    JOIN usage_days u ON u.key_id = s.owner_id AND u.day >= s.start WHERE s.owner = 1 GROUP BY 1, 2
+  UNION ALL SELECT s.owner, s.owner_id, sum(u.cost_nanos)::bigint FROM spans s
+    JOIN usage_days u ON u.account_id = s.owner_id AND u.day >= s.start WHERE s.owner = 0 GROUP BY 1, 2),
+credited AS (
+  SELECT s.owner, s.owner_id, sum(e.amount_nanos)::bigint AS nanos FROM spans s
+    JOIN entries e ON e.key_id = s.owner_id AND e.kind <> 'charge' AND e.at_ms >= s.start::bigint * 86400000
+    WHERE s.owner = 1 GROUP BY 1, 2
+  UNION ALL SELECT s.owner, s.owner_id, sum(e.amount_nanos)::bigint FROM spans s
+    JOIN entries e ON e.account_id = s.owner_id AND e.key_id IS NULL AND e.kind <> 'charge'
+      AND e.at_ms >= s.start::bigint * 86400000
+    WHERE s.owner = 0 GROUP BY 1, 2),
+jobs AS (
+  SELECT 1::smallint AS owner, key_id AS owner_id, sum(held_nanos)::bigint AS nanos FROM videos
+    WHERE state NOT IN ('completed', 'failed') GROUP BY 1, 2
+  UNION ALL SELECT 0::smallint, account_id, sum(held_nanos)::bigint FROM videos
+    WHERE state NOT IN ('completed', 'failed') GROUP BY 1, 2),
+leases AS (
+  SELECT owner, owner_id, sum(granted)::bigint AS granted, sum(posted)::bigint AS posted,
+    sum(greatest(granted - posted - late, 0))::bigint AS outstanding
+  FROM credit_leases JOIN asked USING (owner, owner_id) GROUP BY 1, 2)
+"""
+_JOINED = """
+FROM asked a LEFT JOIN credit_balances b USING (owner, owner_id) LEFT JOIN charged c USING (owner, owner_id)
+LEFT JOIN credited d USING (owner, owner_id) LEFT JOIN jobs j USING (owner, owner_id)
+LEFT JOIN leases l USING (owner, owner_id)
+"""
+_FIGURES = text(
+    f"""
+WITH asked AS (
+  SELECT o.owner, o.owner_id, b.owner IS NULL OR n.start > b.start AS summed, coalesce(n.start, 0) AS start
+  FROM unnest(CAST(:owners AS smallint[]), CAST(:ids AS bigint[])) AS o(owner, owner_id)
+  LEFT JOIN credit_balances b ON b.owner = o.owner AND b.owner_id = o.owner_id
+  CROSS JOIN LATERAL (SELECT CASE WHEN b.owner IS NOT NULL THEN
+    credit_start(b.period, CAST(:day AS integer), CAST(:month AS integer)) END AS start) n),
+{_SUMS}
+SELECT owner, owner_id,
+  CASE WHEN b.owner IS NULL THEN coalesce(c.nanos, 0) WHEN a.summed THEN 0 ELSE b.settled + coalesce(l.posted, 0) END
+    AS spent,
+  CASE WHEN a.summed THEN coalesce(d.nanos, 0) ELSE b.credit END AS credit,
+  CASE WHEN b.owner IS NULL THEN coalesce(j.nanos, 0)
+    ELSE b.reserved + coalesce(l.outstanding, 0) END AS held
+{_JOINED}
+"""  # noqa: S608 - our own words
+)
+_PROBLEMS = text(
+    f"""
+WITH asked AS (SELECT owner, owner_id, true AS summed, start FROM credit_balances),
+{_SUMS}
+SELECT owner, owner_id, b.settled, b.leased, b.reserved, b.credit, coalesce(c.nanos, 0) AS charged,
+  coalesce(d.nanos, 0) AS credited, coalesce(j.nanos, 0) AS held, coalesce(l.granted, 0) AS granted,
+  coalesce(l.posted, 0) AS posted
+{_JOINED}
+ORDER BY owner, owner_id
+"""  # noqa: S608 - our own words
+)
+_MISSING = text(f"SELECT o.owner, o.owner_id FROM ({_UNOPENED}) o ORDER BY 1, 2")  # noqa: S608 - our own words
+_CLEAR = text("DELETE FROM credit_balances")
+# A node may be live although its last beat is old: it could not beat while the server was down. A beat of the future
+# is older than a change of the server's clock.
+_LIVE = text("""
+SELECT n.id, n.url FROM nodes n JOIN beats b ON b.node = n.id
+CROSS JOIN (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms,
+  (extract(epoch FROM pg_postmaster_start_time()) * 1000)::bigint AS started_ms) now
+WHERE n.state = 'live'
+  AND (abs(now.ms - b.at_ms) < CAST(:dead_ms AS bigint) OR now.ms - now.started_ms < CAST(:dead_ms AS bigint))
+ORDER BY n.id LIMIT 1
+""")
+_DELETE_LEASES = text("DELETE FROM credit_leases WHERE node = :node")
+
+
+class PostgresCredit:
+    """What the writes of a node owe to credit leases. Each has ``LIMITS_LOCK``, so that no limit changes meanwhile.
+
+    Args:
+        database: where they are.
+        node: whose leases they are.
+        today: returns the current day.
+    """
+
+    def __init__(self, database: Database, node: str, today: Callable[[], UtcDay]) -> None:
+        self._database = database
+        self._node = node
+        self._today = today
+
+    async def find_figures(
+        self, balances: Sequence[BalanceId], connection: AsyncConnection | None = None
+    ) -> Mapping[BalanceId, CreditFigures]:
+        """Return what the store has of some balances, as part of a write or not. Raises ``StoreUnavailable``."""
+        day = self._today()
+        values = {"owners": [OWNER_NUMBERS[owner] for owner, _ in balances], "ids": [number for _, number in balances]}
+        statement = _FIGURES.params(**values, day=day.number, month=day.month_number)
+        read = self._database.read(statement) if connection is None else connection.execute(statement)
+        rows = await read
+        return {
+            (OWNERS[row.owner], row.owner_id): CreditFigures(int(row.spent), int(row.credit), int(row.held))
+            for row in rows
+        }
+
+    async def list_problems(
+        self, beside: Sequence[Executable] = ()
+    ) -> tuple[Sequence[str], Sequence[Sequence[Row[Any]]]]:
+        """Return what is wrong, and the rows of other statements, in one snapshot. Raises ``StoreUnavailable``."""
+        found, missing, *others = await self._database.read_snapshot([_PROBLEMS, _MISSING, *beside])
+        problems = [
+            f"{OWNERS[row.owner]} {row.owner_id}: {name} is {here}, {why} {there} (nano-USD)"
+            for row in found
+            for name, here, why, there in (
+                ("set aside", row.leased, "its leases say", row.granted),
+                ("spent in the period", row.settled + row.posted, "its charges say", row.charged),
+                ("credited in the period", row.credit, "its entries say", row.credited),
+                ("reserved", row.reserved, "its open jobs say", row.held),
+            )
+            if here != there
+        ]
+        problems += [
+            f"{OWNERS[row.owner]} {row.owner_id}: its limit is not enforced, it has no balance" for row in missing
+        ]
+        return problems, others
+
+    async def post(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
+        """Count the charges of ``rows``, those of each day by themselves.
+
+        Every lock is taken with the newest day's: for those of an earlier day alone nothing is counted there.
+        """
+        days: defaultdict[int, Counter[BalanceId]] = defaultdict(Counter)
+        for row in rows:
+            if row.cost_nanos:
+                days[day_of(row)].update(
+                    {("account", row.account_id): row.cost_nanos, ("key", row.key_id): row.cost_nanos}
+                )
+        driver = await _find_driver(connection)
+        for number, amounts in sorted(days.items(), reverse=True):
+            every = chain.from_iterable(days.values()) if number == max(days) else ()
+            await post_spending(driver, self._node, parse_day(number * DAY_S), {**dict.fromkeys(every, 0), **amounts})
+
+    async def refund(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
+        """Take back the charges of ``rows``, which no lease has any more: their node was declared dead."""
+        driver = await _find_driver(connection)
+        for row in rows:
+            if row.cost_nanos:
+                day, owners = parse_day(row.settled_ms / 1000), [row.account_id, row.key_id]
+                await driver.execute(_FINISH, day.number, day.month_number, [0, 1], owners, 0, -row.cost_nanos)
+
+    async def open_missing(self, connection: AsyncConnection) -> None:
+        """Make the balance of every account and key that has a limit and none yet."""
+        driver = await _find_driver(connection)
+        day = self._today()
+        await driver.execute(_OPEN_ALL, day.number, day.month_number)
+
+    async def limit(self, connection: AsyncConnection, balance: BalanceId, quota: Quota) -> None:
+        """Make, change or delete the balance of an owner that has ``quota`` from now on."""
+        day, (owner, owner_id) = self._today(), balance
+        period = _PERIODS[quota.period] if quota.capped else None
+        driver = await _find_driver(connection)
+        await driver.execute(_OPEN, OWNER_NUMBERS[owner], owner_id, period, day.number, day.month_number)
+
+    async def remove(self, connection: AsyncConnection, owner: BalanceId) -> None:
+        """Delete the balances and leases of an account and its keys, or those of a key."""
+        owners: list[BalanceId] = [owner]
+        if owner[0] == "account":
+            found = await connection.scalars(select(keys.c.id).where(keys.c.account_id == owner[1]).order_by(keys.c.id))
+            owners += [("key", key_id) for key_id in found]
+        driver = await _find_driver(connection)
+        for each in owners:
+            await self.limit(connection, each, Quota())
+            await driver.execute(_END_LEASES, OWNER_NUMBERS[each[0]], each[1])
+
+    async def add_credit(self, connection: AsyncConnection, entry: LedgerEntry) -> None:
+        """Count a credit, before its entry is stored."""
+        day = parse_day(entry.at_ms / 1000)
+        place = (0, entry.account_id) if entry.key_id is None else (1, entry.key_id)
+        driver = await _find_driver(connection)
+        await driver.execute(_ADD, *place, day.number, day.month_number, entry.amount_nanos)
+
+    async def reserve_job(self, connection: AsyncConnection, job: VideoJob) -> None:
+        """Move what a new job holds from the node's leases to the job."""
+        driver = await _find_driver(connection)
+        await driver.execute(_RESERVE, self._node, [0, 1], [job.account_id, job.key_id], job.held_nanos)
+
+    async def finish_job(self, connection: AsyncConnection, job: VideoJob, row: RequestRecord) -> None:
+        """Free what a job holds, and count its charge."""
+        day, owners = parse_day(row.settled_ms / 1000), [job.account_id, job.key_id]
+        driver = await _find_driver(connection)
+        await driver.execute(_FINISH, day.number, day.month_number, [0, 1], owners, job.held_nanos, row.cost_nanos)
+
+
+async def clear_credit(connection: AsyncConnection, dead_s: float) -> None:
+    """Delete every balance, as part of a write: a gateway that is alone does not keep them right.
+
+    The next start of a node makes them anew. What dead nodes have set aside stays so.
+
+    Raises ``DatabaseStartupError`` if a node runs: it has beaten in the last ``dead_s`` seconds. It may be without its
+    lock just then, because its connection is being made anew.
+    """
+    live = (await connection.execute(_LIVE, {"dead_ms": round(dead_s * 1000)})).first()
+    if live is not None:
+        raise DatabaseStartupError(
+            f"The node {live.id} of a cluster ({live.url or 'without an address'}) uses the database. Stop every node "
+            "first, or set cluster.enabled for this gateway. If the node was killed, or the database has just started, "
+            f"try again in {dead_s:.0f} seconds"
+        )
+    await connection.execute(_CLEAR)
+
+
+async def delete_leases(connection: AsyncConnection, node: str) -> None:
+    """Delete the leases of a node whose journal is stored, as part of a write; there are no balances."""
+    await connection.execute(_DELETE_LEASES, {"node": node})
+
+
+async def _find_driver(connection: AsyncConnection) -> Connection:
+    """Return the driver's connection, in the transaction that has begun."""
+    driver = (await connection.get_raw_connection()).driver_connection
+    if driver is None or not driver.is_in_transaction():
+        raise RuntimeError("credit outside of a transaction would commit by itself")
+    return driver

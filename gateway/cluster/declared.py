@@ -1,0 +1,74 @@
+"""The accounts and keys of the files of a cluster's nodes: brought in once, by the first node that has them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import structlog
+
+from gateway.auth.declared import digest_declared
+from gateway.cluster.state.declarations import Declarations
+from gateway.config.schema import Config
+from gateway.server.context import Services
+from gateway.storage.nodes import list_nodes
+
+if TYPE_CHECKING:  # its driver is an extra
+    from gateway.cluster.membership.node import ClusterNode
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class NodeFiles:
+    """What the configuration file of this node declares, beside those of the others.
+
+    Args:
+        services: the storage and the data folder.
+        node: this gateway.
+    """
+
+    def __init__(self, services: Services, node: "ClusterNode") -> None:
+        self._services = services
+        self._node = node
+        self._declarations = Declarations(services.storage.database)
+
+    async def is_new(self, config: Config) -> bool:
+        """Return whether no node has declared this yet; log a warning if it was superseded.
+
+        No other node starts meanwhile. Raises ``StoreUnavailable``.
+        """
+        digest, known = self._digest(config), await self._declarations.list_digests()
+        if digest in known[:-1]:
+            why = "another node has brought in a newer file since; to bring in this one: gateway reload"
+            log.warning("declared_superseded", node=self._node.id, reason=why)
+        return digest not in known
+
+    async def note(self, config: Config) -> None:
+        """Record that this is declared now. Raises ``StoreUnavailable``."""
+        await self._declarations.add(self._digest(config))
+
+    @asynccontextmanager
+    async def declare_alone(self, config: Config) -> AsyncIterator[None]:
+        """Let no other node declare while the block does; then show that this node has the new file.
+
+        Raises ``StoreUnavailable``.
+        """
+        from gateway.cluster.open import find_digest  # noqa: PLC0415 - its driver is an extra
+
+        async with self._node.start_alone():
+            yield
+            await self.note(config)
+            await self._node.put_digest(await asyncio.to_thread(find_digest, config))
+        await self.warn_if_different()
+
+    async def warn_if_different(self) -> None:
+        """Log a warning if live nodes have other configurations. Raises ``StoreUnavailable``."""
+        nodes = await list_nodes(self._services.storage.database)
+        live = {node.id: node.config_digest for node in nodes if node.state == "live"}
+        others = [name for name, digest in live.items() if digest != live.get(self._node.id, digest)]
+        if others:
+            why = f"the configuration of {', '.join(others)} differs: gateway nodes"
+            log.warning("configuration_differs", node=self._node.id, reason=why)
+
+    def _digest(self, config: Config) -> str:
+        return digest_declared(config.account, config.key, self._services.options.folder.secret("pepper"))

@@ -1,0 +1,84 @@
+"""What nodes without a disk of their own leave when they die: notes of requests that have not ended, and leases.
+
+A node that was killed looks like one that is frozen or cut off, which will post what its requests have cost. So the
+credit that an interrupted request may still spend stays set aside until its node registers again, or until
+``credit_orphans`` settles it as that of a node that does not come back.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.cluster.credit.store import PostgresCredit
+from gateway.cluster.journal.request_notes import parse_note
+from gateway.domain.balance import UtcDay
+from gateway.domain.request_log import RequestRecord
+from gateway.storage.database import Database
+from gateway.storage.ledger import LedgerRepository
+
+_ENDED = text("""
+SELECT n.id FROM nodes n WHERE n.state = 'dead' AND n.journal = 'store'
+  OR n.state <> 'live' AND EXISTS (SELECT 1 FROM request_notes r WHERE r.node = n.id)
+ORDER BY n.id
+""")
+# It cannot register before the commit; and what it writes by then is complete, because a write shares this lock.
+_LOCK = text("SELECT journal FROM nodes WHERE id = :node AND state <> 'live' FOR UPDATE")
+_TAKE = text("DELETE FROM request_notes WHERE node = :node RETURNING note")
+_FOLD = text("SELECT fold_other_leases(:node, CAST(:owners AS smallint[]), CAST(:ids AS bigint[]))")
+_SIGN_OFF = text("UPDATE nodes SET state = 'gone' WHERE id = :node")
+_SAY = text("UPDATE nodes SET journal = :journal WHERE id = :node AND journal <> :journal")
+
+
+class LeftNotes:
+    """The notes and leases of nodes that have ended.
+
+    Args:
+        database: where they are.
+        today: returns the current day.
+    """
+
+    def __init__(self, database: Database, today: Callable[[], UtcDay]) -> None:
+        self._database = database
+        self._today = today
+
+    async def find_nodes(self) -> Sequence[str]:
+        """Return the nodes that have ended and left something. Raises ``StoreUnavailable``."""
+        return [row.id for row in await self._database.read(_ENDED)]
+
+    async def settle(self, node: str, interrupt: Callable[[RequestRecord], RequestRecord]) -> Sequence[RequestRecord]:
+        """Store the rows of the requests that ``node`` has not ended, and sign it off, in one transaction.
+
+        Its leases end, except those that its requests may still spend: of a request that was charged less than what was
+        reserved, those of its account and key. A node that has registered again keeps all. Raises
+        ``StoreUnavailable``.
+
+        Args:
+            node: its id.
+            interrupt: returns the row of a request that was cut off.
+        """
+        return await self._database.write(partial(self._settle, node=node, interrupt=interrupt))
+
+    async def _settle(
+        self, connection: AsyncConnection, node: str, interrupt: Callable[[RequestRecord], RequestRecord]
+    ) -> Sequence[RequestRecord]:
+        journal = (await connection.execute(_LOCK, {"node": node})).scalar()
+        if journal is None:
+            return ()
+        notes = await connection.execute(_TAKE, {"node": node})
+        rows = [interrupt(parse_note(bytes(found.note))) for found in notes]
+        credit = PostgresCredit(self._database, node, self._today)
+        stored = await LedgerRepository(self._database).insert_new(connection, rows, credit)
+        if journal == "store":
+            kept = {(0, row.account_id) for row in rows if row.cost_nanos < row.reserved_nanos}
+            kept |= {(1, row.key_id) for row in rows if row.cost_nanos < row.reserved_nanos}
+            owners, ids = [owner for owner, _ in kept], [number for _, number in kept]
+            await connection.execute(_FOLD, {"node": node, "owners": owners, "ids": ids})
+            await connection.execute(_SIGN_OFF, {"node": node})
+        return stored
+
+
+async def record_journal(database: Database, node: str, journal: str) -> None:
+    """Record where ``node`` has its journal: "disk" or "store". Raises ``StoreUnavailable``."""
+    await database.change(_SAY.bindparams(node=node, journal=journal))

@@ -1,0 +1,227 @@
+"""Notes of started requests in PostgreSQL: what a node without a disk of its own has in place of a journal.
+
+A note is committed before the provider is asked, and deleted in the transaction that stores the request's row. Notes
+are written by group commit: all requests that wait go into one statement, over a connection of their own.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import attrs
+import orjson
+import structlog
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.cluster.credit.rows import Connection
+from gateway.domain.request_log import RequestRecord, RequestStart
+from gateway.errors import StoreUnavailable
+from gateway.storage.database import Database
+from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.line import FAILURES
+
+STATEMENT_S = 2.0
+"""How long a statement may take; then the connection is closed, because the server may or may not have finished it."""
+WAIT_S = 10.0
+"""How long a request waits for its note. A server is restarted in less."""
+RETRY_S = 0.1
+MOST = 1_000
+"""Notes of one statement."""
+REFUSED = "refused"
+"""In place of a node: the note is a row that the database refuses."""
+
+# The lock of the node's row orders it with the death of the node: its notes are all collected, or it is refused.
+_ADD = """
+WITH live AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 AND state = 'live' FOR SHARE),
+added AS (
+  INSERT INTO request_notes (request_id, node, note, at_ms)
+  SELECT n.id, $1, n.note, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+  FROM live, unnest($3::text[], $4::bytea[]) AS n(id, note)
+  ON CONFLICT (request_id) DO NOTHING)
+SELECT count(*) FROM live
+"""
+_DELETE = "DELETE FROM request_notes WHERE request_id = ANY($1)"
+_DELETE_SOME = text("DELETE FROM request_notes WHERE request_id = ANY(CAST(:ids AS text[]))")
+_KEEP = text("""
+INSERT INTO request_notes AS n (request_id, node, note, at_ms) VALUES (:id, :node, :note, :at_ms)
+ON CONFLICT (request_id) DO UPDATE SET node = excluded.node, note = excluded.note
+""")
+_END_FORMER = """
+SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE pid = $1 AND application_name = $2
+"""
+_OWN = text("SELECT note FROM request_notes WHERE node = :node")
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@attrs.define(eq=False)
+class _WaitingNote:
+    """A note that is not committed yet. ``written``: resolved by its commit."""
+
+    id: str
+    note: bytes
+    written: "asyncio.Future[None]"
+
+
+class NoteWriter:
+    """Writes the notes of one node.
+
+    Args:
+        address: of the database.
+        find_owner: returns the node's id and epoch, as ``Node.owner`` does.
+    """
+
+    def __init__(self, address: Address, find_owner: Callable[[], str]) -> None:
+        self._address = address
+        self._find_owner = find_owner
+        self._connection: Connection | None = None
+        self._pid = self._former_pid = 0
+        self._waiting: list[_WaitingNote] = []
+        self._withdrawn: set[str] = set()
+        self._woken = asyncio.Event()
+        self._failing = False
+
+    async def write(self, start: RequestStart) -> None:
+        """Return once the note of ``start`` is committed.
+
+        Raises:
+            StoreUnavailable: it is not; a note that was written nevertheless will be deleted.
+        """
+        written = self.write_soon(start)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await written
+        except BaseException as error:
+            self.withdraw(start.id)
+            if isinstance(error, TimeoutError):
+                raise _make_unavailable() from None
+            raise
+
+    def withdraw(self, request_id: str) -> None:
+        """Delete the note of a request that is not sent."""
+        self._withdrawn.add(request_id)
+        self._woken.set()
+
+    def write_soon(self, start: RequestStart) -> "asyncio.Future[None]":
+        """Write the note of ``start`` with the next statement."""
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_WaitingNote(start.id, orjson.dumps(start._asdict()), written))
+        self._woken.set()
+        return written
+
+    async def run(self) -> None:
+        """Write notes as they come, forever."""
+        while True:
+            await self._woken.wait()
+            try:
+                await self.step()
+            except StoreUnavailable:
+                await asyncio.sleep(RETRY_S)
+
+    async def step(self) -> None:
+        """Write what waits, and delete what was withdrawn. Raises ``StoreUnavailable``; then nothing is forgotten."""
+        self._woken.clear()
+        batch = [each for each in self._waiting[:MOST] if not each.written.done()]
+        withdrawn = frozenset(self._withdrawn)
+        if len(self._waiting) > MOST:
+            self._woken.set()
+        self._waiting = self._waiting[MOST:]
+        try:
+            async with asyncio.timeout(STATEMENT_S):
+                if batch:
+                    await self._add(batch)
+                if withdrawn:
+                    await (await self._connect()).execute(_DELETE, list(withdrawn))
+                    self._withdrawn -= withdrawn
+        except BaseException as error:
+            self._waiting = batch + self._waiting
+            self._woken.set()
+            self._disconnect()
+            if not isinstance(error, FAILURES):
+                raise
+            if not self._failing:
+                log.warning("notes_not_written", rows=len(batch), error=str(error) or type(error).__name__)
+            self._failing = True
+            raise _make_unavailable() from error
+        if self._failing:
+            self._failing = False
+            log.info("notes_written_again", rows=len(batch))
+
+    async def close(self) -> None:
+        """Delete what was withdrawn, if the database answers, and close the connection."""
+        if self._withdrawn:
+            try:
+                await self.step()
+            except StoreUnavailable:
+                log.warning("notes_not_deleted", rows=len(self._withdrawn))
+        self._disconnect()
+
+    async def _add(self, batch: Sequence[_WaitingNote]) -> None:
+        node, _, epoch = self._find_owner().rpartition(":")
+        connection = await self._connect()
+        live = await connection.fetchval(
+            _ADD, node, int(epoch), [each.id for each in batch], [each.note for each in batch]
+        )
+        for each in batch:
+            if not each.written.done():
+                if live:
+                    each.written.set_result(None)
+                else:  # another node has declared this one dead
+                    each.written.set_exception(_make_unavailable())
+                    each.written.exception()  # one that nothing waits for is no error
+
+    async def _connect(self) -> Connection:
+        if self._connection is None or self._connection.is_closed():
+            connection = await self._address.connect(
+                statement_timeout=f"{STATEMENT_S:.0f}s",
+                lock_timeout="1500ms",
+                idle_in_transaction_session_timeout="10s",
+            )
+            try:
+                if self._former_pid:  # it must not write a note after that was deleted
+                    await connection.execute(_END_FORMER, self._former_pid, self._address.user)
+            except BaseException:
+                connection.terminate()
+                raise
+            # Of a connection that has broken asyncpg no longer knows the process.
+            self._pid, self._former_pid = connection.get_server_pid(), 0
+            self._connection = connection
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._former_pid = self._pid
+            connection.terminate()
+
+
+class PostgresNotes:
+    """What transactions that store rows owe to the notes."""
+
+    async def delete(self, connection: AsyncConnection, ids: Collection[str]) -> None:
+        """Delete the notes of requests whose rows are stored in the same transaction."""
+        await connection.execute(_DELETE_SOME, {"ids": list(ids)})
+
+    async def keep_refused(self, connection: AsyncConnection, row: RequestRecord, reason: str) -> None:
+        """Keep a row that the database refuses as it is, in place of its note."""
+        # Unlike orjson, json writes any number and any text; the column takes any bytes.
+        note = json.dumps({"reason": reason, "row": attrs.asdict(row)}, default=repr).encode()
+        values = {"id": row.id, "node": REFUSED, "note": note, "at_ms": row.settled_ms}
+        await connection.execute(_KEEP, values)
+
+
+def parse_note(note: bytes) -> RequestRecord:
+    """Return the row of a request of which nothing but its note is known."""
+    fields: dict[str, Any] = orjson.loads(note)
+    return RequestStart(**{name: value for name, value in fields.items() if name in RequestStart._fields}).interrupt()
+
+
+async def find_own_notes(database: Database, node: str) -> Sequence[RequestRecord]:
+    """Return the rows of the requests that a node has begun and not ended. Raises ``StoreUnavailable``."""
+    return [parse_note(bytes(row.note)) for row in await database.read(_OWN.bindparams(node=node))]
+
+
+def _make_unavailable() -> StoreUnavailable:
+    return StoreUnavailable("The gateway's store does not record requests at the moment", retry_after_s=2)

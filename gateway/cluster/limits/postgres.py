@@ -1,0 +1,83 @@
+"""Rate limits decided by PostgreSQL."""
+
+import asyncio
+import time
+from statistics import median
+from typing import Any
+
+import asyncpg
+
+from gateway.cluster.limits.postgres_sql import CLOCK, LOCK, TABLES, build_functions
+from gateway.domain.limit_server import LimitServerState
+from gateway.errors import StoreUnavailable
+from gateway.storage.postgres.address import Address
+
+SWEEP_S = 60.0
+_TRIES = 5
+
+
+class PostgresLimitServer:
+    """A ``LimitServer`` in a PostgreSQL database, over a connection of its own that waits for no disk.
+
+    Args:
+        url: of the database, which may be the gateway's own.
+        clock: the function that the database reads the time with, as SQL.
+    """
+
+    def __init__(self, url: str, clock: str = CLOCK) -> None:
+        self._address = Address(url)
+        self.name = self._address.name
+        version, self._functions = build_functions(clock)
+        self._decide = f"SELECT decide_limits_{version}($1::jsonb)::text"
+        self._sweep = f"SELECT sweep_limits_{version}()"
+        self._has_functions = f"SELECT to_regproc('decide_limits_{version}') IS NOT NULL"
+        self._connection: Any = None
+        self._sweep_at = 0.0
+
+    async def connect(self) -> None:
+        await self.close()
+        try:
+            self._connection = await self._address.connect(synchronous_commit="off", statement_timeout="3s")
+            async with self._connection.transaction():
+                await self._connection.execute("SET LOCAL synchronous_commit = on")
+                await self._connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+                await self._connection.execute(TABLES)
+                if not await self._connection.fetchval(self._has_functions):
+                    for statement in self._functions:
+                        await self._connection.execute(statement)
+        except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise StoreUnavailable(f"{self.name} cannot be used: {error}") from error
+
+    async def run(self, command: bytes) -> bytes:
+        try:
+            answer = await self._connection.fetchval(self._decide, command.decode())
+            if time.monotonic() > self._sweep_at:
+                self._sweep_at = time.monotonic() + SWEEP_S
+                await self._connection.execute(self._sweep)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncio.IncompleteReadError) as error:
+            raise StoreUnavailable(f"{self.name} cannot be used: {error}") from error
+        return str(answer).encode()
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+
+async def inspect_database(url: str) -> LimitServerState:
+    """Return the state of the database at ``url``. Raises ``StoreUnavailable``."""
+    address = Address(url)
+    try:
+        connection = await address.connect(statement_timeout="3s")
+        try:
+            version = str(await connection.fetchval("SHOW server_version"))
+            took_ms = []
+            for _ in range(_TRIES):
+                began = time.perf_counter()
+                await connection.fetchval("SELECT 1")
+                took_ms.append((time.perf_counter() - began) * 1000)
+        finally:
+            connection.terminate()
+    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise StoreUnavailable(f"{address.name} cannot be used: {error}") from error
+    return LimitServerState(address.name, f"PostgreSQL {version.partition(' ')[0]}", median(took_ms))

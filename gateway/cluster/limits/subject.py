@@ -1,0 +1,88 @@
+"""What this gateway knows of a subject whose limits are shared."""
+
+from collections.abc import Sequence
+
+import attrs
+
+from gateway.billing.rate_buckets import CallerBuckets, SubjectBuckets
+from gateway.cluster.limits.units_ahead import UnitsAhead
+from gateway.domain.rate_limit import Limits, RateLimitPermit, RateLimitSubject
+
+
+class SharedSubject:
+    """A subject: its buckets as the server last reported them, and its requests at this gateway.
+
+    ``buckets`` is in the server's time; its ``running`` counts the requests at all gateways.
+    """
+
+    __slots__ = ("buckets", "mine", "name", "requests", "tokens")
+
+    def __init__(self, subject: RateLimitSubject) -> None:
+        self.name = f"{subject.kind}:{subject.id}"
+        self.buckets = SubjectBuckets(subject.limits, 0.0)
+        self.requests = UnitsAhead(self.buckets.requests)
+        self.tokens = UnitsAhead(self.buckets.tokens)
+        self.mine = 0
+
+    def learn(self, requests: float, tokens: float, running: int) -> None:
+        """Take over what the server knows."""
+        self.buckets.requests.tat, self.buckets.tokens.tat, self.buckets.running = requests, tokens, running
+
+
+@attrs.define(eq=False)
+class SharedCaller:
+    """A caller's subjects, looked up once.
+
+    Attributes:
+        limited: whether any limit holds.
+        crowded: the subjects with a limit of concurrent requests, and that limit.
+        named: names and limits, as the server gets them.
+        alone: for how many gateways ``shares`` are computed.
+        shares: the subjects with this gateway's share of the rates.
+        absence: the absence of the server for which what ``shares`` owe is known.
+    """
+
+    subjects: Sequence[RateLimitSubject]
+    shared: tuple[SharedSubject, ...]
+    buckets: CallerBuckets
+    limited: bool
+    crowded: tuple[tuple[SharedSubject, int], ...]
+    named: tuple[tuple[str, Limits], ...]
+    alone: int = 0
+    shares: tuple[RateLimitSubject, ...] = ()
+    absence: int = 0
+
+    def find_shares(self, gateways: int) -> tuple[RateLimitSubject, ...]:
+        """Return the subjects with a share of each rate; concurrent requests are counted elsewhere."""
+        if self.alone != gateways:
+            self.alone = gateways
+            self.shares = tuple([_find_share(subject, gateways) for subject in self.subjects])
+        return self.shares
+
+
+@attrs.frozen
+class PermitHolder:
+    """What a permit holds.
+
+    Attributes:
+        caller: its subjects.
+        counted: the subjects whose concurrent requests count it.
+        alone: the permit of the limiter of this gateway alone, if the server was not asked.
+    """
+
+    caller: SharedCaller
+    counted: tuple[SharedSubject, ...]
+    alone: RateLimitPermit | None = None
+
+
+def _find_share(subject: RateLimitSubject, gateways: int) -> RateLimitSubject:
+    limits = subject.limits
+    share = Limits(
+        find_part(limits.rpm, gateways), find_part(limits.tpm, gateways), None, find_part(limits.burst, gateways)
+    )
+    return RateLimitSubject(subject.kind, subject.id, share)
+
+
+def find_part(limit: int | None, gateways: int) -> int | None:
+    """Return what one of ``gateways`` has of a limit: at least one."""
+    return None if limit is None else max(1, limit // gateways)

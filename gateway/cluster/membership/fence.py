@@ -1,0 +1,81 @@
+"""The fence: a node that has not heard from the store for some seconds takes no new requests.
+
+By then another node may have revoked a key, or declared this one dead.
+"""
+
+import time
+
+from gateway.billing.write_queue import MAX_WAITING, WriteQueue
+from gateway.errors import StoreUnavailable
+
+FENCE_S = 10.0
+"""No setting, like the other times of nodes: they have to agree (``tests/cluster/membership/test_fence.py``)."""
+RIDE_THROUGH_S = 10.0
+"""How long requests are taken while rows cannot be stored: they wait in memory and in the journal."""
+_RETRY_AFTER_S = 2
+
+
+_BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def read_boot_time() -> float:
+    """Return seconds since the machine started, including those it was suspended for."""
+    return time.clock_gettime(_BOOT_TIME)
+
+
+class FencedWriteQueue(WriteQueue):
+    """The write queue of a node: full behind the fence, and not at once if a batch cannot be stored.
+
+    Attributes:
+        valid_until_s: until then the node takes requests, by ``read_boot_time``.
+    """
+
+    def __init__(self, most: int = MAX_WAITING) -> None:
+        self._failing_since_s: float | None = None
+        super().__init__(most)
+        self.valid_until_s = 0.0
+
+    @property
+    def fenced(self) -> bool:
+        return read_boot_time() >= self.valid_until_s
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last batch was not stored."""
+        return self._failing_since_s is not None
+
+    @failing.setter
+    def failing(self, failing: bool) -> None:
+        if not failing:
+            self._failing_since_s = None
+        elif self._failing_since_s is None:
+            self._failing_since_s = read_boot_time()
+
+    @property
+    def full(self) -> bool:
+        """Whether new requests are refused."""
+        return self.fenced or len(self._rows) >= self._most or (self.failing and self._is_failing_long)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether optional work should wait: half of the queue is for requests in progress."""
+        return self.fenced or 2 * len(self._rows) >= self._most or (self.failing and self._is_failing_long)
+
+    @property
+    def may_clear(self) -> bool:
+        """Whether a queue without room may have some in a moment.
+
+        Behind the fence no request waits: its key may be revoked by the time the node is in touch again.
+        """
+        return not self.failing and not self.fenced
+
+    def check_room(self) -> None:
+        """Raise ``StoreUnavailable`` if the queue is full."""
+        if self.fenced:
+            raise StoreUnavailable("The gateway has lost touch with its store", retry_after_s=_RETRY_AFTER_S)
+        super().check_room()
+
+    @property
+    def _is_failing_long(self) -> bool:
+        since_s = self._failing_since_s or 0.0
+        return read_boot_time() - since_s >= RIDE_THROUGH_S or 2 * len(self._rows) >= self._most

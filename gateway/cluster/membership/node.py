@@ -1,0 +1,339 @@
+"""A node of a cluster: it registers, beats, follows the log of changes, and declares nodes dead while it leads."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from types import MappingProxyType
+
+import orjson
+import structlog
+
+from gateway.background import JobRunner
+from gateway.cluster.membership.death_watch import DeathWatch, Registration
+from gateway.cluster.membership.fence import FENCE_S, FencedWriteQueue, read_boot_time
+from gateway.cluster.membership.leadership import Leadership
+from gateway.cluster.membership.notifications import MEMBERS, NodeNotifications
+from gateway.cluster.membership.session import NodeSession
+from gateway.cluster.membership.store_clock import StoreClock
+from gateway.domain.node import Change, NodeFigures, parse_owner
+from gateway.domain.partition import pick_node
+from gateway.errors import StoreUnavailable
+
+BEAT_S = 2.0
+RETRY_S = 0.5
+CHECKERS = 4
+"""How many nodes look for stuck transactions and for a stuck leader within ``BEAT_S``, however many there are."""
+CLEAN_S = 3600.0
+WRONG_CLOCK_S = 60.0
+"""A clock of this machine that is so far from the store's is logged, and marked in the list of nodes."""
+
+Apply = Callable[[Sequence[Change]], Awaitable[None]]
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class ClusterNode:
+    """Keeps this process a live member of its cluster.
+
+    The fence moves only after every change that was committed before the beat is applied: a node that serves has
+    nothing in memory that is older than ``FENCE_S``.
+
+    Args:
+        session: speaks to the store.
+        queue: gets the time until which the node may take requests.
+        clock: gets the store's time.
+
+    Attributes:
+        members: the live nodes, each by its id and with its epoch, as of the last beat.
+        leadership: runs what only one of them should do.
+        notifications: wakes what waits at other nodes.
+        count_requests: returns the number of requests under way.
+    """
+
+    def __init__(self, session: NodeSession, queue: FencedWriteQueue, clock: StoreClock) -> None:
+        self._session = session
+        self._queue = queue
+        self.clock = clock
+        self._watch = DeathWatch()
+        self._woken = asyncio.Event()
+        self._current = asyncio.Event()
+        self._apply: Apply | None = None
+        self._reload: Callable[[], Awaitable[None]] | None = None
+        self._restore: Callable[[], Awaitable[None]] | None = None
+        self._generation = ""
+        self._seen = 0
+        self._stale = self._outdated = False
+        self._jobs = JobRunner()
+        self.members: Mapping[str, int] = MappingProxyType({})
+        self._dead = 0
+        self._beat_s = read_boot_time()
+        self._sharing: set[str] = set()
+        self.leadership = Leadership()
+        self.count_requests: Callable[[], int] = lambda: 0
+        self.notifications = NodeNotifications(session.node.id, session.notify)
+        session.deliver_message = self.notifications.receive
+        self._beats = 0
+        self._clock_wrong = False
+        self._clean_s = 0.0
+        session.heard = self._woken.set
+
+    @property
+    def id(self) -> str:
+        return self._session.node.id
+
+    @property
+    def owner(self) -> str:
+        return self._session.node.owner
+
+    @property
+    def live(self) -> int:
+        """The number of live nodes."""
+        return max(1, len(self.members))
+
+    @property
+    def leads(self) -> bool:
+        return self.leadership.leads
+
+    @property
+    def figures(self) -> NodeFigures:
+        """What its metrics say."""
+        return NodeFigures(
+            live=self.live,
+            dead=self._dead,
+            beat_age_s=read_boot_time() - self._beat_s,
+            fenced=self._queue.fenced,
+            leads=self.leads,
+            config_digest=self._session.node.config_digest,
+        )
+
+    def owns(self, name: str) -> bool:
+        """Return whether this node is the one that does what is called ``name``, as of the last beat.
+
+        A node whose beats are late does nothing: what it had is done by others before it is declared dead.
+        """
+        return pick_node(name, self._sharing) == self.id
+
+    def may_live(self, owner: str) -> bool:
+        """Return whether a process, by its ``Node.owner``, may be live: it was at the last beat, or is newer."""
+        known = parse_owner(owner)
+        return known is not None and known[0] in self.members and known[1] >= self.members[known[0]]
+
+    async def open(self) -> None:
+        """Register, and beat from now on. What is read from the store afterwards is newer than the changes seen.
+
+        Raises ``StoreUnavailable``.
+        """
+        self._seen = await self._session.register()
+        self._generation = self._session.generation
+        await self._beat()
+        log.info("node_registered", node=self.owner)
+        self._jobs.start("beat", self._run)
+        self._jobs.start("lead", self._run_lead)
+        self._jobs.start("send_rings", self.notifications.run)
+
+    async def follow(
+        self, apply: Apply, reload: Callable[[], Awaitable[None]], restore: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Apply the changes since ``open``, and all from now on. Until they are applied, no request is taken.
+
+        Args:
+            apply: brings changes into force; may raise ``StoreUnavailable``.
+            reload: the same for everything that may have changed; the credit that the node has may not be its own any
+                longer.
+            restore: stores again what was stored of late: another server has taken the store's place, or a backup was
+                restored. May raise ``StoreUnavailable``.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """
+        self._apply, self._reload, self._restore = apply, reload, restore
+        self._woken.set()
+        try:
+            async with asyncio.timeout(FENCE_S):
+                await self._current.wait()
+        except TimeoutError:
+            raise StoreUnavailable("The gateway's store does not answer") from None
+
+    def start_alone(self) -> AbstractAsyncContextManager[None]:
+        """Let no other node start, or bring in the accounts and keys of its file, while the block runs.
+
+        Raises ``StoreUnavailable``.
+        """
+        return self._session.start_alone()
+
+    async def put_digest(self, config_digest: str) -> None:
+        """Show the other nodes the digest of this node's configuration. Raises ``StoreUnavailable``."""
+        await self._session.put_digest(config_digest)
+
+    async def close(self) -> None:
+        """Stop in order: leave the cluster. Everything is stored before."""
+        self._queue.valid_until_s = 0.0
+        await self._jobs.stop()
+        self.leadership.leads = False
+        await self._session.leave()
+
+    async def _run(self) -> None:
+        failing = False
+        while True:
+            try:
+                await self._beat()
+                if failing:
+                    log.info("node_in_touch_again", node=self.owner)
+                failing = False
+            except StoreUnavailable as error:
+                if not failing:
+                    log.warning("node_out_of_touch", node=self.owner, error=error.message)
+                failing = True
+                self.leadership.leads = False
+                await asyncio.sleep(RETRY_S)  # whatever has woken it: a lost connection does, too
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(BEAT_S):  # ``wait_for`` may ignore that it is cancelled
+                        await self._woken.wait()
+
+    async def _run_lead(self) -> None:
+        """Lead if no other node does; apart from the beats, since freeing what a dead node had claimed takes time."""
+        while not self._outdated:
+            try:
+                await self._lead()
+            except StoreUnavailable:  # the beat logs it
+                self.leadership.leads = False  # the lock is gone with the connection
+            await asyncio.sleep(BEAT_S)
+        with suppress(StoreUnavailable):  # then the lock is gone with the connection
+            await self._session.stop_leading()
+
+    async def _beat(self) -> None:
+        began_s = read_boot_time()
+        self._woken.clear()
+        if self._outdated:
+            await self._beat_outdated()
+            return
+        follows = self._apply is not None
+        seen = await self._catch_up()
+        asked_s = read_boot_time()
+        heartbeat = await self._session.heartbeat(seen, self._describe())
+        if heartbeat is None:
+            await self._come_back()
+            return
+        if heartbeat.oldest > self._session.node.schema:
+            self._end(heartbeat.oldest)
+            return
+        if self._session.generation != self._generation:
+            await self._bring_back()
+            return
+        self._seen, self._dead, self._beat_s = seen, heartbeat.dead, began_s
+        members = dict(filter(None, map(parse_owner, heartbeat.live)))
+        sharing = members.keys() - heartbeat.late
+        if self.members != members or self._sharing != sharing:
+            self.members, self._sharing = members, sharing
+            self.notifications.deliver(MEMBERS)
+        self.clock.observe(heartbeat.now_ms, read_boot_time() - asked_s)
+        self._warn_of_clock()
+        if follows:
+            self._queue.valid_until_s = began_s + FENCE_S
+            self._current.set()
+
+    def _warn_of_clock(self) -> None:
+        """Log it once if this machine's clock and the database's differ by more than ``WRONG_CLOCK_S``.
+
+        Money, limits and times in the database follow the database's clock; this machine's is used for the times of log
+        lines and to check certificates.
+        """
+        wrong = abs(self.clock.offset_s) > WRONG_CLOCK_S
+        if wrong and not self._clock_wrong:
+            offset_s = self.clock.offset_s
+            reason = f"the database's clock is {abs(offset_s):.0f} s {'ahead' if offset_s > 0 else 'behind'}"
+            log.warning("clock_differs", node=self.owner, reason=reason)
+        self._clock_wrong = wrong
+
+    def _describe(self) -> str:
+        """Return what a beat reports of the node. There is one every two seconds: nothing here may take time."""
+        detail = {
+            "clock_offset_ms": round(self.clock.offset_s * 1000),
+            "waiting_rows": len(self._queue),
+            "active_requests": self.count_requests(),
+            "leads": self.leads,
+        }
+        return orjson.dumps(detail).decode()
+
+    async def _catch_up(self) -> int:
+        """Apply what was committed up to now; return the number of the newest change that is applied."""
+        if self._apply is None or self._reload is None:
+            return self._seen
+        if self._stale:
+            await self._reload()
+            self._stale = False
+        seen = self._seen
+        while changes := await self._session.read_changes(seen):
+            await self._apply(changes)
+            seen = changes[-1].sequence
+        return seen
+
+    def _end(self, oldest: str) -> None:
+        """Take no more requests and no share of the work, for good. Requests under way finish, and are stored."""
+        self._outdated = True
+        self._queue.valid_until_s = 0.0
+        self.leadership.leads = False
+        self._sharing = set()
+        self.notifications.deliver(MEMBERS)
+        why = f"the database needs a gateway that knows its schema {oldest}: start the new version"
+        log.error("node_outdated", node=self.owner, schema=self._session.node.schema, reason=why)
+
+    async def _beat_outdated(self) -> None:
+        """Beat while a request is under way or not stored: a node that is declared dead cannot store any more.
+
+        The fence stands, and no change is applied: what an outdated node reads of the database may be wrong.
+        """
+        if self.count_requests() or self._queue or self._queue.failing:
+            await self._session.heartbeat(self._seen, self._describe(), serves=False)
+
+    async def _come_back(self) -> None:
+        """Register anew: another node has declared this one dead, and the log may have lost changes since."""
+        self._queue.valid_until_s = 0.0
+        self.leadership.leads = False
+        self._watch.forget()
+        self._seen, self._stale = await self._session.register(), True
+        log.warning("node_registered_again", node=self.owner)
+        self._woken.set()
+
+    async def _bring_back(self) -> None:
+        """Store what the store may have lost, and read everything anew: it is another database than before.
+
+        Until then the fence stands where it is: requests go on as while the store is away.
+        """
+        generation = self._session.generation
+        log.warning("store_replaced", node=self.owner)
+        if self._restore is not None:
+            await self._restore()
+        self._seen, self._stale = await self._session.find_newest(), True
+        self._generation = generation
+        self._woken.set()
+
+    async def _lead(self) -> None:
+        """Lead, or make sure that the leader is alive. Each node watches all others: one that leads knows at once."""
+        leads = await self._session.lead() and not self._outdated
+        if leads and not self.leads:
+            log.info("node_leads", node=self.owner)
+        self.leadership.leads = leads
+        self._beats += 1
+        checks = self._beats % max(1, self.live // CHECKERS) == 0
+        leader = await self._session.find_leader() if checks and not leads else None
+        beats = await self._session.list_beats()
+        dead = self._watch.observe(beats, read_boot_time())
+        if leads:
+            await self._declare_dead(dead)
+        elif leader is not None and await self._session.end_leader(leader, {node for node, _ in beats.keys() - dead}):
+            log.warning("leader_ended")
+        if checks:
+            for name in await self._session.end_stuck():
+                log.warning("stuck_write_ended", node=name)
+
+    async def _declare_dead(self, dead: Sequence[Registration]) -> None:
+        for node, epoch in dead:
+            if await self._session.declare_dead(node, epoch):
+                log.warning("node_dead", node=f"{node}:{epoch}")
+        now_s = read_boot_time()
+        if now_s >= self._clean_s:
+            self._clean_s = now_s + CLEAN_S
+            for name in await self._session.delete_old():
+                log.info("node_deleted", node=name)

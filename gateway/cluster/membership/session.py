@@ -1,0 +1,346 @@
+"""What a node asks of its cluster's database: its lock, its beats, the log of changes, and dead nodes.
+
+It has two connections, for a change must not wait until a dead node's claims are freed. Both have to be sessions of the
+server: behind a pooler that shares sessions, locks and notifications are lost.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import lru_cache
+
+import asyncpg
+import attrs
+import structlog
+from sqlalchemy import Executable, text
+
+from gateway.cluster.credit.rows import LIMITS_LOCK
+from gateway.cluster.membership.backends import (
+    LEADER,
+    SPACE,
+    end_leader,
+    end_node,
+    end_stuck,
+    find_leader,
+    number_node,
+)
+from gateway.domain.node import Change, Heartbeat, Node
+from gateway.errors import StoreUnavailable
+from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.functions import CHANGES, RINGS
+from gateway.storage.postgres.incarnation import read_generation
+from gateway.storage.postgres.line import Connection, DedicatedConnection, describe
+from gateway.storage.postgres.sole_user import SOLE_USER_LOCK, DatabaseInUse
+
+STATEMENT_S = 2.0
+"""How long the server may take for what a method does; then the connection is closed and made anew."""
+FREE_S = 10.0
+"""The same for what a node has claimed, which may be many rows."""
+LATE_MS = 10_000
+"""A node that has not served for so long gets no share of the work."""
+START_S = 60.0
+"""How long a start waits for another node's."""
+_START_LOCK = 7_130_002
+_PAUSE_S = 0.1
+_MOST_CHANGES = 10_000
+KEPT_DAYS = 30
+"""How long the store keeps what it has of a node that has ended."""
+
+_END_FORMER = """
+SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE application_name = $1 AND pid <> pg_backend_pid()
+"""
+_NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_NEWEST = "SELECT coalesce(max(sequence), 0) FROM changes"
+_REGISTER = """
+INSERT INTO nodes AS n (id, epoch, state, url, version, schema, config_digest, started_ms)
+VALUES ($1, 1, 'live', $2, $3, $4, $5, NOW)
+ON CONFLICT (id) DO UPDATE SET epoch = n.epoch + 1, state = 'live', url = excluded.url, version = excluded.version,
+  schema = excluded.schema, config_digest = excluded.config_digest, started_ms = excluded.started_ms, ended_ms = NULL
+RETURNING epoch, started_ms
+""".replace("NOW", _NOW)
+_FIRST_BEAT = """
+INSERT INTO beats AS b (node, beat, at_ms, seen_change)
+VALUES ($1, 1, NOW, (NEWEST))
+ON CONFLICT (node) DO UPDATE SET beat = b.beat + 1, at_ms = excluded.at_ms, seen_change = excluded.seen_change
+RETURNING seen_change
+""".replace("NOW", _NOW).replace("NEWEST", _NEWEST)
+_BEAT = """
+UPDATE beats b SET beat = b.beat + 1, at_ms = CASE WHEN $5::boolean THEN NOW ELSE b.at_ms END, seen_change = $3,
+  detail = $4::text::jsonb FROM nodes n
+WHERE b.node = $1 AND n.id = $1 AND n.epoch = $2 AND n.state = 'live'
+RETURNING b.at_ms, (SELECT array_agg(id || ':' || epoch ORDER BY id) FROM nodes WHERE state = 'live') AS live,
+  (SELECT count(*) FROM nodes WHERE state = 'dead') AS dead,
+  ARRAY(SELECT o.node FROM beats o WHERE o.node <> $1 AND o.at_ms < NOW - LATE_MS) AS late,
+  (SELECT convert_from(value, 'UTF8') FROM cluster WHERE name = 'oldest') AS oldest
+""".replace("NOW", _NOW).replace("LATE_MS", str(LATE_MS))
+_PUT_DIGEST = "UPDATE nodes SET config_digest = $2 WHERE id = $1"
+_CHANGES = f"SELECT sequence, kind, id FROM changes WHERE sequence > $1 ORDER BY sequence LIMIT {_MOST_CHANGES}"  # noqa: S608
+_BEATS = "SELECT n.id, n.epoch, b.beat FROM nodes n JOIN beats b ON b.node = n.id WHERE n.state = 'live'"
+# It waits for a transaction that has locked the row, because that node is writing: all of it counts, or nothing.
+_END = """
+UPDATE nodes SET state = $3, ended_ms = NOW WHERE id = $1 AND epoch = $2 AND state = 'live' RETURNING id
+""".replace("NOW", _NOW)
+# Its last beat goes with it. What it has of credit, and what it has begun, is settled before.
+_DELETE_OLD = f"""
+DELETE FROM nodes n USING beats b
+WHERE b.node = n.id AND n.state <> 'live' AND coalesce(n.ended_ms, b.at_ms) < {_NOW} - {KEPT_DAYS}::bigint * 86400000
+  AND NOT EXISTS (SELECT 1 FROM credit_leases l WHERE l.node = n.id)
+  AND NOT EXISTS (SELECT 1 FROM request_notes r WHERE r.node = n.id)
+RETURNING n.id
+"""  # noqa: S608 - our own words
+_FREE = (
+    "UPDATE videos SET owner = '', lease_until_ms = 0 WHERE owner <> '' AND owner LIKE $1",
+    "UPDATE deliveries SET owner = '', lease_until_ms = 0 WHERE due_ms IS NOT NULL AND owner LIKE $1",
+    "UPDATE batches SET owner = '' WHERE owner LIKE $1",
+    "UPDATE replays SET state = 'lost' WHERE state = 'running' AND owner LIKE $1",
+)
+# One statement, because a round trip takes longer than either. The row is that of the moment when the lock is granted:
+# FOR SHARE looks at its newest version.
+_FENCE = (
+    "SELECT {}(:writes), (SELECT 1 FROM nodes WHERE id = :id AND epoch = :epoch AND state = 'live' FOR SHARE) AS alive"
+)
+_LOCK_ALONE = text(_FENCE.format("pg_advisory_xact_lock"))
+_LOCK_SHARED = text(_FENCE.format("pg_advisory_xact_lock_shared"))
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class NodeSession:
+    """Speaks for one node of a cluster. Every method raises ``StoreUnavailable`` if the database does not answer.
+
+    Attributes:
+        node: the node as it has registered last; its ``epoch`` is 0 before.
+        heard: called when the log of changes has grown, and when the connection was lost.
+        deliver_message: called with each message of ``notify``, this node's own ones included.
+        generation: see ``read_generation``; as of the last connection.
+    """
+
+    def __init__(self, address: Address, node: Node) -> None:
+        self._address = address
+        self._name = f"{address.user} control"
+        self._own = DedicatedConnection(self._connect)
+        self._log = DedicatedConnection(self._listen)
+        self._leads = False
+        self.node = node
+        self.heard: Callable[[], None] = lambda: None
+        self.deliver_message: Callable[[str], None] = lambda _: None
+        self.generation = ""
+
+    def lock(self, *, alone: bool) -> Executable:
+        """See ``DatabaseUser``. A node that counts as alive does so until the commit."""
+        return _make_lock(self.node.id, self.node.epoch, alone=alone)
+
+    async def hold(self, wait_s: float = 0.0) -> None:
+        """Connect and take the node's lock, at start; try for ``wait_s`` seconds.
+
+        Raises:
+            DatabaseInUse: another process runs as this node, or a gateway that is no node uses the database.
+            OSError: the server does not answer; or asyncpg's errors.
+        """
+        if self.node.epoch:  # the line connects again
+            return
+        until = time.monotonic() + wait_s
+        while True:
+            try:
+                await self._own.open()
+            except DatabaseInUse:
+                if time.monotonic() >= until:
+                    raise
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                break
+        await self._log.open()
+
+    async def register(self) -> int:
+        """Begin a new epoch, free what earlier ones have claimed, and return the newest change."""
+        node = self.node
+        async with self._own.lend(FREE_S) as connection, connection.transaction():
+            row = await connection.fetchrow(_REGISTER, node.id, node.url, node.version, node.schema, node.config_digest)
+            seen: int = await connection.fetchval(_FIRST_BEAT, node.id)
+            await _free(connection, node.id)
+        self.node = attrs.evolve(node, epoch=row["epoch"], started_ms=row["started_ms"])
+        return seen
+
+    async def heartbeat(self, seen: int, detail: str = "{}", *, serves: bool = True) -> Heartbeat | None:
+        """Tell the other nodes that this one lives and has applied the changes up to ``seen``.
+
+        ``detail`` is a JSON object for those who list the nodes. A node that no longer ``serves`` gets no share of the
+        work after ``LATE_MS``, but it is not declared dead. Return None if it was.
+        """
+        async with self._log.lend(STATEMENT_S) as connection:
+            row = await connection.fetchrow(_BEAT, self.node.id, self.node.epoch, seen, detail, serves)
+        if row is None:
+            return None
+        return Heartbeat(row["at_ms"], tuple(row["live"]), row["dead"], frozenset(row["late"]), row["oldest"] or "")
+
+    async def read_changes(self, after: int) -> Sequence[Change]:
+        """Return the changes after number ``after`` in their order."""
+        async with self._log.lend(STATEMENT_S) as connection:
+            return [Change(*row) for row in await connection.fetch(_CHANGES, after)]
+
+    async def find_newest(self) -> int:
+        """Return the number of the newest change."""
+        async with self._own.lend(STATEMENT_S) as connection:
+            return int(await connection.fetchval(_NEWEST))
+
+    async def put_digest(self, config_digest: str) -> None:
+        """Store the digest of this node's configuration."""
+        async with self._own.lend(STATEMENT_S) as connection:
+            await connection.execute(_PUT_DIGEST, self.node.id, config_digest)
+        self.node = attrs.evolve(self.node, config_digest=config_digest)
+
+    async def lead(self) -> bool:
+        """Become the one leader of the cluster if there is none; return whether this node is."""
+        async with self._own.lend(STATEMENT_S) as connection:
+            if not self._leads:
+                self._leads = await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", SPACE, LEADER)
+            return self._leads
+
+    async def stop_leading(self) -> None:
+        """Let another node become the leader."""
+        async with self._own.lend(STATEMENT_S) as connection:
+            if self._leads:
+                await connection.fetchval("SELECT pg_advisory_unlock($1, $2)", SPACE, LEADER)
+                self._leads = False
+
+    async def list_beats(self) -> Mapping[tuple[str, int], int]:
+        """Return the beats of each live node, by its id and epoch."""
+        async with self._own.lend(STATEMENT_S) as connection:
+            return {(row["id"], row["epoch"]): row["beat"] for row in await connection.fetch(_BEATS)}
+
+    async def declare_dead(self, node: str, epoch: int) -> bool:
+        """Declare a node dead and free what it has claimed; return False if it has registered again or stopped.
+
+        Its connections are ended first: a write that it was frozen in would have to be waited for.
+        """
+        async with self._own.lend(FREE_S) as connection, connection.transaction():
+            await end_node(connection, node, epoch)
+            if await connection.fetchval(_END, node, epoch, "dead") is None:
+                return False
+            await _free(connection, node)
+            return True
+
+    async def notify(self, messages: Sequence[str]) -> None:
+        """Send messages of fewer than 8,000 bytes to every node."""
+        async with self._own.lend(STATEMENT_S) as connection:
+            await connection.execute("SELECT pg_notify($1, message) FROM unnest($2::text[]) message", RINGS, messages)
+
+    async def find_leader(self) -> tuple[int, int] | None:
+        """See ``node_backends.find_leader``."""
+        async with self._own.lend(STATEMENT_S) as connection:
+            return await find_leader(connection)
+
+    async def end_leader(self, leader: tuple[int, int], alive: Iterable[str]) -> bool:
+        """End the connection of the ``leader``, unless it is one of the nodes that are ``alive``; return whether."""
+        pid, number = leader
+        if number in map(number_node, alive):
+            return False
+        async with self._own.lend(STATEMENT_S) as connection:
+            await end_leader(connection, pid)
+        return True
+
+    async def end_stuck(self) -> Collection[str]:
+        """See ``node_backends.end_stuck``."""
+        async with self._own.lend(STATEMENT_S) as connection:
+            return await end_stuck(connection)
+
+    async def delete_old(self) -> Sequence[str]:
+        """Delete what the store has of nodes that ended ``KEPT_DAYS`` ago and left nothing; return their ids."""
+        async with self._own.lend(FREE_S) as connection:
+            return [row["id"] for row in await connection.fetch(_DELETE_OLD)]
+
+    async def leave(self) -> None:
+        """Take this node out of the cluster, in order, and close the connection."""
+        node, self.node = self.node, attrs.evolve(self.node, epoch=0)
+        try:
+            if node.epoch:
+                async with self._own.lend(FREE_S) as connection, connection.transaction():
+                    await connection.fetchval(_END, node.id, node.epoch, "gone")
+                    await _free(connection, node.id)
+        except StoreUnavailable:
+            log.warning("node_not_signed_off")  # the leader will declare it dead
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections, which frees the locks."""
+        self._log.close()
+        self._own.close()
+
+    @asynccontextmanager
+    async def start_alone(self) -> AsyncIterator[None]:
+        """Let no other node start while the block runs."""
+        try:
+            connection = await self._address.connect(lock_timeout=f"{START_S:.0f}s")
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise describe(error) from error
+        try:
+            try:
+                await connection.execute("SELECT pg_advisory_lock($1)", _START_LOCK)
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                raise describe(error) from error
+            yield
+        finally:
+            connection.terminate()
+
+    async def _connect(self) -> Connection:
+        connection = await self._address.connect(
+            application_name=self._name,
+            statement_timeout=f"{FREE_S:.0f}s",
+            lock_timeout="1500ms",
+            idle_in_transaction_session_timeout="10s",
+        )
+        try:
+            await self._take_locks(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        self._leads = False
+        return connection
+
+    async def _listen(self) -> Connection:
+        connection = await self._address.connect(
+            application_name=f"{self._address.user} log", statement_timeout=f"{STATEMENT_S:.0f}s", lock_timeout="1500ms"
+        )
+        try:
+            await connection.add_listener(CHANGES, self._hear)
+            await connection.add_listener(RINGS, self._hear_ring)
+            connection.add_termination_listener(self._hear)
+            self.generation = await read_generation(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    async def _take_locks(self, connection: Connection) -> None:
+        """Keep out gateways that are no nodes, and processes that would be this node. Raises ``DatabaseInUse``."""
+        await connection.fetch(_END_FORMER, self._name)  # it may have broken without the server's knowledge
+        if not await connection.fetchval("SELECT pg_try_advisory_lock_shared($1)", SOLE_USER_LOCK):
+            raise DatabaseInUse(
+                f"A gateway without cluster.enabled uses the database {self._address.name}. Stop it first"
+            )
+        number = number_node(self.node.id)
+        if not await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", SPACE, number):
+            raise DatabaseInUse(
+                f"Another process runs as the node {self.node.id} on the database {self._address.name}. If this data "
+                "folder is a copy of that one's, delete the file node.id in it"
+            )
+
+    def _hear(self, *_: object) -> None:
+        self.heard()
+
+    def _hear_ring(self, _connection: Connection, _pid: int, _channel: str, message: str) -> None:
+        self.deliver_message(message)
+
+
+@lru_cache(maxsize=8)
+def _make_lock(node: str, epoch: int, *, alone: bool) -> Executable:
+    """Return the statement. Making it takes a fifth of a millisecond, as long as sending it."""
+    statement = _LOCK_ALONE if alone else _LOCK_SHARED
+    return statement.bindparams(writes=LIMITS_LOCK, id=node, epoch=epoch)
+
+
+async def _free(connection: Connection, node: str) -> None:
+    """Free what a node has claimed, in whichever epoch. What it has begun for a client is lost."""
+    for statement in _FREE:
+        await connection.execute(statement, f"{node}:%")

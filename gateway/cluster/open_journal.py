@@ -1,0 +1,52 @@
+"""Open the journal of a node of a cluster, and end the requests of nodes that have lost theirs."""
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from gateway.background import JobRunner
+from gateway.cluster.journal.kept_journal import KeptJournal
+from gateway.cluster.journal.left_notes import LeftNotes, record_journal
+from gateway.cluster.journal.note_worker import NoteCollector
+from gateway.cluster.journal.request_notes import NoteWriter, PostgresNotes, find_own_notes
+from gateway.cluster.journal.store_journal import StoreJournal
+from gateway.domain.balance import parse_day
+from gateway.domain.ledger import UnfinishedRequest
+from gateway.server.context import Services
+from gateway.storage.data_folder import JOURNAL
+from gateway.storage.database import Database
+from gateway.storage.journal import RequestJournal
+from gateway.storage.postgres.address import Address
+from gateway.storage.stored_notes import StoredNotes
+
+if TYPE_CHECKING:
+    from gateway.cluster.membership.node import ClusterNode
+
+
+async def open_journal(
+    services: Services, stack: AsyncExitStack, database: Database, node: "ClusterNode"
+) -> tuple[RequestJournal, StoredNotes | None]:
+    """Open the journal, with what an earlier process of this node has left in its file and in the database.
+
+    Return what deletes its notes, too; None if the database has none. Raises ``StoreUnavailable``.
+    """
+    config, path = services.options.config, services.options.folder.private_file(JOURNAL)
+    own = await find_own_notes(database, node.id)
+    await record_journal(database, node.id, config.cluster.journal)
+    if config.cluster.journal == "store":
+        noting = StoreJournal(path, NoteWriter(Address(config.store.url, node.id), lambda: node.owner))
+        noting.run()
+        stack.push_async_callback(noting.stop)
+        journal: RequestJournal = noting
+    else:
+        journal = KeptJournal(path)
+    known = {left.row.id for left in journal.leftovers}
+    journal.leftovers += [UnfinishedRequest(row, settled=False) for row in own if row.id not in known]
+    return journal, PostgresNotes() if own or config.cluster.journal == "store" else None
+
+
+def collect_notes(services: Services, jobs: JobRunner, node: "ClusterNode") -> None:
+    """End the requests of dead nodes from now on, while ``node`` leads."""
+    ended = LeftNotes(services.storage.database, lambda: parse_day(services.clock()))
+    on_crash = services.options.config.ledger.on_crash
+    collector = NoteCollector(ended, lambda: node.leads, on_crash, services.clock)
+    jobs.start("collect_notes", collector.run)

@@ -1,0 +1,49 @@
+"""Open the rate limits that several gateways share: the server that counts them, and what asks it."""
+
+import time
+from contextlib import AsyncExitStack
+from typing import Protocol
+
+from gateway.background import JobRunner
+from gateway.cluster.limits.limiter import SharedRateLimiter
+from gateway.config.schema import Config
+from gateway.domain.limit_server import LimitServer
+from gateway.options import AppOptions
+
+
+class LiveNode(Protocol):
+    """A node of a cluster: how many of them live."""
+
+    @property
+    def live(self) -> int: ...
+
+
+def open_shared_limiter(options: AppOptions, stack: AsyncExitStack, node: LiveNode | None) -> SharedRateLimiter:
+    """Open the rate limiter that asks the server of the settings.
+
+    ``node`` is this gateway as one of several on the database; None: it is the only one there.
+    """
+    limits = options.config.limits
+    limiter = SharedRateLimiter(
+        make_limit_server(options.config),
+        time.monotonic,
+        limits.prefix,
+        limits.when_down,
+        node=options.folder.node_id(),
+        count_live=lambda: 1 if node is None else node.live,
+    )
+    job = JobRunner()
+    stack.push_async_callback(job.stop)
+    job.start("share_limits", limiter.sender.run)
+    return limiter
+
+
+def make_limit_server(config: Config) -> LimitServer:
+    """Return a connection to the server of the settings, which is not opened yet."""
+    if config.limits_store == "valkey":
+        from gateway.storage.valkey.limits import ValkeyLimitServer  # noqa: PLC0415 - its driver is an extra
+
+        return ValkeyLimitServer(config.limits.url)
+    from gateway.cluster.limits.postgres import PostgresLimitServer  # noqa: PLC0415 - its driver is an extra
+
+    return PostgresLimitServer(config.limits.url or config.store.url)

@@ -1,0 +1,236 @@
+"""Ask the other nodes of a cluster for what each knows only of itself: its active requests, its view of channels.
+
+A node is asked over its URL on behalf of the actor who asked this one. The request is signed and carries no token: what
+is in the table of nodes may be the address of anything.
+"""
+
+import asyncio
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+import attrs
+import orjson
+import structlog
+from aiohttp import web
+from yarl import URL
+
+from gateway.cluster.membership.notifications import NodeNotifications
+from gateway.cluster.membership.signature import EVERY_NODE, SIGNATURE_HEADER, WINDOW_S, NodeRequest, NodeSigner
+from gateway.config.exposure import is_loopback
+from gateway.domain.audit_log import Actor
+from gateway.domain.node import Node
+from gateway.errors import InvalidApiKey, InvalidRequest, NotFound, Overloaded
+from gateway.server.actor_header import ACTOR_HEADER, format_actor, parse_actor
+from gateway.server.admin.operation import PREFIX
+from gateway.storage.database import Database
+from gateway.storage.nodes import list_nodes
+
+ASK_S = 1.0
+"""How long a node may take to answer."""
+MAX_ANSWER_BYTES = 2 * 1024 * 1024
+"""A list of ``MOST_LISTED`` active requests has a quarter of that."""
+CANCEL = "request_cancelled"
+"""Rings with a request's id, the actor who cancels it, and the node's signature: see ``Peers.parse_cancel``."""
+_ITEM = ("id", "started_at")
+"""The fields by which the active requests of several nodes are sorted."""
+_ANSWERS = frozenset({200, 404, 409})
+"""Every other status counts as no answer."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@attrs.frozen
+class PeerAnswer:
+    """What a node answered: the HTTP status and the JSON object."""
+
+    status: int
+    body: Mapping[str, Any]
+
+    @property
+    def error(self) -> str:
+        """The message of an error."""
+        error = self.body.get("error")
+        return str(error.get("message", "")) if isinstance(error, dict) else ""
+
+
+@attrs.frozen
+class PeerAnswers:
+    """What the other live nodes answered, by their ids.
+
+    Attributes:
+        unanswered: the ids of those that did not, or whose URL is not known.
+    """
+
+    found: Mapping[str, PeerAnswer]
+    unanswered: tuple[str, ...] = ()
+
+    def list_items(self) -> list[Any]:
+        """Return the items of all lists among the answers; what has no id and no time of start is no item."""
+        lists = (answer.body.get("data") for answer in self.found.values())
+        items = (item for each in lists if isinstance(each, list) for item in each)
+        return [
+            item for item in items if isinstance(item, dict) and all(isinstance(item.get(name), str) for name in _ITEM)
+        ]
+
+
+class Peers:
+    """The other live nodes of this one's cluster.
+
+    Args:
+        own_id: the id of this node.
+        database: has the nodes.
+        signer: signs what is asked.
+        notifications: reaches nodes whose URL is not known.
+        insecure: other machines are asked over plain HTTP, too.
+    """
+
+    def __init__(
+        self,
+        own_id: str,
+        database: Database,
+        signer: NodeSigner,
+        notifications: NodeNotifications,
+        *,
+        insecure: bool = False,
+    ) -> None:
+        self.own_id = own_id
+        self._signer = signer
+        self._database = database
+        self._rings = notifications
+        self._insecure = insecure
+        self._skipped: dict[str, str] = {}
+        # An answer that claims to be compressed is no JSON: it cannot grow here.
+        self._session = aiohttp.ClientSession(
+            headers={"Accept-Encoding": "identity"},
+            timeout=aiohttp.ClientTimeout(total=ASK_S),
+            auto_decompress=False,
+            trust_env=False,
+        )
+
+    def is_signed(self, request: web.Request) -> bool:
+        """Return whether ``request`` says that another node has signed it."""
+        return SIGNATURE_HEADER in request.headers
+
+    def check_signature(self, request: web.Request) -> str:
+        """Return the header of the actor on whose behalf another node has signed ``request``.
+
+        Raises ``InvalidApiKey`` if no node has signed it just now, or not for this node.
+        """
+        signatures, actors = request.headers.getall(SIGNATURE_HEADER), request.headers.getall(ACTOR_HEADER, ())
+        node_request = NodeRequest(self.own_id, request.method, request.raw_path, "".join(actors))
+        if len(signatures) > 1 or len(actors) != 1 or not self._signer.check(signatures[0], node_request):
+            raise InvalidApiKey(
+                f"{SIGNATURE_HEADER} is not that of a node of this cluster, is older than {WINDOW_S} seconds, or was "
+                "used before",
+                should_retry=False,
+            )
+        return actors[0]
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def ask_all(self, method: str, path: Sequence[str], actor: Actor) -> PeerAnswers:
+        """Ask every other live node, at once. Raises ``NotFound`` as ``build_path``, ``StoreUnavailable``.
+
+        Args:
+            method: of HTTP.
+            path: the segments below the admin API's prefix.
+            actor: on whose behalf.
+        """
+        wanted = build_path(path)
+        others = [node for node in await list_nodes(self._database) if node.state == "live" and node.id != self.own_id]
+        answers = await asyncio.gather(*(self._ask(node, method, wanted, actor) for node in others))
+        found = {node.id: answer for node, answer in zip(others, answers, strict=True) if answer is not None}
+        return PeerAnswers(found, tuple(node.id for node in others if node.id not in found))
+
+    async def ask_one(self, node_id: str, path: Sequence[str], actor: Actor) -> PeerAnswer:
+        """Get ``path`` from one node. Raises ``NotFound`` if it is not live, ``Overloaded`` if it does not answer."""
+        wanted = build_path(path)
+        for node in await list_nodes(self._database):
+            if node.state == "live" and node.id == node_id:
+                answer = await self._ask(node, "GET", wanted, actor)
+                if answer is None:
+                    raise Overloaded(f"The node {node.id} does not answer", retry_after_s=2)
+                return answer
+        raise NotFound(f"No live node has the id {node_id[:64]!r}", param="node")
+
+    def notify_cancel(self, request_id: str, actor: Actor) -> None:
+        """Have whichever node has it cancel an active request; which one that is, none of them says."""
+        text = format_actor(actor)
+        signature = self._signer.sign(NodeRequest(EVERY_NODE, CANCEL, request_id, text))
+        self._rings.publish(CANCEL, f"{request_id}:{b64encode(text.encode()).decode()}:{signature}")
+
+    def parse_cancel(self, name: str) -> tuple[str, Actor]:
+        """Parse what ``notify_cancel`` of a node rings: a request's id, and the actor who cancels it.
+
+        Raises ``InvalidRequest`` if no node of the cluster has signed it.
+        """
+        try:
+            request_id, encoded, signature = name.split(":")
+            text = b64decode(encoded).decode()
+        except ValueError:
+            raise InvalidRequest("This is no message of a node") from None
+        if not self._signer.check(signature, NodeRequest(EVERY_NODE, CANCEL, request_id, text)):
+            raise InvalidRequest("No node of this cluster has signed this message")
+        return request_id, parse_actor(text)
+
+    async def _ask(self, node: Node, method: str, path: str, actor: Actor) -> PeerAnswer | None:
+        target = f"{path}?node=own"
+        if not node.url or not self._may_ask(node):
+            return None
+        text = format_actor(actor)
+        signature = self._signer.sign(NodeRequest(node.id, method, target, text))
+        headers = {ACTOR_HEADER: text, SIGNATURE_HEADER: signature}
+        try:
+            url = URL(f"{node.url.rstrip('/')}{target}", encoded=True)
+            async with self._session.request(method, url, headers=headers, allow_redirects=False) as response:
+                body = orjson.loads(await _read(response)) if response.status in _ANSWERS else None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            log.info("node_not_asked", node=node.id, error=str(error) or type(error).__name__)
+            return None
+        return PeerAnswer(response.status, body) if isinstance(body, dict) else None
+
+    def _may_ask(self, node: Node) -> bool:
+        """Return whether the node's URL is one to ask; log once which one is not, and why."""
+        problem = find_problem(node.url, insecure=self._insecure)
+        if problem and self._skipped.get(node.id) != node.url:
+            log.warning("node_skipped", node=node.id, reason=problem)
+            self._skipped[node.id] = node.url
+        return not problem
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body. Raises ``ValueError`` if it has more than ``MAX_ANSWER_BYTES``."""
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > MAX_ANSWER_BYTES:
+            raise ValueError(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
+    return bytes(body)
+
+
+def find_problem(url: str, *, insecure: bool) -> str:
+    """Return why no node is asked at ``url``; empty if one is."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        return "its url cannot be read"
+    if parts.scheme not in {"http", "https"} or not host or parts.username or parts.query or parts.fragment:
+        return "its url is no HTTP address"
+    if parts.scheme == "http" and not insecure and not is_loopback(host):
+        return "its url is plain HTTP to another machine. Set its cluster.url to https://, or cluster.insecure = true"
+    return ""
+
+
+def build_path(segments: Sequence[str]) -> str:
+    """Return the path to ask of a node; each of ``segments`` stays a single segment. Raises ``NotFound``.
+
+    A segment may come from a client, and the node that is asked trusts this one.
+    """
+    if not {"", ".", ".."}.isdisjoint(segments):
+        raise NotFound("A name cannot be empty or consist of dots", should_retry=False)
+    return "/".join((PREFIX, *(quote(segment, safe="") for segment in segments)))

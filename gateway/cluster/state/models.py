@@ -1,0 +1,133 @@
+"""Model lists in a cluster: the leader asks each provider, and every node uses what it has answered."""
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any
+
+import structlog
+
+from gateway.cluster.state.stored_models import ModelListRepository
+from gateway.domain.channel import Channel
+from gateway.domain.model_info import ModelList
+from gateway.errors import StoreUnavailable
+from gateway.routing.channel_tester import Answer
+from gateway.routing.channels import ChannelService
+from gateway.routing.model_catalog import ModelCatalog
+
+LOOK_EVERY_S = 1.0
+SWEEP_EVERY_S = 3_600.0
+FIRST_TIMEOUT_S = 30.0
+"""How long a node that does not lead waits for the first list of a channel before it asks by itself."""
+_OWN = frozenset({"environment", "local", "demo"})
+"""Origins of channels that other nodes do not have."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class SharedModelLists:
+    """Keeps the models of channels in step with what any node has listed.
+
+    A node that does not lead asks if no other node does: a channel may be in its own configuration file alone.
+
+    Args:
+        catalog: gets the models.
+        channels: asks providers.
+        store: has the lists.
+        interval: returns the seconds after which a provider is asked again.
+        clock: Unix seconds, the same at every node.
+        start: runs a task in the background.
+    """
+
+    def __init__(
+        self,
+        catalog: ModelCatalog,
+        channels: ChannelService,
+        store: ModelListRepository,
+        *,
+        interval: Callable[[], float],
+        clock: Callable[[], float],
+        start: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._catalog = catalog
+        self._channels = channels
+        self._store = store
+        self._interval = interval
+        self._clock = clock
+        self._start = start
+        self._asked_ms: dict[str, int] = {}
+        self._seen_s: dict[Channel, float] = {}
+
+    async def load(self, names: Collection[str] | None = None) -> None:
+        """Use the stored lists of some channels, or of all. Raises ``StoreUnavailable``."""
+        for listed in await self._store.list_models(names):
+            channel = self._catalog.find_channel(listed.channel)
+            if channel is not None and (channel.provider, channel.base_url) == (listed.provider, listed.base_url):
+                self._apply(channel, listed)
+
+    def _apply(self, channel: Channel, listed: ModelList) -> None:
+        unknown = self._catalog.find_offer(channel) is None
+        if (
+            not channel.sync
+            or channel.origin in _OWN
+            or (not unknown and listed.fetched_ms <= self._asked_ms.get(channel.name, 0))
+        ):
+            return
+        self._asked_ms[channel.name] = listed.fetched_ms
+        if listed.models is not None and (unknown or listed.error is None):
+            added, removed = self._catalog.apply_listing(channel, listed.models)
+            if added or removed:
+                log.info(
+                    "models_synced", channel=channel.name, models=len(listed.models), came=len(added), went=len(removed)
+                )
+        if listed.error is not None:
+            self._catalog.note_failure(channel, listed.error)
+
+    def note(self, channel: Channel, answer: Answer) -> None:
+        """Store what a provider has answered to this node, in the background."""
+        now_ms = int(self._clock() * 1000)
+        self._asked_ms[channel.name] = now_ms
+        if channel.origin in _OWN:
+            return
+        models = None if answer.listing is None else tuple(answer.listing)
+        error = None if answer.error is None else answer.error.message
+        self._start(self._put(ModelList(channel.name, channel.provider, channel.base_url, models, now_ms, error)))
+
+    async def _put(self, listed: ModelList) -> None:
+        try:
+            await self._store.put_list(listed)
+        except StoreUnavailable as error:
+            log.warning("models_not_stored", channel=listed.channel, error=error.message)
+
+    async def run(self) -> None:
+        """Ask the providers whose lists are old, for ever."""
+        while True:
+            await self.ask()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def ask(self) -> None:
+        """Ask the providers whose lists are old, side by side."""
+        await asyncio.gather(*(self._channels.sync(channel) for channel in self._list_due()))
+
+    async def sweep(self) -> None:
+        """Delete the lists of channels that are no more, every hour, for ever."""
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            try:
+                await self._store.sweep(int(self._clock() * 1000))
+            except StoreUnavailable as error:
+                log.warning("models_not_swept", error=error.message)
+
+    def _list_due(self) -> list[Channel]:
+        requested = [channel for channel in self._catalog.channels if channel.sync and channel.status == "active"]
+        names = {channel.name for channel in self._catalog.channels}
+        self._asked_ms = {name: asked_ms for name, asked_ms in self._asked_ms.items() if name in names}
+        now_s = self._clock()
+        self._seen_s = {channel: self._seen_s.get(channel, now_s) for channel in requested}
+        return [channel for channel in requested if self._is_due(channel, now_s)]
+
+    def _is_due(self, channel: Channel, now_s: float) -> bool:
+        is_own = channel.origin in _OWN or self._channels.leads()
+        asked_ms, interval_s = self._asked_ms.get(channel.name), self._interval()
+        if asked_ms is None:
+            return is_own or now_s - self._seen_s[channel] >= FIRST_TIMEOUT_S
+        return now_s - asked_ms / 1000 >= (interval_s if is_own else 2 * interval_s + FIRST_TIMEOUT_S)

@@ -1,0 +1,119 @@
+"""Behind the fence no request begins; in front of it rows may wait for a while."""
+
+import pytest
+
+from gateway.cluster.credit.keeper import WAIT_S
+from gateway.cluster.membership.backends import STUCK_S
+from gateway.cluster.membership.death_watch import DEAD_S, LOST_S
+from gateway.cluster.membership.fence import FENCE_S, RIDE_THROUGH_S, FencedWriteQueue, read_boot_time
+from gateway.cluster.membership.node import BEAT_S
+from gateway.cluster.membership.session import STATEMENT_S
+from gateway.cluster.membership.store_clock import SLOW_S, STEP_S, StoreClock
+from gateway.errors import StoreUnavailable
+from gateway.services.videos import find_clock
+from gateway.storage.postgres.database import LOCK_S
+from tests.support.request_records import make_row
+
+
+def test_the_times_of_nodes_agree() -> None:
+    assert FENCE_S + 2 * BEAT_S + STATEMENT_S < DEAD_S, "a node takes no requests before it is declared dead"
+    assert WAIT_S < RIDE_THROUGH_S <= FENCE_S, "who waits for credit is answered before nobody is"
+    assert BEAT_S + STATEMENT_S < LOST_S < DEAD_S, "a beat that was read late is no gap"
+    assert STUCK_S + 2 * BEAT_S < LOCK_S, "writes outlast one that has to be ended"
+
+
+def open_queue(most: int = 4) -> FencedWriteQueue:
+    queue = FencedWriteQueue(most)
+    queue.valid_until_s = read_boot_time() + 1000
+    return queue
+
+
+def test_a_node_that_was_never_in_touch_takes_nothing() -> None:
+    queue = FencedWriteQueue()
+    assert (queue.full, queue.crowded, queue.may_clear) == (True, True, False)
+    with pytest.raises(StoreUnavailable) as caught:
+        queue.check_room()
+    assert caught.value.retry_after_s == 2
+
+
+def test_the_fence_is_where_the_last_beat_has_put_it() -> None:
+    queue = open_queue()
+    assert (queue.full, queue.crowded, queue.may_clear) == (False, False, True)
+    queue.check_room()
+    queue.valid_until_s = read_boot_time()
+    assert queue.full
+
+
+def test_rows_that_cannot_be_stored_wait_until_half_of_the_queue_is_used() -> None:
+    queue = open_queue()
+    queue.put(make_row("1"))
+    queue.failing = True
+    assert (queue.failing, queue.full, queue.may_clear) == (True, False, False)
+    queue.put(make_row("2"))
+    assert queue.full
+    queue.failing = False
+    assert not queue.full
+
+
+def test_rows_that_cannot_be_stored_for_long_end_new_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = open_queue()
+    queue.failing = True
+    later_s = read_boot_time() + RIDE_THROUGH_S
+    monkeypatch.setattr("gateway.cluster.membership.fence.read_boot_time", lambda: later_s)
+    queue.failing = True  # the next batch fails, too
+    assert queue.full
+
+
+class Times:
+    """The clock of a machine and a steady one; the first is set at will."""
+
+    def __init__(self) -> None:
+        self.wall_s, self.steady_s = 1000.0, 0.0
+
+    def pass_by(self, seconds: float) -> None:
+        self.wall_s += seconds
+        self.steady_s += seconds
+
+
+def test_the_clock_is_the_stores_at_once_and_comes_to_it_slowly_from_then_on() -> None:
+    times = Times()
+    clock = StoreClock(lambda: times.wall_s, lambda: times.steady_s)
+    assert clock.now() == 1000.0
+    clock.observe(1_600_000, 0.1)
+    assert clock.now() == pytest.approx(1599.95 + 0.1)
+    times.pass_by(10)
+    clock.observe(round((times.wall_s + 601) * 1000), 0.0)
+    assert clock.now() == pytest.approx(times.wall_s + 600.05)
+    times.pass_by(50)
+    assert clock.now() == pytest.approx(times.wall_s + 600.55)
+    times.pass_by(50)
+    assert clock.now() == pytest.approx(times.wall_s + 601)
+    clock.observe(0, SLOW_S + 0.01)
+    times.pass_by(50)
+    assert clock.now() == pytest.approx(times.wall_s + 601), "an answer that took long tells nothing"
+
+
+def test_a_clock_of_the_machine_that_is_set_changes_nothing_and_a_machine_that_stood_still_is_corrected_at_once() -> (
+    None
+):
+    times = Times()
+    clock = StoreClock(lambda: times.wall_s, lambda: times.steady_s)
+    clock.observe(5_000_000, 0.0)
+    times.wall_s += 86_400
+    assert (clock.now(), clock.offset_s) == (5000.0, 4000.0 - 86_400)
+    times.pass_by(10)
+    assert clock.now() == 5010.0
+    clock.observe(round((5010 + STEP_S) * 1000), 0.0)
+    assert clock.now() == 5010.0, "within a minute it comes slowly"
+    clock.observe(6_000_000, 0.0)
+    assert clock.now() == 6000.0
+
+
+def test_leases_of_jobs_go_on_while_the_machine_is_suspended_and_those_of_one_process_know_no_set_clock() -> None:
+    times = Times()
+    store = StoreClock(lambda: times.wall_s, lambda: times.steady_s)
+    store.observe(5_000_000, 0.0)
+    shared, alone = find_clock(store.now, shared=True), find_clock(lambda: times.wall_s, shared=False)
+    times.pass_by(3600)
+    assert shared() == 8600.0
+    assert alone() < 1000.0 + 3600
