@@ -34,7 +34,8 @@ from gateway.server.admin.export import FORMATS
 from gateway.server.admin.request_history import walk
 from gateway.server.admin.requests import build_row
 from gateway.storage.bulk import BulkAddition, BulkInsert
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database
+from gateway.storage.open import open_database
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.row_mapping import REQUEST_COLUMNS, request_values

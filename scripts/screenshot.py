@@ -24,8 +24,8 @@ from playwright.async_api import async_playwright
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from gateway.domain.request_log import RequestRecord
-from gateway.storage.database import open_database
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.open import open_database
 
 ROOT = Path(__file__).parent.parent
 WIDTH, HEIGHT = 1440, 900

@@ -44,7 +44,7 @@ import gateway
 from gateway.config.schema import Config
 from gateway.config.loader import find_data, read_config, read_prices
 from gateway.server.help.pages import build_pages
-from gateway.storage.database import open_database
+from gateway.storage.open import open_database
 
 async def migrate():
     database = await open_database("sqlite:///" + sys.argv[1])

@@ -11,7 +11,8 @@ from sqlalchemy import event
 
 from gateway.domain.request_log import RequestFilter
 from gateway.domain.traffic import HOUR_MS, TrafficAxis, TrafficFilter
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database
+from gateway.storage.open import open_database
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.traffic import TrafficRepository

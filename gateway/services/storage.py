@@ -11,10 +11,11 @@ from gateway.options import AppOptions
 from gateway.retention_clock import WARN_AFTER_S, RetentionClock
 from gateway.server.context import Services, StorageServices
 from gateway.storage.data_folder import DATABASE, JOURNAL, UNSTORABLE, check_database_present, find_database
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database
 from gateway.storage.identity import check_secrets
 from gateway.storage.integrity_check import check_before_start
 from gateway.storage.journal import RequestJournal
+from gateway.storage.open import open_database
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.settings import SettingRepository
 from gateway.storage.startup_state import find_leftovers

@@ -42,7 +42,7 @@ class StoreSize:
 
 
 class Database(ABC):
-    """An open database; ``open_database`` creates it.
+    """An open database; ``gateway.storage.open`` opens one.
 
     A started operation runs to its end even if its caller is cancelled: a connection that is left in the middle of a
     statement is lost, and so is the result.
@@ -143,23 +143,3 @@ class Database(ABC):
 
     async def _end_work(self) -> None:
         await asyncio.gather(*self._running, return_exceptions=True)
-
-
-async def open_database(url: str) -> Database:
-    """Open ``url`` (``sqlite:///path`` or ``postgresql://...``) and bring its schema up to date.
-
-    Raises ``DatabaseStartupError``, which says what to do.
-    """
-    # ruff: noqa: PLC0415 - the kinds are built on this module, and a start imports the driver of its own kind only
-    if is_postgres(url):
-        from gateway.storage.postgres.database import open_postgres
-
-        return await open_postgres(url)
-    from gateway.storage.sqlite_database import open_sqlite
-
-    return await open_sqlite(url)
-
-
-def is_postgres(url: str) -> bool:
-    """Return whether a database URL names a PostgreSQL server."""
-    return url.startswith("postgresql://")

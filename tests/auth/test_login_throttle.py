@@ -12,8 +12,9 @@ from gateway.cluster.state.sign_in_throttle import SharedThrottle
 from gateway.cluster.state.values import SharedValues
 from gateway.domain.member import SecondFactorNeeded, WrongPassphrase
 from gateway.errors import RateLimited, StoreUnavailable
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database
 from gateway.storage.encryption import SecretBox
+from gateway.storage.open import open_database
 from tests.support.postgres import SharedPostgres
 
 HOME, AWAY = "192.0.2.1", "198.51.100.7"

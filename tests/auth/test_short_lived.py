@@ -10,8 +10,9 @@ from gateway.auth.short_lived import MemoryValues, ShortLived
 from gateway.auth.sign_in_flow import FlowSigner
 from gateway.cluster.state.values import SharedValues
 from gateway.domain.passkey import CHALLENGE_MS
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database
 from gateway.storage.encryption import SecretBox
+from gateway.storage.open import open_database
 from tests.support.postgres import SharedPostgres
 
 KEY = bytes(range(32))

@@ -28,9 +28,9 @@ from gateway.domain.usage import Usage
 from gateway.providers.base import CHAT
 from gateway.routing.channel_state import ChannelState, KeyState
 from gateway.routing.target import Target
-from gateway.storage.database import open_database
 from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.open import open_database
 from tests.support.contexts import make_attempt, make_context
 
 CALLS = 2_000

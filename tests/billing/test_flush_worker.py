@@ -12,9 +12,10 @@ from gateway.billing.flush_worker import BATCH, REST_S, RETRY_AFTER_S, LedgerFlu
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.request_log import RequestRecord
 from gateway.errors import StoreUnavailable
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database
 from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.open import open_database
 from gateway.storage.request_log import RequestLogRepository
 from tests.support.journal_entries import begin, find
 from tests.support.ledger_balances import read_ids, read_totals

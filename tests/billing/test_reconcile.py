@@ -18,8 +18,9 @@ from gateway.domain.balance import Reservation
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.video import CANCELLED, VideoJob, VideoRules
 from gateway.events import Events
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.open import open_database
 from gateway.storage.schema import entries, videos
 from gateway.storage.videos import VideoRepository
 from gateway.videos.job_tasks import JobTasks

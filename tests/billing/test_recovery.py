@@ -12,9 +12,10 @@ from gateway.domain.balance import parse_day
 from gateway.domain.ledger import OnCrash, UsageLine
 from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.errors import StoreUnavailable
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database
 from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.open import open_database
 from gateway.storage.request_log import RequestLogRepository
 from tests.support.journal_entries import begin, find, interrupted
 from tests.support.ledger_balances import ALWAYS, read_ids, read_spending, read_totals

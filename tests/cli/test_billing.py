@@ -25,8 +25,8 @@ from gateway.cli.output_billing import fill_days, find_decimals, fit_usage, form
 from gateway.cli.table import fill
 from gateway.cli.text import clean, format_usd
 from gateway.domain.request_log import RequestRecord
-from gateway.storage.database import open_database
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.open import open_database
 from tests.support.command_line import Server, run_many, start_server, stop_server
 from tests.support.gateway import furnish, make_template
 from tests.support.table_rows import table_rows

@@ -8,8 +8,8 @@ import pytest
 
 from gateway.cluster.own_url import find_own_url
 from gateway.config.schema import Config
-from gateway.storage.database import open_database
 from gateway.storage.nodes import list_nodes, read_machine
+from gateway.storage.open import open_database
 from tests.support.postgres import SharedPostgres
 
 HERE, ELSEWHERE = f"#{read_machine()}", "#0123456789abcdef"

@@ -21,8 +21,8 @@ from gateway.errors import InvalidRequest, NotFound
 from gateway.server.actor_header import ACTOR_HEADER, format_actor, parse_actor
 from gateway.server.admin.operation import PREFIX
 from gateway.server.context import SERVICES
-from gateway.storage.database import open_database
 from gateway.storage.nodes import list_nodes
+from gateway.storage.open import open_database
 from tests.support.fault_scene import site
 from tests.support.gateway import RunningGateway
 from tests.support.postgres import SharedPostgres

@@ -18,9 +18,10 @@ from gateway.cli.main import main
 from gateway.domain.audit_log import AuditFilter
 from gateway.server.context import SERVICES
 from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged
-from gateway.storage.database import DatabaseStartupError, open_database
+from gateway.storage.database import DatabaseStartupError
 from gateway.storage.identity import check_secrets
 from gateway.storage.integrity_worker import IntegrityWorker
+from gateway.storage.open import open_database
 from tests.support.gateway import RunningGateway, channels, start_gateway
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 

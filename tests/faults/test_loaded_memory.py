@@ -12,10 +12,10 @@ import pytest
 
 from gateway.domain.kept_response import KeptResponse
 from gateway.memory_budget import estimate_memory
-from gateway.storage.database import open_database
 from gateway.storage.encryption import SecretBox
 from gateway.storage.identity import MASTER
 from gateway.storage.kept_responses import KeptResponseRepository
+from gateway.storage.open import open_database
 from tests.support.gateway import KEY, channel
 from tests.support.gateway_process import GatewayProcess, open_caller
 from tests.support.multipart_bodies import watch_memory

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database
+from gateway.storage.open import open_database
 from tests.support.database_kinds import KINDS
 from tests.support.postgres import SharedPostgres
 from tests.support.repositories import close_databases

@@ -19,9 +19,9 @@ from gateway.billing.write_queue import WriteQueue
 from gateway.storage.backup import BackupFailed, BackupSource, write_backup
 from gateway.storage.backup_encryption import CHUNK_BYTES, MAGIC
 from gateway.storage.data_folder import DATABASE
-from gateway.storage.database import open_database
 from gateway.storage.journal import RequestJournal, parse_journal
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.open import open_database
 from gateway.storage.restore import RestoreRefused, is_encrypted, restore_backup
 from gateway.storage.schema import REVISION
 from tests.support.gateway import furnish, make_template

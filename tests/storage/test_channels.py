@@ -10,8 +10,9 @@ from sqlalchemy import text
 from gateway.domain.channel import Channel, Origin, Timeouts
 from gateway.errors import Conflict, NotFound
 from gateway.storage.channels import ChannelRepository
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database
 from gateway.storage.encryption import DecryptionFailed, SecretBox
+from gateway.storage.open import open_database
 from tests.support.database_kinds import SQLITE_ONLY
 
 SEAL = SecretBox(bytes(range(32)))

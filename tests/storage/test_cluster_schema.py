@@ -11,8 +11,9 @@ from gateway.domain.account import Account, ApiKey
 from gateway.domain.setting import Setting
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database
 from gateway.storage.migrations.run import downgrade
+from gateway.storage.open import open_database
 from gateway.storage.postgres.functions import CHANGES, CHANGES_KEPT_MS
 from gateway.storage.settings import SettingRepository
 from tests.support.postgres import SharedPostgres

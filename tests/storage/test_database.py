@@ -14,8 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.domain.account import Account
 from gateway.errors import StoreUnavailable
 from gateway.storage.accounts import AccountRepository
-from gateway.storage.database import Database, DatabaseStartupError, open_database
+from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.open import open_database
 from gateway.storage.schema import accounts
 from gateway.storage.sqlite_database import BUSY_TIMEOUT_MS
 from tests.support.database_kinds import SQLITE_ONLY

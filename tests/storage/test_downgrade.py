@@ -10,10 +10,10 @@ from click.testing import CliRunner, Result
 
 from gateway.cli.main import main
 from gateway.storage.data_folder import JOURNAL
-from gateway.storage.database import open_database
 from gateway.storage.downgrade import open_transaction
 from gateway.storage.journal import RequestJournal
 from gateway.storage.migrations.run import downgrade
+from gateway.storage.open import open_database
 from gateway.storage.schema import REVISION
 from gateway.storage.schema_version import RELEASES, parse_user_version
 from tests.support.request_records import make_row

@@ -21,9 +21,10 @@ from gateway.domain.balance import parse_day
 from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.domain.traffic import TrafficAxis, TrafficFilter
 from gateway.storage.accounts import AccountRepository
-from gateway.storage.database import DatabaseStartupError, open_database
+from gateway.storage.database import DatabaseStartupError
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.migrations.run import upgrade
+from gateway.storage.open import open_database
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.row_mapping import Values, build_account, build_key, build_request
 from gateway.storage.schema import REVISION, metadata

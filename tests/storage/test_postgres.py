@@ -14,8 +14,9 @@ from gateway.errors import StoreUnavailable
 from gateway.storage import schema
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.data_folder import DATABASE, JOURNAL, DataFolder, DataFolderDamaged
-from gateway.storage.database import Database, DatabaseStartupError, open_database
+from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.identity import check_secrets
+from gateway.storage.open import open_database
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import LONG_READERS
 from gateway.storage.postgres.sole_user import DatabaseInUse, SoleUser

@@ -14,9 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from gateway.domain.request_log import RequestFilter, RequestPage
 from gateway.errors import InvalidRequest
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.ledger_rows import post_rows
+from gateway.storage.open import open_database
 from gateway.storage.postgres.address import Address
 from gateway.storage.request_cursor import MOST_RUNNING, STEP, Snapshot
 from gateway.storage.request_log import RequestLogRepository

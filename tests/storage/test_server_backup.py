@@ -15,9 +15,9 @@ from gateway.billing.write_queue import WriteQueue
 from gateway.storage import schema
 from gateway.storage.backup import BackupSource, write_backup
 from gateway.storage.data_folder import DATABASE, JOURNAL
-from gateway.storage.database import open_database
 from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.open import open_database
 from gateway.storage.restore import RestoreRefused, restore_backup
 from tests.support.postgres import PostgresServer, SharedPostgres
 from tests.support.request_records import NOON_MS, make_row

@@ -17,11 +17,11 @@ from gateway.domain.request_log import RequestRecord
 from gateway.domain.response_owner import ResponseOwner
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
-from gateway.storage.database import open_database
 from gateway.storage.encryption import SecretBox
 from gateway.storage.idempotency import IdempotencyRepository
 from gateway.storage.kept_responses import KeptResponseRepository
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.open import open_database
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import PostgresDatabase
 from gateway.storage.response_owners import ResponseOwnerRepository

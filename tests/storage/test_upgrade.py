@@ -13,7 +13,8 @@ from click.testing import CliRunner
 from gateway import __version__
 from gateway.cli.main import main
 from gateway.storage.backup import BackupSource, write_backup
-from gateway.storage.database import DatabaseStartupError, open_database
+from gateway.storage.database import DatabaseStartupError
+from gateway.storage.open import open_database
 from gateway.storage.restore import restore_backup
 from gateway.storage.schema import REVISION, metadata
 from gateway.storage.schema_version import parse_user_version

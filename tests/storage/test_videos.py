@@ -14,7 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.video import VideoFilter, VideoJob, VideoState
 from gateway.errors import StoreUnavailable
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database
+from gateway.storage.open import open_database
 from gateway.storage.schema import deliveries, entries, requests, usage_days, video_prompts, videos
 from gateway.storage.videos import _CLAIM, _SOME, _list, _write_sweep
 from tests.support.database_kinds import SQLITE_ONLY

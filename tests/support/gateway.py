@@ -22,7 +22,7 @@ from gateway.parsing import parse_table
 from gateway.server.context import SERVICES
 from gateway.server.protocol import GatewayRunner
 from gateway.storage.data_folder import DataFolder
-from gateway.storage.database import open_database
+from gateway.storage.open import open_database
 
 KEY = "sk-test-key-of-the-only-caller"
 CHAT = "/v1/chat/completions"

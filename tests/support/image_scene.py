@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.server.context import SERVICES
-from gateway.storage.database import open_database
+from gateway.storage.open import open_database
 from gateway.storage.request_log import RequestLogRepository
 from tests.support.fault_scene import Heard, check_charged_once, hear, until
 from tests.support.gateway import RunningGateway, channel

@@ -19,7 +19,7 @@ import asyncpg
 import attrs
 import pytest
 
-from gateway.storage.database import open_database
+from gateway.storage.open import open_database
 from tests.support.sockets import find_free_port
 
 USER = "gateway"

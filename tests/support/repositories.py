@@ -24,9 +24,10 @@ from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.channels import ChannelRepository
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database
 from gateway.storage.encryption import SecretBox
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.open import open_database
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.traffic import TrafficRepository

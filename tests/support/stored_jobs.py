@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.domain.request_log import RequestFilter, RequestRecord
-from gateway.storage.database import open_database
+from gateway.storage.open import open_database
 from gateway.storage.request_log import RequestLogRepository
 from tests.support.fault_scene import (
     cost_of,

@@ -11,8 +11,8 @@ from gateway.installation import write_install
 from gateway.storage.copying.sqlite_store import make_target, open_source, remove
 from gateway.storage.copying.store_copy import CopyFailed, CopyReport, CopySource, CopyTarget, copy_store
 from gateway.storage.data_folder import DATABASE, SECRETS, DataFolder, DataFolderLocked, sync_folder
-from gateway.storage.database import is_postgres
 from gateway.storage.identity import fingerprint
+from gateway.storage.open import is_postgres
 
 _DRAFT = ".copy-"
 _SAME_KIND = "Both are data folders. To copy a folder, use 'gateway backup' and 'gateway restore'"

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.storage.database import open_database
+from gateway.storage.open import open_database
 from tests.support.credit_store import CreditStore, open_credit_store
 from tests.support.postgres import SharedPostgres
 

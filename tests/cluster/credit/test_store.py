@@ -18,8 +18,9 @@ from gateway.domain.video import VideoJob
 from gateway.errors import NotFound, StoreUnavailable
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
-from gateway.storage.database import Database, DatabaseStartupError, open_database
+from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.open import open_database
 from gateway.storage.postgres.address import Address
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.videos import VideoRepository

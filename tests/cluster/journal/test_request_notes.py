@@ -26,9 +26,10 @@ from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.errors import StoreUnavailable
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.nodes import list_nodes
+from gateway.storage.open import open_database
 from gateway.storage.postgres.address import Address
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.unstorable import UnstorableFile

@@ -20,7 +20,8 @@ from gateway.cluster.membership.store_clock import StoreClock
 from gateway.domain.node import Change, Node
 from gateway.domain.setting import Setting
 from gateway.errors import StoreUnavailable
-from gateway.storage.database import Database, DatabaseStartupError, open_database
+from gateway.storage.database import Database, DatabaseStartupError
+from gateway.storage.open import open_database
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import READERS, open_address
 from gateway.storage.postgres.incarnation import begin_generation

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database
+from gateway.storage.open import open_database
 from tests.support.postgres import SharedPostgres
 
 

@@ -14,9 +14,10 @@ from gateway.cluster.state.secrets import SHARED, check_shared, share_secrets
 from gateway.domain.node import Node
 from gateway.errors import StoreUnavailable
 from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged
-from gateway.storage.database import Database, DatabaseStartupError, open_database
+from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.identity import MASTER as MASTER_FILE
 from gateway.storage.identity import check_secrets
+from gateway.storage.open import open_database
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import open_address
 from gateway.storage.schema import REVISION
