@@ -117,7 +117,7 @@ def test_the_wheel_holds_the_package_its_data_and_nothing_else(wheel: Path) -> N
     assert tops == {"gateway", f"model_gateway-{__version__}.dist-info"}
     assert {"gateway/_config/prices.toml", "gateway/_config/gateway.toml"} <= set(names)
     migrations = "gateway/storage/migrations/versions"
-    assert {f"{migrations}/0001_accounts_keys_requests.py", f"{migrations}/0003_channels.py"} <= set(names)
+    assert {f"{migrations}/0006_version_0_7.py", f"{migrations}/0007_fingerprints.py"} <= set(names)
     assert "gateway/server/openapi/public.yaml" in names
     assert {"gateway/_docs/mkdocs.yml", "gateway/_docs/index.md", "gateway/_docs/reference/settings.md"} <= set(names)
     assert "gateway/server/console/locale/zh_Hans/LC_MESSAGES/console.po" in names

@@ -9,7 +9,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.storage import schema
 from gateway.storage.database import DatabaseStartupError
-from gateway.storage.schema_version import describe_newer, parse_user_version, read_user_version, write_user_version
+from gateway.storage.schema_version import (
+    RELEASES,
+    describe_newer,
+    describe_older,
+    parse_user_version,
+    read_user_version,
+    write_user_version,
+)
 
 _TABLES: Mapping[str, TextClause] = {
     "sqlite": text("SELECT name FROM sqlite_master WHERE type = 'table'"),
@@ -25,7 +32,7 @@ async def upgrade_schema(connection: AsyncConnection, name: str) -> bool:
     Alembic costs 100 ms and 10 MB, so it is imported only if one is missing.
 
     Raises:
-        DatabaseStartupError: the database is of a newer version, or has lost tables.
+        DatabaseStartupError: the database is of a newer version, of one before 0.6, or has lost tables.
     """
     revision = await connection.run_sync(_read_revision)
     if revision == schema.REVISION:
@@ -34,6 +41,8 @@ async def upgrade_schema(connection: AsyncConnection, name: str) -> bool:
     if revision is not None and revision > schema.REVISION:
         newer = describe_newer(revision, await _read_version(connection))
         raise DatabaseStartupError(f"The database {name} is {newer}")
+    if revision is not None and revision < min(RELEASES.values()):
+        raise DatabaseStartupError(f"The database {name} is {describe_older(revision)}")
     if revision is not None:  # with millions of rows it takes a minute without another log line
         log.info("store_migration_started", schema=revision)
     from gateway.storage.migrations.run import upgrade  # noqa: PLC0415 - see above

@@ -9,16 +9,8 @@ from collections.abc import Mapping
 from gateway import __version__
 from gateway.storage.schema import REVISION
 
-RELEASES: Mapping[str, str] = {
-    "0.1": "0001",
-    "0.2": "0002",
-    "0.3": "0003",
-    "0.4": "0004",
-    "0.5": "0005",
-    "0.6": "0006",
-    "0.7": "0006",
-}
-"""The schema of each older release; that of this one is ``REVISION``."""
+RELEASES: Mapping[str, str] = {"0.6": "0006", "0.7": "0006"}
+"""The schema of each older release that a database is brought up from, or taken back to; ``REVISION`` is this one's."""
 _PLACES = 1000
 """Version 1.2.3 is 1_002_003."""
 
@@ -51,4 +43,13 @@ def describe_newer(schema: str, version: str) -> str:
     return (
         f"of a newer version of the gateway: it has schema {schema}, and this one, {__version__}, knows {REVISION}. "
         f"Install {wanted}; that one can take the database back (gateway downgrade {__version__})"
+    )
+
+
+def describe_older(schema: str) -> str:
+    """Describe a database of a version that this one has no migrations from, and what to do."""
+    oldest, between = min(RELEASES), max(RELEASES)
+    return (
+        f"of a version before {oldest}: it has schema {schema}. "
+        f"Install version {between}.0, start it once, and then install {__version__}"
     )

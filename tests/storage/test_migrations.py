@@ -3,36 +3,29 @@
 import re
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_args
 
-import attrs
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import Column, Connection, Index, Integer, MetaData, Table, create_engine, insert, text
+from sqlalchemy import Column, Connection, Index, Integer, MetaData, Table, create_engine, insert
 
 import gateway.storage.migrations
-from gateway.domain.account import Account, ApiKey
-from gateway.domain.balance import parse_day
-from gateway.domain.request_log import RequestFilter, RequestRecord
-from gateway.domain.traffic import TrafficAxis, TrafficFilter
+from gateway.domain.account import Account
+from gateway.domain.request_log import RequestFilter
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.migrations.run import upgrade
 from gateway.storage.open import open_database
 from gateway.storage.request_log import RequestLogRepository
-from gateway.storage.row_mapping import Values, build_account, build_key, build_request
+from gateway.storage.row_mapping import Values, build_request
 from gateway.storage.schema import REVISION, metadata
-from gateway.storage.traffic import TrafficRepository
-from tests.support.ledger_balances import ALWAYS, AXES, read_spending, read_totals
-from tests.support.repositories import Repositories
-from tests.support.request_records import ROW, make_row, refuse
-from tests.support.schema_fixtures import open_scripts
+from tests.support.ledger_balances import read_totals
+from tests.support.request_records import make_row
+from tests.support.schema_fixtures import REVISIONS, load_fixture, open_scripts
 
 
 def find_differences(connection: Connection, wanted: MetaData) -> list[object]:
@@ -119,42 +112,10 @@ def test_migrating_twice_changes_nothing(tmp_path: Path) -> None:
     assert read_definitions(path).keys() >= {"accounts", "keys", "requests"}
 
 
-DAY_MS = 86_400_000
-MIDNIGHT_MS = round(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1000)
-FIRST_ROWS = [
-    make_row("acme", key_id=1, account="acme"),
-    make_row("renamed", key_id=1, account="acme's old name"),
-    make_row("beta", key_id=2, account="beta", cost_nanos=2**53 + 1),
-    make_row("key deleted", key_id=9, account="acme", cost_nanos=40),
-    make_row("account deleted", key_id=8, account="gone", cost_nanos=50),
-    make_row("free", key_id=1, account="acme", cost_nanos=0, channel=None, first_byte_ms=None),
-    refuse(make_row("refused", key_id=1, account="acme", model="")),
-    make_row("late", key_id=2, account="beta", started_ms=MIDNIGHT_MS - 1, total_ms=1, model="n"),
-    make_row("early", key_id=2, account="beta", started_ms=MIDNIGHT_MS - 2, total_ms=1, model="n"),
-]
-"""Rows as the first version wrote them: of keys and accounts that are there, and of some that are not."""
-FIRST_ACCOUNTS = {"acme": 1, "acme's old name": 1, "beta": 2, "gone": 0}
-
-
 @pytest.fixture
-def first_path(tmp_path: Path) -> Path:
-    """A database of the first version, in use."""
-    path = tmp_path / "first.db"
-    engine = create_engine(f"sqlite:///{path}")
-    with engine.begin() as connection:
-        upgrade_to(connection, "0001")
-        tables = MetaData()
-        tables.reflect(connection)
-        accounts, keys, requests = (tables.tables[name] for name in ("accounts", "keys", "requests"))
-        for number, name in ((1, "acme"), (2, "beta")):
-            account = {**build_account(Account(0, name)), "id": number}
-            connection.execute(insert(accounts).values(fit(account, accounts)))
-            key = {**build_key(ApiKey(0, number, name, bytes([number] * 32), "0000")), "id": number}
-            connection.execute(insert(keys).values(fit(key, keys)))
-        for row in FIRST_ROWS:
-            connection.execute(insert(requests).values(fit(build_request(row), requests)))
-    engine.dispose()
-    return path
+def oldest_path(tmp_path: Path) -> Path:
+    """A database of the oldest schema that is brought up to date, in use."""
+    return load_fixture(REVISIONS[0], tmp_path / "oldest.db")
 
 
 def upgrade_to(connection: Connection, revision: str) -> None:
@@ -172,131 +133,53 @@ def fit(values: Values, table: Table) -> Values:
     return {name: value for name, value in {**values, **ending}.items() if name in table.c}
 
 
-UNTOLD: dict[str, Any] = {
-    "tried": "",
-    "images": 0,
-    "duration_ms": 0,
-    "characters": 0,
-    "error": "",
-    "unpriced": False,
-    "batch_id": None,
-    "batch_multiplier_ppm": 1_000_000,
-    "adapted": "",
-    "served_model": "",
-    "units": "",
-}
-"""What earlier versions did not write down."""
-
-
-def bring_up(row: RequestRecord) -> RequestRecord:
-    """A row of the first version as it should be now: no more is known of its account, its hold and its attempts."""
-    return attrs.evolve(
-        row,
-        settled_ms=row.started_ms + row.total_ms,
-        account_id=FIRST_ACCOUNTS[row.account],
-        reserved_nanos=0,
-        overrun_nanos=0,
-        **UNTOLD,
-    )
-
-
-async def test_what_the_first_version_stored_is_charged_as_if_it_came_now(first_path: Path) -> None:
-    expected = [bring_up(row) for row in FIRST_ROWS]
-    again = Repositories()
-    await again.post(expected)
-    database = await open_database(f"sqlite:///{first_path}")
-    ledger = LedgerRepository(database)
-    stored = await RequestLogRepository(database).list_requests(RequestFilter(), 100)
-    assert [item.row for item in stored] == expected
-    for moment_ms in (ROW.settled_ms, MIDNIGHT_MS, MIDNIGHT_MS - 1, MIDNIGHT_MS + 31 * DAY_MS):
-        day = parse_day(moment_ms / 1000)
-        assert await read_spending(ledger, day) == await read_spending(again, day)
-    for axis in AXES:
-        assert await ledger.list_usage(axis, ALWAYS) == await again.list_usage(axis, ALWAYS)
-    assert await read_totals(ledger) == await read_totals(again)
-    charges = [row for row in expected if row.cost_nanos]
-    entries = [tuple(entry)[1:] for entry in await database.read(text("SELECT * FROM entries ORDER BY sequence"))]
-    assert entries == [
-        (row.settled_ms, "charge", row.account_id, row.key_id, row.cost_nanos, row.id, None, None) for row in charges
-    ]
-    await database.close()
-
-
-async def test_a_migrated_database_is_the_one_that_is_made_now(first_path: Path, tmp_path: Path) -> None:
-    await (await open_database(f"sqlite:///{first_path}")).close()
+async def test_a_migrated_database_is_the_one_that_is_made_now(oldest_path: Path, tmp_path: Path) -> None:
+    await (await open_database(f"sqlite:///{oldest_path}")).close()
     made = tmp_path / "made.db"
     await (await open_database(f"sqlite:///{made}")).close()
-    assert read_definitions(first_path) == read_definitions(made)
+    assert read_definitions(oldest_path) == read_definitions(made)
 
 
-async def test_a_migrated_database_goes_on(first_path: Path) -> None:
+async def test_a_migrated_database_goes_on(oldest_path: Path) -> None:
     """Ids are not given again, what was stored is known, and new charges come on top."""
-    database = await open_database(f"sqlite:///{first_path}")
+    database = await open_database(f"sqlite:///{oldest_path}")
     ledger, accounts = LedgerRepository(database), AccountRepository(database)
     before = await read_totals(ledger)
-    row = bring_up(FIRST_ROWS[0])
-    await ledger.post([row, attrs.evolve(row, id="new", cost_nanos=1)])
+    await ledger.post([make_row("new", cost_nanos=1, account_id=1, key_id=1)])
     old, new = ({total[:2]: total[2] for total in totals} for totals in (before, await read_totals(ledger)))
     assert new == {**old, (1, 1): old[1, 1] + 1}
-    assert [account.name for account in await accounts.list_accounts()] == ["acme", "beta"]
-    assert (await accounts.add_account(Account(0, "gamma"))).id == 3
+    known = await accounts.list_accounts()
+    assert {"acme", "beta"} <= {account.name for account in known}
+    assert (await accounts.add_account(Account(0, "gamma"))).id == max(account.id for account in known) + 1
     await database.close()
 
 
-async def test_a_migration_that_fails_leaves_the_version_that_was_there(first_path: Path) -> None:
-    with closing(sqlite3.connect(first_path)) as other:
-        other.execute("CREATE TABLE usage_days (theirs TEXT)")
+async def test_a_migration_that_fails_leaves_the_version_that_was_there(oldest_path: Path) -> None:
+    with closing(sqlite3.connect(oldest_path)) as other:
+        other.execute("CREATE TABLE fingerprints (theirs TEXT)")
         other.commit()
-    before = read_definitions(first_path)
+        ((rows,),) = other.execute("SELECT COUNT(*) FROM requests")
+    before = read_definitions(oldest_path)
     with pytest.raises(DatabaseStartupError):
-        await open_database(f"sqlite:///{first_path}")
-    assert read_definitions(first_path) == before
-    with closing(sqlite3.connect(first_path)) as other:
-        assert other.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
-        other.execute("DROP TABLE usage_days")
+        await open_database(f"sqlite:///{oldest_path}")
+    assert read_definitions(oldest_path) == before
+    with closing(sqlite3.connect(oldest_path)) as other:
+        assert other.execute("SELECT version_num FROM alembic_version").fetchall() == [(REVISIONS[0],)]
+        other.execute("DROP TABLE fingerprints")
         other.commit()
-    database = await open_database(f"sqlite:///{first_path}")
-    assert len(await RequestLogRepository(database).list_requests(RequestFilter(), 100)) == len(FIRST_ROWS)
+    database = await open_database(f"sqlite:///{oldest_path}")
+    assert len(await RequestLogRepository(database).list_requests(RequestFilter(), 100)) == rows
     await database.close()
 
 
-HOUR_MS = 3_600_000
-FIFTH_ROWS = [
-    make_row("at midnight", settled_ms=MIDNIGHT_MS),
-    make_row("a moment before", settled_ms=MIDNIGHT_MS - 1),
-    make_row("an hour later", settled_ms=MIDNIGHT_MS + HOUR_MS, channel="other"),
-    make_row("the same hour", settled_ms=MIDNIGHT_MS + HOUR_MS + 5, channel="other", cost_nanos=7),
-    make_row("who left", settled_ms=MIDNIGHT_MS, status=499, outcome="client_closed"),
-    make_row("broken off", settled_ms=MIDNIGHT_MS, outcome="failed"),
-    refuse(make_row("limited", settled_ms=MIDNIGHT_MS, error_code="rate_limit_exceeded")),
-    refuse(make_row("no model", settled_ms=MIDNIGHT_MS, model="gpt-x", error_code="model_not_found")),
-    refuse(make_row("no such", settled_ms=MIDNIGHT_MS, model="gpt-y", error_code="model_not_allowed")),
-    make_row("theirs", settled_ms=MIDNIGHT_MS, model="gpt-z", error_code="model_not_found", outcome="refused"),
-]
-"""Rows as the fifth version wrote them: it had no text of errors."""
-
-
-async def test_what_the_fifth_version_stored_is_summed_by_hour_and_by_day_as_if_it_came_now(tmp_path: Path) -> None:
-    engine = create_engine(f"sqlite:///{tmp_path / 'fifth.db'}")
-    with engine.begin() as connection:
-        upgrade_to(connection, "0005")
-        tables = MetaData()
-        tables.reflect(connection)
-        there = tables.tables["requests"]
-        connection.execute(insert(there), [fit(build_request(row), there) for row in FIFTH_ROWS])
-        assert "error" not in there.c
-    engine.dispose()
-    again = Repositories()
-    await again.post([attrs.evolve(row, error="") for row in FIFTH_ROWS])
-    database = await open_database(f"sqlite:///{tmp_path / 'fifth.db'}")
-    traffic, log, everything = TrafficRepository(database), RequestLogRepository(database), TrafficFilter(0, 10**6)
-    for axis in get_args(TrafficAxis):
-        assert await traffic.list_traffic(axis, everything) == await again.traffic.list_traffic(axis, everything)
-    assert [line.requests for line in await traffic.list_traffic("hour", everything)] == [1, 7, 2]
-    for wanted in (RequestFilter(), RequestFilter(verdict="error"), RequestFilter(account_id=ROW.account_id)):
-        found = [[one.row for one in await place.list_requests(wanted, 100)] for place in (log, again)]
-        assert found[0] == found[1]
-    await database.close()
+async def test_a_database_that_is_older_is_left_alone_and_the_version_between_is_named(oldest_path: Path) -> None:
+    with closing(sqlite3.connect(oldest_path)) as other:
+        other.execute("UPDATE alembic_version SET version_num = '0005'")
+        other.commit()
+    before = read_definitions(oldest_path)
+    with pytest.raises(DatabaseStartupError, match=r"schema 0005.*Install version 0\.7\.0, start it once"):
+        await open_database(f"sqlite:///{oldest_path}")
+    assert read_definitions(oldest_path) == before
 
 
 @pytest.mark.parametrize(
@@ -330,49 +213,3 @@ async def test_an_ending_of_a_former_version_becomes_an_outcome(
     (found,) = await RequestLogRepository(database).list_requests(RequestFilter(), 9)
     await database.close()
     assert found.row == make_row("one", error_code=error_code, outcome=outcome)
-
-
-TABLES = ("accounts", "keys", "requests", "entries", "usage_days", "channels")
-NEWEST_TABLES = ("videos", "video_prompts", "deliveries", "replays", "retired", "members", "audit", "settings")
-NEW_COLUMNS: dict[str, dict[str, Any]] = {
-    "requests": UNTOLD,
-    "keys": {"webhook_url": None, "former_digest": None, "former_until_s": None, "locked": [], "burst": None},
-    "accounts": {"burst": None},
-}
-
-
-def read_tables(connection: Connection) -> dict[str, list[dict[str, Any]]]:
-    """Every row of ``TABLES``, as far as they are there."""
-    there = MetaData()
-    there.reflect(connection)
-    rows = {name: connection.execute(there.tables[name].select()) for name in TABLES if name in there.tables}
-    return {name: [dict(row) for row in found.mappings()] for name, found in rows.items()}
-
-
-def rename_ending(row: dict[str, Any]) -> dict[str, Any]:
-    outcome = {"upstream_failed": "failed"}
-    return {
-        "outcome" if name == "ending" else name: outcome.get(value, value) if name == "ending" else value
-        for name, value in row.items()
-    }
-
-
-@pytest.mark.parametrize("revision", ["0002", "0003", "0004"])
-async def test_what_later_versions_stored_stays_as_it_is(first_path: Path, revision: str) -> None:
-    """Of what a version did not write down nothing is known: no trail, no errors, no webhook, no videos, nobody."""
-    url = f"sqlite:///{first_path}"
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        upgrade_to(connection, revision)
-        if revision >= "0003":
-            connection.execute(text("INSERT INTO channels VALUES (7, 'up', 'active', 'demo', '', '{}', x'00ff', 1)"))
-        before = read_tables(connection)
-    await (await open_database(url)).close()
-    with engine.begin() as connection:
-        after = read_tables(connection)
-        assert not any(connection.execute(metadata.tables[name].select()).all() for name in NEWEST_TABLES)
-    engine.dispose()
-    for name, rows in before.items():
-        assert rows
-        assert after[name] == [{**NEW_COLUMNS.get(name, {}), **rename_ending(row)} for row in rows]
-    assert after["channels"] == before.get("channels", [])

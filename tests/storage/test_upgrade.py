@@ -78,8 +78,7 @@ async def test_an_upgrade_keeps_every_row_and_every_amount(revision: str, tmp_pa
     for table, rows in before.items():
         for row in rows:
             assert contains(after[table], bring_up(table, row)), (table, row)
-        if table != "entries" or revision > "0001":
-            assert len(after[table]) == len(rows), table
+        assert len(after[table]) == len(rows), table
     with closing(sqlite3.connect(path)) as database:
         ((schema,),) = database.execute("SELECT version_num FROM alembic_version")
         ((version,),) = database.execute("PRAGMA user_version")
@@ -103,14 +102,11 @@ def test_the_ledger_of_every_schema_agrees(tmp_path: Path) -> None:
         report = json.loads(out)
         assert report["ok"]
         with closing(sqlite3.connect(load_fixture(revision, tmp_path / f"{revision}.db"))) as database:
-            table, column, where = ("entries", "amount_nanos", "kind = 'charge'")
-            if revision == "0001":
-                table, column, where = ("requests", "cost_nanos", "1")
-            ((charged,),) = database.execute(f"SELECT SUM({column}) FROM {table} WHERE {where}")  # noqa: S608
+            ((charged,),) = database.execute("SELECT SUM(amount_nanos) FROM entries WHERE kind = 'charge'")
         assert report["charged_nanos"] == charged
 
 
-@pytest.mark.parametrize("revision", [REVISIONS[0], REVISIONS[6], REVISIONS[-1]])
+@pytest.mark.parametrize("revision", [REVISIONS[0], REVISIONS[-1]])
 def test_a_backup_of_an_older_schema_is_restored_and_then_brought_up(revision: str, tmp_path: Path) -> None:
     folder = make_folder(revision, tmp_path / "old")
     manifest = write_backup(BackupSource(folder, folder / "gateway.db"), tmp_path / "b.gwb")

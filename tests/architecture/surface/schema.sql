@@ -143,7 +143,10 @@ CREATE TABLE keys (
 	"group" VARCHAR(64), 
 	allow_ips JSON NOT NULL, 
 	declared BOOLEAN NOT NULL, 
-	created_ms BIGINT NOT NULL, webhook_url TEXT, former_digest BLOB, former_until_s BIGINT, locked JSON DEFAULT '[]' NOT NULL, burst INTEGER, 
+	created_ms BIGINT NOT NULL, 
+	webhook_url TEXT, 
+	former_digest BLOB, 
+	former_until_s BIGINT, locked JSON DEFAULT '[]' NOT NULL, burst INTEGER, 
 	UNIQUE (account_id, name), 
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE, 
 	UNIQUE (digest)
@@ -231,7 +234,16 @@ CREATE TABLE requests (
 	cost_nanos BIGINT NOT NULL, 
 	first_byte_ms INTEGER, 
 	total_ms INTEGER NOT NULL, 
-	client_request_id VARCHAR(64), settled_ms BIGINT DEFAULT '0' NOT NULL, account_id BIGINT DEFAULT '0' NOT NULL, reserved_nanos BIGINT DEFAULT '0' NOT NULL, overrun_nanos BIGINT DEFAULT '0' NOT NULL, tried TEXT DEFAULT '' NOT NULL, images INTEGER DEFAULT '0' NOT NULL, duration_ms INTEGER DEFAULT '0' NOT NULL, characters INTEGER DEFAULT '0' NOT NULL, error TEXT DEFAULT '' NOT NULL, unpriced BOOLEAN DEFAULT 0 NOT NULL, batch_id VARCHAR(64), batch_multiplier_ppm INTEGER DEFAULT 1000000 NOT NULL, adapted TEXT DEFAULT '' NOT NULL, served_model TEXT DEFAULT '' NOT NULL, units TEXT DEFAULT '' NOT NULL, 
+	client_request_id VARCHAR(64), 
+	settled_ms BIGINT DEFAULT '0' NOT NULL, 
+	account_id BIGINT DEFAULT '0' NOT NULL, 
+	reserved_nanos BIGINT DEFAULT '0' NOT NULL, 
+	overrun_nanos BIGINT DEFAULT '0' NOT NULL, 
+	tried TEXT DEFAULT '' NOT NULL, 
+	images INTEGER DEFAULT '0' NOT NULL, 
+	duration_ms INTEGER DEFAULT '0' NOT NULL, 
+	characters INTEGER DEFAULT '0' NOT NULL, 
+	error TEXT DEFAULT '' NOT NULL, unpriced BOOLEAN DEFAULT 0 NOT NULL, batch_id VARCHAR(64), batch_multiplier_ppm INTEGER DEFAULT 1000000 NOT NULL, adapted TEXT DEFAULT '' NOT NULL, served_model TEXT DEFAULT '' NOT NULL, units TEXT DEFAULT '' NOT NULL, 
 	UNIQUE (id)
 );
 CREATE TABLE response_owners (
