@@ -52,7 +52,7 @@ class RequestContext:
     ``started_ms``         ``ActiveInference``
     ``started_at``         ``ActiveInference``
     ``client_request_id``  ``ActiveInference``
-    ``inference``               ``parse_request`` or ``parse_form``; ``quota`` or the video submission completes it
+    ``inference``          ``parse_request`` or ``parse_form``; ``quota`` or the video submission completes it
     ``read_at``            ``parse_request`` or ``parse_form``
     ``route``              ``quota``; for a video job, its handler
     ``reservation``        ``QuotaService``
@@ -74,9 +74,9 @@ class RequestContext:
         started_ms: when the request arrived, in Unix milliseconds.
         started_at: the same in seconds of the event loop's clock.
         client_request_id: the client's own id; None if it sent none.
-        inference: the checked body; None before it is parsed.
+        inference: the checked body. Before it is parsed, a read raises ``AttributeError``: see ``parsed``.
         read_at: when the body had been read, in seconds of the monotonic clock.
-        route: the channels that may serve the request; None before they are known.
+        route: the channels that may serve the request; before they are known, a read raises ``AttributeError``.
         reservation: the reserved money; None before.
         permit: of the rate limits; None if the caller has none.
         rate_limits: how much of its rate limits the caller has left; None if it has none.
@@ -96,9 +96,9 @@ class RequestContext:
     started_ms: int = 0
     started_at: float = 0.0
     client_request_id: str | None = None
-    inference: InferenceRequest | None = None
+    inference: InferenceRequest = attrs.field(init=False)
     read_at: float = 0.0
-    route: Route | None = None
+    route: Route = attrs.field(init=False)
     reservation: Reservation | None = None
     permit: RateLimitPermit | None = None
     rate_limits: RateLimitStatus | None = None
@@ -110,6 +110,11 @@ class RequestContext:
     headers: dict[str, str] | None = None
     batch: BatchShare = NO_BATCH
     loan: Loan | None = None
+
+    @property
+    def parsed(self) -> InferenceRequest | None:
+        """The checked body; None before it is parsed."""
+        return getattr(self, "inference", None)
 
     def warn(self, warning: str) -> None:
         """Add a warning header: a field or header that has no effect, then why. ASCII without commas."""

@@ -213,7 +213,6 @@ class LineRequest:
     async def _reserve(self, wait: Wait, others_run: Callable[[], bool]) -> None:
         """Reserve the money. Other requests go first: a line leaves the last places of channels and limits free."""
         context, services, inference = self.context, self._services, self.context.inference
-        assert inference is not None  # noqa: S101 - it was parsed before
         while True:
             try:
                 context.route = route = self._find_route(inference)
@@ -239,8 +238,7 @@ class LineRequest:
 
     async def _await_channel(self, error: GatewayError, wait: Wait) -> None:
         """Wait as ``error`` asks. Raises it if channels have failed for too long; for a place a line waits for ever."""
-        route = self.context.route
-        if isinstance(error, NoHealthyChannel) and route is not None and not route.busy:
+        if isinstance(error, NoHealthyChannel) and not self.context.route.busy:
             if not self._waits_left:
                 raise error
             self._waits_left -= 1
@@ -274,13 +272,12 @@ class LineRequest:
         context, services = self.context, self._services
         while True:
             try:
-                if context.route is not None:
-                    context.route.leave_room()
+                context.route.leave_room()
                 return await forward.fetch(services.proxy, context)
             except NoHealthyChannel as fault:
                 await self._await_channel(fault, wait)
             except ProviderRateLimited as fault:
-                if not self._waits_left or context.inference is None:
+                if not self._waits_left:
                     raise
                 self._waits_left -= 1
                 await wait(min(fault.provider_retry_after_s or 1, LONGEST_WAIT_S))
@@ -308,7 +305,7 @@ class LineRequest:
         self._unregister()
         now, now_ms = self._loop.time(), int(services.clock() * 1000)
         services.settlement.settle(context, outcome, error, now=now, now_ms=now_ms)
-        if context.attempts and context.inference is not None:
+        if context.attempts:
             attempt, made = context.attempts[-1], context.inference.made
             if attempt.response_id or made:
                 services.response_owners.note(

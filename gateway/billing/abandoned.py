@@ -58,9 +58,9 @@ def reads_unknown(inference: InferenceRequest) -> bool:
     return reads.unbounded or reads.tools
 
 
-def goes_on(inference: InferenceRequest | None) -> bool:
+def goes_on(inference: InferenceRequest) -> bool:
     """Return whether the provider goes on with the answer when its connection ends."""
-    return inference is not None and inference.stream and inference.body.get("background") is True
+    return inference.stream and inference.body.get("background") is True
 
 
 def find_least(

@@ -108,13 +108,12 @@ class QuotaService:
             if permit is not None:
                 self._counters.give_back(permit, 0)
 
-    async def admit(self, ctx: RequestContext, targets: Sequence[Target], *, journaled: bool = True) -> None:
+    async def admit(self, ctx: RequestContext, targets: Sequence[Target], *, journaled: bool = True) -> Reservation:
         """Reserve money, take a permit, note the start. Raises ``QuotaExceeded, RateLimited, StoreUnavailable``.
 
-        The reservation covers the most that any target may cost. The store has a video job before: not ``journaled``.
+        The reservation covers the most that any target may cost. A video job is stored before: not ``journaled``.
         """
         inference, caller = ctx.inference, ctx.caller
-        assert inference is not None  # noqa: S101 - it is parsed before
         if self._write_queue.crowded:
             await self._wait_for_room()
         reserve, admitted, body = 0, False, inference.body
@@ -131,9 +130,9 @@ class QuotaService:
             reserve = max(reserve, cost)
             longer = longer or searches(target.model) or (not whole and find_longest_answer(target.model) > 0)
         try:
-            ctx.reservation = self._balances.hold_now(caller, reserve) or await self._hold(ctx, reserve)
-            if longer and ctx.reservation.left_nanos is not None:
-                await self._extend(ctx, ctx.reservation, targets, reads)
+            ctx.reservation = reservation = self._balances.hold_now(caller, reserve) or await self._hold(ctx, reserve)
+            if longer and reservation.left_nanos is not None:
+                await self._extend(ctx, reservation, targets, reads)
             if subjects := caller.subjects:
                 tokens = _count_tokens(inference)
                 permit = self._counters.take_now(subjects, tokens) or await self._counters.take(subjects, tokens)
@@ -148,6 +147,7 @@ class QuotaService:
         finally:
             if not admitted:
                 self.give_back(ctx)
+        return reservation
 
     async def admit_part(self, ctx: RequestContext, target: Target, longest: InferenceRequest) -> None:
         """Like ``admit``, for a part of a session that has a place among the concurrent requests.
@@ -155,7 +155,6 @@ class QuotaService:
         ``longest``: the request with the most tokens that it may take, which are reserved as far as that is left.
         """
         inference, caller = ctx.inference, ctx.caller
-        assert inference is not None  # noqa: S101 - it is parsed before
         if self._write_queue.crowded:
             await self._wait_for_room()
         reserve = target.find_most(inference.need)
@@ -203,7 +202,6 @@ class QuotaService:
         self, ctx: RequestContext, reservation: Reservation, targets: Sequence[Target], reads: ProviderReads
     ) -> None:
         """Reserve the cost of the longest prompts and answers that the request allows, as far as it is left."""
-        assert ctx.inference is not None  # noqa: S101 - ``admit`` has looked
         most = max((_find_highest(ctx.inference, target, reads) for target in targets), default=0)
         await self._reserve_most(ctx, reservation, most)
 
@@ -239,7 +237,7 @@ class QuotaService:
         """
         self._write_queue.check_room()
         caller = self.refresh(ctx.caller)
-        if caller is not ctx.caller and ctx.inference is not None:
+        if caller is not ctx.caller:
             caller.check_group()
             caller.check_model(ctx.inference.model)
 
@@ -265,12 +263,11 @@ class QuotaService:
         if ctx.permit is not None:
             self._counters.give_back(ctx.permit, tokens)
 
-    def end(self, ctx: RequestContext, cost: int, tokens: int, now_s: float) -> Charge:
-        """Give the permit back and charge ``cost`` nano-USD for a request that has a reservation."""
+    def end(self, ctx: RequestContext, reservation: Reservation, cost: int, tokens: int, now_s: float) -> Charge:
+        """Give the permit of a request back and charge its ``reservation`` with ``cost`` nano-USD."""
         if ctx.permit is not None:
             self._counters.give_back(ctx.permit, tokens)
-        assert ctx.reservation is not None  # noqa: S101 - the settlement has looked
-        return self._balances.settle(ctx.reservation, cost, now_s)
+        return self._balances.settle(reservation, cost, now_s)
 
 
 def _count_tokens(inference: InferenceRequest) -> int:

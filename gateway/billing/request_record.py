@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from gateway.domain.balance import Charge
 from gateway.domain.charged_units import build_units
 from gateway.domain.content_filter import is_block_code
-from gateway.domain.inference_request import COUNTS
+from gateway.domain.inference_request import COUNTS, InferenceRequest
 from gateway.domain.request_log import (
     ANSWERED,
     INTERRUPTED_STATUS,
@@ -55,8 +55,8 @@ def build_record(
 
     ``error``, if any, ended it. ``now`` is loop time, ``now_ms`` Unix milliseconds. Without inference no body was read.
     """
-    inference, attempts, usage = ctx.inference, ctx.attempts, ctx.usage
-    account, key = ctx.caller.account, ctx.caller.key
+    inference: InferenceRequest | None = getattr(ctx, "inference", None)  # a call less than ``ctx.parsed``
+    attempts, usage, account, key = ctx.attempts, ctx.usage, ctx.caller.account, ctx.caller.key
     model, stream = (mask_name(inference.model), inference.stream) if inference else ("", False)
     channel, served, tried, adapted, unpriced = None, model, "", "", False
     if attempts:
@@ -97,7 +97,6 @@ def _build_trail(ctx: RequestContext, outcome: Outcome, error: GatewayError | No
 def build_start(ctx: RequestContext, channel: str | None, reserved_nanos: int) -> RequestStart:
     """Build the entry of a request that is about to be sent to ``channel``: all that is known if the process ends."""
     account, key, inference = ctx.caller.account, ctx.caller.key, ctx.inference
-    assert inference is not None  # noqa: S101 - it is parsed before money is reserved
     return RequestStart(
         ctx.id,
         ctx.started_ms,

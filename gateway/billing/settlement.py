@@ -13,7 +13,7 @@ from gateway.billing.abandoned import Abandoned, find_least, may_have_done
 from gateway.billing.quota import QuotaService
 from gateway.billing.request_record import build_record
 from gateway.billing.write_queue import WriteQueue
-from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.balance import Reservation
 from gateway.domain.price import cost_nanos
 from gateway.domain.request_log import Outcome, RequestRecord
 from gateway.domain.usage import Usage
@@ -59,28 +59,28 @@ class Settlement:
     ) -> RequestRecord:
         """Settle a request, once, and return its record, which is ``ctx.record`` from then on.
 
-        Without a reservation nothing is charged: no provider was asked. ``now`` is loop time, ``now_ms`` Unix time.
-        ``left``: its client had disconnected before, and ``outcome`` is that of its drain.
+        ``now`` is loop time, ``now_ms`` Unix time. ``left``: its client had left, and ``outcome`` is that of its drain.
         """
         if ctx.record is not None:
             return ctx.record
-        inference = ctx.inference
-        if inference is None or ctx.reservation is None:
+        if (reservation := ctx.reservation) is None:  # no provider was asked: nothing is charged
             return self._refuse(ctx, build_record(ctx, outcome, error, now=now, now_ms=now_ms))
-        paid = ctx.attempts[-1] if ctx.attempts else None
-        if outcome != "completed" and self.find_abandoned() != "free":
-            paid = _find_aborted(ctx, inference, error) or paid
-        usage, cost = ctx.usage if inference.operation not in OF_KNOWN_UNITS else _fill(ctx, inference), 0
+        inference, paid, cost = ctx.inference, ctx.attempts[-1] if ctx.attempts else None, 0
+        if outcome != "completed" and self.find_abandoned() != "free":  # an attempt before the last may have cost money
+            paid = _find_aborted(ctx, error, reservation) or paid
+        usage = ctx.usage if inference.operation not in OF_KNOWN_UNITS else _fill(ctx)
+        # A provider's counts are not trusted without bounds: no token is shorter than a byte, so the length of the body
+        # bounds the prompt, and the request's own limit bounds the answer. ``_limit`` decides about what exceeds them.
         if usage.prompt_tokens > inference.max_prompt_tokens or usage.completion_tokens > inference.max_output_tokens:
-            usage = _limit(ctx, inference)
+            usage = _limit(ctx)
         if paid is not None:
             target = paid.target
-            if target.find_price is None and usage.rare is None:
+            if target.find_price is None and usage.rare is None:  # as in ``charge``, which takes more calls
                 cost = cost_nanos(target.price, usage, target.multiplier_ppm)
             else:
                 cost = target.charge(paid.answered, usage, inference)
-        charge = self._quota.end(ctx, cost, usage.prompt_tokens + usage.completion_tokens, now_ms / 1000)
-        if left:
+        charge = self._quota.end(ctx, reservation, cost, usage.prompt_tokens + usage.completion_tokens, now_ms / 1000)
+        if left:  # what the drain met after the client had gone is neither its outcome nor its error
             outcome, error = "client_closed", None
         ctx.record = record = build_record(ctx, outcome, error, now=now, now_ms=now_ms, charge=charge)
         self._journal.settle(record)
@@ -100,20 +100,20 @@ class Settlement:
         return record
 
 
-def _fill(ctx: RequestContext, inference: InferenceRequest) -> Usage:
+def _fill(ctx: RequestContext) -> Usage:
     """Return the usage of a request, with what follows from its operation where the provider gives no details."""
     if ctx.usage.used:
-        ctx.usage = fill_rare(ctx.usage, inference)
+        ctx.usage = fill_rare(ctx.usage, ctx.inference)
     return ctx.usage
 
 
-def _limit(ctx: RequestContext, inference: InferenceRequest) -> Usage:
+def _limit(ctx: RequestContext) -> Usage:
     """Return the usage, or the highest possible one if the provider reports more; the log names what it reported."""
     reported = ctx.usage
     if not ctx.attempts or reported.source != "upstream":
         return reported
     target = ctx.attempts[-1].target
-    ctx.usage = usage = limit_usage(reported, inference, target.model)
+    ctx.usage = usage = limit_usage(reported, ctx.inference, target.model)
     if usage is not reported:
         log.warning(
             "usage_implausible",
@@ -126,11 +126,10 @@ def _limit(ctx: RequestContext, inference: InferenceRequest) -> Usage:
     return usage
 
 
-def _find_aborted(ctx: RequestContext, inference: InferenceRequest, error: GatewayError | None) -> Attempt | None:
+def _find_aborted(ctx: RequestContext, error: GatewayError | None, reservation: Reservation) -> Attempt | None:
     """Return the last attempt that may have been processed without a whole answer, and raise the usage to its least."""
     for attempt in reversed(ctx.attempts):
         if attempt.pending and (attempt.failure is not None or may_have_done(error)):
-            reserved = 0 if ctx.reservation is None else ctx.reservation.nanos
-            ctx.usage = find_least(ctx.usage, attempt, inference, error, reserved)
+            ctx.usage = find_least(ctx.usage, attempt, ctx.inference, error, reservation.nanos)
             return attempt
     return None

@@ -74,7 +74,7 @@ def build_call(one: ActiveRequest, now: float, node: str | None, *, whole: bool)
 
     ``whole``: with those for the operator alone, the channel, the address and the ``node``.
     """
-    ctx, inference = one.context, one.context.inference
+    ctx, inference = one.context, one.context.parsed
     return {
         "id": ctx.id,
         "account": ctx.caller.account.name,
@@ -96,4 +96,4 @@ def find_phase(ctx: RequestContext) -> Phase:
     """Return the phase of a request."""
     if ctx.first_byte_at is not None:
         return "streaming"
-    return "reading" if ctx.inference is None else "waiting"
+    return "reading" if ctx.parsed is None else "waiting"

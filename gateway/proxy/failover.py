@@ -136,7 +136,6 @@ class Proxy:
         if self.broken_off:
             raise _make_shutdown_error()
         route = ctx.route
-        assert route is not None  # noqa: S101 - it is found before money is reserved
         loop, final = asyncio.get_running_loop(), None
         attempt = route.start(ctx.id.removeprefix(ID_PREFIX), int(self.clock()))
         while self.load_balancer.shared is not None and not await self._claim(route, attempt):

@@ -124,10 +124,10 @@ async def _check_audio(response: HttpResponse, attempt: Attempt) -> None:
 
 def fetch(proxy: Proxy, ctx: RequestContext) -> Coroutine[Any, Any, ProviderAnswer]:
     """Return a whole answer. Raises as ``Proxy.with_failover`` does."""
-    if ctx.inference is not None and ctx.route is not None and not ctx.route.targets:
+    if not ctx.route.targets:
         return _estimate(ctx.inference)  # a request to count tokens, for a model that no channel can count for
     answer = proxy.with_failover(ctx, partial(_read, proxy, ctx))
-    return answer if ctx.inference is None or ctx.inference.operation not in COUNTS else _count(answer, ctx.inference)
+    return answer if ctx.inference.operation not in COUNTS else _count(answer, ctx.inference)
 
 
 async def _count(answer: Awaitable[ProviderAnswer], inference: InferenceRequest) -> ProviderAnswer:

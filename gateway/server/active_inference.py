@@ -76,7 +76,7 @@ class ActiveInference:
             return False
         rule, inference = services.billing.settlement.find_abandoned(), ctx.inference
         whole = goes_on(inference)
-        if whole or rule == "drain" or (rule == "charge" and inference is not None and reads_unknown(inference)):
+        if whole or rule == "drain" or (rule == "charge" and reads_unknown(inference)):
             self._drain = services.proxy.drain(ctx, whole=whole)
         return self._drain is not None
 
@@ -104,7 +104,7 @@ class ActiveInference:
             context.first_byte_at = drain.first_byte_at  # the client received nothing that came later
         now, now_ms, left = self.loop.time(), int(services.clock() * 1000), drain is not None
         services.billing.settlement.settle(context, outcome, error, now=now, now_ms=now_ms, left=left)
-        if context.attempts and context.inference is not None:
+        if context.attempts:
             attempt, made = context.attempts[-1], context.inference.made
             if made or attempt.response_id:
                 tokens = _count_tokens(context)
@@ -116,7 +116,7 @@ class ActiveInference:
 def _count_tokens(ctx: RequestContext) -> int:
     """Return what a response adds to the prompt of the next one, at most; 0: it is not known."""
     usage, inference = ctx.usage, ctx.inference
-    known = usage.source == "upstream" and usage.rare is None and inference is not None and not inference.makes_media
+    known = usage.source == "upstream" and usage.rare is None and not inference.makes_media
     return usage.prompt_tokens + usage.completion_tokens if known else 0
 
 

@@ -9,6 +9,7 @@ the response until that has ended.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -17,7 +18,6 @@ import structlog
 from aiohttp import web
 
 from gateway.billing.request_record import find_outcome
-from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import ID_PREFIX
 from gateway.error_status import find_page
@@ -45,6 +45,7 @@ CANCELLED = "response_cancelled"
 """The ring of a cancelled response."""
 _RESTARTED = "The gateway was stopped while this response was made"
 Body = dict[str, Any]
+Keep = Callable[[bytes], None]
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -56,8 +57,6 @@ async def forward_response(request: web.Request) -> web.StreamResponse:
     """
     active = request[INFERENCE]
     ctx, inference = active.context, active.context.inference
-    assert inference is not None  # noqa: S101 - it has been parsed
-    assert ctx.route is not None  # noqa: S101 - it has been found
     if inference.body.get("background") is not True:
         return await forward_inference(request)
     if inference.stream and any(one.endpoint.wire == _NATIVE for one in ctx.route.targets):
@@ -67,35 +66,32 @@ async def forward_response(request: web.Request) -> web.StreamResponse:
             "'background' with 'stream: true' only works with a channel that speaks the Responses API",
             param="background",
         )
-    if inference.keep is None:
+    keep = inference.keep
+    if keep is None:
         raise InvalidRequest("'background' only works for a response that is kept ('store')", param="background")
-    return LargeResponse(request, _start(request.app[SERVICES], active, inference), _JSON)
+    return LargeResponse(request, _start(request.app[SERVICES], active, keep), _JSON)
 
 
-def _start(services: Services, active: ActiveInference, inference: InferenceRequest) -> bytes:
-    """Start the request as a task, and return the queued response."""
-    ctx = active.context
+def _start(services: Services, active: ActiveInference, keep: Keep) -> bytes:
+    """Start the request as a task, and return the queued response. ``keep`` stores what becomes of it."""
+    ctx, inference = active.context, active.context.inference
     identity = ResponseIdentity(ctx.id.removeprefix(ID_PREFIX), inference.model, ctx.started_ms // 1000)
     queued = orjson.loads(ResponseStreamSerializer(inference, identity).build_response())
     queued |= {"status": "queued", "output": [], "usage": None}
-    assert inference.keep is not None  # noqa: S101 - it was checked
     own = {name: value for name, value in inference.body.items() if name != "background"}
     ctx.inference = attrs.evolve(inference, body=own, keep=None)
     ctx.route = services.routing.router.route(ctx.caller, ctx.inference)
     raw = orjson.dumps(queued)
     node = services.storage.node
-    inference.keep(raw if node is None else orjson.dumps(queued | {_MAKER: node.owner}))
+    keep(raw if node is None else orjson.dumps(queued | {_MAKER: node.owner}))
     loan, ctx.loan = ctx.loan, None  # the request of the client ends before this one
-    services.background.start(_run(services, active, inference, queued, loan))
+    services.background.start(_run(services, active, keep, queued, loan))
     return raw
 
 
-async def _run(
-    services: Services, active: ActiveInference, inference: InferenceRequest, queued: Body, loan: Loan | None
-) -> None:
+async def _run(services: Services, active: ActiveInference, keep: Keep, queued: Body, loan: Loan | None) -> None:
     """Make the response, settle the request, and keep what has become of it; ``loan`` is given back."""
-    ctx, keep = active.context, inference.keep
-    assert keep is not None  # noqa: S101 - it was checked
+    ctx = active.context
     services.drain.inside += 1
     try:
         answer = await forward.fetch(services.proxy, ctx)

@@ -383,8 +383,8 @@ def open_form(request: web.Request) -> MultipartReader:
 async def replay_response(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer a request whose ``Idempotency-Key`` has been answered before with the same response."""
     active = request[INFERENCE]
-    if active.idempotency_key.is_named and (inference := active.context.inference) is not None:
-        replayed = await active.idempotency_key.find_answer(inference)
+    if active.idempotency_key.is_named:
+        replayed = await active.idempotency_key.find_answer(active.context.inference)
         if replayed is not None:
             active.settle("completed")
             return replayed
@@ -399,7 +399,6 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
     active = request[INFERENCE]
     ctx, services = active.context, active.services
     inference, caller = ctx.inference, ctx.caller
-    assert inference is not None  # noqa: S101 - parse_request comes before
     if inference.image is not None:
         services.media.images.check(inference)
         ctx.inference = inference = attrs.evolve(inference, origin=services.http.base_url or find_origin(request))

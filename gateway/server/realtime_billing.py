@@ -154,8 +154,7 @@ class RealtimeBilling:
         free = self._services.billing.settlement.find_abandoned() == "free"
         self.drop_refused(self._loop.time())
         for response in chain(self._running.values(), self._waiting):
-            inference = response.context.inference
-            prompt = 0 if inference is None else inference.prompt_chars // 4
+            prompt = response.context.inference.prompt_chars // 4
             response.context.attempts[-1].pending = True
             self._settle(response, outcome, error, NO_USAGE if free else wire.estimate_output(response.output, prompt))
         self._running.clear()
@@ -189,7 +188,6 @@ class RealtimeBilling:
         """Make every check of a request, and reserve the money. Raises ``GatewayError``; then nothing is reserved."""
         context, services = response.context, self._services
         inference = context.inference
-        assert inference is not None  # noqa: S101 - it was made with one
         context.caller = caller = services.auth.api_keys.refresh(context.caller)
         targets = services.routing.router.route(caller, inference).targets
         own = self._attempt.channel.name
@@ -230,8 +228,7 @@ class RealtimeBilling:
         if not context.attempts:
             context.attempts.append(attrs.evolve(self._attempt))
         self._services.billing.quota.admit_begun(context, self._attempt.channel.name)
-        if context.inference is not None:
-            self._widen(response, context.inference)
+        self._widen(response, context.inference)
 
     async def _end(self, end: wire.ResponseEnd) -> GatewayError | None:
         """Settle a response that has ended at the provider, also one whose begin it has not reported."""
@@ -245,8 +242,7 @@ class RealtimeBilling:
             self._ended.append(end.id)
         usage = end.usage
         if usage is None:
-            inference = response.context.inference
-            usage = wire.estimate_output(response.output, inference.prompt_chars // 4 if inference is not None else 0)
+            usage = wire.estimate_output(response.output, response.context.inference.prompt_chars // 4)
         self.conversation.note_end(response.mark, end, usage)
         response.context.attempts[-1].pending = False
         if end.status == "failed":
@@ -308,7 +304,7 @@ class RealtimeBilling:
         context, reserved = response.context, self._transcript
         self._transcript, self._covered = None, -1
         tokens = self.conversation.untranscribed + SPARE_TRANSCRIPT
-        if reserved is not None and reserved.inference is not None:
+        if reserved is not None:
             context.reservation, tokens = reserved.reservation, reserved.inference.max_prompt_tokens
         context.inference = wire.build_response_inference(model, tokens, tokens)
         context.attempts.append(attrs.evolve(self._attempt, target=target))
@@ -320,7 +316,7 @@ class RealtimeBilling:
 
     async def _follow_transcriber(self, reserved: RequestContext) -> GatewayError | None:
         """Reserve the transcript anew if the provider has confirmed another model for it."""
-        if reserved.inference is not None and reserved.inference.model == self._find_transcriber()[0]:
+        if reserved.inference.model == self._find_transcriber()[0]:
             return None
         try:
             await self.reserve_transcript()

@@ -14,7 +14,7 @@ from aiohttp import WebSocketError, WSCloseCode, WSMessage, WSMsgType, web
 
 from gateway.domain.account import Caller
 from gateway.domain.channel import Channel
-from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.request_log import Outcome
 from gateway.errors import (
     GatewayError,
@@ -91,10 +91,16 @@ class SessionMeters:
 class ActiveRealtime(ActiveInference):
     """A request for a session. Once it is open, the session itself notices that its client has left."""
 
-    session: "RealtimeSession | None" = None
+    def __init__(self, request: web.Request, operation: Operation) -> None:
+        super().__init__(request, operation)
+        self.session: RealtimeSession | None = None
+        request[REALTIME] = self
 
     def leave(self) -> bool:
         return self.session is not None
+
+
+REALTIME = web.RequestKey("realtime", ActiveRealtime)
 
 
 class RealtimeSession:

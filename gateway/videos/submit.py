@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TypeVar
 
 import attrs
 import structlog
@@ -45,15 +44,6 @@ _ID_BYTES = 16
 _HOUR_MS = 3_600_000
 
 log = structlog.stdlib.get_logger(__name__)
-T = TypeVar("T")
-
-
-@attrs.define(eq=False)
-class Submission:
-    """One request, parsed and routed, that becomes a job; ``job`` is None before the database has it."""
-
-    ctx: RequestContext
-    job: VideoJob | None = None
 
 
 class VideoSubmitter:
@@ -96,13 +86,13 @@ class VideoSubmitter:
             StoreUnavailable: there is no room for a video, and videos are kept.
         """
         try:
-            check_body(self.find_words(), inference.body | {"prompt": _get_ask(inference).prompt})
+            check_body(self.find_words(), inference.body | {"prompt": _get_video(inference).prompt})
         except SensitiveWords as forbidden:
             raise ContentForbidden(forbidden.message, param=forbidden.param) from None
         if self._videos.rules.keep:
             self._video_content.check_room()
 
-    async def submit(self, submission: Submission) -> VideoJob:
+    async def submit(self, ctx: RequestContext) -> VideoJob:
         """Return the stored and started job of a request. Run this to its end even if the client disconnects.
 
         Raises:
@@ -110,61 +100,31 @@ class VideoSubmitter:
         """
         async with AsyncExitStack() as stack:
             try:
-                await self._bring_in(submission, stack)
-                job = await self._put_on_record(submission)
-            except GatewayError as fault:
+                await self._load_reference(ctx, stack)
+                job = await self._store_job(ctx)
+            except GatewayError as error:
                 now, now_ms = self._loop_s, self._videos.now_ms
-                self._settlement.settle(submission.ctx, "refused", fault, now=now, now_ms=now_ms)
+                self._settlement.settle(ctx, "refused", error, now=now, now_ms=now_ms)
                 raise
             with self._videos.tasks.claim(job.id):
-                return await self._have_begun(submission, job)
+                return await self._start_at_provider(ctx, job)
 
-    async def _bring_in(self, submission: Submission, stack: AsyncExitStack) -> None:
+    async def _load_reference(self, ctx: RequestContext, stack: AsyncExitStack) -> None:
         """Load the reference image. Raises what ``References.bring_in`` raises."""
-        ctx, inference = submission.ctx, _get(submission.ctx.inference)
-        video_request, account = _get_ask(inference), ctx.caller.account
-        if video_request.reference is None:
+        video = _get_video(ctx.inference)
+        if video.reference is None:
             return
         await self._quota.peek(ctx.caller, lambda: True)
-        fetch = any(must_fetch(target.endpoint.wire) for target in _get(ctx.route).targets)
-        reference = await stack.enter_async_context(
-            self._references.bring_in(video_request.reference, account.id, fetch=fetch)
-        )
-        ctx.inference = attrs.evolve(inference, video=attrs.evolve(video_request, reference=reference))
+        fetch = any(must_fetch(target.endpoint.wire) for target in ctx.route.targets)
+        loading = self._references.bring_in(video.reference, ctx.caller.account.id, fetch=fetch)
+        reference = await stack.enter_async_context(loading)
+        ctx.inference = attrs.evolve(ctx.inference, video=attrs.evolve(video, reference=reference))
 
-    async def _have_begun(self, submission: Submission, job: VideoJob) -> VideoJob:
-        judged = False
-        try:
-            status = await self._proxy.with_failover(submission.ctx, partial(self._send, submission))
-            judged = True
-        except SubmitOutcomeUnknown as fault:
-            judged = True
-            log.warning(
-                "video_submit_outcome_unknown",
-                video_id=job.id,
-                channel=_get(submission.job).channel,
-                error=fault.message,
-            )
-            await self._videos.tasks.retry_until_stored(job.id, partial(self._finish_unknown, submission, fault))
-            raise
-        except GatewayError as fault:
-            judged = True
-            await self._videos.tasks.retry_until_stored(job.id, partial(self._drop, submission, fault))
-            raise
-        finally:
-            self._quota.leave(submission.ctx)
-            if not judged:  # a bug of ours, or the process stops: the poll worker decides later
-                requested_job = _get(submission.job)
-                self._videos.tasks.start(self._advance_one(requested_job, requested_job.let_go(self._videos.now_ms)))
-        return await self._note_begun(submission, status)
-
-    async def _put_on_record(self, submission: Submission) -> VideoJob:
-        """Store the job with its reservation. If this raises, neither is left."""
+    async def _store_job(self, ctx: RequestContext) -> VideoJob:
+        """Store the job with its reservation, in one commit. If this raises, neither is left."""
         if self._proxy.broken_off:
             raise ShuttingDown("The gateway is shutting down", phase="shutdown")
-        ctx = submission.ctx
-        await self._quota.admit(ctx, _get(ctx.route).rank(), journaled=False)
-        reservation = _get(ctx.reservation)
+        reservation = await self._quota.admit(ctx, ctx.route.rank(), journaled=False)
         job = self._make_job(ctx, reservation.nanos)
         stored = False
         try:
@@ -174,33 +134,61 @@ class VideoSubmitter:
             if not stored:
                 self._videos.reservations.release(job)
                 self._quota.give_back(ctx)
-        submission.job = job
         return job
 
     def _make_job(self, ctx: RequestContext, reserved: int) -> VideoJob:
-        now_ms, video_request = self._videos.now_ms, _get_ask(ctx.inference)
+        now_ms, video = self._videos.now_ms, _get_video(ctx.inference)
         return VideoJob(
             id=f"video_{secrets.token_hex(_ID_BYTES)}",
             receipt=build_record(ctx, "interrupted", None, now=ctx.started_at, now_ms=now_ms),
-            prompt=video_request.prompt,
-            seconds=str(video_request.seconds or ""),
-            size=video_request.size or "",
-            remixed_from=video_request.remix_of.id if video_request.remix_of else None,
+            prompt=video.prompt,
+            seconds=str(video.seconds or ""),
+            size=video.size or "",
+            remixed_from=video.remix_of.id if video.remix_of else None,
             updated_ms=now_ms,
             deadline_ms=now_ms + round(self._videos.rules.deadline_h * _HOUR_MS),
             held_nanos=reserved,
             owner=self._videos.tasks.owner,
             lease_until_ms=now_ms + LEASE_MS,
             due_ms=now_ms,
-            webhook_url=video_request.webhook_url or ctx.caller.key.webhook_url,
-            status_words=video_request.status_words,
+            webhook_url=video.webhook_url or ctx.caller.key.webhook_url,
+            status_words=video.status_words,
         )
 
-    async def _send(self, submission: Submission, attempt: Attempt) -> TaskStatus:
-        """Make one attempt to start the job."""
-        job, video_request = _get(submission.job), attempt.target.capability.fill(_get_ask(submission.ctx.inference))
-        original = video_request.remix_of
-        requested_job = job.move(
+    async def _start_at_provider(self, ctx: RequestContext, job: VideoJob) -> VideoJob:
+        """Have a provider start a stored job, and store the outcome, however long that takes."""
+        submitting = job  # as the latest attempt has stored it
+
+        async def send(attempt: Attempt) -> TaskStatus:
+            nonlocal submitting
+            submitting = await self._store_attempt(ctx, submitting, attempt)
+            return await self._submit(ctx, submitting, attempt)
+
+        decided, retry_until_stored = False, self._videos.tasks.retry_until_stored
+        try:
+            status = await self._proxy.with_failover(ctx, send)
+            decided = True
+        except SubmitOutcomeUnknown as error:
+            decided = True
+            channel, reason = submitting.channel, error.message
+            log.warning("video_submit_outcome_unknown", video_id=job.id, channel=channel, error=reason)
+            await retry_until_stored(job.id, partial(self._store_unknown, ctx, submitting, error))
+            raise
+        except GatewayError as error:
+            decided = True
+            await retry_until_stored(job.id, partial(self._drop, ctx, submitting, error))
+            raise
+        finally:
+            self._quota.leave(ctx)
+            if not decided:  # a bug of ours, or the process stops: the poll worker decides later
+                self._videos.tasks.start(self._advance(submitting, submitting.let_go(self._videos.now_ms)))
+        return await self._store_started(ctx, submitting, status)
+
+    async def _store_attempt(self, ctx: RequestContext, job: VideoJob, attempt: Attempt) -> VideoJob:
+        """Store which provider is about to be asked, and return the job so. Raises ``Conflict`` if it was cancelled."""
+        video = attempt.target.capability.fill(_get_video(ctx.inference))
+        original = video.remix_of
+        submitting = job.move(
             "submitting",
             self._videos.now_ms,
             channel=attempt.channel.name,
@@ -209,102 +197,103 @@ class VideoSubmitter:
             upstream_model=attempt.target.model,
             key_print=build_print(_find_key(attempt, original)),
             lease_until_ms=self._videos.now_ms + LEASE_MS,  # the lease has been renewed since the job was created
-            seconds=original.seconds if original else str(video_request.seconds or ""),
-            size=original.size if original else video_request.size or "",
+            seconds=original.seconds if original else str(video.seconds or ""),
+            size=original.size if original else video.size or "",
         )
-        if not all(await self._videos.store.advance([(job, requested_job)])):
+        if not await self._advance(job, submitting):
             raise Conflict("The job was cancelled before it was begun")
-        submission.job = requested_job
+        return submitting
+
+    async def _submit(self, ctx: RequestContext, job: VideoJob, attempt: Attempt) -> TaskStatus:
+        """Ask the provider of ``attempt``, once, to start the job."""
+        video = attempt.target.capability.fill(_get_video(ctx.inference))
         spec = VideoSpec(
             model=attempt.target.model,
-            prompt=video_request.prompt,
+            prompt=video.prompt,
             mark=job.id,
-            seconds=video_request.seconds,
-            size=video_request.size,
-            reference=video_request.reference,
-            extra=_get(submission.ctx.inference).body,
+            seconds=video.seconds,
+            size=video.size,
+            reference=video.reference,
+            extra=ctx.inference.body,
         )
         try:
             status = await attempt.wait_for(
-                self._videos.provider_api.submit(attempt, requested_job, spec, original),
+                self._videos.provider_api.submit(attempt, job, spec, video.remix_of),
                 attempt.channel.timeouts.total_s,
                 self._proxy.timer,
             )
-        except (ProviderTimeout, ShuttingDown) as fault:
-            raise fault if fault.phase == "connect" else SubmitOutcomeUnknown(fault) from fault
+        except (ProviderTimeout, ShuttingDown) as error:
+            raise error if error.phase == "connect" else SubmitOutcomeUnknown(error) from error
         self._proxy.load_balancer.record_success(attempt.lease)
-        submission.job = self._price(requested_job, attempt, status)
         return status
 
-    def _price(self, job: VideoJob, attempt: Attempt, status: TaskStatus) -> VideoJob:
-        """Set the charge of the completed job, by the provider's length if the request named none."""
-        seconds, size = job.seconds or _parse_seconds(status.seconds), job.size or status.size or ""
-        duration_ms = min(int(seconds or UNKNOWN_SECONDS) * 1000, MAX_DURATION_MS)
-        cost = attempt.target.cost(Usage(source="upstream", duration_ms=duration_ms, size=size))
-        return attrs.evolve(job, seconds=seconds, size=size, cost_nanos=cost)
-
-    async def _note_begun(self, submission: Submission, status: TaskStatus) -> VideoJob:
+    async def _store_started(self, ctx: RequestContext, job: VideoJob, status: TaskStatus) -> VideoJob:
         """Store the started job, however long that takes: only this process knows the id of the provider's task."""
-        job, ctx = _get(submission.job), submission.ctx
         ctx.first_byte_at = now = self._loop_s
-        receipt = build_record(ctx, "completed", None, now=now, now_ms=self._videos.now_ms)
-        begun = job.move(
-            "queued" if status.state == "queued" else "processing",
-            self._videos.now_ms,
-            upstream_id=status.id,
-            receipt=receipt,
-        ).let_go(self._videos.now_ms + round(find_wait_s(0) * 1000 * self._videos.wait_scale))
-        ctx.record = receipt
-        submission.job = begun
-        recorded = await self._videos.tasks.retry_until_stored(begun.id, partial(self._store_begun, job, begun))
-        if recorded is False:
-            return await self._give_up(begun)
-        self._videos.events.publish(JobChanged(begun.id))
+        ctx.record = receipt = build_record(ctx, "completed", None, now=now, now_ms=self._videos.now_ms)
+        started = (
+            _price(job, ctx.attempts[-1], status)
+            .move(
+                "queued" if status.state == "queued" else "processing",
+                self._videos.now_ms,
+                upstream_id=status.id,
+                receipt=receipt,
+            )
+            .let_go(self._videos.now_ms + round(find_wait_s(0) * 1000 * self._videos.wait_scale))
+        )
+        stored = await self._videos.tasks.retry_until_stored(job.id, partial(self._try_started, job, started))
+        if stored is False:
+            return await self._cancel_started(started)
+        self._videos.events.publish(JobChanged(started.id))
         self._videos.events.publish(JobStarted())
-        return begun
+        return started
 
-    async def _store_begun(self, job: VideoJob, begun: VideoJob) -> bool:
+    async def _try_started(self, job: VideoJob, started: VideoJob) -> bool:
         """Store a started job; return False if it has ended without the provider's task.
 
         The answer of an earlier try may have been lost: then the job has the task, and others may have gone on with it.
         """
-        if await self._advance_one(job, begun):
+        if await self._advance(job, started):
             return True
-        found = await self._videos.store.find(begun.id)
-        return found is not None and found.upstream_id == begun.upstream_id and found.state != "failed"
+        found = await self._videos.store.find(started.id)
+        return found is not None and found.upstream_id == started.upstream_id and found.state != "failed"
 
-    async def _give_up(self, begun: VideoJob) -> VideoJob:
+    async def _cancel_started(self, started: VideoJob) -> VideoJob:
         """Cancel the provider's task of a job that was cancelled during its submit."""
-        access = self._videos.provider_api.find_access(begun)
+        access = self._videos.provider_api.find_access(started)
         if access is not None:
-            await self._videos.provider_api.cancel(access, begun)
-        found = await self._videos.store.find(begun.id)
+            await self._videos.provider_api.cancel(access, started)
+        found = await self._videos.store.find(started.id)
         if found is None:
             raise Conflict("The job was cancelled while it was being submitted")
         return found
 
-    async def _advance_one(self, before: VideoJob, after: VideoJob) -> bool:
-        return all(await self._videos.store.advance([(before, after)]))
+    async def _store_unknown(self, ctx: RequestContext, job: VideoJob, error: SubmitOutcomeUnknown) -> None:
+        """End a job as failed which its provider may or may not have started."""
+        ctx.record = receipt = build_record(ctx, "failed", error, now=self._loop_s, now_ms=self._videos.now_ms)
+        await self._videos.finish(attrs.evolve(job, receipt=receipt).fail(SUBMIT_UNKNOWN, self._videos.now_ms))
 
-    async def _drop(self, submission: Submission, error: GatewayError) -> None:
+    async def _drop(self, ctx: RequestContext, job: VideoJob, error: GatewayError) -> None:
         """Delete a job that no provider started; only the request's record stays."""
-        job, ctx = _get(submission.job), submission.ctx
         now, now_ms = self._loop_s, self._videos.now_ms
-        row = build_record(ctx, find_outcome(error), error, now=now, now_ms=now_ms)
-        ctx.record = row
-        await self._videos.reservations.drop(job, row)
+        ctx.record = record = build_record(ctx, find_outcome(error), error, now=now, now_ms=now_ms)
+        await self._videos.reservations.drop(job, record)
         self._videos.events.publish(JobChanged(job.id))
 
-    async def _finish_unknown(self, submission: Submission, error: SubmitOutcomeUnknown) -> None:
-        job, now, now_ms = _get(submission.job), self._loop_s, self._videos.now_ms
-        receipt = build_record(submission.ctx, "failed", error, now=now, now_ms=now_ms)
-        submission.ctx.record = receipt
-        job = attrs.evolve(job, receipt=receipt)
-        await self._videos.finish(job.fail(SUBMIT_UNKNOWN, self._videos.now_ms))
+    async def _advance(self, before: VideoJob, after: VideoJob) -> bool:
+        return all(await self._videos.store.advance([(before, after)]))
 
     @property
     def _loop_s(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _price(job: VideoJob, attempt: Attempt, status: TaskStatus) -> VideoJob:
+    """Set the charge of the completed job, by the provider's length if the request named none."""
+    seconds, size = job.seconds or _parse_seconds(status.seconds), job.size or status.size or ""
+    duration_ms = min(int(seconds or UNKNOWN_SECONDS) * 1000, MAX_DURATION_MS)
+    cost = attempt.target.cost(Usage(source="upstream", duration_ms=duration_ms, size=size))
+    return attrs.evolve(job, seconds=seconds, size=size, cost_nanos=cost)
 
 
 def _find_key(attempt: Attempt, original: VideoJob | None) -> str:
@@ -322,11 +311,5 @@ def _parse_seconds(reported: str | None) -> str:
     return str(seconds) if 0 < seconds <= MAX_DURATION_MS // 1000 else ""
 
 
-def _get_ask(inference: InferenceRequest | None) -> VideoRequest:
-    return (inference.video if inference is not None else None) or VideoRequest("")
-
-
-def _get(value: T | None) -> T:
-    if value is None:
-        raise AssertionError("the submit has set it")
-    return value
+def _get_video(inference: InferenceRequest) -> VideoRequest:
+    return inference.video or VideoRequest("")

@@ -159,6 +159,7 @@ STAGES = {
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_usual_request_takes_few_steps(stage: str) -> None:
     work, most = STAGES[stage]
+    work()  # the first use imports what it needs
     called = list_called(work)
     print(f"\n{stage}: {len(called)} calls of at most {most}", end="")
     assert len(called) <= most, Counter(called)

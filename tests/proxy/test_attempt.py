@@ -91,22 +91,22 @@ async def test_a_reply_under_way_is_aborted_and_whoever_waits_for_the_caller_is_
 def test_a_failure_at_the_very_moment_of_a_cancel_is_not_tried_elsewhere(*, cancelled: bool) -> None:
     async def scene() -> None:
         services = VideoServices(play(task()), "custom", "custom")
-        submission = services.order()
+        ctx = services.order()
         tried: list[str] = []
 
         async def fail(attempt: Attempt) -> None:
             tried.append(attempt.channel.name)
             if cancelled:
-                assert services.proxy.cancel(submission.ctx)
+                assert services.proxy.cancel(ctx)
             raise ProviderBadResponse("broken")
 
         with pytest.raises(RequestCancelled if cancelled else ProviderBadResponse):
-            await services.proxy.with_failover(submission.ctx, fail)
+            await services.proxy.with_failover(ctx, fail)
         assert tried == (["up"] if cancelled else ["up", "up1"])
-        failure = submission.ctx.attempts[0].failure
+        failure = ctx.attempts[0].failure
         assert failure is not None
         assert failure.code == ("request_cancelled" if cancelled else "upstream_error")
-        assert not services.proxy.cancel(submission.ctx), "it is over"
+        assert not services.proxy.cancel(ctx), "it is over"
         assert services.proxy.running == 0
 
     run(scene())

@@ -21,8 +21,12 @@ def make_context(
     **more: Any,
 ) -> RequestContext:
     """A request of ``caller`` that has got as far as ``more`` says."""
-    ctx = RequestContext(request_id, inference=inference, route=route, **more)
+    ctx = RequestContext(request_id, **more)
     ctx.caller, ctx.operation = caller, operation
+    if inference is not None:
+        ctx.inference = inference
+    if route is not None:
+        ctx.route = route
     return ctx
 
 

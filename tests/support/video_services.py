@@ -30,6 +30,7 @@ from gateway.domain.video import VideoJob, VideoRequest, VideoRules
 from gateway.errors import ProviderContentGone, ProviderError, StoreUnavailable
 from gateway.events import Events
 from gateway.proxy.failover import Proxy
+from gateway.request_context import RequestContext
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
@@ -46,7 +47,7 @@ from gateway.videos.notifier import JobNotifier
 from gateway.videos.provider_api import VideoProviderApi
 from gateway.videos.reference_image import References
 from gateway.videos.reservations import JobReservations
-from gateway.videos.submit import Submission, VideoSubmitter
+from gateway.videos.submit import VideoSubmitter
 from gateway.videos.tracker import VideoTracker
 from tests.support.contexts import make_context
 from tests.support.repositories import Repositories
@@ -401,13 +402,13 @@ class VideoServices:
         """What is set aside in the account's purse, in nano-USD."""
         return self.balances.find_balance("account", CALLER.account.id).held_nanos
 
-    def order(self, caller: Caller = CALLER, **body: Any) -> Submission:
+    def order(self, caller: Caller = CALLER, **body: Any) -> RequestContext:
         """A call for a video on its way."""
         video = VideoRequest("a cat", **body)
         inference = InferenceRequest(
             "video_remixes" if video.remix_of else "videos", "m", {"seed": 7}, prompt_chars=5, video=video
         )
-        ctx = make_context(
+        return make_context(
             caller,
             inference,
             operation=inference.operation,
@@ -416,7 +417,6 @@ class VideoServices:
             started_ms=self.now_ms,
             started_at=self.loop.time(),
         )
-        return Submission(ctx)
 
     async def submit(self, **body: Any) -> VideoJob:
         """A job that was begun."""

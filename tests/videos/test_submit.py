@@ -31,7 +31,6 @@ from gateway.errors import (
 from gateway.media.word_filter import WordList
 from gateway.videos.job_tasks import INSIST_S, LEASE_MS
 from gateway.videos.provider_api import SubmitOutcomeUnknown, build_print
-from gateway.videos.submit import Submission
 from tests.support.table_rows import table_rows
 from tests.support.video_records import list_jobs
 from tests.support.video_services import (
@@ -111,13 +110,13 @@ def test_a_job_and_its_hold_are_on_record_before_its_provider_is_asked() -> None
 def test_a_job_that_was_begun_is_nobodys_and_due_in_two_seconds(status: str, state: str) -> None:
     async def scene() -> None:
         services = VideoServices(play(task(status)))
-        submission = services.order()
-        job = await services.submissions.submit(submission)
+        ctx = services.order()
+        job = await services.submissions.submit(ctx)
         assert job == await services.find(job)
         assert (job.state, job.upstream_id, job.owner, job.lease_until_ms) == (state, ID, "", 0)
         assert job.due_ms == services.now_ms + 2_000
         assert (job.receipt.outcome, job.receipt.status, job.receipt.reserved_nanos) == ("completed", 200, HELD)
-        assert (submission.ctx.record, submission.job) == (job.receipt, job)
+        assert ctx.record == job.receipt
         assert services.rung == ["begun"]
         assert services.reservations.list_held() == {job.id: HELD}
         assert await services.rows() == [], "its row is written with its end"
@@ -316,11 +315,11 @@ def broke(**quota: Any) -> Caller:
 def test_who_cannot_pay_is_refused_and_nothing_is_asked() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
-        submission = services.order(broke())
+        ctx = services.order(broke())
         with pytest.raises(QuotaExceeded):
-            await services.submissions.submit(submission)
+            await services.submissions.submit(ctx)
         assert services.provider.asked == []
-        row = submission.ctx.record
+        row = ctx.record
         assert row is not None
         assert (row.outcome, row.status) == ("refused", 403)
         assert list(services.write_queue.look()) == [row]
@@ -341,7 +340,7 @@ def test_a_turn_at_the_rate_limits_ends_with_the_submit_and_not_with_the_job() -
             await services.submissions.submit(second)
         await submitting
         await services.submissions.submit(third)
-        assert None not in (first.ctx.rate_limits, third.ctx.rate_limits)
+        assert None not in (first.rate_limits, third.rate_limits)
         assert len(services.reservations.list_held()) == 2
 
     run(scene())
@@ -414,8 +413,7 @@ def test_what_nobody_may_ask_for_is_refused_before_anything_is_held() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
         services.submissions.find_words = lambda: WordList({"forbidden fruit": "forbidden fruit"})
-        inference = services.order().ctx.inference
-        assert inference is not None
+        inference = services.order().inference
         services.submissions.check(inference)
         assert inference.video is not None
         for spoilt in (
@@ -433,8 +431,7 @@ def test_no_room_on_the_disk_is_a_reason_to_begin_nothing_unless_nothing_is_kept
     async def scene() -> None:
         services = VideoServices(play(task()))
         services.shelf.full = True
-        inference = services.order().ctx.inference
-        assert inference is not None
+        inference = services.order().inference
         with pytest.raises(StoreUnavailable):
             services.submissions.check(inference)
         services.rules = attrs.evolve(services.rules, keep=False)
@@ -557,16 +554,6 @@ def test_a_bug_in_the_middle_of_a_submit_leaves_the_job_to_whoever_looks_at_it_n
         assert await services.watch.check(await services.claim(job)) is None
         assert (await services.find(job)).error_code == "submit_unknown"
         await check_nothing_left(services)
-
-    run(scene())
-
-
-def test_a_ticket_has_nothing_before_its_call_was_granted() -> None:
-    async def scene() -> None:
-        submission = VideoServices(play(task())).order()
-        ctx = submission.ctx
-        assert (submission.job, ctx.reservation, ctx.permit, ctx.record) == (None, None, None, None)
-        assert isinstance(submission, Submission)
 
     run(scene())
 

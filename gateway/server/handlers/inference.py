@@ -21,7 +21,6 @@ async def forward_inference(
     active = request[INFERENCE]
     ctx, services = active.context, active.services
     inference = ctx.inference
-    assert inference is not None  # noqa: S101 - it has been parsed
     images = None if inference.image is None else services.media.images
     if inference.stream:
         client_stream = open_stream(request)

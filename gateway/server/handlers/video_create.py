@@ -34,7 +34,6 @@ from gateway.server.multipart import MultipartReader
 from gateway.server.video_status import FORM_TYPE, find_status_words, find_submitted_words
 from gateway.videos.jobs import check_completed
 from gateway.videos.provider_api import SubmitOutcomeUnknown
-from gateway.videos.submit import Submission
 
 POLL_AFTER = "openai-poll-after-ms"
 
@@ -43,26 +42,30 @@ class ActiveVideoSubmission(ActiveInference):
     """A request that becomes a video job.
 
     Attributes:
-        submission: the work in progress; None until it has begun. From then on the request cannot be cancelled.
+        submitting: the submit runs in a task of its own. From then on the request cannot be cancelled.
     """
 
     def __init__(self, request: web.Request, operation: Operation) -> None:
         super().__init__(request, operation)
-        self.submission: Submission | None = None
+        self.submitting = False
+        request[SUBMISSION] = self
 
     def cancel(self) -> bool:
         """End the request. Raises ``Conflict`` if it has begun to become a job, which is cancelled by its own id."""
-        if self.submission is not None:
+        if self.submitting:
             raise Conflict("The request has become a video job: cancel the job", should_retry=False)
         return super().cancel()
 
     def settle(self, outcome: Outcome, error: GatewayError | None = None) -> None:
         """Leave the record of a request that never began to become a job; the job leaves every other one."""
-        if self.submission is None:
+        if not self.submitting:
             super().settle(outcome, error)
 
     def leave(self) -> bool:
         return False
+
+
+SUBMISSION = web.RequestKey("submission", ActiveVideoSubmission)
 
 
 async def parse_video(
@@ -83,33 +86,28 @@ async def load_original(request: web.Request, handler: Handler) -> web.StreamRes
     original = await active.services.videos.jobs.get(request.match_info["id"], ctx.caller.account.id)
     check_completed(original)
     seconds = int(original.seconds) if original.seconds else None
-    inference = ctx.inference
-    assert inference is not None  # noqa: S101 - parse_video comes before
-    video = attrs.evolve(_get_video(inference), seconds=seconds, size=original.size or None, remix_of=original)
-    ctx.inference = attrs.evolve(inference, model=original.model, video=video)
+    video = attrs.evolve(_get_video(ctx.inference), seconds=seconds, size=original.size or None, remix_of=original)
+    ctx.inference = attrs.evolve(ctx.inference, model=original.model, video=video)
     return await handler(request)
 
 
 async def submit(request: web.Request) -> web.StreamResponse:
     """Create the job and answer with it."""
-    active, ctx, services = request[INFERENCE], request[CONTEXT], request.app[SERVICES]
-    inference = ctx.inference
-    assert isinstance(active, ActiveVideoSubmission)  # noqa: S101 - as POST_VIDEOS says
-    assert inference is not None  # noqa: S101 - parse_video comes before
-    video = _get_video(inference)
-    inference = attrs.evolve(inference, video=attrs.evolve(video, status_words=_find_words(request, video)))
-    services.videos.submitter.check(inference)
+    active, ctx, services = request[SUBMISSION], request[CONTEXT], request.app[SERVICES]
+    video = _get_video(ctx.inference)
+    ctx.inference = attrs.evolve(ctx.inference, video=attrs.evolve(video, status_words=_find_words(request, video)))
+    services.videos.submitter.check(ctx.inference)
     url = video.webhook_url
     problem = find_webhook_problem(url, services.live_config.find_webhook_hosts()) if url else None
     if problem is not None:
         raise InvalidRequest(problem, param="webhook_url")
-    ctx.inference, ctx.route = inference, services.routing.router.route(ctx.caller, inference)
-    submission = Submission(ctx)
-    carrying = services.videos.jobs.tasks.start(
-        _carry(request, submission, active.idempotency_key.hand_over(), active.form)
-    )
-    active.submission, active.form = submission, None
-    job, body = await asyncio.shield(carrying)
+    ctx.route = services.routing.router.route(ctx.caller, ctx.inference)
+    # This handler ends when its client disconnects; the submit must not. So the task of the submit takes over what the
+    # request would release at its end: the idempotency key, which keeps the answer for a repeated request, and the
+    # uploaded files, which the provider may still be reading.
+    key, form = active.idempotency_key.hand_over(), active.form
+    active.form, active.submitting = None, True
+    job, body = await asyncio.shield(services.videos.jobs.tasks.start(_complete_submit(request, key, form)))
     headers = {
         "Content-Type": "application/json",
         POLL_AFTER: str(find_poll_after_ms(0)),
@@ -127,15 +125,16 @@ def _find_words(request: web.Request, video: VideoRequest) -> StatusWords:
     return video.remix_of.status_words if video.remix_of is not None and words == "spec" else words
 
 
-async def _carry(
-    request: web.Request, submission: Submission, key: IdempotencyKey, form: MultipartReader | None
+async def _complete_submit(
+    request: web.Request, key: IdempotencyKey, form: MultipartReader | None
 ) -> tuple[VideoJob, bytes]:
-    """Run the submission to its end, even if the client disconnects or the gateway drains."""
+    """Submit the job and store the answer under ``key``, even if the client disconnects or the gateway drains."""
+    ctx = request[CONTEXT]
     services = request.app[SERVICES]
     drain = services.drain
     drain.inside += 1
     try:
-        job = await services.videos.submitter.submit(submission)
+        job = await services.videos.submitter.submit(ctx)
         body = orjson.dumps(build_video(job, find_status_words(request, job)))
         await key.keep(body)
     except GatewayError as error:
@@ -146,7 +145,7 @@ async def _carry(
         await key.lose()  # interrupted, it may have left a job: another request must not use the same key
         if form is not None:
             form.close()
-        services.active_requests.calls.pop(submission.ctx.id, None)
+        services.active_requests.calls.pop(ctx.id, None)
         drain.inside -= 1
     return job, body
 
