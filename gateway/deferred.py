@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, ItemsView, Iterator, KeysView, 
 from functools import cache, partial
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -82,3 +82,24 @@ def late_handler(place: str) -> Callable[..., Awaitable[Any]]:
         return await load(place)(*args, **kwargs)
 
     return handle
+
+
+class Once(Generic[T]):
+    """Makes an object when it is first called, and returns the same one from then on.
+
+    Attributes:
+        made: the object; None until the first call.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self.made: T | None = None
+
+    def __call__(self) -> T:
+        if self.made is None:
+            self.made = self._make()
+        return self.made
+
+    def if_made(self, act: Callable[[T], V]) -> V | None:
+        """Return ``act`` of the object; None before the first call."""
+        return None if self.made is None else act(self.made)

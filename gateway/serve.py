@@ -165,7 +165,7 @@ async def _get_startup_info(app: web.Application) -> StartupInfo:
         await asyncio.sleep(_POLL_S)
     info = describe_channels(services.startup_info, catalog)
     with contextlib.suppress(StoreUnavailable):
-        info = attrs.evolve(info, setup_token=await app[SERVICES].auth.invitations.find_setup_token())
+        info = attrs.evolve(info, setup_token=await services.auth.find_setup_token())
     return info
 
 

@@ -33,15 +33,17 @@ provider = "openai"
 api_keys = ["sk-none"]
 models = ["gpt-5-mini"]
 """
-MAX_LINES = 64_100
+MAX_LINES = 55_600
 """Of the gateway's modules; the aim is 57,000."""
 UNUSED = (
-    "babel", "gateway.cli.channels", "gateway.cluster", "gateway.demo.server", "gateway.doctor",
-    "gateway.formats.bedrock", "gateway.formats.gemini.request_reader", "gateway.formats.gemini.response",
-    "gateway.formats.openai.realtime", "gateway.formats.openai.transcriptions", "gateway.formats.vendors",
-    "gateway.providers.azure_openai", "gateway.server.admin.accounts", "gateway.server.admin.handler",
-    "gateway.server.console.page", "gateway.server.handlers.realtime", "gateway.server.openapi",
-    "gateway.storage.bucket", "gateway.storage.postgres", "gateway.storage.valkey", "jinja2",
+    "babel", "gateway.alerts", "gateway.auth.sessions", "gateway.batches", "gateway.cli.channels", "gateway.cluster",
+    "gateway.demo.server", "gateway.doctor", "gateway.formats.bedrock", "gateway.formats.gemini.request_reader",
+    "gateway.formats.gemini.response", "gateway.formats.openai.realtime", "gateway.formats.openai.transcriptions",
+    "gateway.formats.vendors", "gateway.media.images", "gateway.providers.azure_openai",
+    "gateway.server.admin.accounts", "gateway.server.admin.handler", "gateway.server.background_responses",
+    "gateway.server.console.page", "gateway.server.handlers.realtime", "gateway.server.handlers.videos",
+    "gateway.server.openapi", "gateway.services.alerts", "gateway.storage.bucket", "gateway.storage.postgres",
+    "gateway.storage.valkey", "jinja2",
 )  # fmt: skip
 """With all modules below them."""
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import attrs
 
-from gateway.auth.sessions import ClientInfo, NewSession, SessionService, build_audit, digest_reference, make_reference
+from gateway.auth.sessions import ClientInfo, NewSession, SessionService, build_audit, digest_reference
+from gateway.auth.setup_token import NEVER_MS, SETUP, find_setup_token
 from gateway.auth.short_lived import ShortLived
 from gateway.domain.account import Account
 from gateway.domain.audit_log import GATEWAY, KINDS, Actor
@@ -19,8 +20,6 @@ ONLY_PASSKEYS = (
     "Your second factor is a passkey, which a reset link cannot ask for: sign in with the passkey alone, or ask an "
     "administrator to remove your passkeys"
 )
-_SETUP = ("setup", b"token")
-_NEVER_MS = 2**62
 FIRST_ACCOUNT = "local"
 """The first administrator's account, if it exists."""
 
@@ -62,15 +61,8 @@ class Invitations:
         self._setting_up = asyncio.Lock()
 
     async def find_setup_token(self) -> str | None:
-        """Return the token that creates the first administrator.
-
-        None if there is an active one, or if members have no passwords.
-        """
-        if not self._sessions.is_local or await self._members.is_administered():
-            return None
-        while (kept := await self._values.find(*_SETUP)) is None:  # another node may be making one
-            await self._values.put(*_SETUP, make_reference().encode(), _NEVER_MS)
-        return kept.decode()
+        """Return the token that creates the first administrator; None if there is an active one."""
+        return await find_setup_token(self._members, self._values, is_local=self._sessions.is_local)
 
     async def set_up(self, token: str, name: str, passphrase: str, visitor: ClientInfo) -> NewSession:
         """Create the first administrator and sign it in. Raises ``NotFound`` for the token, ``InvalidRequest``."""
@@ -81,14 +73,14 @@ class Invitations:
                 raise NotFound(LINK_GONE, param="token", should_retry=False)
             kept = await self._sessions.hash_passphrase(passphrase, name)
             account = await self._choose_account()
-            if not await self._values.remove(*_SETUP):  # it has just been used at another node
+            if not await self._values.remove(*SETUP):  # it has just been used at another node
                 raise NotFound(LINK_GONE, param="token", should_retry=False)
             made = None
             try:
                 made = await self._add(Member(0, account.id, name, "administrator", passphrase=kept), visitor, None)
             finally:
                 if made is None:
-                    await self._values.put(*_SETUP, expected.encode(), _NEVER_MS)
+                    await self._values.put(*SETUP, expected.encode(), NEVER_MS)
         return await self._let_in(made, visitor)
 
     async def open_link(self, token: str) -> OpenedInvite:

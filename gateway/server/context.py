@@ -1,78 +1,42 @@
 """Typed keys of the application and of a request, and the services that handlers use, grouped by package."""
 
+from __future__ import annotations
+
 import asyncio
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 from aiohttp import web
 
-from gateway.alerts.watcher import AlertWatcher
-from gateway.auth.accounts import AccountService
-from gateway.auth.api_keys import ApiKeyAuthenticator
-from gateway.auth.client_secrets import ClientSecrets
-from gateway.auth.invitations import Invitations
-from gateway.auth.members import Members
-from gateway.auth.passkeys import PasskeyService
-from gateway.auth.sessions import CurrentUser, SessionService
 from gateway.auth.unknown_keys import UnknownKeys
 from gateway.background import TaskSet
-from gateway.batches.service import Batches
-from gateway.billing.accounting import AccountingService
-from gateway.billing.balances import Balances
-from gateway.billing.flush_worker import LedgerFlusher
-from gateway.billing.quota import QuotaService
-from gateway.billing.settlement import Settlement
-from gateway.billing.write_queue import WriteQueue
-from gateway.config.live_settings import SettingsService
-from gateway.config.reload import LiveConfig, Reloader
+from gateway.deferred import Once
 from gateway.domain.account import Caller
 from gateway.domain.audit_log import Actor
-from gateway.domain.ip_address import Networks
-from gateway.media.client_files import ClientFiles
-from gateway.media.client_uploads import ClientUploads
-from gateway.media.images import ImageService
-from gateway.media.signed_links import SignedLinks
-from gateway.memory_budget import MemoryBudget
-from gateway.observability.process_monitor import ProcessMonitor
-from gateway.observability.request_metrics import RequestMetrics
 from gateway.observability.trace_context import CurrentTrace
 from gateway.options import AppOptions, StartupInfo
 from gateway.proxy.active_requests import ActiveRequests
-from gateway.proxy.failover import Proxy
-from gateway.proxy.idempotency import IdempotencyService
 from gateway.request_context import RequestContext
-from gateway.retention_clock import RetentionClock
-from gateway.routing.channel_tester import Fetch
-from gateway.routing.channels import ChannelService
-from gateway.routing.kept_responses import KeptResponses
-from gateway.routing.load_balancer import LoadBalancer
-from gateway.routing.model_catalog import ModelCatalog
-from gateway.routing.response_owners import ResponseOwners
-from gateway.routing.router import Router
-from gateway.server.multipart import FormLimits
-from gateway.storage.audit_log import AuditLogRepository
-from gateway.storage.database import Database
-from gateway.storage.encryption import SecretBox
-from gateway.storage.journal import RequestJournal
-from gateway.storage.media_store import FileStore, MediaStore
-from gateway.storage.request_log import RequestLogRepository
-from gateway.storage.startup_state import StartupState
-from gateway.storage.unstorable import UnstorableFile
-from gateway.storage.upload_spool import UploadSpool
-from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
-from gateway.upstream.interface import HttpClient
-from gateway.upstream.safe_fetch import SafeFetcher
-from gateway.upstream.websocket import WebSocketClient
-from gateway.videos.content import VideoContent
-from gateway.videos.jobs import Videos
-from gateway.videos.notifier import JobNotifier
-from gateway.videos.submit import VideoSubmitter
 
-if TYPE_CHECKING:  # some import Authlib and OpenTelemetry, which are extras; few processes need the others
+if TYPE_CHECKING:  # what a process does not use is not imported
+    from gateway.alerts.watcher import AlertWatcher
+    from gateway.auth.accounts import AccountService
+    from gateway.auth.api_keys import ApiKeyAuthenticator
+    from gateway.auth.client_secrets import ClientSecrets
+    from gateway.auth.invitations import Invitations
+    from gateway.auth.members import Members
+    from gateway.auth.passkeys import PasskeyService
     from gateway.auth.provider_sign_in import ProviderSignIn
+    from gateway.auth.sessions import CurrentUser, SessionService
+    from gateway.batches.service import Batches
+    from gateway.billing.accounting import AccountingService
+    from gateway.billing.balances import Balances
+    from gateway.billing.flush_worker import LedgerFlusher
+    from gateway.billing.quota import QuotaService
+    from gateway.billing.settlement import Settlement
+    from gateway.billing.write_queue import WriteQueue
     from gateway.cluster.credit.keeper import CreditKeeper
     from gateway.cluster.credit.ledger_check import LedgerCheck
     from gateway.cluster.credit.stored_orphans import SettleNode
@@ -80,10 +44,48 @@ if TYPE_CHECKING:  # some import Authlib and OpenTelemetry, which are extras; fe
     from gateway.cluster.membership.node import ClusterNode
     from gateway.cluster.peers import Peers
     from gateway.cluster.state.models import SharedModelLists
+    from gateway.config.live_settings import SettingsService
+    from gateway.config.reload import LiveConfig, Reloader
+    from gateway.domain.ip_address import Networks
+    from gateway.media.client_files import ClientFiles
+    from gateway.media.client_uploads import ClientUploads
+    from gateway.media.images import ImageService
+    from gateway.media.signed_links import SignedLinks
+    from gateway.memory_budget import MemoryBudget
+    from gateway.observability.process_monitor import ProcessMonitor
+    from gateway.observability.request_metrics import RequestMetrics
     from gateway.observability.span_export import SpanExporter
+    from gateway.proxy.failover import Proxy
+    from gateway.proxy.idempotency import IdempotencyService
+    from gateway.retention_clock import RetentionClock
+    from gateway.routing.channel_tester import Fetch
+    from gateway.routing.channels import ChannelService
+    from gateway.routing.kept_responses import KeptResponses
+    from gateway.routing.load_balancer import LoadBalancer
+    from gateway.routing.model_catalog import ModelCatalog
+    from gateway.routing.response_owners import ResponseOwners
+    from gateway.routing.router import Router
     from gateway.server.admin.activity_feed import ActiveRequestsFeed
     from gateway.server.admin.request_history import RequestHistory
+    from gateway.server.multipart import FormLimits
+    from gateway.storage.audit_log import AuditLogRepository
+    from gateway.storage.database import Database
+    from gateway.storage.encryption import SecretBox
+    from gateway.storage.journal import RequestJournal
+    from gateway.storage.media_store import FileStore, MediaStore
+    from gateway.storage.request_log import RequestLogRepository
+    from gateway.storage.startup_state import StartupState
     from gateway.storage.stored_notes import StoredNotes
+    from gateway.storage.unstorable import UnstorableFile
+    from gateway.storage.upload_spool import UploadSpool
+    from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
+    from gateway.upstream.interface import HttpClient
+    from gateway.upstream.safe_fetch import SafeFetcher
+    from gateway.upstream.websocket import WebSocketClient
+    from gateway.videos.content import VideoContent
+    from gateway.videos.jobs import Videos
+    from gateway.videos.notifier import JobNotifier
+    from gateway.videos.submit import VideoSubmitter
 
 
 @attrs.define
@@ -111,7 +113,7 @@ class TracingServices:
         current: the trace of the current task.
     """
 
-    exporter: "SpanExporter"
+    exporter: SpanExporter
     sample_ratio: float
     current: CurrentTrace = attrs.field(factory=CurrentTrace)
 
@@ -134,8 +136,8 @@ class StorageServices:
     leftovers: StartupState
     retention_clock: RetentionClock
     unstorable: UnstorableFile
-    node: "ClusterNode | None" = None
-    notes: "StoredNotes | None" = None
+    node: ClusterNode | None = None
+    notes: StoredNotes | None = None
 
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` if a request could not be recorded now."""
@@ -159,23 +161,52 @@ class BillingServices:
     flusher: LedgerFlusher
     quota: QuotaService
     settlement: Settlement
-    keeper: "CreditKeeper | None" = None
-    shared_limits: "SharedRateLimiter | None" = None
-    ledger_check: "LedgerCheck | None" = None
+    keeper: CreditKeeper | None = None
+    shared_limits: SharedRateLimiter | None = None
+    ledger_check: LedgerCheck | None = None
 
 
 @attrs.frozen
-class AuthServices:
-    """Accounts, API keys and members."""
+class MemberServices:
+    """Members, and how they sign in."""
 
-    accounts: AccountService
-    api_keys: ApiKeyAuthenticator
     members: Members
     sessions: SessionService
     invitations: Invitations
     passkeys: PasskeyService
+
+
+@attrs.frozen
+class AuthServices:
+    """Accounts, API keys and members.
+
+    Attributes:
+        open_members: returns what is opened when a member signs in.
+        find_setup_token: returns the token that creates the first administrator; None if there is an active one.
+    """
+
+    accounts: AccountService
+    api_keys: ApiKeyAuthenticator
+    open_members: Once[MemberServices]
+    find_setup_token: Callable[[], Awaitable[str | None]]
     client_secrets: ClientSecrets
     unknown_keys: UnknownKeys = attrs.field(factory=UnknownKeys)
+
+    @property
+    def members(self) -> Members:
+        return self.open_members().members
+
+    @property
+    def sessions(self) -> SessionService:
+        return self.open_members().sessions
+
+    @property
+    def invitations(self) -> Invitations:
+        return self.open_members().invitations
+
+    @property
+    def passkeys(self) -> PasskeyService:
+        return self.open_members().passkeys
 
 
 @attrs.frozen
@@ -196,7 +227,7 @@ class RoutingServices:
     kept_responses: KeptResponses
     fetch_models: Fetch
     secret_box: SecretBox
-    model_lists: "SharedModelLists | None" = None
+    model_lists: SharedModelLists | None = None
 
 
 @attrs.frozen
@@ -217,13 +248,17 @@ class MediaStores:
 
 @attrs.frozen
 class MediaServices:
-    """Images, uploads, and the files that clients fetch."""
+    """Images, uploads, and the files that clients fetch; ``open_images`` makes ``images``."""
 
     stores: MediaStores
     signed_links: SignedLinks
-    images: ImageService
+    open_images: Once[ImageService]
     spool: UploadSpool
     fetcher: SafeFetcher
+
+    @property
+    def images(self) -> ImageService:
+        return self.open_images()
 
 
 @attrs.frozen
@@ -267,21 +302,21 @@ class AdminServices:
     settings: SettingsService
     reloader: Reloader
     request_log: RequestLogRepository
-    open_history: "Callable[[], RequestHistory]"
+    open_history: Once[RequestHistory]
     audit_log: AuditLogRepository
-    open_active_feed: "Callable[[], ActiveRequestsFeed]"
+    open_active_feed: Once[ActiveRequestsFeed]
     monitor: ProcessMonitor
     token: str = attrs.field(repr=False)
-    settle_node: "SettleNode | None" = None
-    peers: "Peers | None" = None
-    changes: set["asyncio.Task[web.StreamResponse]"] = attrs.Factory(set)
+    settle_node: SettleNode | None = None
+    peers: Peers | None = None
+    changes: set[asyncio.Task[web.StreamResponse]] = attrs.Factory(set)
 
-    @cached_property
-    def history(self) -> "RequestHistory":
+    @property
+    def history(self) -> RequestHistory:
         return self.open_history()
 
-    @cached_property
-    def active_feed(self) -> "ActiveRequestsFeed":
+    @property
+    def active_feed(self) -> ActiveRequestsFeed:
         return self.open_active_feed()
 
     async def finish_changes(self) -> None:
@@ -313,6 +348,7 @@ class Services:
     Attributes:
         options: what the process was started with; at startup, the stored settings are merged into its configuration.
         live_config: the configuration in force.
+        open_batches: makes ``batches``.
         clock: Unix seconds.
         memory: lends memory for what is loaded on behalf of requests.
         background: requests that go on after their response.
@@ -340,8 +376,8 @@ class Services:
     videos: VideoServices = attrs.field(init=False)
     idempotency: IdempotencyService = attrs.field(init=False)
     auth: AuthServices = attrs.field(init=False)
-    batches: Batches = attrs.field(init=False)
-    sign_in: "ProviderSignIn | None" = attrs.field(init=False, default=None)
+    open_batches: Once[Batches] = attrs.field(init=False)
+    sign_in: ProviderSignIn | None = attrs.field(init=False, default=None)
     admin: AdminServices = attrs.field(init=False)
     metrics: RequestMetrics = attrs.field(init=False)
     alerts: AlertWatcher | None = attrs.field(init=False, default=None)
@@ -351,13 +387,17 @@ class Services:
     def __attrs_post_init__(self) -> None:
         self.clock = self.options.clock
 
+    @property
+    def batches(self) -> Batches:
+        return self.open_batches()
+
 
 SERVICES = web.AppKey("services", Services)
 API: web.AppKey[web.Application] = web.AppKey("api")
 """The sub-application of the public API."""
 ACTOR = web.RequestKey("actor", Actor)
 """Who uses the admin API."""
-SIGNED = web.RequestKey("signed", CurrentUser)
+SIGNED: web.RequestKey[CurrentUser] = web.RequestKey("signed")
 """The member who is signed in, if the actor is a member."""
 CALLER = web.RequestKey("caller", Caller)
 CONTEXT = web.RequestKey("context", RequestContext)

@@ -15,6 +15,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from gateway.billing.request_record import find_outcome
+from gateway.deferred import load
 from gateway.domain.account import ApiKey, Caller, find_key_maker, is_key_shape
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.member import Forbidden, SignedOut, may
@@ -34,7 +35,6 @@ from gateway.formats.form import ReceivedForm
 from gateway.formats.openai.fields import has_unusual_names
 from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.log import MASKED
-from gateway.media.audio_duration import measure_audio
 from gateway.media.prompt_files import MENTION, put_files
 from gateway.memory_budget import close_loan
 from gateway.proxy.failover import make_cancelled
@@ -64,6 +64,7 @@ _OPERATORS = ("/admin/", "/console")
 _ERROR_STATUS = 400
 _VIDEOS = "/v1/videos"
 _TEXT_OPERATIONS = frozenset({"embeddings", "embed_contents", "completions", "moderations", "rerank", "speech"})
+_MEASURE = "media.audio_duration:measure_audio"
 _NOT_STORED = "store: the gateway does not keep completions: this one cannot be retrieved"
 
 log = structlog.stdlib.get_logger("gateway.request", MASKED)
@@ -365,7 +366,7 @@ async def parse_form(
         await active.note_body_read()
         await active.idempotency_key.note_form(form)
         inference = parse(form)
-        active.context.inference = await measure_audio(inference) if inference.image is None else inference
+        active.context.inference = await load(_MEASURE)(inference) if inference.image is None else inference
         return await handler(request)
     finally:
         if active.form is not None:

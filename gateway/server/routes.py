@@ -19,17 +19,11 @@ from gateway.formats.openai.completions import parse_completions_inference
 from gateway.formats.openai.embeddings import parse_embeddings_inference
 from gateway.routing.model_catalog import build_etag
 from gateway.server.anthropic_headers import BETA_HEADER, parse_anthropic_headers
-from gateway.server.background_responses import forward_response
 from gateway.server.client_ip import find_public_url
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.error_responses import GOOGLE_KEY_HEADER, VERSION_HEADER, is_google_request
 from gateway.server.google_api import add_method_routes, get_google_model, get_google_models
-from gateway.server.handlers.batches import add_batch_routes
-from gateway.server.handlers.client_files import add_file_routes
 from gateway.server.handlers.inference import forward_inference
-from gateway.server.handlers.message_batches import add_message_batch_routes
-from gateway.server.handlers.responses import add_response_routes
-from gateway.server.handlers.videos import add_video_routes
 from gateway.server.middlewares import (
     parse_form,
     parse_request,
@@ -38,6 +32,7 @@ from gateway.server.middlewares import (
     settle_request,
     with_middlewares,
 )
+from gateway.server.subscriber_limit import FOLLOWING, SubscriberLimit
 from gateway.server.unserved_paths import MODEL_PATH, add_unserved_routes
 
 
@@ -52,6 +47,7 @@ class ParseMessages(Protocol):
 ParseJson = Callable[[dict[str, Any]], InferenceRequest]
 ParseForm = Callable[[ReceivedForm], InferenceRequest]
 
+_forward_response = late_handler("server.background_responses:forward_response")
 _JSON: tuple[tuple[str, Operation, ParseJson], ...] = (
     ("/embeddings", "embeddings", parse_embeddings_inference),
     ("/completions", "completions", parse_completions_inference),
@@ -75,6 +71,59 @@ _FORMS: tuple[tuple[str, Operation, ParseForm], ...] = (
     ("/audio/translations", "translations", late("formats.openai.transcriptions:parse_translation_inference")),
 )
 """Inference routes: the path below ``/v1``, the operation, and what parses the body."""
+_VIDEO, _FILE, _UPLOAD, _BATCH, _MESSAGE_BATCH = (
+    f"{path}/{{id:[^/]+}}" for path in ("/videos", "/files", "/uploads", "/batches", "/messages/batches")
+)
+"""``{id}`` matches anything without a slash; an invalid id is not found."""
+_RESPONSE = "/responses/{id:(?!compact$|input_tokens$)[^/]+}"
+_LATE: tuple[tuple[str, str, str], ...] = (
+    ("POST", "/videos", "server.handlers.video_create:POST_VIDEOS"),
+    ("GET", "/videos", "server.handlers.videos:get_videos"),
+    ("GET", _VIDEO, "server.handlers.videos:get_video"),
+    ("DELETE", _VIDEO, "server.handlers.videos:delete_video"),
+    ("GET", f"{_VIDEO}/content", "server.handlers.videos:get_content"),
+    ("GET", f"{_VIDEO}/events", "server.handlers.video_events:get_events"),
+    ("POST", f"{_VIDEO}/remix", "server.handlers.video_create:POST_REMIX"),
+    ("POST", "/video/generations", "server.handlers.video_create:POST_VIDEOS"),
+    ("GET", "/video/generations/{id:[^/]+}", "server.handlers.videos:get_video"),
+    ("POST", "/files", "server.handlers.client_files:POST_FILE"),
+    ("GET", "/files", "server.handlers.client_files:GET_FILES"),
+    ("GET", _FILE, "server.handlers.client_files:GET_FILE"),
+    ("DELETE", _FILE, "server.handlers.client_files:DELETE_FILE"),
+    ("GET", f"{_FILE}/content", "server.handlers.client_files:GET_CONTENT"),
+    ("POST", "/uploads", "server.handlers.client_files:post_upload"),
+    ("POST", f"{_UPLOAD}/parts", "server.handlers.client_files:post_part"),
+    ("POST", f"{_UPLOAD}/complete", "server.handlers.client_files:complete_upload"),
+    ("POST", f"{_UPLOAD}/cancel", "server.handlers.client_files:cancel_upload"),
+    ("POST", "/batches", "server.handlers.batches:post_batch"),
+    ("GET", "/batches", "server.handlers.batches:get_batches"),
+    ("GET", _BATCH, "server.handlers.batches:get_batch"),
+    ("POST", f"{_BATCH}/cancel", "server.handlers.batches:cancel_batch"),
+    ("POST", "/messages/batches", "server.handlers.message_batches:post_message_batch"),
+    ("GET", "/messages/batches", "server.handlers.message_batches:get_message_batches"),
+    ("GET", _MESSAGE_BATCH, "server.handlers.message_batches:get_message_batch"),
+    ("DELETE", _MESSAGE_BATCH, "server.handlers.message_batches:delete_message_batch"),
+    ("GET", f"{_MESSAGE_BATCH}/results", "server.handlers.message_batches:get_results"),
+    ("POST", f"{_MESSAGE_BATCH}/cancel", "server.handlers.message_batches:cancel_message_batch"),
+    ("GET", _RESPONSE, "server.handlers.responses:get_response"),
+    ("GET", f"{_RESPONSE}/input_items", "server.handlers.responses:get_input_items"),
+    ("DELETE", _RESPONSE, "server.handlers.responses:delete_response"),
+    ("POST", f"{_RESPONSE}/cancel", "server.handlers.responses:cancel_response"),
+    ("GET", "/realtime", "server.handlers.realtime:serve_session"),
+    ("GET", "/dashboard/billing/subscription", "server.handlers.billing:get_subscription"),
+    ("GET", "/dashboard/billing/usage", "server.handlers.billing:get_usage"),
+)
+"""Method, path and handler of the routes whose modules are imported at their first request."""
+_WITHOUT_HEAD = frozenset(
+    {
+        "server.handlers.video_events:get_events",
+        "server.handlers.realtime:serve_session",
+        "server.handlers.client_files:GET_FILES",
+        "server.handlers.client_files:GET_FILE",
+        "server.handlers.client_files:GET_CONTENT",
+    },
+)
+"""The handlers that do not answer ``HEAD``."""
 
 
 def list_inference_routes() -> Iterator[tuple[str, Handler]]:
@@ -83,7 +132,7 @@ def list_inference_routes() -> Iterator[tuple[str, Handler]]:
         yield (
             path,
             with_middlewares(
-                forward_response if path == "/responses" else forward_inference,
+                _forward_response if path == "/responses" else forward_inference,
                 [_settle(operation), partial(parse_request, parse=parse), quota],
             ),
         )
@@ -106,20 +155,18 @@ def add_api_routes(api: web.Application) -> None:
     """Register the routes of the public API; their paths are below ``/v1``."""
     for path, handler in list_inference_routes():
         api.router.add_post(path, handler)
-    add_video_routes(api)
-    add_file_routes(api)
-    add_batch_routes(api)
-    add_message_batch_routes(api)
-    add_response_routes(api)
-    api.router.add_get("/realtime", late_handler("server.handlers.realtime:serve_session"), allow_head=False)
+    api[FOLLOWING] = SubscriberLimit()
+    for method, path, place in _LATE:
+        if method == "GET":
+            api.router.add_get(path, late_handler(place), allow_head=place not in _WITHOUT_HEAD)
+        else:
+            api.router.add_route(method, path, late_handler(place))
     for path, flat in (("/realtime/client_secrets", False), ("/realtime/sessions", True)):  # the latter is the beta's
         create_secret = late_handler("server.handlers.realtime_secrets:create_secret")
         api.router.add_post(path, partial(create_secret, flat=flat))
     add_method_routes(api)
     api.router.add_get("/models", get_models)
     api.router.add_get(MODEL_PATH, get_model)
-    api.router.add_get("/dashboard/billing/subscription", late_handler("server.handlers.billing:get_subscription"))
-    api.router.add_get("/dashboard/billing/usage", late_handler("server.handlers.billing:get_usage"))
     add_unserved_routes(api)
 
 

@@ -4,16 +4,19 @@ A browser sends the cookie by itself. A request with one must therefore come fro
 says so (``Sec-Fetch-Site``, or ``Origin``), and a change also carries a header that no other site can send.
 """
 
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from gateway.auth.sessions import CurrentUser
 from gateway.domain.ip_address import is_inside
 from gateway.domain.member import Forbidden, SignedOut
 from gateway.domain.passkey import RelyingParty, find_relying_party, is_localhost
 from gateway.server.client_ip import find_origin, find_peer, is_secure
 from gateway.server.context import SERVICES, SIGNED
+
+if TYPE_CHECKING:  # what signs members in is imported when one does
+    from gateway.auth.sessions import CurrentUser
 
 COOKIE, SECURE_COOKIE = "gateway_session", "__Host-gateway_session"
 """A browser accepts the second name only over TLS, for this one host."""
@@ -24,7 +27,7 @@ KEY_HEADER = "X-Gateway-Key"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-async def find_signed(request: web.Request) -> CurrentUser | None:
+async def find_signed(request: web.Request) -> "CurrentUser | None":
     """Return the signed-in member. Raises ``Forbidden`` if the request is not from a page of this gateway."""
     reference = find_reference(request)
     if reference is None:
@@ -71,7 +74,7 @@ def _name_cookie(request: web.Request) -> str:
     return SECURE_COOKIE if is_secure(request) else COOKIE
 
 
-def get_signed(request: web.Request) -> CurrentUser:
+def get_signed(request: web.Request) -> "CurrentUser":
     """Return the signed-in member. Raises ``Forbidden`` if the actor is the bearer of the admin token."""
     if SIGNED not in request:
         raise Forbidden("Only a member who is signed in can do this", should_retry=False)

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from aiohttp import web
+
 from gateway.errors import RateLimited
 
 MOST_FOLLOWING = 32
@@ -35,3 +37,7 @@ class SubscriberLimit:
             self._open[account_id] -= 1
             if not self._open[account_id]:
                 del self._open[account_id]
+
+
+FOLLOWING = web.AppKey("following", SubscriberLimit)
+"""Limits the streams of video jobs."""

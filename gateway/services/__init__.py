@@ -12,6 +12,7 @@ from gateway.allocator import MemoryTrimmer
 from gateway.background import JobRunner
 from gateway.billing.retention_worker import RetentionWorker
 from gateway.config.loader import read_words_file
+from gateway.deferred import Once, late, load
 from gateway.domain.ip_address import parse_networks
 from gateway.errors import StoreUnavailable
 from gateway.media.cleanup_worker import MediaCleanup
@@ -28,16 +29,13 @@ from gateway.server.context import SERVICES, HttpSettings, Services
 from gateway.server.multipart import FormLimits
 from gateway.server.path_prefix import find_path_prefix
 from gateway.services.admin import open_admin
-from gateway.services.alerts import open_alerts
-from gateway.services.auth import open_accounts, open_members
-from gateway.services.batches import open_batches
+from gateway.services.auth import open_accounts, open_auth
 from gateway.services.billing import open_billing
 from gateway.services.leading import run_once
 from gateway.services.media import MIB, open_media
 from gateway.services.media_store import sweep_store, watch_nodes
 from gateway.services.metrics import open_metrics
 from gateway.services.routing import open_routing
-from gateway.services.sign_in import open_sign_in
 from gateway.services.storage import open_live_config, open_storage
 from gateway.services.tracing import open_tracing
 from gateway.services.videos import open_videos, start_video_workers
@@ -49,7 +47,8 @@ from gateway.upstream.client import PooledHttpClient
 from gateway.upstream.environment_proxy import open_environment_proxies
 from gateway.upstream.websocket import WebSocketClient
 
-if TYPE_CHECKING:  # its driver is an extra
+if TYPE_CHECKING:  # some are of extras
+    from gateway.auth.provider_sign_in import ProviderSignIn
     from gateway.cluster.membership.node import ClusterNode
 
 _PROBING_NODES = 4
@@ -83,9 +82,9 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
         services.proxy = _open_proxy(services)
         with _explain_store_errors(services.options):
             services.videos, services.idempotency = await open_videos(services, stack)
-        services.auth = open_members(services, accounts, stack)
-        services.batches = await open_batches(services, stack)
-        services.admin, services.sign_in = open_admin(services, stack), open_sign_in(services)
+        services.auth = open_auth(services, accounts, stack)
+        await _open_batches(services, stack)
+        services.admin, services.sign_in = open_admin(services, stack), _open_sign_in(services)
         stack.push_async_callback(services.admin.finish_changes)
         services.metrics = open_metrics(services)
         services.startup_info = _describe_startup(first_secret, services.routing.catalog)
@@ -104,6 +103,29 @@ async def _follow_changes(services: Services, node: "ClusterNode") -> None:
 
     with _explain_store_errors(services.options):
         await follow_changes(services, node)
+
+
+def _open_sign_in(services: Services) -> "ProviderSignIn | None":
+    """Open sign-in by OpenID Connect; None without a ``[[sign_in]]``. Raises ``ConfigError``."""
+    if not services.options.config.sign_in:
+        return None
+    sign_in: ProviderSignIn = load("services.sign_in:open_sign_in")(services)
+    return sign_in
+
+
+async def _open_batches(services: Services, stack: AsyncExitStack) -> None:
+    """Open batches; ``serve`` continues those that an earlier process left. Raises ``StoreUnavailable``."""
+    services.open_batches = Once(partial(late("services.batches:open_batches"), services))
+    stack.push_async_callback(_close_batches, services)
+    if (node := services.storage.node) is not None:
+        load("services.batches:share_batches")(services.batches, node.notifications, stack)
+    elif services.options.declare and services.storage.leftovers.batches:  # another command than serve sends nothing
+        await services.batches.open()
+
+
+async def _close_batches(services: Services) -> None:
+    if (batches := services.open_batches.made) is not None:
+        await batches.close()
 
 
 def _open_proxy(services: Services) -> Proxy:
@@ -196,8 +218,8 @@ def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -
         jobs.start("watch_nodes", partial(watch_nodes, storage.node))
     if services.options.certificate is not None:
         jobs.start("renew_certificate", services.options.certificate.run)
-    if services.options.declare:
-        services.alerts = open_alerts(services, stack, jobs)
+    if services.options.declare and services.options.config.alert:
+        services.alerts = load("services.alerts:open_alerts")(services, stack, jobs)
 
 
 def _start_cleanup(services: Services, jobs: JobRunner) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gateway.config.live_settings import SettingsService
 from gateway.config.reload import Reloader
-from gateway.deferred import late
+from gateway.deferred import Once, late, load
 from gateway.observability.process_monitor import ProcessMonitor
 from gateway.server.context import AdminServices, Services
 from gateway.storage.audit_log import AuditLogRepository
@@ -17,6 +17,7 @@ from gateway.storage.traffic import TrafficRepository
 
 if TYPE_CHECKING:  # of a cluster
     from gateway.cluster.credit.stored_orphans import SettleNode
+    from gateway.server.admin.request_history import RequestHistory
 
 
 def open_admin(services: Services, stack: AsyncExitStack) -> AdminServices:
@@ -54,16 +55,9 @@ def _open_admin(services: Services) -> AdminServices:
         settings=SettingsService(services.live_config, reloader, setting_repository, clock=clock),
         reloader=reloader,
         request_log=request_log,
-        open_history=partial(
-            late("server.admin.request_history:RequestHistory"),
-            request_log,
-            TrafficRepository(database),
-            services.auth.api_keys,
-            routing.catalog,
-            routing.router,
-        ),
+        open_history=Once(partial(_open_history, services, request_log)),
         audit_log=audit_log,
-        open_active_feed=partial(late("server.admin.activity_feed:ActiveRequestsFeed"), services.active_requests),
+        open_active_feed=Once(partial(late("server.admin.activity_feed:ActiveRequestsFeed"), services.active_requests)),
         monitor=ProcessMonitor(options.folder.path, clock, services.media.stores.folder),
         token=options.folder.admin_token(),
         settle_node=_find_settling(database),
@@ -77,3 +71,11 @@ def _find_settling(database: Database) -> "SettleNode | None":
     from gateway.cluster.credit.stored_orphans import settle_orphans  # noqa: PLC0415 - its driver is an extra
 
     return partial(settle_orphans, database)
+
+
+def _open_history(services: Services, request_log: RequestLogRepository) -> "RequestHistory":
+    traffic, routing = TrafficRepository(services.storage.database), services.routing
+    history: RequestHistory = load("server.admin.request_history:RequestHistory")(
+        request_log, traffic, services.auth.api_keys, routing.catalog, routing.router
+    )
+    return history

@@ -19,11 +19,9 @@ from gateway.services.leading import leads
 from gateway.storage.alerts import AlertRepository
 
 
-def open_alerts(services: Services, stack: AsyncExitStack, jobs: JobRunner) -> AlertWatcher | None:
-    """Open the targets and start looking; None without targets. Raises ``ConfigError``."""
+def open_alerts(services: Services, stack: AsyncExitStack, jobs: JobRunner) -> AlertWatcher:
+    """Open the targets and start looking. Raises ``ConfigError``."""
     specs = services.options.config.alert
-    if not specs:
-        return None
     session = aiohttp.ClientSession()
     stack.push_async_callback(session.close)
     targets = [

@@ -1,30 +1,25 @@
 """Open authentication: accounts and API keys, members and their sessions."""
 
-import hmac
-import time
 from contextlib import AsyncExitStack
 from functools import partial
+from operator import methodcaller
+from typing import TYPE_CHECKING
 
 from gateway.auth.accounts import AccountService
 from gateway.auth.api_keys import ApiKeyAuthenticator
-from gateway.auth.challenges import Challenges
 from gateway.auth.client_secrets import ClientSecrets
 from gateway.auth.declared import declare
-from gateway.auth.invitations import Invitations
-from gateway.auth.login_throttle import FORGOTTEN_S, LoginThrottle, Throttle
-from gateway.auth.members import Members
-from gateway.auth.passkeys import PasskeyService
-from gateway.auth.passwords import PasswordService
-from gateway.auth.sessions import SessionService
+from gateway.auth.setup_token import find_setup_token
 from gateway.auth.short_lived import MemoryValues, ShortLived
-from gateway.auth.totp import Totp
+from gateway.deferred import Once, late
 from gateway.domain.audit_log import GATEWAY
-from gateway.server.context import AuthServices, Services
+from gateway.server.context import AuthServices, MemberServices, Services
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
-from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.members import MemberRepository
-from gateway.storage.passkeys import PasskeyRepository
+
+if TYPE_CHECKING:  # it is made when a member signs in
+    from gateway.auth.passwords import PasswordService
 
 FIRST_ACCOUNT = "local"
 FIRST_KEY = "first"
@@ -70,31 +65,25 @@ async def _declare(service: AccountService, services: Services) -> str | None:
     return str(key["secret"])
 
 
-def open_members(services: Services, accounts: AccountService, stack: AsyncExitStack) -> AuthServices:
-    """Open members and sessions. Nothing is read from the store until a member signs in."""
-    database, clock = services.storage.database, services.clock
-    repository = MemberRepository(database)
-    hasher = PasswordService()
-    stack.callback(hasher.close)
-    throttle, values = open_throttle(services), open_values(services)
-    factors = Totp(services.routing.secret_box)
-    sessions = SessionService(repository, hasher, factors, throttle, values=values, clock=clock)
-    sessions.is_local = local = services.options.config.server.local_sign_in
-    account_repository = AccountRepository(database)
-    members = Members(repository, account_repository, clock=clock)
-    accounts.check_account_may_go = members.check_account_may_go
-    members.changing = accounts.changing
-    members.is_local = local
+def open_auth(services: Services, accounts: AccountService, stack: AsyncExitStack) -> AuthServices:
+    """Open accounts and members. What signs members in is imported when one does."""
+    repository, values = MemberRepository(services.storage.database), open_values(services)
+    hasher: Once[PasswordService] = Once(late("auth.passwords:PasswordService"))
+    stack.callback(hasher.if_made, methodcaller("close"))
+    people: Once[MemberServices] = Once(
+        partial(late("services.members:open_members"), services, accounts, repository, values, hasher)
+    )
+
+    async def check_account_may_go(account_id: int) -> None:
+        await people().members.check_account_may_go(account_id)
+
+    accounts.check_account_may_go = check_account_may_go
     accounts.shared = services.storage.node is not None
     accounts.find_groups = partial(_find_groups, services)
-    invitations = Invitations(repository, account_repository, sessions, values=values, clock=clock)
-    challenges = Challenges(values, clock, key=derive_key(services, "challenges"))
-    audit_log = AuditLogRepository(database)
-    passkeys = PasskeyService(
-        PasskeyRepository(database), repository, sessions, audit_log, throttle, challenges=challenges
-    )
-    client_secrets = ClientSecrets(accounts.directory, values, clock)
-    return AuthServices(accounts, accounts.directory, members, sessions, invitations, passkeys, client_secrets)
+    local = services.options.config.server.local_sign_in
+    setup_token = partial(find_setup_token, repository, values, is_local=local)
+    client_secrets = ClientSecrets(accounts.directory, values, services.clock)
+    return AuthServices(accounts, accounts.directory, people, setup_token, client_secrets)
 
 
 def open_values(services: Services) -> ShortLived:
@@ -104,24 +93,6 @@ def open_values(services: Services) -> ShortLived:
     from gateway.cluster.state.values import SharedValues  # noqa: PLC0415 - only in a cluster
 
     return SharedValues(services.storage.database, services.routing.secret_box, services.clock)
-
-
-def open_throttle(services: Services, space: str = "") -> Throttle:
-    """Open what slows down guessing, at this process or at all nodes of a cluster."""
-    if services.storage.node is None:
-        return LoginThrottle(time.monotonic)
-    from gateway.cluster.state.failed_sign_ins import FailedSignIns  # noqa: PLC0415
-    from gateway.cluster.state.sign_in_throttle import SharedThrottle  # noqa: PLC0415 - only in a cluster
-
-    failures = FailedSignIns(services.storage.database, int(FORGOTTEN_S * 1000))
-    return SharedThrottle(failures, open_values(services), services.clock, space=space)
-
-
-def derive_key(services: Services, purpose: str) -> bytes | None:
-    """Return a key that every node of a cluster derives; None if there is no other node."""
-    if services.storage.node is None:
-        return None
-    return hmac.digest(services.options.folder.secret("pepper"), f"sign-in, {purpose}".encode(), "sha256")
 
 
 def _find_groups(services: Services) -> set[str]:

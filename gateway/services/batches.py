@@ -24,7 +24,7 @@ def _find_owner(services: Services) -> Callable[[], str]:
     return (lambda: "") if node is None else (lambda: node.owner)
 
 
-def _share(batches: Batches, notifications: "NodeNotifications", stack: AsyncExitStack) -> None:
+def share_batches(batches: Batches, notifications: "NodeNotifications", stack: AsyncExitStack) -> None:
     """Run the batches that other nodes leave; stop that before the batches under way."""
     batches.left = partial(notifications.publish, "batch")
     for kind in ("batch", "members"):
@@ -34,8 +34,8 @@ def _share(batches: Batches, notifications: "NodeNotifications", stack: AsyncExi
     jobs.start("claim_batches", batches.run_shared)
 
 
-async def open_batches(services: Services, stack: AsyncExitStack) -> Batches:
-    """Open batches; ``serve`` continues those that an earlier process left. Raises ``StoreUnavailable``."""
+def open_batches(services: Services) -> Batches:
+    """Open batches."""
     billing, routing = services.billing, services.routing
     lines = LineServices(
         services.proxy,
@@ -52,7 +52,7 @@ async def open_batches(services: Services, stack: AsyncExitStack) -> Batches:
         services.memory,
         find_set_url(services.http.base_url),
     )
-    batches = Batches(
+    return Batches(
         BatchServices(
             BatchRepository(services.storage.database, _find_owner(services)),
             services.files.files,
@@ -63,10 +63,3 @@ async def open_batches(services: Services, stack: AsyncExitStack) -> Batches:
             services.clock,
         )
     )
-    stack.push_async_callback(batches.close)
-    node = services.storage.node
-    if node is not None:
-        _share(batches, node.notifications, stack)
-    elif services.options.declare:  # another command than serve must not send anything
-        await batches.open()
-    return batches

@@ -8,7 +8,8 @@ from gateway.auth.sign_in_flow import FlowSigner
 from gateway.config.extras import describe_missing
 from gateway.config.loader import ConfigError
 from gateway.server.context import Services
-from gateway.services.auth import derive_key, open_throttle, open_values
+from gateway.services.auth import open_values
+from gateway.services.members import derive_key, open_throttle
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.identities import IdentityRepository
@@ -18,11 +19,9 @@ if TYPE_CHECKING:  # it imports Authlib, which is an extra
     from gateway.auth.provider_sign_in import ProviderSignIn
 
 
-def open_sign_in(services: Services) -> "ProviderSignIn | None":
-    """Open the providers; None if there are none. Raises ``ConfigError`` if the extra is not installed."""
+def open_sign_in(services: Services) -> "ProviderSignIn":
+    """Open the providers. Raises ``ConfigError`` if the extra is not installed."""
     specs = services.options.config.sign_in
-    if not specs:
-        return None
     try:
         from gateway.auth.oidc_provider import OidcProvider  # noqa: PLC0415 - only if there is a provider
         from gateway.auth.provider_sign_in import ProviderSignIn  # noqa: PLC0415

@@ -3,23 +3,27 @@
 import attrs
 from sqlalchemy import text
 
+from gateway.domain.batch import ENDED
 from gateway.storage.database import Database
 from gateway.storage.schema import DUE, LIVE, RUNNING
 
+_OPEN = f"status NOT IN ({', '.join(repr(status) for status in sorted(ENDED))})"
 _LOOK = text(
     f"SELECT EXISTS (SELECT 1 FROM videos WHERE {LIVE}), EXISTS (SELECT 1 FROM deliveries WHERE {DUE}), "  # noqa: S608 - our own words
-    f"EXISTS (SELECT 1 FROM replays WHERE {RUNNING}), EXISTS (SELECT 1 FROM settings)",
+    f"EXISTS (SELECT 1 FROM replays WHERE {RUNNING}), EXISTS (SELECT 1 FROM settings), "
+    f"EXISTS (SELECT 1 FROM batches WHERE {_OPEN})",
 )
 
 
 @attrs.frozen
 class StartupState:
-    """Whether there are unfinished jobs, pending deliveries, running idempotent requests, and stored settings."""
+    """Whether there are unfinished jobs and batches, pending deliveries, running idempotent requests, and settings."""
 
     videos: bool
     deliveries: bool
     replays: bool
     settings: bool
+    batches: bool
 
 
 async def find_leftovers(database: Database) -> StartupState:

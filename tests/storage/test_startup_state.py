@@ -2,8 +2,12 @@
 
 import attrs
 
+from gateway.domain.account import Account
+from gateway.domain.batch import Batch
 from gateway.domain.idempotency import IdempotencyRecord
 from gateway.domain.setting import Setting
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.batches import BatchRepository
 from gateway.storage.database import Database
 from gateway.storage.idempotency import IdempotencyRepository
 from gateway.storage.settings import SettingRepository
@@ -12,7 +16,7 @@ from gateway.storage.videos import VideoRepository
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from tests.support.video_records import NOW, end, make_delivery, make_job
 
-NOTHING = StartupState(videos=False, deliveries=False, replays=False, settings=False)
+NOTHING = StartupState(videos=False, deliveries=False, replays=False, settings=False, batches=False)
 
 
 async def test_what_is_left_is_seen_until_it_is_over(database: Database) -> None:
@@ -33,6 +37,16 @@ async def test_what_is_left_is_seen_until_it_is_over(database: Database) -> None
     await replays.begin_replay(named)
     assert await find_leftovers(database) == attrs.evolve(NOTHING, replays=True)
     await replays.end_replay(attrs.evolve(named, state="lost"))
+    assert await find_leftovers(database) == NOTHING
+
+
+async def test_a_batch_is_seen_until_it_has_ended(database: Database) -> None:
+    store = BatchRepository(database)
+    account = await AccountRepository(database).add_account(Account(0, "acme"))
+    batch = Batch("batch_1", account.id, 1, NOW, NOW, "/v1/embeddings", "file-1", "in_progress")
+    await store.add_batch(batch)
+    assert await find_leftovers(database) == attrs.evolve(NOTHING, batches=True)
+    await store.save_batch(batch.enter("completed", NOW // 1000))
     assert await find_leftovers(database) == NOTHING
 
 

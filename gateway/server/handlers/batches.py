@@ -12,15 +12,6 @@ from gateway.server.request_body import read_json
 from gateway.server.stream_response import LargeResponse
 
 PAGE, MAX_PAGE = 20, 100
-_BY_ID = "{id:[^/]+}"
-
-
-def add_batch_routes(app: web.Application) -> None:
-    """Register the routes. ``{id}`` matches anything without a slash; an invalid id is not found."""
-    app.router.add_post("/batches", post_batch)
-    app.router.add_get("/batches", get_batches)
-    app.router.add_get(f"/batches/{_BY_ID}", get_batch)
-    app.router.add_post(f"/batches/{_BY_ID}/cancel", cancel_batch)
 
 
 async def post_batch(request: web.Request) -> web.Response:

@@ -37,23 +37,6 @@ _UNBOUNDED_BYTES = 1024**4
 _FORM_BYTES = 64 * 1024
 """Room for the text fields and the boundaries of a form."""
 PRIVATE = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
-_BY_ID = "{id:[^/]+}"
-
-
-def add_file_routes(app: web.Application) -> None:
-    """Register the routes. ``{id}`` matches anything without a slash; an invalid id is not found."""
-    for method, path, handler in (
-        ("POST", "/files", post_file),
-        ("GET", "/files", get_files),
-        ("GET", f"/files/{_BY_ID}", get_file),
-        ("DELETE", f"/files/{_BY_ID}", delete_file),
-        ("GET", f"/files/{_BY_ID}/content", get_content),
-    ):
-        app.router.add_route(method, path, with_middlewares(handler, [refuse_anthropic]))
-    app.router.add_post("/uploads", post_upload)
-    app.router.add_post(f"/uploads/{_BY_ID}/parts", post_part)
-    app.router.add_post(f"/uploads/{_BY_ID}/complete", complete_upload)
-    app.router.add_post(f"/uploads/{_BY_ID}/cancel", cancel_upload)
 
 
 async def refuse_anthropic(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -201,3 +184,10 @@ async def cancel_upload(request: web.Request) -> web.Response:
 
 def _answer(request: web.Request, body: Body) -> web.Response:
     return LargeResponse(request, orjson.dumps(body), {"Content-Type": "application/json"})
+
+
+POST_FILE, GET_FILES, GET_FILE, DELETE_FILE, GET_CONTENT = (
+    with_middlewares(handler, [refuse_anthropic])
+    for handler in (post_file, get_files, get_file, delete_file, get_content)
+)
+"""The handlers of paths that the Anthropic API has, too."""

@@ -16,17 +16,6 @@ from gateway.server.request_body import read_json
 from gateway.server.stream_response import LargeResponse
 
 PAGE, MAX_PAGE = 20, 1000
-_BY_ID = "/messages/batches/{id:[^/]+}"
-
-
-def add_message_batch_routes(app: web.Application) -> None:
-    """Register the routes. ``{id}`` matches anything without a slash; an invalid id is not found."""
-    app.router.add_post("/messages/batches", post_message_batch)
-    app.router.add_get("/messages/batches", get_message_batches)
-    app.router.add_get(_BY_ID, get_message_batch)
-    app.router.add_delete(_BY_ID, delete_message_batch)
-    app.router.add_get(f"{_BY_ID}/results", get_results)
-    app.router.add_post(f"{_BY_ID}/cancel", cancel_message_batch)
 
 
 async def post_message_batch(request: web.Request) -> web.Response:

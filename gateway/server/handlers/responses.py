@@ -27,18 +27,9 @@ MAX_PAGE = 100
 _LIMITS = frozenset(map(str, range(1, MAX_PAGE + 1)))
 _JSON = {"Content-Type": "application/json"}
 _EVENTS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
-_PATH = "/responses/{id:(?!compact$|input_tokens$)[^/]+}"
 _PASSED = ("after", "before", "limit", "order")
 _FLAGS = {"true": True, "false": False}
 Item = dict[str, Any]
-
-
-def add_response_routes(app: web.Application) -> None:
-    """Register the routes of stored responses."""
-    app.router.add_get(_PATH, get_response)
-    app.router.add_get(f"{_PATH}/input_items", get_input_items)
-    app.router.add_delete(_PATH, delete_response)
-    app.router.add_post(f"{_PATH}/cancel", cancel_response)
 
 
 async def get_response(request: web.Request) -> web.Response:

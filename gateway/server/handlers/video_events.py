@@ -12,14 +12,12 @@ from gateway.errors import ClientDisconnected, GatewayError
 from gateway.formats.openai.videos import build_video
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.sessions import check_still_signed
-from gateway.server.subscriber_limit import SubscriberLimit
+from gateway.server.subscriber_limit import FOLLOWING
 from gateway.server.video_status import find_status_words
 
 RELOAD_S = 15.0
 """How often a job is read again; changes that this process makes are sent at once."""
 SEND_TIMEOUT_S = 30.0
-
-FOLLOWING = web.AppKey("following", SubscriberLimit)
 
 
 async def get_events(request: web.Request) -> web.StreamResponse:

@@ -16,12 +16,10 @@ from gateway.formats.openai.videos import build_deleted, build_video, build_vide
 from gateway.formats.video_backend import Variant
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.handlers.media import build_file_response, check_dates
-from gateway.server.handlers.video_create import POLL_AFTER, POST_REMIX, POST_VIDEOS
-from gateway.server.handlers.video_events import FOLLOWING, get_events
+from gateway.server.handlers.video_create import POLL_AFTER
 from gateway.server.remote_file import find_wanted
 from gateway.server.responses import await_reader
 from gateway.server.stream_response import LargeResponse
-from gateway.server.subscriber_limit import SubscriberLimit
 from gateway.server.video_status import find_status_words
 from gateway.upstream.interface import FetchedFile
 from gateway.videos.jobs import check_completed
@@ -37,22 +35,6 @@ _PRIVATE = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nos
 _UNSATISFIED = re.compile(r"bytes \*/([0-9]{1,18})\Z", re.ASCII)
 _SAFE_TYPES = ("video/", "image/")
 _NO_HEADERS: Mapping[str, str] = {}
-_PATH = "/videos"
-_ALIAS = "/video/generations"
-_BY_ID = "/{id:[^/]+}"
-
-
-def add_video_routes(app: web.Application) -> None:
-    """Register the routes of videos. ``{id}`` matches anything without a slash; an invalid id is not found."""
-    app[FOLLOWING] = SubscriberLimit()
-    for path in (_PATH, _ALIAS):
-        app.router.add_post(path, POST_VIDEOS)
-        app.router.add_get(f"{path}{_BY_ID}", get_video)
-    app.router.add_get(_PATH, get_videos)
-    app.router.add_delete(f"{_PATH}{_BY_ID}", delete_video)
-    app.router.add_get(f"{_PATH}{_BY_ID}/content", get_content)
-    app.router.add_get(f"{_PATH}{_BY_ID}/events", get_events, allow_head=False)
-    app.router.add_post(f"{_PATH}{_BY_ID}/remix", POST_REMIX)
 
 
 async def get_video(request: web.Request) -> web.Response:
