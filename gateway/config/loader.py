@@ -16,9 +16,10 @@ from typing import Any, Union, get_args, get_origin
 import attrs
 
 from gateway.billing.price_spec import PriceSpec
+from gateway.config.built_in_prices import BuiltInPrices
 from gateway.config.merge import FileConfig
 from gateway.config.schema import Config
-from gateway.domain.price import Price, PriceList
+from gateway.domain.price import Price, PriceLayer, PriceList
 from gateway.domain.setting import Source, name_setting
 from gateway.media.word_filter import WordList, parse_words
 from gateway.parsing import EnvText, Problem, ValidationErrors, join_path, parse_table
@@ -44,11 +45,6 @@ _TWICE = re.compile(r"Cannot declare \((.+?),?\) twice")
 """What the parser says of a table that begins a second time: its name is a tuple."""
 _FREE = tuple(Price("*", provider=slug) for slug in (*LOCAL, "demo"))
 """Local servers and the demo cost nothing, unless the configuration prices their models."""
-
-
-@attrs.frozen
-class _PriceFile:
-    price: tuple[PriceSpec, ...] = ()
 
 
 def read_config(path: Path | None, environ: Mapping[str, str]) -> Config:
@@ -131,10 +127,9 @@ def read_shipped() -> PriceList:
 
 @lru_cache(1)
 def _read_shipped(path: Path) -> PriceList:
-    """Parse the built-in prices, once per process: parsing takes too long to block streams during a reload."""
-    with path.open("rb") as stream:
-        shipped = tomllib.load(stream, parse_float=Decimal)
-    return PriceList([attrs.evolve(spec.price(), built_in=True) for spec in parse_table(shipped, _PriceFile).price])
+    """Index the built-in prices, once per process."""
+    prices = BuiltInPrices(path.read_text(encoding="utf-8"))
+    return PriceList(PriceLayer(prices, prices.list_free()))
 
 
 def read_words_file(config: Config) -> WordList | None:

@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote, urlsplit
 import attrs
 
 from gateway.domain.account import Status
+from gateway.domain.model_name import is_glob
 from gateway.domain.price import ONE_PPM
 
 Origin = Literal["file", "environment", "local", "demo", "stored"]
@@ -151,8 +152,3 @@ def _list_forms(secret: str) -> tuple[str, str, str]:
     """Return the secret as it is, URL-encoded, and in base64 without padding."""
     raw = secret.encode("utf-8", "surrogateescape")  # an environment variable may hold any bytes
     return secret, quote(raw, safe=""), b64encode(raw).decode().rstrip("=")
-
-
-def is_glob(name: str) -> bool:
-    """Return whether a name is a glob."""
-    return any(mark in name for mark in "*?[")

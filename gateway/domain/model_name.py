@@ -38,3 +38,8 @@ def split_release(normalized: str) -> tuple[str, str]:
     """Return a normalized name without its date, and a string by which releases sort: a name without a date is last."""
     found = _RELEASE.search(normalized)
     return (normalized, _UNDATED) if found is None else (normalized[: found.start()], found[1])
+
+
+def is_glob(name: str) -> bool:
+    """Return whether a name is a glob."""
+    return any(mark in name for mark in "*?[")

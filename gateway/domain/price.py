@@ -5,15 +5,15 @@ that a tenth of a cent per million is still an integer.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from fnmatch import fnmatchcase, translate
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 from typing import Literal, NamedTuple
 
 import attrs
 
-from gateway.domain.model_name import normalize_name, split_release
+from gateway.domain.model_name import is_glob, normalize_name, split_release
 from gateway.domain.usage import RareUnits, Usage
 
 NANOS_PER_USD = 1_000_000_000
@@ -309,7 +309,70 @@ def _or(rate: int | None, other: int) -> int:
     return other if rate is None else rate
 
 
-_Exact = Mapping[tuple[str, str | None], Price]
+PriceKey = tuple[str, str | None]
+"""A model, or a glob of models, and the provider; None: every provider."""
+_Matcher = Callable[[str], object]
+
+
+class PriceLayer:
+    """One list of prices.
+
+    Args:
+        prices: by key. A price is read when a model needs it, so a long list may parse its prices then.
+        free: the providers (None: every one) of prices by which something costs nothing.
+    """
+
+    def __init__(self, prices: Mapping[PriceKey, Price], free: Iterable[str | None]) -> None:
+        self.prices = prices
+        self.free = frozenset(free)
+
+    @classmethod
+    def of(cls, prices: Iterable[Price]) -> "PriceLayer":
+        """Return a layer of ``prices``; a later one replaces an earlier one of the same model and provider."""
+        latest = {(price.model, price.provider): price for price in prices}
+        return cls(latest, (price.provider for price in latest.values() if not price.units))
+
+    def __len__(self) -> int:
+        return len(self.prices)
+
+    def find(self, model: str, provider: str | None) -> Price | None:
+        """As ``PriceList.find``, in this list alone."""
+        if not is_glob(model):
+            exact = self.prices.get((model, provider)) or self.prices.get((model, None))
+            if exact is not None:
+                return exact
+        normalized = normalize_name(model)
+        spelled, released = self._spellings
+        for keys, name in (spelled, normalized), (released, split_release(normalized)[0]):
+            same = keys.get((name, provider)) or keys.get((name, None))
+            if same is not None:
+                return self.prices[same[0]] if len(same) == 1 else max(map(self.prices.__getitem__, same), key=_rank)
+        return self._match(model, normalized, provider) or self._match(model, normalized, None)
+
+    def _match(self, model: str, normalized: str, provider: str | None) -> Price | None:
+        for whose, glob, spelled, key in self._globs:
+            if whose == provider and (glob(model) or spelled(normalized)):
+                return self.prices[key]
+        return None
+
+    @cached_property
+    def _spellings(self) -> tuple[Mapping[PriceKey, list[PriceKey]], Mapping[PriceKey, list[PriceKey]]]:
+        """The keys of models by normalized name, and by that name without its date."""
+        spelled: dict[PriceKey, list[PriceKey]] = {}
+        released: dict[PriceKey, list[PriceKey]] = {}
+        for key in self.prices:
+            model, provider = key
+            if not is_glob(model):
+                name = normalize_name(model)
+                spelled.setdefault((name, provider), []).append(key)
+                released.setdefault((split_release(name)[0], provider), []).append(key)
+        return spelled, released
+
+    @cached_property
+    def _globs(self) -> Sequence[tuple[str | None, _Matcher, _Matcher, PriceKey]]:
+        # Sorted and compiled once: a model without a price is compared with all of them.
+        globs = sorted((key for key in self.prices if is_glob(key[0])), key=lambda key: -len(key[0]))
+        return [(key[1], _compile(key[0]), _compile(normalize_name(key[0])), key) for key in globs]
 
 
 class PriceList:
@@ -320,10 +383,13 @@ class PriceList:
             stands for its layers. Within a list, a later price replaces an earlier one of the same model and provider.
     """
 
-    def __init__(self, *layers: "Iterable[Price] | PriceList") -> None:
-        self.layers: tuple[_Layer, ...] = ()
+    def __init__(self, *layers: "Iterable[Price] | PriceLayer | PriceList") -> None:
+        self.layers: tuple[PriceLayer, ...] = ()
         for prices in layers:
-            self.layers += prices.layers if isinstance(prices, PriceList) else (_Layer(prices),)
+            if isinstance(prices, PriceList):
+                self.layers += prices.layers
+            else:
+                self.layers += (prices if isinstance(prices, PriceLayer) else PriceLayer.of(prices),)
         # Every request looks up a price, of few models, and a list has hundreds of globs.
         self._remembered = lru_cache(_MOST_REMEMBERED)(self._search)
 
@@ -335,74 +401,36 @@ class PriceList:
 
         An exact name precedes another spelling of it (``model_name.py``), that a glob, a longer glob a shorter one, and
         among equals the provider's price one for every provider. ``provider`` None finds only the latter.
+
+        A spelling without a date means the name without a date, else the latest. Of spellings of one name with
+        different prices the highest counts: which of them another one means is unknown.
         """
         return self._remembered(model, provider)
 
     def list_prices(self) -> list[Price]:
         """Return every price, by the precedence of their lists."""
-        return [price for layer in self.layers for price in layer.prices]
+        return [price for layer in self.layers for price in layer.prices.values()]
+
+    def list_models(self) -> Iterator[str]:
+        """Yield the models and globs of all prices."""
+        return (model for layer in self.layers for model, _ in layer.prices)
+
+    def is_free_at(self, providers: frozenset[str]) -> bool:
+        """Return whether something may cost nothing at one of ``providers``."""
+        return any(None in layer.free or not layer.free.isdisjoint(providers) for layer in self.layers)
 
     def _search(self, model: str, provider: str | None) -> Price | None:
         found = (layer.find(model, provider) for layer in self.layers)
         return next((price for price in found if price is not None), None)
 
 
-class _Layer:
-    """One list of prices."""
-
-    def __init__(self, prices: Iterable[Price]) -> None:
-        latest = {(price.model, price.provider): price for price in prices}
-        self.prices = tuple(latest.values())
-        self._exact = {key: price for key, price in latest.items() if not _is_glob(price.model)}
-        self._spelled, self._released = _index_spellings(self._exact.values())
-        globs = sorted((key for key in latest if _is_glob(key[0])), key=lambda key: -len(key[0]))
-        # Sorted here and not in a lookup: a model without a price is compared with all of them.
-        self._globs = [(key[1], _compile(key[0]), _compile(normalize_name(key[0])), latest[key]) for key in globs]
-
-    def __len__(self) -> int:
-        return len(self.prices)
-
-    def find(self, model: str, provider: str | None) -> Price | None:
-        normalized = normalize_name(model)
-        names = (self._exact, model), (self._spelled, normalized), (self._released, split_release(normalized)[0])
-        for prices, name in names:
-            price = prices.get((name, provider)) or prices.get((name, None))
-            if price is not None:
-                return price
-        return self._match(model, normalized, provider) or self._match(model, normalized, None)
-
-    def _match(self, model: str, normalized: str, provider: str | None) -> Price | None:
-        for whose, glob, spelled, price in self._globs:
-            if whose == provider and (glob.match(model) or spelled.match(normalized)):
-                return price
-        return None
+def _compile(glob: str) -> _Matcher:
+    """Return what tells whether a name matches."""
+    prefix = glob[:-1]
+    if glob.endswith("*") and not is_glob(prefix):  # most are: a pattern takes 50 us to compile
+        return lambda name: name.startswith(prefix)
+    return re.compile(translate(glob)).match
 
 
-def _compile(glob: str) -> re.Pattern[str]:
-    return re.compile(translate(glob))
-
-
-def _index_spellings(prices: Iterable[Price]) -> tuple[_Exact, _Exact]:
-    """Return prices by normalized name, and by that name without its date.
-
-    The latter has the price of the name without a date, else of the latest.
-
-    Of spellings of one name with different prices the highest counts: which of them another one means is unknown.
-    """
-    spelled: dict[tuple[str, str | None], Price] = {}
-    released: dict[tuple[str, str | None], Price] = {}
-    normalized = sorted(
-        ((normalize_name(price.model), cost_nanos(price, _MIXED), price) for price in prices), key=_rank
-    )
-    for name, _, price in normalized:
-        spelled[name, price.provider] = released[split_release(name)[0], price.provider] = price
-    return spelled, released
-
-
-def _rank(entry: tuple[str, int, Price]) -> tuple[str, int]:
-    name, cost, _ = entry
-    return split_release(name)[1], cost
-
-
-def _is_glob(name: str) -> bool:
-    return any(mark in name for mark in "*?[")
+def _rank(price: Price) -> tuple[str, int]:
+    return split_release(normalize_name(price.model))[1], cost_nanos(price, _MIXED)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
-from gateway.domain.channel import is_glob
+from gateway.domain.model_name import is_glob
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import RequestRecord
 from gateway.error_status import STATUS
@@ -104,7 +104,7 @@ class ModelNames:
         """Return ``model`` if it may be a label, else ``other``; empty if the request's body was never read."""
         catalog, pricing = self._router.catalog, self._router.pricing
         if self._source[0] is not catalog.state or self._source[1] is not pricing:
-            priced = {price.model for price in pricing.prices.list_prices() if not is_glob(price.model)}
+            priced = {model for model in pricing.prices.list_models() if not is_glob(model)}
             self._known = frozenset(priced.union(model.id for model in catalog.list_models()))
             self._source = catalog.state, pricing
         return model if model in self._known or not model else OTHER

@@ -5,7 +5,8 @@ import time
 from collections.abc import Awaitable, Callable
 
 from gateway.domain.api_format import WIRES
-from gateway.domain.channel import Channel, is_glob
+from gateway.domain.channel import Channel
+from gateway.domain.model_name import is_glob
 from gateway.errors import InvalidRequest, ProviderTimeout
 from gateway.formats.json_or_stream import check_parts
 from gateway.formats.openai.chat import parse_chat_inference

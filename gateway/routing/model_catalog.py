@@ -7,8 +7,9 @@ import attrs
 import orjson
 
 from gateway.domain.account import Caller
-from gateway.domain.channel import Channel, is_glob
+from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo, merge
+from gateway.domain.model_name import is_glob
 from gateway.errors import ModelNotFound
 from gateway.wording import did_you_mean
 

@@ -79,8 +79,7 @@ class PricingPolicy:
         """Return whether a call of ``caller`` to one of ``providers`` may cost nothing."""
         if self.unpriced == "free" or not self.find_multiplier(caller.key.group):
             return True
-        listed = self.prices.list_prices()
-        return any(not price.units for price in listed if price.provider is None or price.provider in providers)
+        return self.prices.is_free_at(providers)
 
 
 def pays_for(price: Price | None, operation: Operation) -> bool:

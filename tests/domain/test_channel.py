@@ -2,7 +2,8 @@
 
 import attrs
 
-from gateway.domain.channel import Channel, is_glob
+from gateway.domain.channel import Channel
+from gateway.domain.model_name import is_glob
 from gateway.formats.openai.errors import mask
 from tests.support.table_rows import table_rows
 
