@@ -28,10 +28,18 @@ def normalize_name(name: str) -> str:
     Claude's family stands before its version: ``anthropic/claude-3.5-sonnet`` becomes ``claude-sonnet-3-5``.
     """
     name = name.lower()
-    while maker := _MAKER.match(name):
-        name = name[maker.end() :]
-    name = _DATE.sub(r"-\1\2\3", _POINT.sub("-", _BEDROCK_VERSION.sub("", name)))
-    return _CLAUDE.sub(r"claude-\2-\1", name)
+    # A pattern is applied only where it can match: the first name without a price of its own has all spellings of the
+    # price list compared.
+    if "." in name or "/" in name:
+        while maker := _MAKER.match(name):
+            name = name[maker.end() :]
+    if ":" in name:
+        name = _BEDROCK_VERSION.sub("", name)
+    if "." in name or "@" in name:
+        name = _POINT.sub("-", name)
+    if "-20" in name:
+        name = _DATE.sub(r"-\1\2\3", name)
+    return _CLAUDE.sub(r"claude-\2-\1", name) if name.startswith("claude-") else name
 
 
 def split_release(normalized: str) -> tuple[str, str]:
