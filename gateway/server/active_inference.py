@@ -3,6 +3,7 @@
 import asyncio
 import re
 from time import monotonic
+from typing import TypeVar
 
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
@@ -121,6 +122,15 @@ def _count_tokens(ctx: RequestContext) -> int:
 
 
 INFERENCE = web.RequestKey("inference", ActiveInference)
+A = TypeVar("A", bound=ActiveInference)
+
+
+def get_active(request: web.Request, kind: type[A]) -> A:
+    """Return ``request[INFERENCE]``, which the middlewares of the route have made as a ``kind``."""
+    active = request[INFERENCE]
+    if not isinstance(active, kind):
+        raise TypeError(f"the route makes {type(active).__name__}, not {kind.__name__}")
+    return active
 
 
 def leave_request(request: BaseRequest) -> bool:

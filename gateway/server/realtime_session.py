@@ -94,13 +94,9 @@ class ActiveRealtime(ActiveInference):
     def __init__(self, request: web.Request, operation: Operation) -> None:
         super().__init__(request, operation)
         self.session: RealtimeSession | None = None
-        request[REALTIME] = self
 
     def leave(self) -> bool:
         return self.session is not None
-
-
-REALTIME = web.RequestKey("realtime", ActiveRealtime)
 
 
 class RealtimeSession:

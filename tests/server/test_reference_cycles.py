@@ -33,6 +33,7 @@ from tests.support.scripted_upstream import (
     event,
 )
 from tests.support.started_gateways import StartGateway
+from tests.support.video_gateway import open_video_gateway
 
 SOURCE = str(Path(gateway.__file__).parent)
 HALF = [SSE_HEAD, chunk(event(delta("half")))]
@@ -102,4 +103,13 @@ async def test_no_request_is_in_a_reference_cycle(standing_with: StartGateway, n
                 for stream in (False, True):
                     await call(gateway, path, {"model": "m", "stream": stream, **body}, leaves=stream)
             await gateway.rows(2 * len(CALLS))
+        assert not found
+
+
+async def test_no_request_for_a_video_is_in_a_reference_cycle(gateway_with: StartGateway) -> None:
+    async with open_video_gateway(gateway_with) as video_gateway:
+        with watch_cycles() as found:
+            video_id = await video_gateway.begin()
+            await video_gateway.submit(seconds="many")
+            await video_gateway.finish(video_id)
         assert not found

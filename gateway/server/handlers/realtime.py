@@ -11,10 +11,11 @@ from gateway.formats.openai.realtime import build_session_inference
 from gateway.formats.vendor_errors import parse_worded_error
 from gateway.providers.base import EndpointRequest
 from gateway.routing.target import Attempt
+from gateway.server.active_inference import get_active
 from gateway.server.context import SERVICES, Services
 from gateway.server.middlewares import settle_request, with_middlewares
 from gateway.server.realtime_auth import BETA, find_beta, find_session, list_protocols
-from gateway.server.realtime_session import REALTIME, ActiveRealtime, RealtimeSession, SessionMeters
+from gateway.server.realtime_session import ActiveRealtime, RealtimeSession, SessionMeters
 from gateway.upstream.frame_meter import FrameMeter
 from gateway.upstream.websocket import (
     CLOSE_S,
@@ -31,7 +32,7 @@ async def open_session(request: web.Request) -> web.StreamResponse:
     The client's handshake is answered once the provider has accepted its own: until then other channels are tried, and
     an error is an HTTP response.
     """
-    active, services = request[REALTIME], request.app[SERVICES]
+    active, services = get_active(request, ActiveRealtime), request.app[SERVICES]
     ctx = active.context
     client = _open_socket(request)
     model, settings = find_session(request)

@@ -25,7 +25,7 @@ from gateway.formats.openai.video_params import (
     parse_videos_inference,
 )
 from gateway.formats.openai.videos import build_video
-from gateway.server.active_inference import INFERENCE, ActiveInference
+from gateway.server.active_inference import INFERENCE, ActiveInference, get_active
 from gateway.server.context import CONTEXT, SERVICES
 from gateway.server.idempotency import IdempotencyKey
 from gateway.server.media_type import read_media_type
@@ -48,7 +48,6 @@ class ActiveVideoSubmission(ActiveInference):
     def __init__(self, request: web.Request, operation: Operation) -> None:
         super().__init__(request, operation)
         self.submitting = False
-        request[SUBMISSION] = self
 
     def cancel(self) -> bool:
         """End the request. Raises ``Conflict`` if it has begun to become a job, which is cancelled by its own id."""
@@ -63,9 +62,6 @@ class ActiveVideoSubmission(ActiveInference):
 
     def leave(self) -> bool:
         return False
-
-
-SUBMISSION = web.RequestKey("submission", ActiveVideoSubmission)
 
 
 async def parse_video(
@@ -93,7 +89,7 @@ async def load_original(request: web.Request, handler: Handler) -> web.StreamRes
 
 async def submit(request: web.Request) -> web.StreamResponse:
     """Create the job and answer with it."""
-    active, ctx, services = request[SUBMISSION], request[CONTEXT], request.app[SERVICES]
+    active, ctx, services = get_active(request, ActiveVideoSubmission), request[CONTEXT], request.app[SERVICES]
     video = _get_video(ctx.inference)
     ctx.inference = attrs.evolve(ctx.inference, video=attrs.evolve(video, status_words=_find_words(request, video)))
     services.videos.submitter.check(ctx.inference)
