@@ -47,11 +47,7 @@ def give_back_free_memory() -> None:
 
 
 class MemoryTrimmer:
-    """Gives freed memory back after resident memory has grown.
-
-    Args:
-        measure: returns the resident memory in bytes.
-    """
+    """Gives freed memory back after resident memory has grown. ``measure``: returns the resident memory in bytes."""
 
     def __init__(self, measure: Callable[[], int]) -> None:
         self._measure = measure

@@ -29,9 +29,8 @@ class Deadline(Protocol):
 class DeadlineTimer:
     """Expires deadlines with one timer of the event loop in which it is first used.
 
-    Attributes:
-        fires_at: when the timer checks next (loop time); ``NEVER`` if it is not set. A deadline that is registered and
-            moved needs another ``enter`` only if it is due earlier than that.
+    ``fires_at``: when the timer checks next (loop time); ``NEVER`` if it is not set. A deadline that is registered and
+    moved needs another ``enter`` only if it is due earlier than that.
     """
 
     def __init__(self) -> None:
@@ -72,12 +71,8 @@ class DeadlineTimer:
 class Timeout:
     """Bounds what a task waits for, like ``asyncio.timeout`` but on a ``DeadlineTimer`` and with a plain ``with``.
 
-    Args:
-        timer: expires it.
-        timeout_s: counted from ``__enter__``; it can be entered once.
-
-    Raises:
-        TimeoutError: the time was up, at the end of the ``with`` block.
+    ``timeout_s``: counted from ``__enter__``; it can be entered once. Raises ``TimeoutError``: the time was up, at the
+    end of the ``with`` block.
     """
 
     __slots__ = ("_cancelling", "_out", "_task", "_timeout_s", "_timer", "due_at")

@@ -14,8 +14,7 @@ T = TypeVar("T")
 class Deferred(dict[K, V]):
     """A constant ``Mapping``. A value that was made before is looked up as in any dictionary: without a Python call.
 
-    Args:
-        makers: what makes each value.
+    ``makers``: what makes each value.
     """
 
     def __init__(self, makers: Mapping[K, Callable[[], V]]) -> None:

@@ -202,8 +202,7 @@ class UnsupportedMediaType(GatewayError):
 class RateLimited(GatewayError):
     """A rate limit of the key or the account is reached.
 
-    Attributes:
-        limit_status: what is left of the caller's limits, for the ``x-ratelimit-*`` headers; None if they are unknown.
+    ``limit_status``: what is left of the caller's limits, for the ``x-ratelimit-*`` headers; None if they are unknown.
     """
 
     code = "rate_limit_exceeded"

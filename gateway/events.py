@@ -10,8 +10,7 @@ E = TypeVar("E")
 class Events:
     """Calls handlers by the type of an event.
 
-    Args:
-        relay: sends an event of this process to the other nodes of a cluster; None: there are none.
+    ``relay``: sends an event of this process to the other nodes of a cluster; None: there are none.
     """
 
     def __init__(self, relay: Callable[[Any], None] | None = None) -> None:

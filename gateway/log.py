@@ -61,9 +61,7 @@ class LineWriter:
 
     ``sys.stderr`` is looked up for every line: loggers are cached, and a test may replace the stream.
 
-    Args:
-        name: of the logger.
-        given: ``MASKED`` for a logger whose caller has masked the API keys in all fields.
+    ``name``: of the logger. ``given``: ``MASKED`` for a logger whose caller has masked the API keys in all fields.
     """
 
     __slots__ = ("_searches", "name")
@@ -182,9 +180,8 @@ class _LineLogger(structlog.BoundLoggerBase):
 def configure_log(style: LogFormat, level: int = logging.INFO) -> None:
     """Set up structlog and the standard library's logging (used by aiohttp) to write to standard error.
 
-    Args:
-        style: "auto" is "console" if standard error is a terminal, else "json".
-        level: the lowest level that is written; of libraries, at least "info".
+    ``style``: "auto" is "console" if standard error is a terminal, else "json". ``level``: the lowest level that is
+    written; of libraries, at least "info".
     """
     colors = sys.stderr.isatty()
     write = write_line if style == "json" or (style == "auto" and not colors) else ConsoleWriter(colors=colors)

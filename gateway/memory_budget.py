@@ -17,9 +17,8 @@ _OBJECT, _ARRAY, _VALUE = 232, 88, 64
 class Loan:
     """The memory that one request has borrowed. ``close`` gives it back once; so does the end of this object.
 
-    Attributes:
-        held: bytes borrowed now.
-        fetched: what was at the addresses in the prompt, by address, for further attempts of the same request.
+    ``held``: bytes borrowed now. ``fetched``: what was at the addresses in the prompt, by address, for further attempts
+    of the same request.
     """
 
     __slots__ = ("_budget", "fetched", "held")
@@ -37,9 +36,8 @@ class Loan:
     def take(self, size: int, what: str, param: str | None = None) -> None:
         """Borrow ``size`` bytes.
 
-        Raises:
-            RequestTooLarge: one request may not borrow so much; the message begins with ``what``.
-            Overloaded: other requests have borrowed the rest.
+        Raises ``RequestTooLarge``: one request may not borrow so much; the message begins with ``what``. Raises
+        ``Overloaded``: other requests have borrowed the rest.
         """
         budget = self._budget
         if size > self.room:
@@ -74,11 +72,7 @@ class Borrower(Protocol):
 class MemoryBudget:
     """Counts the memory that requests have borrowed.
 
-    Args:
-        most: bytes of all requests together. One request may have half of them.
-
-    Attributes:
-        held: bytes that are borrowed.
+    ``most``: bytes of all requests together. One request may have half of them. ``held``: bytes that are borrowed.
     """
 
     def __init__(self, most: int) -> None:

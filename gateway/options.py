@@ -16,10 +16,9 @@ from gateway.storage.data_folder import DataFolder
 class StartupInfo:
     """What the startup message shows to the operator.
 
-    Attributes:
-        secret: the first API key; None except on the first start.
-        failures: why channels did not list their models, each with the name of the channel.
-        setup_token: the token of the console's setup link; None if there is an administrator.
+    ``secret``: the first API key; None except on the first start. ``failures``: why channels did not list their models,
+    each with the name of the channel. ``setup_token``: the token of the console's setup link; None if there is an
+    administrator.
     """
 
     secret: str | None = None
@@ -34,7 +33,6 @@ class AppOptions:
     """What ``create_app`` builds the gateway from.
 
     Attributes:
-        folder: the data folder, locked.
         environ: holds provider keys, which are used if no channel is configured.
         discover: look for provider keys in ``environ`` and for model servers on this machine.
         declare: write the accounts and keys of ``config`` to the database.

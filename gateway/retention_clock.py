@@ -16,10 +16,8 @@ SLACK_S = 60.0
 class RetentionClock:
     """Unix seconds, with a plausibility check.
 
-    Args:
-        clock: the machine's clock, in Unix seconds.
-        newest_s: when the newest record was written, in Unix seconds; None: there is none.
-        monotonic: seconds of a clock that cannot be set.
+    ``clock``: the machine's clock, in Unix seconds. ``newest_s``: when the newest record was written, in Unix seconds;
+    None: there is none. ``monotonic``: seconds of a clock that cannot be set.
     """
 
     def __init__(

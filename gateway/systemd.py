@@ -21,10 +21,9 @@ log = structlog.stdlib.get_logger(__name__)
 class ServiceManager:
     """The manager that started this process.
 
-    Attributes:
-        listening: descriptors of the sockets that it passes, as many as ``ListenStream=`` lines.
-        path: the address of the socket that takes messages; empty if it wants none.
-        timeout_us: the service is restarted after this time without a message, in microseconds; 0: never.
+    ``listening``: descriptors of the sockets that it passes, as many as ``ListenStream=`` lines. ``path``: the address
+    of the socket that takes messages; empty if it wants none. ``timeout_us``: the service is restarted after this time
+    without a message, in microseconds; 0: never.
     """
 
     listening: int = 0

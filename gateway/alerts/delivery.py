@@ -34,14 +34,7 @@ class Send(Protocol):
 
 
 class AlertTarget:
-    """One target with its queue.
-
-    Args:
-        spec: its settings.
-        send: makes one attempt.
-        clock: Unix seconds.
-        pause: waits that many seconds before another attempt.
-    """
+    """One target with its queue. ``clock``: Unix seconds. ``pause``: waits that many seconds before another attempt."""
 
     def __init__(
         self,

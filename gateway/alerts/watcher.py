@@ -29,7 +29,6 @@ class AlertWatcher:
 
     Args:
         collect: finds what holds now.
-        repository: keeps what was sent over a restart.
         targets: get the alerts.
         clock: Unix seconds.
 

@@ -25,10 +25,7 @@ _OK = range(200, 300)
 class AlertSender:
     """Makes one attempt to deliver an alert to one address.
 
-    Args:
-        spec: the address and the secret.
-        session: aiohttp's client.
-        clock: Unix seconds of the system's clock: receivers refuse signatures with another time.
+    ``clock``: Unix seconds of the system's clock: receivers refuse signatures with another time.
     """
 
     def __init__(self, spec: AlertSpec, session: aiohttp.ClientSession, clock: Callable[[], float]) -> None:

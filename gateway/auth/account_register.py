@@ -16,13 +16,7 @@ _NEW_ACCOUNT = Account(id=0, name="")
 
 
 class AccountRegister:
-    """Reads accounts and keys, and writes each change together with its audit row.
-
-    Args:
-        accounts: the account repository.
-        keys: the key repository.
-        clock: Unix seconds.
-    """
+    """Reads accounts and keys, and writes each change together with its audit row. ``clock``: Unix seconds."""
 
     def __init__(self, accounts: AccountRepository, keys: ApiKeyRepository, *, clock: Callable[[], float]) -> None:
         self.accounts = accounts

@@ -45,10 +45,7 @@ class AccountService:
     ``by`` is the actor. For a member, other accounts do not exist.
 
     Args:
-        accounts: the account repository.
-        keys: the key repository.
         directory: authenticates requests; reloaded after every change.
-        accounting: knows what each account and key has spent.
         clock: Unix seconds.
 
     Attributes:

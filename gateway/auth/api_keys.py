@@ -23,12 +23,8 @@ NoteGone = Callable[[Mapping[Owner, Collection[int]], Mapping[Owner, Collection[
 class ApiKeyAuthenticator:
     """Finds the caller of a request by the digest of the secret, or of the secret before the last rotation.
 
-    Args:
-        accounts: the account repository.
-        keys: the key repository.
-        pepper: the secret key of the digests, 32 bytes.
-        clock: Unix seconds.
-        note_gone: called after a reload with the keys and accounts that exist, and with those that have been deleted.
+    ``pepper``: the secret key of the digests, 32 bytes. ``clock``: Unix seconds. ``note_gone``: called after a reload
+    with the keys and accounts that exist, and with those that have been deleted.
     """
 
     def __init__(

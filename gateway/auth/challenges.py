@@ -19,10 +19,8 @@ class Challenges:
     A challenge carries its expiry and an authentication code. Nothing is stored for visitors who only ask for one, so
     no visitor can push out the challenges of others by asking for many.
 
-    Args:
-        values: keeps which were used.
-        key: of the code, 32 bytes; None: random ones, so that a restart voids every challenge.
-        clock: Unix seconds.
+    ``values``: keeps which were used. ``key``: of the code, 32 bytes; None: random ones, so that a restart voids every
+    challenge. ``clock``: Unix seconds.
     """
 
     def __init__(self, values: ShortLived, clock: Callable[[], float], *, key: bytes | None = None) -> None:

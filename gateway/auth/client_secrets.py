@@ -43,10 +43,7 @@ class ClientSecret:
 class ClientSecrets:
     """Makes and finds client secrets.
 
-    Args:
-        api_keys: the API keys, whose digest is used.
-        values: keeps them.
-        clock: Unix seconds.
+    ``api_keys``: the API keys, whose digest is used. ``values``: keeps them. ``clock``: Unix seconds.
     """
 
     def __init__(self, api_keys: ApiKeyAuthenticator, values: ShortLived, clock: Callable[[], float]) -> None:

@@ -36,12 +36,7 @@ class OpenedInvite:
 class Invitations:
     """Signs in members by links.
 
-    Args:
-        members: the repository of members and links.
-        accounts: the account repository.
-        sessions: creates the session.
-        values: keeps the token of the first administrator's link.
-        clock: Unix seconds.
+    ``values``: keeps the token of the first administrator's link. ``clock``: Unix seconds.
     """
 
     def __init__(

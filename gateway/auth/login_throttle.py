@@ -98,9 +98,7 @@ class Throttle(Protocol):
 class LoginThrottle:
     """Attempts by name and address, in memory.
 
-    Args:
-        clock: monotonic seconds.
-        most: entries of each table; the least recently used one is dropped.
+    ``clock``: monotonic seconds. ``most``: entries of each table; the least recently used one is dropped.
     """
 
     def __init__(self, clock: Callable[[], float], *, most: int = MOST) -> None:

@@ -35,15 +35,9 @@ _SHOWN = ("name", "role", "status")
 class Members:
     """Members and the links that invite them.
 
-    Args:
-        members: the member repository.
-        accounts: the account repository.
-        clock: Unix seconds.
-
-    Attributes:
-        changing: held during every change of a member; the same lock as that of the accounts, because one active
-            administrator must remain whichever is removed.
-        is_local: whether members may have a password; if not, no link is created.
+    ``clock``: Unix seconds. ``changing``: held during every change of a member; the same lock as that of the accounts,
+    because one active administrator must remain whichever is removed. ``is_local``: whether members may have a
+    password; if not, no link is created.
     """
 
     def __init__(self, members: MemberRepository, accounts: AccountRepository, *, clock: Callable[[], float]) -> None:

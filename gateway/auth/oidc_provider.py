@@ -67,11 +67,8 @@ class Verified:
 class OidcProvider:
     """Signs in at one provider.
 
-    Args:
-        spec: the settings.
-        fetcher: sends requests; the issuer's origin is trusted, other hosts must be public or in ``egress.allow``.
-        clock: Unix seconds.
-        monotonic: seconds.
+    ``fetcher``: sends requests; the issuer's origin is trusted, other hosts must be public or in ``egress.allow``.
+    ``clock``: Unix seconds. ``monotonic``: seconds.
     """
 
     def __init__(

@@ -49,13 +49,8 @@ _ALONE = "sign in"
 class PasskeyService:
     """Registers passkeys, and signs in with them.
 
-    Args:
-        passkeys: the passkey repository.
-        members: the member repository.
-        sessions: opens sessions and checks the passphrase of a member.
-        audit_log: gets refusals of known passkeys.
-        throttle: slows down guessing; that of ``sessions``.
-        challenges: makes and checks them.
+    ``sessions``: opens sessions and checks the passphrase of a member. ``audit_log``: gets refusals of known passkeys.
+    ``throttle``: slows down guessing; that of ``sessions``.
     """
 
     def __init__(

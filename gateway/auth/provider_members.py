@@ -31,14 +31,7 @@ NO_ACCOUNT = "The account that you belong to does not exist here, or is disabled
 class ProviderMembers:
     """Finds, creates and changes members by their claims.
 
-    Args:
-        members: the repository of members.
-        identities: the repository of identities.
-        accounts: the account repository.
-        clock: Unix seconds.
-
-    Attributes:
-        changing: held while a member is changed; the lock of ``Members``.
+    ``clock``: Unix seconds. ``changing``: held while a member is changed; the lock of ``Members``.
     """
 
     def __init__(

@@ -45,15 +45,7 @@ class BegunFlow:
 class ProviderSignIn:
     """Signs in members by providers.
 
-    Args:
-        providers: by name, in the order of the settings.
-        sessions: creates sessions.
-        people: finds, creates and changes members.
-        identities: the repository of identities.
-        audit_log: records refusals.
-        throttle: slows down guessing.
-        seal: encrypts ID tokens.
-        flows: signs the cookies of flows.
+    ``providers``: by name, in the order of the settings. ``seal``: encrypts ID tokens.
     """
 
     def __init__(

@@ -61,10 +61,8 @@ class CurrentUser:
 class ClientInfo:
     """The client, signed in or not.
 
-    Attributes:
-        address: its IP address; empty if unknown.
-        agent: its ``User-Agent``.
-        reference: of its present session, if any; a new session replaces it.
+    ``address``: its IP address; empty if unknown. ``agent``: its ``User-Agent``. ``reference``: of its present session,
+    if any; a new session replaces it.
     """
 
     address: str = ""
@@ -83,16 +81,8 @@ class NewSession:
 class SessionService:
     """Creates, finds and ends sessions.
 
-    Args:
-        members: the repository of members, sessions and links.
-        hasher: compares hasher.
-        factors: compares codes.
-        throttle: slows down guessing.
-        values: keeps second factors that wait for their first code.
-        clock: Unix seconds.
-
-    Attributes:
-        is_local: whether members may sign in with a password.
+    ``values``: keeps second factors that wait for their first code. ``clock``: Unix seconds. ``is_local``: whether
+    members may sign in with a password.
     """
 
     def __init__(

@@ -37,11 +37,7 @@ class _Value:
 
 
 class MemoryValues:
-    """The values of one process.
-
-    Args:
-        clock: Unix seconds.
-    """
+    """The values of one process. ``clock``: Unix seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

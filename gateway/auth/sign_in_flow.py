@@ -45,10 +45,8 @@ class Flow:
 class FlowSigner:
     """Makes and opens the cookies of flows.
 
-    Args:
-        values: keeps which flows have ended.
-        key: signs, 32 bytes; None: random ones, so that a restart voids every cookie.
-        clock: Unix seconds.
+    ``values``: keeps which flows have ended. ``key``: signs, 32 bytes; None: random ones, so that a restart voids every
+    cookie. ``clock``: Unix seconds.
     """
 
     def __init__(self, values: ShortLived, clock: Callable[[], float], *, key: bytes | None = None) -> None:

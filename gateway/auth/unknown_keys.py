@@ -35,10 +35,7 @@ class _Window:
 class UnknownKeys:
     """Counts unknown keys by address: one of IPv4, or 64 bits of IPv6.
 
-    Args:
-        clock: monotonic seconds.
-        sleep: waits.
-        free: see ``FREE``.
+    ``clock``: monotonic seconds. ``sleep``: waits. ``free``: see ``FREE``.
     """
 
     def __init__(

@@ -33,9 +33,6 @@ class BatchJournal:
     """The progress of one batch.
 
     Args:
-        batch: as it is stored.
-        files: get the results.
-        store: gets the row.
         now_s: returns Unix seconds.
         retry_s: seconds to wait after the disk or the database has refused a commit.
 

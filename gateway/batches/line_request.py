@@ -124,8 +124,7 @@ class LineServices:
 class LineRequest:
     """The request of one line; a ``proxy.active_requests.ActiveRequest``.
 
-    Attributes:
-        context: everything known about the request.
+    ``context``: everything known about the request.
     """
 
     def __init__(self, services: LineServices, batch: Batch, number: int, line: BatchLine) -> None:

@@ -47,9 +47,8 @@ log = structlog.stdlib.get_logger(__name__)
 class BatchServices:
     """What batches need.
 
-    Attributes:
-        max_line_bytes: the longest line of an input.
-        find_multiplier_ppm: returns what the prices of a new batch are multiplied with, in parts per million.
+    ``max_line_bytes``: the longest line of an input. ``find_multiplier_ppm``: returns what the prices of a new batch
+    are multiplied with, in parts per million.
     """
 
     store: BatchRepository

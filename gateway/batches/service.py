@@ -46,10 +46,8 @@ log = structlog.stdlib.get_logger(__name__)
 class Batches:
     """The service. ``open`` continues what an earlier process left; in a cluster ``run_shared`` does.
 
-    Attributes:
-        left: called when another node has to run or to cancel a batch; None: there is no other node.
-        lost_after_s: how long a batch that was cancelled or has expired waits for the node that has its input; then
-            any node ends it.
+    ``left``: called when another node has to run or to cancel a batch; None: there is no other node. ``lost_after_s``:
+    how long a batch that was cancelled or has expired waits for the node that has its input; then any node ends it.
     """
 
     def __init__(self, services: BatchServices) -> None:

@@ -32,8 +32,6 @@ class AccountingService:
     """Reads, credits and reconciles the balances of accounts and keys.
 
     Args:
-        balances: the counters in memory.
-        ledger: the stored entries.
         queue: settled requests that are not in the ledger yet. No job ends while its ``writing`` lock is held.
         clock: Unix seconds.
 
@@ -142,10 +140,9 @@ class AccountingService:
 
         ``subject`` is the owner's name in the audit log; the default is ``owner.name``.
 
-        Raises:
-            InvalidRequest: the owner has no quota to add to, or the balance would be too large.
-            Conflict: the reference was used for another credit.
-            StoreUnavailable: the ledger cannot be written.
+        Raises ``InvalidRequest``: the owner has no quota to add to, or the balance would be too large. Raises
+        ``Conflict``: the reference was used for another credit. Raises ``StoreUnavailable``: the ledger cannot be
+        written.
         """
         async with self._crediting:
             await self.refresh(owner)

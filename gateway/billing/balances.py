@@ -174,9 +174,8 @@ class Balances:
     def hold_now(self, caller: Caller, nanos: int) -> Reservation | None:
         """Reserve ``nanos`` in the balances of the key and its account. None: ``hold`` has to be awaited for it.
 
-        Raises:
-            QuotaExceeded: one of them has not enough left.
-            StoreUnavailable: the day's spending is being read.
+        Raises ``QuotaExceeded``: one of them has not enough left. Raises ``StoreUnavailable``: the day's spending is
+        being read.
         """
         now_s = self._clock()
         day = self._day
@@ -197,10 +196,7 @@ class Balances:
         """Reserve more after ``reservation.extend`` has reserved what is there; return whether that took time.
 
         A process that is alone has no more. If less than ``nanos`` is left, the request may exceed a limit: one such
-        request of a balance runs at a time.
-
-        Raises:
-            QuotaExceeded: another such request runs.
+        request of a balance runs at a time. Raises ``QuotaExceeded``: another such request runs.
         """
         short = reservation.list_short(nanos, self.today)
         if not self._claim(reservation, short):

@@ -55,10 +55,8 @@ class BillLine:
 def list_lines(row: RequestRecord, prices: Sequence[Price], multiplier_ppm: int = ONE_PPM) -> list[BillLine]:
     """Return the lines of a request; none without usage.
 
-    Args:
-        row: the request.
-        prices: those of the models that may have been charged: that which was asked for, and that which answered.
-        multiplier_ppm: what they were multiplied with.
+    ``prices``: those of the models that may have been charged: that which was asked for, and that which answered.
+    ``multiplier_ppm``: what they were multiplied with.
     """
     usage = parse_charged(row)
     price = next((one for one in prices if cost_nanos(one, usage, multiplier_ppm) == row.cost_nanos), None)

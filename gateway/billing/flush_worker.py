@@ -27,13 +27,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class LedgerFlusher:
-    """Moves rows from ``WriteQueue`` to the ledger.
-
-    Args:
-        write_queue: settled requests.
-        ledger: stores them.
-        journal: forgets rows once they are stored.
-    """
+    """Moves rows from ``WriteQueue`` to the ledger."""
 
     def __init__(self, write_queue: WriteQueue, ledger: LedgerRepository, journal: RequestJournal) -> None:
         self._write_queue = write_queue

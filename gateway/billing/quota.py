@@ -46,15 +46,9 @@ BREATH_S = 0.1
 class QuotaService:
     """Reserves money and takes permits.
 
-    Args:
-        balances: the balances.
-        counters: the rate limits.
-        journal: gets every request before it is sent.
-        write_queue: the records that wait for the database; while it is full, every request is refused.
-
-    Attributes:
-        refresh: returns the present caller of a request that has waited for the database, or raises what ``admit`` then
-            raises; the application sets it.
+    ``write_queue``: the records that wait for the database; while it is full, every request is refused. ``refresh``:
+    returns the present caller of a request that has waited for the database, or raises what ``admit`` then raises; the
+    application sets it.
     """
 
     def __init__(
@@ -77,8 +71,7 @@ class QuotaService:
         Other reservations may be released by then. If no money is left, ``serves_free`` returns whether the request
         may be one that costs nothing.
 
-        Raises:
-            QuotaExceeded, RateLimited, StoreUnavailable: as ``admit`` does.
+        Raises ``QuotaExceeded``, ``RateLimited``, ``StoreUnavailable``: as ``admit`` does.
         """
         self._write_queue.check_room()
         try:

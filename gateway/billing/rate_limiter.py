@@ -21,8 +21,7 @@ _FEWEST_TO_SWEEP = 1_024
 class InMemoryRateLimiter:
     """The ``RateLimiter`` in a dictionary. ``take`` never awaits, so it is atomic on the event loop.
 
-    Args:
-        clock: monotonic seconds.
+    ``clock``: monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

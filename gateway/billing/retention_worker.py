@@ -26,7 +26,6 @@ class RetentionWorker:
     """Deletes old rows regularly.
 
     Args:
-        retirement: the repository of rows and sums.
         write_queue: rows that are not stored yet. While it fails, no row is deleted: a row whose commit was not
             confirmed is stored again, and must be found.
         keep_days: returns how long rows are kept; 0: forever.

@@ -30,14 +30,8 @@ log = structlog.stdlib.get_logger(__name__)
 class Settlement:
     """Settles requests.
 
-    Args:
-        quota: reserved the money, and charges it.
-        journal: gets every record before the database does.
-        write_queue: the records that wait for the database.
-
-    Attributes:
-        find_abandoned: returns ``billing.abandoned``, what an aborted request costs; the application sets it.
-        ended: every record, for the metrics, which remove it.
+    ``find_abandoned``: returns ``billing.abandoned``, what an aborted request costs; the application sets it.
+    ``ended``: every record, for the metrics, which remove it.
     """
 
     def __init__(self, quota: QuotaService, journal: RequestJournal, write_queue: WriteQueue) -> None:

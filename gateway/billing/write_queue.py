@@ -16,9 +16,8 @@ _RETRY_AFTER_S = 5
 class WriteQueue:
     """Settled requests that the database does not have yet. None is ever dropped; new requests are refused instead.
 
-    Attributes:
-        failing: the database has refused the last batch, and has stored none since.
-        writing: held while rows move from here to the database.
+    ``failing``: the database has refused the last batch, and has stored none since. ``writing``: held while rows move
+    from here to the database.
     """
 
     def __init__(self, most: int = MAX_WAITING) -> None:

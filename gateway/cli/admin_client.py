@@ -87,10 +87,7 @@ class CliContext:
 class AdminClient:
     """A client of the admin API at ``url``.
 
-    Args:
-        session: sends the admin token.
-        certificate: what it must show; True: without TLS.
-        offline: the gateway was started for this command.
+    ``certificate``: what it must show; True: without TLS. ``offline``: the gateway was started for this command.
     """
 
     def __init__(

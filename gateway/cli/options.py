@@ -56,11 +56,8 @@ limit_option = click.option(
 def client_command(command: Command, *, channels: bool = False, offline: bool = True, remote: bool = True) -> Command:
     """Add the options of a command that calls the admin API; the command gets them as a ``CliContext``.
 
-    Args:
-        command: the click command.
-        channels: if no gateway runs, discover channels as ``serve`` does.
-        offline: the command works if no gateway runs, with the configuration of ``--config``.
-        remote: the command works with a gateway on another machine.
+    ``channels``: if no gateway runs, discover channels as ``serve`` does. ``offline``: the command works if no gateway
+    runs, with the configuration of ``--config``. ``remote``: the command works with a gateway on another machine.
     """
     file_option: Callable[[Command], Command] = config_option if offline else _no_option
     remote_option: Callable[[Command], Command] = url_option if remote else _no_option

@@ -71,10 +71,8 @@ def format_limits(fields: Json) -> str:
 def format_moment(moment: str | int | None, now: datetime | None = None, zone: tzinfo | None = None) -> str:
     """Format the time of day; if that is not today, the date and the minute.
 
-    Args:
-        moment: ISO 8601 or Unix milliseconds.
-        now: decides what today is; None: the current time.
-        zone: None: that of this machine.
+    ``moment``: ISO 8601 or Unix milliseconds. ``now``: decides what today is; None: the current time. ``zone``: None:
+    that of this machine.
     """
     if moment is None:
         return ABSENT

@@ -33,10 +33,8 @@ def parse_day_name(text: str, now: datetime) -> date | None:
 def write_moment(text: str, now: datetime, direction: int) -> str:
     """Return a relative time as the admin API reads it, and any other text as it is.
 
-    Args:
-        text: what the operator gave.
-        now: in UTC.
-        direction: -1: ``24h`` is a time in the past; 1: in the future.
+    ``text``: what the operator gave. ``now``: in UTC. ``direction``: -1: ``24h`` is a time in the past; 1: in the
+    future.
     """
     if day := parse_day_name(text, now):
         return day.isoformat()

@@ -34,10 +34,8 @@ WEB_SCHEMES = frozenset({"http", "https"})
 class AlertSpec:
     """``[[alert]]``: a receiver of alerts.
 
-    Attributes:
-        url: ``https://`` and ``http://`` are signed webhooks; every other scheme is one of Apprise's.
-        kinds: the kinds that it gets; none: all.
-        secret: signs the webhook; needed for one.
+    ``url``: ``https://`` and ``http://`` are signed webhooks; every other scheme is one of Apprise's. ``kinds``: the
+    kinds that it gets; none: all. ``secret``: signs the webhook; needed for one.
     """
 
     name: str = attrs.field(metadata=about("name for logs and `gateway alerts`", _NAME))

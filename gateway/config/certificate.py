@@ -30,11 +30,8 @@ class CertificateError(Exception):
 class Certificate:
     """A certificate that was read with its key.
 
-    Attributes:
-        context: serves with it.
-        fingerprint: SHA-256 of the certificate, in hexadecimal digits.
-        expires_s: the end of its validity, Unix seconds.
-        content: SHA-256 of both files.
+    ``fingerprint``: SHA-256 of the certificate, in hexadecimal digits. ``expires_s``: the end of its validity, Unix
+    seconds. ``content``: SHA-256 of both files.
     """
 
     context: ssl.SSLContext
@@ -80,10 +77,8 @@ def _hash_files(*paths: Path) -> bytes:
 class ServerCertificate:
     """The certificate of a running gateway. Raises ``CertificateError`` if it cannot be read at first.
 
-    Attributes:
-        current: what new connections get.
-        context: for the server; it hands each connection to ``current``.
-        on_change: is called after another certificate has become current.
+    ``current``: what new connections get. ``context``: for the server; it hands each connection to ``current``.
+    ``on_change``: is called after another certificate has become current.
     """
 
     def __init__(self, certificate: Path, key: Path, clock: Callable[[], float] = time.time) -> None:

@@ -44,10 +44,7 @@ _KINDS: Mapping[Any, Kind] = {str: "text", int: "integer", float: "number", bool
 class SettingsService:
     """``domain.setting.Configuration``.
 
-    Args:
-        live_config: the configuration in effect.
-        reloader: applies a changed configuration; its lock serialises changes.
-        clock: Unix seconds.
+    ``reloader``: applies a changed configuration; its lock serialises changes. ``clock``: Unix seconds.
     """
 
     def __init__(

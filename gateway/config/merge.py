@@ -28,8 +28,7 @@ _NOTHING_STORED: Stored = {}
 class FileConfig:
     """The configuration from the file and the environment.
 
-    Attributes:
-        sources: the source of each setting, by path (``routing.retry_ratio``); defaults are left out.
+    ``sources``: the source of each setting, by path (``routing.retry_ratio``); defaults are left out.
     """
 
     config: Config
@@ -45,7 +44,6 @@ class EffectiveConfig:
         sources: the source of each setting, by path; defaults are left out.
         prices: the stored prices.
         ignored: why a stored setting is ignored, by path.
-        declared: the configuration without stored settings.
     """
 
     config: Config

@@ -66,8 +66,7 @@ def build_models(config: Config) -> tuple[Capability, ...]:
 class LiveConfig:
     """The configuration in effect. Services get its methods, so that a reload applies at once.
 
-    Attributes:
-        words: the word list of ``safety.words_file``; None: no check.
+    ``words``: the word list of ``safety.words_file``; None: no check.
     """
 
     effective: EffectiveConfig
@@ -137,11 +136,7 @@ class Reloader:
     Args:
         live_config: the configuration in effect; a reload replaces it.
         read: reads file and environment again. Raises ``ConfigError``. None: a reload is not possible.
-        settings: the stored settings.
-        accounts: get the accounts and keys of the file.
-        channels: get its channels.
         router: gets its prices and models; its load balancer gets the routing settings.
-        audit_log: records what a reload changes.
         clock: Unix seconds.
 
     Attributes:

@@ -26,12 +26,7 @@ _TOKENS_A_SECOND = 20
 
 
 class DemoAudio:
-    """Serve speech and transcriptions.
-
-    Args:
-        executor: where audio is generated and read.
-        pace_s: the pause between two words, in seconds.
-    """
+    """Serve speech and transcriptions. ``pace_s``: the pause between two words, in seconds."""
 
     def __init__(self, executor: Executor, *, pace_s: float) -> None:
         self._executor = executor

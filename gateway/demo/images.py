@@ -42,9 +42,7 @@ class _Drawing:
 class DemoImages:
     """Draws images, and keeps those that clients want by address.
 
-    Args:
-        executor: where images are drawn.
-        pace_s: a tenth of the pause between two parts of a streamed image, in seconds.
+    ``pace_s``: a tenth of the pause between two parts of a streamed image, in seconds.
     """
 
     def __init__(self, executor: Executor, *, pace_s: float) -> None:
@@ -125,10 +123,7 @@ class DemoImages:
 class Files:
     """Images by name, kept for a few minutes; the oldest are deleted first if there are too many.
 
-    Args:
-        keep_s: for how long, in seconds.
-        most: how many.
-        most_bytes: how large all of them may be together.
+    ``keep_s``: for how long, in seconds. ``most``: how many. ``most_bytes``: how large all of them may be together.
     """
 
     def __init__(self, *, keep_s: float = 600.0, most: int = 256, most_bytes: int = 32 * 1024 * 1024) -> None:

@@ -32,11 +32,7 @@ _ROLES = frozenset({"user", "assistant", "system"})
 
 
 class DemoRealtime:
-    """Serve sessions.
-
-    Args:
-        pace_s: the pause between two pieces of a response, in seconds.
-    """
+    """Serve sessions. ``pace_s``: the pause between two pieces of a response, in seconds."""
 
     def __init__(self, *, pace_s: float) -> None:
         self._pace_s = pace_s

@@ -37,8 +37,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class DemoUpstream:
     """A provider that needs no account: deterministic words, images, audio and videos over HTTP on 127.0.0.1.
 
-    Args:
-        pace_s: the pause between two streamed words, in seconds; everything else takes its time in proportion.
+    ``pace_s``: the pause between two streamed words, in seconds; everything else takes its time in proportion.
     """
 
     def __init__(self, *, pace_s: float = 0.03) -> None:

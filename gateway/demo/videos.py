@@ -57,9 +57,7 @@ _CHECKSUM_BYTES = 6
 class Job:
     """One job, with everything that its id contains.
 
-    Attributes:
-        created_ms: Unix milliseconds.
-        nonce: tells jobs of the same moment apart.
+    ``created_ms``: Unix milliseconds. ``nonce``: tells jobs of the same moment apart.
     """
 
     model: str
@@ -95,9 +93,7 @@ def _check(packed: bytes) -> bytes:
 class DemoVideos:
     """Serve video jobs.
 
-    Args:
-        pace_s: the demo's pace, in seconds; at 0 a video is completed at once.
-        clock: Unix seconds.
+    ``pace_s``: the demo's pace, in seconds; at 0 a video is completed at once. ``clock``: Unix seconds.
     """
 
     def __init__(self, *, pace_s: float, clock: Callable[[], float] = time.time) -> None:

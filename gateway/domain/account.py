@@ -67,10 +67,9 @@ class Account:
 class ApiKey:
     """An API key. Only the digest of its secret and the last four characters are stored.
 
-    Attributes:
-        webhook_url: receives the end of each of the key's videos, unless the request names another URL.
-        former_digest: the secret before the last rotation, valid until ``former_until_s``.
-        locked: fields that an administrator has set and members cannot change (``key_lock.py``).
+    ``webhook_url``: receives the end of each of the key's videos, unless the request names another URL.
+    ``former_digest``: the secret before the last rotation, valid until ``former_until_s``. ``locked``: fields that an
+    administrator has set and members cannot change (``key_lock.py``).
     """
 
     id: int
@@ -101,9 +100,7 @@ class ApiKey:
 class Caller:
     """An account and the key that the client sent.
 
-    Attributes:
-        networks: the key's ``allow_ips``, parsed once.
-        capped: the key or the account has a spending limit.
+    ``networks``: the key's ``allow_ips``, parsed once. ``capped``: the key or the account has a spending limit.
     """
 
     account: Account

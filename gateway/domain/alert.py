@@ -39,10 +39,9 @@ Subject = tuple[AlertKind, str]
 class Condition:
     """Something that an operator should know of, as long as it holds.
 
-    Attributes:
-        subject: the name of the channel, key, account, model or file; empty for the gateway itself.
-        message: one sentence that says what happened, and one that says what to do.
-        silent: it is known, but another condition says more.
+    ``subject``: the name of the channel, key, account, model or file; empty for the gateway itself. ``message``: one
+    sentence that says what happened, and one that says what to do. ``silent``: it is known, but another condition says
+    more.
     """
 
     kind: AlertKind
@@ -55,10 +54,8 @@ class Condition:
 class Findings:
     """What holds now.
 
-    Attributes:
-        unknown: subjects whose condition may hold or not.
-        well: subjects whose condition has ended for good.
-        own: only conditions of this process (``OWN_KINDS``) were looked for: the leader of the cluster knows the rest.
+    ``unknown``: subjects whose condition may hold or not. ``well``: subjects whose condition has ended for good.
+    ``own``: only conditions of this process (``OWN_KINDS``) were looked for: the leader of the cluster knows the rest.
     """
 
     conditions: tuple[Condition, ...] = ()

@@ -97,9 +97,8 @@ def bound_length_ms(size: int) -> int:
 class Length:
     """How long a recording is, as far as can be known before a provider has transcribed it.
 
-    Attributes:
-        believed_ms: the duration that is charged if the provider reports none; None if it is unknown.
-        bound_ms: the duration that is reserved, at least ``believed_ms``.
+    ``believed_ms``: the duration that is charged if the provider reports none; None if it is unknown. ``bound_ms``: the
+    duration that is reserved, at least ``believed_ms``.
     """
 
     believed_ms: int | None

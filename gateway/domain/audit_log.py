@@ -103,10 +103,8 @@ def _build_pair(name: str, pair: list[Any]) -> list[Any] | str:
 class AuditFilter:
     """Which rows to list; None does not restrict.
 
-    Attributes:
-        actor: a member's name, or the kind of an actor without a name: ``token``, ``file``, ``gateway``.
-        action: an action, or its noun: ``key`` is ``key.created``, ``key.edited``, …
-        before: a sequence; only older rows.
+    ``actor``: a member's name, or the kind of an actor without a name: ``token``, ``file``, ``gateway``. ``action``: an
+    action, or its noun: ``key`` is ``key.created``, ``key.edited``, … ``before``: a sequence; only older rows.
     """
 
     account_id: int | None = None

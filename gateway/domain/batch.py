@@ -74,9 +74,8 @@ class BatchError:
 class BatchLine:
     """One checked line.
 
-    Attributes:
-        body: of the request, as the client wrote it.
-        headers: of Anthropic's API, by their names in lower case: the batch was created with them.
+    ``body``: of the request, as the client wrote it. ``headers``: of Anthropic's API, by their names in lower case: the
+    batch was created with them.
     """
 
     custom_id: str
@@ -92,9 +91,8 @@ class BatchLine:
 class BatchTally:
     """Lines with a result, and the tokens that their answers report.
 
-    Attributes:
-        cancelled: failed lines that were not sent because the batch was cancelled.
-        expired: failed lines that were not sent because the batch has expired.
+    ``cancelled``: failed lines that were not sent because the batch was cancelled. ``expired``: failed lines that were
+    not sent because the batch has expired.
     """
 
     completed: int = 0
@@ -117,10 +115,8 @@ class BatchTally:
 class LineResult:
     """The result of one line.
 
-    Attributes:
-        line: the line of the output file or the error file, with its end.
-        tally: what it adds to the batch's.
-        in_output: whether it is a line of the output file.
+    ``line``: the line of the output file or the error file, with its end. ``tally``: what it adds to the batch's.
+    ``in_output``: whether it is a line of the output file.
     """
 
     line: bytes = attrs.field(repr=False)

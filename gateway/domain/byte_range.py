@@ -43,9 +43,8 @@ class PreconditionFailed(GatewayError):
 class ByteRange:
     """One range of bytes, of a file of any size.
 
-    Attributes:
-        first: the first byte, from 0; negative: that many bytes at the end of the file.
-        last: the last byte; None: to the end of the file.
+    ``first``: the first byte, from 0; negative: that many bytes at the end of the file. ``last``: the last byte; None:
+    to the end of the file.
     """
 
     first: int

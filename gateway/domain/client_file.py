@@ -37,10 +37,8 @@ def find_digits(object_id: str) -> str:
 class FileRules:
     """The limits of clients' files; 0: none.
 
-    Attributes:
-        max_bytes: of one file.
-        max_total_bytes: of all files of an account, with what its open uploads declare.
-        keep_ms: how long a file is kept if its client names no time.
+    ``max_bytes``: of one file. ``max_total_bytes``: of all files of an account, with what its open uploads declare.
+    ``keep_ms``: how long a file is kept if its client names no time.
     """
 
     max_bytes: int
@@ -75,10 +73,8 @@ class NewFile:
 class ClientUpload:
     """A file that is sent in parts. Times are Unix milliseconds.
 
-    Attributes:
-        bytes: how many the parts must have together.
-        kept_s: the ``expires_after`` of the file; None if the client names none.
-        file_id: the completed file; None before.
+    ``bytes``: how many the parts must have together. ``kept_s``: the ``expires_after`` of the file; None if the client
+    names none. ``file_id``: the completed file; None before.
     """
 
     id: str

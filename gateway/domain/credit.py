@@ -88,11 +88,9 @@ class CreditAuthority(Protocol):
 
     Every method raises ``StoreUnavailable`` if the outcome is unknown: the node then has to read its leases.
 
-    Attributes:
-        recalled: called with the balances whose idle credit another node asks for.
-        returned: called with the balances of which there is more: another node has given credit back on such a call, or
-            has credited them.
-        answered: called with another node and the balances whose idle credit it has returned, if it had any.
+    ``recalled``: called with the balances whose idle credit another node asks for. ``returned``: called with the
+    balances of which there is more: another node has given credit back on such a call, or has credited them.
+    ``answered``: called with another node and the balances whose idle credit it has returned, if it had any.
     """
 
     recalled: Callable[[Collection[BalanceId]], None]

@@ -13,8 +13,7 @@ from gateway.domain.upload import Content
 class RequestTemplate:
     """The URL and headers that all requests of one kind share over a channel.
 
-    Attributes:
-        head: the request head that the HTTP client has built from these; None until it has.
+    ``head``: the request head that the HTTP client has built from these; None until it has.
     """
 
     channel: Channel
@@ -27,8 +26,7 @@ class RequestTemplate:
 class TokenGrant:
     """Client credentials for which an OAuth server issues access tokens (RFC 6749, section 4.4).
 
-    Attributes:
-        url: the token endpoint.
+    ``url``: the token endpoint.
     """
 
     url: str

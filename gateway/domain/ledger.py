@@ -28,9 +28,8 @@ _DAY_MS = DAY_S * 1000
 class LedgerEntry:
     """One entry. A charge belongs to the key and its account; a credit to the key, or without one to the account.
 
-    Attributes:
-        sequence: the order of writing; 0 before it is stored.
-        reference: the operator's own, for example of a payment; unique among the credits of a balance.
+    ``sequence``: the order of writing; 0 before it is stored. ``reference``: the operator's own, for example of a
+    payment; unique among the credits of a balance.
     """
 
     sequence: int
@@ -96,10 +95,8 @@ class KeyTotals:
 class ClusterAudit:
     """What the store says of what the nodes of a cluster share, at one moment.
 
-    Attributes:
-        problems: differences between balances, leases, charges, credits and jobs.
-        totals: the charges of each key.
-        jobs: how many jobs have not ended, and ``held_nanos`` what they hold.
+    ``problems``: differences between balances, leases, charges, credits and jobs. ``totals``: the charges of each key.
+    ``jobs``: how many jobs have not ended, and ``held_nanos`` what they hold.
     """
 
     problems: Sequence[str]

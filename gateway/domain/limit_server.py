@@ -52,8 +52,7 @@ class LimitServerState:
 class LimitServer(Protocol):
     """A connection to the server. Only one command is under way at a time.
 
-    Attributes:
-        name: the server's address without a password.
+    ``name``: the server's address without a password.
     """
 
     name: str

@@ -22,10 +22,8 @@ class ModelInfo:
 class ModelList:
     """What the provider of a channel has answered to a node of a cluster.
 
-    Attributes:
-        models: None if it has never listed any.
-        fetched_ms: when it was asked last, in Unix milliseconds.
-        error: why it did not list them then; None if it did.
+    ``models``: None if it has never listed any. ``fetched_ms``: when it was asked last, in Unix milliseconds.
+    ``error``: why it did not list them then; None if it did.
     """
 
     channel: str

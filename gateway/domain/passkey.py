@@ -54,8 +54,7 @@ class PasskeyUse:
 class Assertion:
     """What an authenticator answers to a challenge at a sign-in.
 
-    Attributes:
-        user_handle: the member's, as the authenticator stored it; None if it stored none.
+    ``user_handle``: the member's, as the authenticator stored it; None if it stored none.
     """
 
     credential_id: bytes
@@ -80,9 +79,7 @@ class Attestation:
 class RelyingParty:
     """The site that passkeys are made for: browsers use them at no other.
 
-    Attributes:
-        id: its host.
-        origin: of its pages.
+    ``id``: its host. ``origin``: of its pages.
     """
 
     id: str

@@ -378,9 +378,8 @@ class PriceLayer:
 class PriceList:
     """Prices by model and provider.
 
-    Args:
-        layers: lists of prices by precedence: any match in an earlier list hides the later lists. A ``PriceList``
-            stands for its layers. Within a list, a later price replaces an earlier one of the same model and provider.
+    ``layers``: lists of prices by precedence: any match in an earlier list hides the later lists. A ``PriceList``
+    stands for its layers. Within a list, a later price replaces an earlier one of the same model and provider.
     """
 
     def __init__(self, *layers: "Iterable[Price] | PriceLayer | PriceList") -> None:

@@ -30,8 +30,7 @@ _SLACK_S = 1e-6  # rounding of the clock's floats: a wait of a whole second must
 class Limits:
     """Requests per minute, tokens per minute, concurrent requests; None is unlimited.
 
-    Attributes:
-        burst: the requests that may start at once, if fewer than ``rpm``; None: ``rpm``.
+    ``burst``: the requests that may start at once, if fewer than ``rpm``; None: ``rpm``.
     """
 
     rpm: int | None = None

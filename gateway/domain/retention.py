@@ -7,10 +7,8 @@ import attrs
 class RetentionBatch:
     """The result of one commit.
 
-    Attributes:
-        retired: deleted rows.
-        last: the sequence of the last row that was checked.
-        ended: no later row is old enough.
+    ``retired``: deleted rows. ``last``: the sequence of the last row that was checked. ``ended``: no later row is old
+    enough.
     """
 
     retired: int

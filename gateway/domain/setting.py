@@ -24,10 +24,9 @@ _GROUP, _PRICE = "group", "price"
 class Setting:
     """One stored setting.
 
-    Attributes:
-        path: ``routing.retry_ratio``, ``group/vip``, ``price/gpt-*``, or ``price@openai/gpt-*`` at one provider.
-        value: JSON: a group's table without the name, a price's whole table.
-        changed_ms: the last change, Unix milliseconds.
+    ``path``: ``routing.retry_ratio``, ``group/vip``, ``price/gpt-*``, or ``price@openai/gpt-*`` at one provider.
+    ``value``: JSON: a group's table without the name, a price's whole table. ``changed_ms``: the last change, Unix
+    milliseconds.
     """
 
     path: str

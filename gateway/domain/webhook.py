@@ -89,9 +89,8 @@ class WebhookDelivery:
 def find_webhook_problem(url: str, hosts: Iterable[str]) -> str | None:
     """Return why the end of a job may not be sent there. None if it may.
 
-    Args:
-        url: as the client wrote it.
-        hosts: globs of the allowed hosts, an IPv6 address without its brackets; without globs no host is allowed.
+    ``url``: as the client wrote it. ``hosts``: globs of the allowed hosts, an IPv6 address without its brackets;
+    without globs no host is allowed.
     """
     if len(url) > MAX_WEBHOOK_URL:
         return f"The webhook's URL is longer than {MAX_WEBHOOK_URL} characters"

@@ -26,8 +26,7 @@ _MOST_LEVELS = 32
 class Adaptations:
     """The names of what was adapted, in the order of their first use.
 
-    Attributes:
-        is_past: what is read now belongs to an earlier turn, so that a file which cannot be read is left out too.
+    ``is_past``: what is read now belongs to an earlier turn, so that a file which cannot be read is left out too.
     """
 
     names: dict[str, None] = attrs.Factory(dict)

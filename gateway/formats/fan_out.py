@@ -120,10 +120,7 @@ def _build_event(value: Json) -> bytes:
 class MergedStream(ChatPassthrough):
     """The transform of a merged stream. Its usage is that of its parts, however far each of them has come.
 
-    Args:
-        inference: the client's request.
-        parts: the transforms of the streams that are merged.
-        secrets: masked in errors.
+    ``parts``: the transforms of the streams that are merged.
     """
 
     __slots__ = ("_parts",)

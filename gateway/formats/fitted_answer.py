@@ -13,11 +13,10 @@ from gateway.formats.valid_chat import ValidChat
 class FittedCalls:
     """What the tool calls of an answer need.
 
-    Attributes:
-        names: the client's names of tools, by those in the provider's request.
-        taken: ids of calls in the request's history. Some servers count calls from 0 in every answer, and a client that
-            pairs calls and results by their ids takes such a call for one that was answered.
-        answer_tool: the name of a tool whose calls are the answer's text; empty if there is none.
+    ``names``: the client's names of tools, by those in the provider's request. ``taken``: ids of calls in the request's
+    history. Some servers count calls from 0 in every answer, and a client that pairs calls and results by their ids
+    takes such a call for one that was answered. ``answer_tool``: the name of a tool whose calls are the answer's text;
+    empty if there is none.
     """
 
     names: Mapping[str, str]
@@ -39,9 +38,7 @@ def find_fitted(valid: ValidChat) -> FittedCalls:
 class CallFitter:
     """Changes the events of one answer.
 
-    Args:
-        fitted: what they need.
-        answer_id: of this answer; makes new ids unique.
+    ``fitted``: what they need. ``answer_id``: of this answer; makes new ids unique.
     """
 
     __slots__ = ("_answer_id", "_answer_tool", "_called", "_names", "_taken", "_texts")

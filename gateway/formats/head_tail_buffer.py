@@ -10,9 +10,7 @@ _FULL_BYTES = TAIL_BYTES + SLACK_BYTES
 class HeadTailBuffer:
     """The first 4 KiB and the last 16 KiB of a stream, in whole pieces.
 
-    Attributes:
-        pieces: the end, and up to ``SLACK_BYTES`` before it.
-        room: bytes that still fit before the next trim.
+    ``pieces``: the end, and up to ``SLACK_BYTES`` before it. ``room``: bytes that still fit before the next trim.
     """
 
     __slots__ = ("_gone", "_head", "_head_room", "pieces", "room")

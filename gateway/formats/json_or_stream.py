@@ -44,8 +44,7 @@ def check_parts(raw: bytes) -> None:
 class JsonOrStream(StreamState):
     """Holds an answer until it is complete and writes it as the equivalent stream; see ``StreamTransform``.
 
-    Args:
-        write: turns an unstreamed answer into its events, end mark included, and its usage. Raises ``ProviderError``.
+    ``write``: turns an unstreamed answer into its events, end mark included, and its usage. Raises ``ProviderError``.
     """
 
     __slots__ = ("_held", "_held_bytes", "_usage", "_write", "events")

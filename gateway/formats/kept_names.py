@@ -66,10 +66,8 @@ _LONGEST_ADDRESS = 2_048
 class KeptName:
     """An id of something kept at a provider.
 
-    Attributes:
-        where: its place in the body.
-        field: what a channel must allow if the gateway does not know who made it.
-        given: what it names is also there in full, as far as a client can have it; only who else made it is checked.
+    ``where``: its place in the body. ``field``: what a channel must allow if the gateway does not know who made it.
+    ``given``: what it names is also there in full, as far as a client can have it; only who else made it is checked.
     """
 
     id: str

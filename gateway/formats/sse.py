@@ -42,12 +42,8 @@ class SseSplitter:
 
     Each byte is inspected once, however long an event is and however many pieces it arrives in.
 
-    Args:
-        limit: bytes of the longest event.
-
-    Attributes:
-        waiting: an event has begun and not ended.
-        noise: bytes of events without data so far; the code that parses the events counts them.
+    ``limit``: bytes of the longest event. ``waiting``: an event has begun and not ended. ``noise``: bytes of events
+    without data so far; the code that parses the events counts them.
     """
 
     __slots__ = ("_commas", "_containers", "_held", "_lf_only", "_limit", "_lines", "noise", "waiting")

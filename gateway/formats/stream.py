@@ -88,9 +88,8 @@ class StreamTransform(Protocol):
 class StreamState:
     """The end state of a ``StreamTransform``, and what a thread has read for it.
 
-    Attributes:
-        closed: nothing more can be sent to the client. It is stored because it is read for every piece.
-        waiting: data that a thread has to ``read``.
+    ``closed``: nothing more can be sent to the client. It is stored because it is read for every piece. ``waiting``:
+    data that a thread has to ``read``.
     """
 
     __slots__ = ("_ended", "_error", "_read", "closed", "waiting")
@@ -167,10 +166,7 @@ class PassthroughStream(StreamState):
 
     A format implements ``_judge``, which interprets its events, and a ``feed`` that knows which pieces need no
     inspection. An incomplete event is held back, so that a stream that breaks within one can still end with a valid
-    error event.
-
-    Attributes:
-        events: complete events with data so far that are part of an answer.
+    error event. ``events``: complete events with data so far that are part of an answer.
     """
 
     __slots__ = ("_begun", "_secrets", "_splitter", "events")
@@ -279,22 +275,14 @@ class UsageKeeper(Protocol):
 
 @runtime_checkable
 class BinaryParser(Protocol):
-    """A parser of binary messages: no line's end shows where one ends.
-
-    Attributes:
-        media_type: of the stream.
-    """
+    """A parser of binary messages: no line's end shows where one ends. ``media_type``: of the stream."""
 
     media_type: str
 
 
 @runtime_checkable
 class RepeatingWriter(Protocol):
-    """A serializer that repeats all texts at the end of an answer.
-
-    Attributes:
-        chars: of all texts so far.
-    """
+    """A serializer that repeats all texts at the end of an answer. ``chars``: of all texts so far."""
 
     chars: int
 
@@ -321,11 +309,7 @@ class StreamSerializer(Protocol):
 
 
 class UsageCounter:
-    """Counts the usage of a sequence of events.
-
-    Attributes:
-        events: those that are part of an answer.
-    """
+    """Counts the usage of a sequence of events. ``events``: those that are part of an answer."""
 
     # ``_texts``: the last texts that are not large, which are all texts of a short answer.
     __slots__ = ("_begun", "_large", "_large_tokens", "_texts", "_usage", "events")
@@ -398,10 +382,7 @@ def parse_events_usage(events: Iterable[Event], inference: InferenceRequest) -> 
 class TranslatingStream(StreamState):
     """Translates a stream between two formats; see ``StreamTransform``.
 
-    Args:
-        reader: of the provider's format.
-        writer: of the client's format.
-        inference: the request.
+    ``reader``: of the provider's format. ``writer``: of the client's format.
     """
 
     __slots__ = ("_inference", "_meter", "_reader", "_repeating", "_writer", "events")

@@ -27,11 +27,9 @@ class ResponseIdentity:
 class ResponseMode:
     """How an answer is sent to the client.
 
-    Attributes:
-        media_type: of an answer that is not streamed.
-        binary: a stream consists of raw bytes of the provider's media type, not of events. Nothing can be inserted into
-            it, and it ends when the connection does.
-        stream_type: the media type of the provider's stream.
+    ``media_type``: of an answer that is not streamed. ``binary``: a stream consists of raw bytes of the provider's
+    media type, not of events. Nothing can be inserted into it, and it ends when the connection does. ``stream_type``:
+    the media type of the provider's stream.
     """
 
     media_type: str = "application/json"

@@ -37,7 +37,6 @@ class ChatRules:
     """What an API format, with one model, takes.
 
     Attributes:
-        name: the pattern of a tool's name.
         longest_name: the most characters of it.
         schemas: how an answer gets a required schema: by the format's own field; by that, unless tools are offered; or
             by a tool that the model is made to call.
@@ -83,10 +82,8 @@ def find_chat_rules(model: str) -> ChatRules:
 class ValidChat:
     """A valid request.
 
-    Attributes:
-        request: what the provider's format can have.
-        names: the client's names of tools that have another one in the request.
-        answer_tool: the name of the tool by which the model gives its answer; empty if there is none.
+    ``request``: what the provider's format can have. ``names``: the client's names of tools that have another one in
+    the request. ``answer_tool``: the name of the tool by which the model gives its answer; empty if there is none.
     """
 
     request: chat.ChatRequest

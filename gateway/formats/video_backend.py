@@ -75,7 +75,6 @@ class TaskStatus:
         state: None if it is unknown; the task is then taken to continue.
         id: the provider's id; only in an answer to a submit.
         progress: percent; None if the provider does not report it.
-        error: of a failed task.
         clue: of a completed task: where its video is, in a form that only its backend reads.
         seconds, size: of the video, if the provider reports them.
     """
@@ -93,11 +92,9 @@ class TaskStatus:
 class ContentLocation:
     """Where a file is.
 
-    Attributes:
-        path: appended to the channel's base URL (or to the server's root if the endpoint is ``rooted``) and requested
-            with the channel's key; None if there is a ``url``.
-        url: an address as the provider gave it.
-        signed: the channel's key is sent to ``url`` too, if it is on the channel's own server.
+    ``path``: appended to the channel's base URL (or to the server's root if the endpoint is ``rooted``) and requested
+    with the channel's key; None if there is a ``url``. ``url``: an address as the provider gave it. ``signed``: the
+    channel's key is sent to ``url`` too, if it is on the channel's own server.
     """
 
     path: str | None = None

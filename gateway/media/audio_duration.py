@@ -272,11 +272,7 @@ class _NotThereError(OSError):
 
 
 class _PartialFile:
-    """A file of which only some blocks are loaded.
-
-    Attributes:
-        blocks: the loaded blocks by number.
-    """
+    """A file of which only some blocks are loaded. ``blocks``: the loaded blocks by number."""
 
     def __init__(self, size: int, head: bytes) -> None:
         self.blocks = {0: head}

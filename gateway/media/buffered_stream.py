@@ -14,8 +14,7 @@ _NO_HEADERS: Mapping[str, str] = {}
 class BufferedStream:
     """Image generation under way, in the form of an ``HttpResponse``.
 
-    Args:
-        work: returns the events and the usage. It runs without a reader too, until the response is closed.
+    ``work``: returns the events and the usage. It runs without a reader too, until the response is closed.
     """
 
     __slots__ = ("_error", "_spent", "_task", "usage")

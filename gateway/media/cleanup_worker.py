@@ -15,13 +15,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class MediaCleanup:
-    """The worker.
-
-    Args:
-        store: the kept files.
-        rules: returns the current limits of age and size.
-        clock: Unix seconds.
-    """
+    """The worker. ``rules``: returns the current limits of age and size. ``clock``: Unix seconds."""
 
     def __init__(self, store: MediaStore, rules: Callable[[], MediaRules], clock: Callable[[], float]) -> None:
         self._store = store

@@ -26,8 +26,7 @@ log = structlog.stdlib.get_logger(__name__)
 class ReceivedFile:
     """A file on its way in: what a form's reader writes to.
 
-    Args:
-        draft: takes the bytes; the last step of receiving keeps it.
+    ``draft``: takes the bytes; the last step of receiving keeps it.
     """
 
     def __init__(self, draft: FileDraft) -> None:
@@ -56,7 +55,6 @@ class ClientFiles:
     """The files of all accounts.
 
     Args:
-        store: their rows.
         folder: their bytes.
         rules: returns the current limits.
         clock: Unix seconds.

@@ -18,9 +18,7 @@ FETCH_TIMEOUT_S = 60.0
 class ImageDelivery:
     """Converts images to the requested form, after checking that they are images.
 
-    Args:
-        fetcher: opens addresses of the public internet only.
-        keeper: stores images for clients that want addresses.
+    ``fetcher``: opens addresses of the public internet only.
     """
 
     def __init__(self, fetcher: Fetcher, keeper: SignedLinks) -> None:

@@ -68,12 +68,8 @@ def can_pass(attempt: Attempt, inference: InferenceRequest) -> bool:
 class ImageService:
     """Generates images over an attempt.
 
-    Args:
-        upstream: sends requests to providers.
-        delivery: delivers images in the requested form.
-        find_words: returns the words that prompts must not contain; None for no check.
-        clock: Unix seconds.
-        wait_scale: the factor of the waits for a task.
+    ``find_words``: returns the words that prompts must not contain; None for no check. ``clock``: Unix seconds.
+    ``wait_scale``: the factor of the waits for a task.
     """
 
     def __init__(

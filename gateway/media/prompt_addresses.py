@@ -32,9 +32,8 @@ _WHAT = "The request with the files at its addresses"
 class PromptAddresses:
     """Puts the images and files at the addresses of prompts into requests.
 
-    Args:
-        fetcher: opens addresses of the public internet only.
-        memory: from which a request borrows what it fetches, before that is read.
+    ``fetcher``: opens addresses of the public internet only. ``memory``: from which a request borrows what it fetches,
+    before that is read.
     """
 
     def __init__(self, fetcher: Fetcher, memory: MemoryBudget) -> None:
@@ -44,9 +43,8 @@ class PromptAddresses:
     async def bring_in(self, ctx: RequestContext, attempt: Attempt) -> None:
         """Replace the addresses in the request of ``attempt`` by what is there. Each is fetched once per request.
 
-        Raises:
-            UnsupportedByProvider: something cannot be used; the field is named. A part of an earlier turn becomes text.
-            RequestTooLarge, Overloaded: there is no memory for it.
+        Raises ``UnsupportedByProvider``: something cannot be used; the field is named. A part of an earlier turn
+        becomes text. Raises ``RequestTooLarge``, ``Overloaded``: there is no memory for it.
         """
         inference = attempt.translator.inference
         if inference.plain or next(list_addresses(inference.body), None) is None:

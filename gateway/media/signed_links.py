@@ -11,11 +11,8 @@ from gateway.storage.media_store import MediaStore
 class SignedLinks:
     """Stores media and signs links to them.
 
-    Args:
-        store: the kept files.
-        key: the signing key.
-        ttl_s: how long a link is valid, in seconds; a function if the setting can change.
-        clock: Unix seconds.
+    ``key``: the signing key. ``ttl_s``: how long a link is valid, in seconds; a function if the setting can change.
+    ``clock``: Unix seconds.
     """
 
     def __init__(

@@ -175,9 +175,8 @@ def check_body(words: WordList | None, body: Mapping[str, Any]) -> None:
 
     Providers may draw any of them.
 
-    Raises:
-        SensitiveWords: a text has a listed word; names the field.
-        InvalidRequest: there is more text than ``MAX_CHECKED``; names the field.
+    Raises ``SensitiveWords``: a text has a listed word; names the field. Raises ``InvalidRequest``: there is more text
+    than ``MAX_CHECKED``; names the field.
     """
     if words is None or not len(words):
         return

@@ -7,11 +7,8 @@ from collections.abc import Iterator
 class Histogram:
     """Counts values by their size.
 
-    Args:
-        bounds: the upper bounds of the buckets, ascending; a bound belongs to its bucket. A last bucket has the rest.
-
-    Attributes:
-        total: the sum of all values.
+    ``bounds``: the upper bounds of the buckets, ascending; a bound belongs to its bucket. A last bucket has the rest.
+    ``total``: the sum of all values.
     """
 
     __slots__ = ("_bounds", "_counts", "total")

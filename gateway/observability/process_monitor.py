@@ -35,8 +35,7 @@ Fields = dict[str, Any]
 class EventLoopLag:
     """The event loop's lag: by how much its timers were late in the last five minutes.
 
-    Attributes:
-        histogram: of every sample since the start, in seconds.
+    ``histogram``: of every sample since the start, in seconds.
     """
 
     def __init__(self) -> None:
@@ -149,8 +148,7 @@ def _measure(folder: Path) -> tuple[int, int] | None:
 class LoopLagMeter:
     """Samples the event loop's lag.
 
-    Args:
-        clock: monotonic seconds. Not the loop's own clock: uvloop's stands still while a callback runs.
+    ``clock``: monotonic seconds. Not the loop's own clock: uvloop's stands still while a callback runs.
     """
 
     def __init__(self, lag: EventLoopLag, clock: Callable[[], float] = time.monotonic) -> None:

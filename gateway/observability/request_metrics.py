@@ -66,10 +66,8 @@ class RequestSums:
 class Latencies:
     """The histograms of one combination of labels, in seconds.
 
-    Attributes:
-        first_token: from the request's arrival to the first byte; completed streams only.
-        output_token: per token after the first; completed streams only.
-        duration: of the whole request.
+    ``first_token``: from the request's arrival to the first byte; completed streams only. ``output_token``: per token
+    after the first; completed streams only. ``duration``: of the whole request.
     """
 
     __slots__ = ("duration", "first_token", "output_token")
@@ -89,11 +87,7 @@ class Latencies:
 
 
 class ModelNames:
-    """Decides which model names may be labels: those of channels and of the price list.
-
-    Args:
-        router: knows both.
-    """
+    """Decides which model names may be labels: those of channels and of the price list."""
 
     def __init__(self, router: Router) -> None:
         self._router = router

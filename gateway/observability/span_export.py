@@ -32,9 +32,7 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 class SpanExporter:
     """Sends finished spans to an OTLP receiver.
 
-    Args:
-        endpoint: URL of the receiver's traces.
-        headers: of each request to it.
+    ``endpoint``: URL of the receiver's traces. ``headers``: of each request to it.
     """
 
     def __init__(self, endpoint: str, headers: Mapping[str, str]) -> None:

@@ -33,7 +33,6 @@ class RequestTrace:
     Attributes:
         trace_id: 128 bits.
         span_id: 64 bits, of the request's own span.
-        context: everything that is known about the request.
         parent_id: the client's span; None if the trace begins here.
         sampled: its spans are exported.
         state: the client's ``tracestate``; empty without one.
@@ -68,9 +67,7 @@ class RequestTrace:
 class CurrentTrace:
     """The trace of the request that the current task works for.
 
-    Attributes:
-        get: returns it; None if there is none.
-        set: replaces it.
+    ``get``: returns it; None if there is none. ``set``: replaces it.
     """
 
     def __init__(self) -> None:
@@ -96,10 +93,8 @@ def make_id(bits: int) -> int:
 def open_trace(ctx: RequestContext, headers: Mapping[str, str], ratio: float) -> RequestTrace | None:
     """Return the trace of a request; None if it has none. A client's decision to sample is respected.
 
-    Args:
-        ctx: the request.
-        headers: of the client; case-insensitive.
-        ratio: the share of requests to sample among those whose client sends no ``traceparent``.
+    ``headers``: of the client; case-insensitive. ``ratio``: the share of requests to sample among those whose client
+    sends no ``traceparent``.
     """
     parent = headers.get(PARENT)
     if parent is not None and (found := parse_parent(parent)) is not None:
@@ -128,12 +123,7 @@ def parse_parent(text: str) -> tuple[int, int, bool] | None:
 
 
 class TracedHttpClient:
-    """``HttpClient`` that sends the trace of the current request along.
-
-    Args:
-        client: sends the requests.
-        current: knows the trace.
-    """
+    """``HttpClient`` that sends the trace of the current request along."""
 
     def __init__(self, client: HttpClient, current: CurrentTrace) -> None:
         self._client = client

@@ -42,7 +42,6 @@ class Endpoint:
     ``{model}`` in a path is replaced by the percent-encoded model name.
 
     Attributes:
-        wire: the API format.
         path: below the base URL.
         stream_path: the path for streams, if it differs.
         quirks: this vendor's deviations from the format.

@@ -143,8 +143,6 @@ class ChannelState:
         calls: successes and failures so far; a client error or a cancelled request is neither.
         failures: failures so far.
         recent: the last ``RECENT_CALLS``: milliseconds to the first byte (to the end if not streamed), or ``FAILED``.
-        breaker: circuit breaker of the whole channel.
-        circuits: circuit breakers of models and API formats.
         probed_at: time of the last probe.
         probe_failed: the last probe failed.
         test: the result of the last test; None before the first.

@@ -43,14 +43,7 @@ class Answer:
 
 
 class ChannelTester:
-    """Tests channels.
-
-    Args:
-        load_balancer: gets the results.
-        fetch: asks a provider for its models.
-        send: sends one real request.
-        clock: Unix seconds.
-    """
+    """Tests channels. ``clock``: Unix seconds."""
 
     def __init__(self, load_balancer: LoadBalancer, fetch: Fetch, send: SendChat, clock: Callable[[], float]) -> None:
         self._load_balancer = load_balancer

@@ -46,10 +46,9 @@ it gets no requests until the provider answers; or the provider is not asked."""
 class Demo:
     """The built-in demo of a gateway.
 
-    Attributes:
-        find_mode: returns the setting ``routing.demo``.
-        start: starts the demo if it does not run, and returns its channel.
-        find_last_use: returns when the request log last has a request for it, not before the argument; Unix seconds.
+    ``find_mode``: returns the setting ``routing.demo``. ``start``: starts the demo if it does not run, and returns its
+    channel. ``find_last_use``: returns when the request log last has a request for it, not before the argument; Unix
+    seconds.
     """
 
     find_mode: Callable[[], DemoMode]
@@ -61,11 +60,7 @@ class ChannelService:
     """Reads and changes the channels.
 
     Args:
-        catalog: gets the enabled channels.
-        load_balancer: gets all channels.
         store: keeps the channels that are not in the configuration file.
-        fetch: asks a provider for its models.
-        send: sends one real request, for a test.
         discover: looks for local servers and provider keys; returns the demo too if no server has answered.
         clock: Unix seconds.
         demo: the demo; None: it is only among what ``discover`` finds.

@@ -28,9 +28,8 @@ _OK = range(200, 300)
 async def send_chat(upstream: HttpClient, channel: Channel, model: str, *, now_s: int) -> int:
     """Send one chat request of one token with the channel's first key, and return the milliseconds of the answer.
 
-    Raises:
-        InvalidRequest: the channel's provider has no chat for ``model``.
-        ProviderError: it refused the request, or did not answer it.
+    Raises ``InvalidRequest``: the channel's provider has no chat for ``model``. Raises ``ProviderError``: it refused
+    the request, or did not answer it.
     """
     provider, theirs = PROVIDERS[channel.provider], channel.upstream_model(model)
     endpoint = provider.find_endpoint(WIRES["chat"], theirs)

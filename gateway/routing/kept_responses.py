@@ -60,11 +60,7 @@ class Turn:
 class KeptResponses:
     """Keeps responses, finds them, and continues their conversations.
 
-    Args:
-        store: the kept responses.
-        clock: Unix seconds.
-        find_rules: returns the current rules.
-        budget: lends the memory for what is loaded.
+    ``clock``: Unix seconds. ``find_rules``: returns the current rules.
     """
 
     def __init__(

@@ -36,12 +36,8 @@ class SyncStatus:
 class ModelCatalog:
     """Channels in order and their models.
 
-    Args:
-        clock: Unix seconds; a declared model was "created" when it was first offered, and an alias of what is not
-            listed when its channel was.
-
-    Attributes:
-        state: another object whenever what is offered has changed.
+    ``clock``: Unix seconds; a declared model was "created" when it was first offered, and an alias of what is not
+    listed when its channel was. ``state``: another object whenever what is offered has changed.
     """
 
     def __init__(self, *, clock: Callable[[], float]) -> None:

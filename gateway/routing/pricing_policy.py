@@ -36,10 +36,8 @@ _BOUGHT: Mapping[Operation, frozenset[Unit]] = {
 class PricingPolicy:
     """What calls cost, and which are served at all; replaced as a whole when the configuration is.
 
-    Attributes:
-        prices: what models cost.
-        groups: price multipliers of groups, in parts per million; a group that is not there has none.
-        unpriced: what a model without a price is.
+    ``groups``: price multipliers of groups, in parts per million; a group that is not there has none. ``unpriced``:
+    what a model without a price is.
     """
 
     prices: PriceList = attrs.field(factory=PriceList)

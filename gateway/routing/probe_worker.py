@@ -21,13 +21,7 @@ class ChannelProber:
     A list is not yet an answer: a channel that passes warms up with a small share of the requests, and one failure
     trips it again, for longer than before.
 
-    Args:
-        catalog: the channels.
-        load_balancer: knows the tripped channels, and gets the outcome.
-        fetch: asks a provider for its models.
-
-    Attributes:
-        find_share: returns how likely this process probes in a second: of many nodes not all need to.
+    ``find_share``: returns how likely this process probes in a second: of many nodes not all need to.
     """
 
     def __init__(self, catalog: ModelCatalog, load_balancer: LoadBalancer, fetch: Fetch) -> None:

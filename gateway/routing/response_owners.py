@@ -32,13 +32,8 @@ log = structlog.stdlib.get_logger(__name__)
 class ResponseOwners:
     """Knows whose each stored response is, and each item, container or recording that a provider has made.
 
-    Args:
-        store: where that is kept.
-        kept: responses that the gateway keeps itself.
-        clock: Unix seconds.
-
-    Attributes:
-        pauses_s: how long ``locate`` waits before it looks again: another node may be storing what it looks for.
+    ``clock``: Unix seconds. ``pauses_s``: how long ``locate`` waits before it looks again: another node may be storing
+    what it looks for.
     """
 
     def __init__(self, store: ResponseOwnerRepository, kept: KeptResponses, clock: Callable[[], float]) -> None:

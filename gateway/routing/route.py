@@ -43,8 +43,6 @@ class Route:
 
     Args:
         targets: every channel that may serve it.
-        inference: the request.
-        load_balancer: knows the state of the channels.
         account: the id of its account.
         affinity_key: see ``routing/selection.py``.
         graded: some of the channels leave out more of what the request asks for than others.

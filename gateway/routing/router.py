@@ -42,14 +42,8 @@ _MOST_REMEMBERED = 4_096
 class Router:
     """Finds the channels that may serve a request, and their prices.
 
-    Args:
-        catalog: the channels and their models.
-        load_balancer: the state of the channels.
-        pricing: the prices.
-
-    Attributes:
-        pricing: can be replaced; requests under way keep their prices.
-        models: capabilities of models from the configuration; can be replaced, too.
+    ``pricing``: can be replaced; requests under way keep their prices. ``models``: capabilities of models from the
+    configuration; can be replaced, too.
     """
 
     def __init__(self, catalog: ModelCatalog, load_balancer: LoadBalancer, pricing: PricingPolicy) -> None:

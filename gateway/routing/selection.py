@@ -42,10 +42,8 @@ class Candidate(Generic[T]):
 def choose(candidates: Sequence[Candidate[T]], affinity_key: str | None, rng: tuple[float, float]) -> T | None:
     """Return the candidate to take; None if there is none.
 
-    Args:
-        candidates: all available channels; their order only breaks ties.
-        affinity_key: requests with the same key get the same channel; None: weight and load decide.
-        rng: two random numbers from 0 to below 1.
+    ``candidates``: all available channels; their order only breaks ties. ``affinity_key``: requests with the same key
+    get the same channel; None: weight and load decide. ``rng``: two random numbers from 0 to below 1.
     """
     equals = _list_best(candidates)
     lower = _list_lower(candidates, equals)

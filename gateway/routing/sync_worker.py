@@ -14,10 +14,7 @@ RETRY_EVERY_S = 60.0
 class ModelSyncer:
     """Synchronises the models of channels. A failed listing removes nothing; see ``domain/model_info.py``.
 
-    Args:
-        catalog: knows the channels to synchronise.
-        channels: synchronises one.
-        interval: returns the seconds between two rounds, which may change at run time.
+    ``interval``: returns the seconds between two rounds, which may change at run time.
     """
 
     def __init__(self, catalog: ModelCatalog, channels: ChannelService, *, interval: Callable[[], float]) -> None:

@@ -227,9 +227,7 @@ class Attempt:
     async def wait_for(self, work: Awaitable[T], timeout_s: float, timer: DeadlineTimer) -> T:
         """Await ``work`` until it finishes, ``timeout_s`` passes, or ``abort`` is called.
 
-        Raises:
-            ProviderTimeout: the time is up.
-            ProviderError: the error given to ``abort``.
+        Raises ``ProviderTimeout``: the time is up. Raises ``ProviderError``: the error given to ``abort``.
         """
         self._timeout = Timeout(timer, timeout_s)
         try:
@@ -339,9 +337,7 @@ class Attempt:
 class ProviderAccess:
     """Address and credentials of requests to a channel: endpoint, model and API key.
 
-    Attributes:
-        model: the provider's name of it.
-        mark: a string that no client can guess; see ``formats/request_body.py``.
+    ``model``: the provider's name of it. ``mark``: a string that no client can guess; see ``formats/request_body.py``.
     """
 
     channel: Channel

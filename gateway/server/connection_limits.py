@@ -85,9 +85,7 @@ def find_limits(descriptors: int, total: int = 0, per_address: int = 0) -> Conne
 class ConnectionLimiter:
     """Accepts connections, and closes idle ones to make room.
 
-    Args:
-        trusted: the networks of proxies, which carry the connections of many clients.
-        clock: the event loop's time.
+    ``trusted``: the networks of proxies, which carry the connections of many clients. ``clock``: the event loop's time.
     """
 
     def __init__(self, limits: ConnectionLimits, trusted: Networks, clock: Callable[[], float]) -> None:

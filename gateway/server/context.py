@@ -92,10 +92,8 @@ if TYPE_CHECKING:  # what a process does not use is not imported
 class DrainState:
     """Whether the gateway accepts new requests; it does not while it drains.
 
-    Attributes:
-        inside: requests whose body is being read, or that run.
-        hurried: the shutdown does not wait for them.
-        leaving: the gateway will soon stop: a load balancer should send it no more.
+    ``inside``: requests whose body is being read, or that run. ``hurried``: the shutdown does not wait for them.
+    ``leaving``: the gateway will soon stop: a load balancer should send it no more.
     """
 
     open: bool = True
@@ -108,9 +106,7 @@ class DrainState:
 class TracingServices:
     """Tracing, if it is on.
 
-    Attributes:
-        sample_ratio: the share of requests to sample among those whose client has not decided it.
-        current: the trace of the current task.
+    ``sample_ratio``: the share of requests to sample among those whose client has not decided it.
     """
 
     exporter: SpanExporter
@@ -122,12 +118,8 @@ class TracingServices:
 class StorageServices:
     """The store.
 
-    Attributes:
-        leftovers: the work that earlier processes left.
-        retention_clock: the clock that records are deleted by.
-        unstorable: has the records that the database refuses.
-        node: this gateway as one of several on the database; None: it is the only one.
-        notes: deletes the notes of started requests; None if the database has none.
+    ``node``: this gateway as one of several on the database; None: it is the only one. ``notes``: deletes the notes of
+    started requests; None if the database has none.
     """
 
     database: Database
@@ -150,10 +142,9 @@ class StorageServices:
 class BillingServices:
     """Quota before a request, settlement after it.
 
-    Attributes:
-        keeper: asks for credit if this gateway is one of several nodes; None: it is alone.
-        shared_limits: counts rate limits with other gateways; None: this process counts them.
-        ledger_check: reconciles regularly while this node leads its cluster; None: it is alone.
+    ``keeper``: asks for credit if this gateway is one of several nodes; None: it is alone. ``shared_limits``: counts
+    rate limits with other gateways; None: this process counts them. ``ledger_check``: reconciles regularly while this
+    node leads its cluster; None: it is alone.
     """
 
     balances: Balances
@@ -180,9 +171,8 @@ class MemberServices:
 class AuthServices:
     """Accounts, API keys and members.
 
-    Attributes:
-        open_members: returns what is opened when a member signs in.
-        find_setup_token: returns the token that creates the first administrator; None if there is an active one.
+    ``open_members``: returns what is opened when a member signs in. ``find_setup_token``: returns the token that
+    creates the first administrator; None if there is an active one.
     """
 
     accounts: AccountService
@@ -213,10 +203,7 @@ class AuthServices:
 class RoutingServices:
     """Channels, their models and their state.
 
-    Attributes:
-        fetch_models: lists the models of a channel's provider.
-        model_lists: shares them among the nodes of a cluster; None: there is no other node.
-        secret_box: encrypts what is stored of secrets.
+    ``model_lists``: shares them among the nodes of a cluster; None: there is no other node.
     """
 
     catalog: ModelCatalog
@@ -234,9 +221,7 @@ class RoutingServices:
 class MediaStores:
     """Where media and clients' files are kept.
 
-    Attributes:
-        folder: the folder that has them; None: a bucket.
-        shared: every node of a cluster reads the same.
+    ``folder``: the folder that has them; None: a bucket. ``shared``: every node of a cluster reads the same.
     """
 
     images: MediaStore
@@ -273,9 +258,8 @@ class FileServices:
 class VideoServices:
     """Video jobs.
 
-    Attributes:
-        notifier: wakes what waits for a change of a job.
-        find_secret: returns what signs the webhooks of an API key, by the key's id.
+    ``notifier``: wakes what waits for a change of a job. ``find_secret``: returns what signs the webhooks of an API
+    key, by the key's id.
     """
 
     jobs: Videos
@@ -328,10 +312,8 @@ class AdminServices:
 class HttpSettings:
     """The settings of the server that are read once, at start.
 
-    Attributes:
-        base_url: the public address, without a final slash; empty if it is not configured.
-        trusted_proxies: networks whose forwarding headers are trusted.
-        path_prefix: the path of ``base_url``, which a reverse proxy strips; empty if there is none.
+    ``base_url``: the public address, without a final slash; empty if it is not configured. ``path_prefix``: the path of
+    ``base_url``, which a reverse proxy strips; empty if there is none.
     """
 
     max_body_mb: int
@@ -347,13 +329,9 @@ class Services:
 
     Attributes:
         options: what the process was started with; at startup, the stored settings are merged into its configuration.
-        live_config: the configuration in force.
         open_batches: makes ``batches``.
         clock: Unix seconds.
         memory: lends memory for what is loaded on behalf of requests.
-        background: requests that go on after their response.
-        client: sends requests to providers.
-        websockets: opens sessions with providers.
         sign_in: sign-in by OpenID Connect; None without a ``[[sign_in]]``.
     """
 

@@ -45,8 +45,7 @@ _EXPOSED = (
 class CrossOrigin:
     """Answers preflight requests, and adds the CORS headers to every response of the public API.
 
-    Args:
-        origins: of the allowed pages, at least one; ``*`` allows all.
+    ``origins``: of the allowed pages, at least one; ``*`` allows all.
     """
 
     def __init__(self, origins: Iterable[str]) -> None:

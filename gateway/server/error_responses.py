@@ -45,8 +45,7 @@ def convert_error(error: Exception, request: web.Request, request_id: str) -> we
 
     Any other exception than a ``GatewayError`` is a bug: it is logged in full, and the client gets one sentence.
 
-    Raises:
-        ConnectionError: the client has disconnected, or the response has begun; then the connection is aborted.
+    Raises ``ConnectionError``: the client has disconnected, or the response has begun; then the connection is aborted.
     """
     if isinstance(error, ClientDisconnected):
         raise ConnectionResetError("the client disconnected") from None

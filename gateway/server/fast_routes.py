@@ -21,9 +21,8 @@ from gateway.server.middlewares import PROBES, with_middlewares
 class FastRoutes:
     """Sends requests to their handlers: ``POST`` on a plain path of the API at once, every other through aiohttp.
 
-    Args:
-        app: the root application; its routes and middlewares are read once.
-        dispatch: aiohttp's own way through ``app``.
+    ``app``: the root application; its routes and middlewares are read once. ``dispatch``: aiohttp's own way through
+    ``app``.
     """
 
     def __init__(self, app: web.Application, dispatch: Handler) -> None:

@@ -44,8 +44,7 @@ def find_name(request: web.Request, operation: Operation) -> "IdempotencyKey":
 class IdempotencyKey:
     """The idempotency key of one request. If it is closed without a response, the same key may be used again.
 
-    Attributes:
-        is_named: whether the client sent a key; without one, every method does nothing.
+    ``is_named``: whether the client sent a key; without one, every method does nothing.
     """
 
     is_named = True

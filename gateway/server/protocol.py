@@ -326,10 +326,8 @@ def _accept_waiting(site: web.BaseSite) -> list[socket.socket]:
 class GatewayRunner(web.AppRunner):
     """Runs the application on ``GatewayServer``.
 
-    Args:
-        app: the application.
-        limits: of connections; None: any number.
-        passed: the sockets belong to a service manager, and the next gateway serves what waits for them.
+    ``limits``: of connections; None: any number. ``passed``: the sockets belong to a service manager, and the next
+    gateway serves what waits for them.
     """
 
     __slots__ = ("_limits", "_passed", "_watch")

@@ -35,13 +35,9 @@ _ENDED = 64
 class RealtimeResponse:
     """One response of a session.
 
-    Attributes:
-        context: the request that it is.
-        cause: the ``event_id`` of the client's event; None if it had none, or if the provider began by itself.
-        mark: what it reads of the conversation.
-        output: what has come of it.
-        longest: the request with the most tokens that it may take; None: of a transcript.
-        refused_at: when the provider sent an error that is probably about it (loop's time); None if it did not.
+    ``cause``: the ``event_id`` of the client's event; None if it had none, or if the provider began by itself.
+    ``longest``: the request with the most tokens that it may take; None: of a transcript. ``refused_at``: when the
+    provider sent an error that is probably about it (loop's time); None if it did not.
     """
 
     context: RequestContext
@@ -55,10 +51,7 @@ class RealtimeResponse:
 class RealtimeBilling:
     """Reserves and settles the responses of one session.
 
-    Args:
-        active: the session as a request; its caller and its channel pay and serve.
-        attempt: the connection to the provider.
-        inference: the session's request.
+    ``active``: the session as a request; its caller and its channel pay and serve.
     """
 
     def __init__(self, active: ActiveInference, attempt: Attempt, inference: InferenceRequest) -> None:

@@ -63,10 +63,8 @@ _OWN_CONVERSATION = frozenset({"auto", "none"})
 class SessionEnd:
     """Why a session ends.
 
-    Attributes:
-        code: of the close frame for the client.
-        outcome: for the record.
-        error: the error that the client gets as its last event; None without one.
+    ``code``: of the close frame for the client. ``outcome``: for the record. ``error``: the error that the client gets
+    as its last event; None without one.
     """
 
     code: int
@@ -100,16 +98,7 @@ class ActiveRealtime(ActiveInference):
 
 
 class RealtimeSession:
-    """Passes the frames of one session; an ``AbortableStream`` of its attempt.
-
-    Args:
-        active: the session as a request.
-        attempt: the connection to the provider.
-        inference: the session's request.
-        client: the open socket of the client.
-        provider: the open socket of the provider.
-        meters: count what arrives over both sockets.
-    """
+    """Passes the frames of one session; an ``AbortableStream`` of its attempt."""
 
     def __init__(
         self,

@@ -28,9 +28,7 @@ _PIECE_BYTES = 1024 * 1024
 class DiscardingTransport(asyncio.Transport):
     """Replaces the transport of a client that has disconnected: counts the bytes and discards them.
 
-    Args:
-        most_bytes: how many may be written.
-        give_up: called once, from the event loop, when more are written.
+    ``most_bytes``: how many may be written. ``give_up``: called once, from the event loop, when more are written.
     """
 
     writing_paused = False

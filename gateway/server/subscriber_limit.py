@@ -15,9 +15,7 @@ MOST_FOLLOWING = 32
 class SubscriberLimit:
     """Limits the open streams of each account; those without an account are counted together.
 
-    Args:
-        most: streams of one account.
-        what: the streamed things, in the plural, for the message.
+    ``most``: streams of one account. ``what``: the streamed things, in the plural, for the message.
     """
 
     def __init__(self, most: int = MOST_FOLLOWING, what: str = "videos") -> None:

@@ -35,9 +35,8 @@ class TlsSite(web.SockSite):
 class TlsAcceptor:
     """Accepts connections of one socket, in place of asyncio's server, which makes none known before its handshake.
 
-    Args:
-        server: makes the protocols, and has the limits of connections.
-        most: accepted at once; then others have a turn.
+    ``server``: makes the protocols, and has the limits of connections. ``most``: accepted at once; then others have a
+    turn.
     """
 
     def __init__(self, listener: socket.socket, context: ssl.SSLContext, server: GatewayServer, most: int) -> None:

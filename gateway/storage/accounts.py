@@ -37,8 +37,7 @@ class AccountRepository:
     async def add_account(self, account: Account, audit: AuditRow | None = None) -> Account:
         """Store a new account (its ``id`` is ignored) and return it with its id, which ``audit`` also gets.
 
-        Raises:
-            Conflict: another account has the name.
+        Raises ``Conflict``: another account has the name.
         """
         statement = insert(accounts).values(build_account(account)).returning(accounts.c.id)
 
@@ -59,9 +58,8 @@ class AccountRepository:
     ) -> None:
         """Replace the account of the same id; with ``before`` only what differs from that.
 
-        Raises:
-            NotFound: it does not exist.
-            Conflict: its name is taken, or what differs was changed since ``before`` was read.
+        Raises ``NotFound``: it does not exist. Raises ``Conflict``: its name is taken, or what differs was changed
+        since ``before`` was read.
         """
         own = accounts.c.id == account.id
 

@@ -68,9 +68,8 @@ class ApiKeyRepository:
     async def put_key(self, key: ApiKey, audit: AuditRow | None = None, *, before: ApiKey | None = None) -> None:
         """Replace the key of the same id; with ``before`` only what differs from that.
 
-        Raises:
-            NotFound: it does not exist.
-            Conflict: its name or secret is taken, or what differs was changed since ``before`` was read.
+        Raises ``NotFound``: it does not exist. Raises ``Conflict``: its name or secret is taken, or what differs was
+        changed since ``before`` was read.
         """
         own = keys.c.id == key.id
 

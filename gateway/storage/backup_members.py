@@ -29,8 +29,7 @@ _CUT = "it is cut off"
 class BackupMember:
     """A file of a backup. Its content is read by ``read_parts``, or passed over with the next member.
 
-    Attributes:
-        mtime_s: Unix seconds.
+    ``mtime_s``: Unix seconds.
     """
 
     name: str

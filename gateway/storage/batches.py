@@ -20,8 +20,7 @@ _COLUMNS = frozenset({"id", "account_id", "key_id", "status", "created_ms", "exp
 class BatchRepository:
     """The ``batches`` table. Every method raises ``StoreUnavailable`` if the database does not answer.
 
-    Args:
-        find_owner: returns the node that this process is in its cluster; empty: the only process runs every batch.
+    ``find_owner``: returns the node that this process is in its cluster; empty: the only process runs every batch.
     """
 
     def __init__(self, database: Database, find_owner: Callable[[], str] = lambda: "") -> None:

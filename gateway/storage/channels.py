@@ -68,9 +68,8 @@ class ChannelRepository:
     ) -> None:
         """Replace the channel of the same id; with ``before`` only what differs from that.
 
-        Raises:
-            NotFound: it does not exist.
-            Conflict: its name is taken, or what differs was changed since ``before`` was read.
+        Raises ``NotFound``: it does not exist. Raises ``Conflict``: its name is taken, or what differs was changed
+        since ``before`` was read.
         """
         await self.put_channels([channel], audit, before=() if before is None else [before])
 

@@ -85,9 +85,8 @@ class ClientFileRepository:
     async def add_part(self, part: UploadPart, upload: ClientUpload) -> None:
         """Store a new part.
 
-        Raises:
-            Conflict: the upload has ended.
-            RequestTooLarge: the parts have more bytes than the upload.
+        Raises ``Conflict``: the upload has ended. Raises ``RequestTooLarge``: the parts have more bytes than the
+        upload.
         """
 
         async def add(connection: AsyncConnection) -> None:

@@ -51,8 +51,7 @@ class DataFolderDamaged(Exception):
 class DataFolder:
     """An open, locked data folder, created if it does not exist. Closing it releases the lock.
 
-    Attributes:
-        killed: the last process served from this folder and did not close it.
+    ``killed``: the last process served from this folder and did not close it.
     """
 
     def __init__(self, path: Path) -> None:

@@ -68,10 +68,8 @@ class Database(ABC):
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
         """Run ``work`` and store ``audit`` in one transaction; no other write runs at the same time.
 
-        Raises:
-            RowRefused: a value does not fit into its column.
-            StoreUnavailable: the database does not answer.
-            IntegrityError: SQLAlchemy's, for a violated constraint.
+        Raises ``RowRefused``: a value does not fit into its column. Raises ``StoreUnavailable``: the database does not
+        answer. Raises ``IntegrityError``: SQLAlchemy's, for a violated constraint.
         """
 
     async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:

@@ -29,9 +29,7 @@ class FileDraft:
 
     A thread that writes after the client has disconnected finds the draft ended.
 
-    Args:
-        folder: the media folder.
-        check_room: called before every piece.
+    ``folder``: the media folder. ``check_room``: called before every piece.
     """
 
     def __init__(self, folder: Path, check_room: Callable[[], None]) -> None:

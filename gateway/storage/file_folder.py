@@ -33,9 +33,7 @@ log = structlog.stdlib.get_logger(__name__)
 class FileFolder:
     """The folder, which is created if it does not exist. Raises ``OSError`` if that fails.
 
-    Args:
-        folder: contains clients' files only.
-        clock: Unix seconds, the clock of the file system.
+    ``folder``: contains clients' files only. ``clock``: Unix seconds, the clock of the file system.
     """
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:

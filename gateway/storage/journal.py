@@ -44,9 +44,8 @@ log = structlog.stdlib.get_logger(__name__)
 class RequestJournal:
     """The journal in the file ``path``. Close it after the last row is stored.
 
-    Attributes:
-        leftovers: requests that an earlier process wrote and did not forget.
-        failing: whether the last entry could not be written.
+    ``leftovers``: requests that an earlier process wrote and did not forget. ``failing``: whether the last entry could
+    not be written.
     """
 
     def __init__(self, path: Path, *, rotate_bytes: int = ROTATE_BYTES) -> None:
@@ -61,8 +60,7 @@ class RequestJournal:
     def start_at_once(self, start: RequestStart) -> bool:
         """Record a request that is about to reach a provider; return False if ``start`` has to.
 
-        Raises:
-            StoreUnavailable: the request must not be sent.
+        Raises ``StoreUnavailable``: the request must not be sent.
         """
         note = orjson.dumps((_STARTED, *start), option=orjson.OPT_APPEND_NEWLINE)
         try:

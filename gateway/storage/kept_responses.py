@@ -93,9 +93,8 @@ class KeptResponseRepository:
         A response that is not there any more is left out, and so are the items of its row if the row is old. ``room``
         bounds the bytes of a response whose size is unknown.
 
-        Raises:
-            DecryptionFailed: one was encrypted with another secret.
-            TooLarge: one is larger than ``room``.
+        Raises ``DecryptionFailed``: one was encrypted with another secret. Raises ``TooLarge``: one is larger than
+        ``room``.
         """
         columns = (_table.c.id, _table.c.sealed, *((_table.c.inputs,) if items else ()))
         wanted = select(*columns).where(_table.c.id.in_([response.id for response in responses]))

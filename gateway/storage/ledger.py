@@ -81,10 +81,8 @@ _OPEN_JOBS = select(func.count().label("number"), func.coalesce(func.sum(videos.
 class LedgerRepository:
     """The tables of requests, entries and daily sums. A sum is written in the same commit as the rows that it sums.
 
-    Args:
-        database: the database.
-        unstorable: has the rows that the database refuses; without it they are refused.
-        notes: of started requests, deleted with their rows' transactions; None if the database has none of this node.
+    ``unstorable``: has the rows that the database refuses; without it they are refused. ``notes``: of started requests,
+    deleted with their rows' transactions; None if the database has none of this node.
     """
 
     def __init__(
@@ -99,8 +97,7 @@ class LedgerRepository:
 
         A row that the database refuses is set aside and charged, and the others take several commits.
 
-        Raises:
-            StoreUnavailable: not all is stored; what is stored will not be stored twice.
+        Raises ``StoreUnavailable``: not all is stored; what is stored will not be stored twice.
         """
         if not rows:
             return
@@ -192,10 +189,8 @@ class LedgerRepository:
 
         Of two rows with the same id the first counts. One that says "interrupted" gives way to one that says the end.
 
-        Args:
-            connection: in a transaction.
-            rows: of requests.
-            credit: the leases of the node that served them, if it is not this one.
+        ``connection``: in a transaction. ``rows``: of requests. ``credit``: the leases of the node that served them, if
+        it is not this one.
         """
         known = await find_stored(connection, [row.id for row in rows])
         if known and self._database.credit is not None:
@@ -236,10 +231,7 @@ class LedgerRepository:
         If the balance has a credit with the same ``reference``, store nothing and return that one and False.
 
         With several gateways ``decide`` returns the entry and its audit row by what the store has of the balance at
-        that moment; it may raise.
-
-        Raises:
-            Conflict: that credit has another amount or kind.
+        that moment; it may raise. Raises ``Conflict``: that credit has another amount or kind.
         """
 
         async def work(connection: AsyncConnection) -> tuple[LedgerEntry, bool]:

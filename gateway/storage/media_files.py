@@ -36,10 +36,8 @@ Stored = tuple[float, int, str]
 class MediaFiles:
     """The media folder, which is created if it does not exist. Raises ``OSError`` if that fails.
 
-    Args:
-        folder: contains media only.
-        min_free_bytes: with less free space on the disk, no new file is started.
-        clock: Unix seconds, the clock of the file system.
+    ``folder``: contains media only. ``min_free_bytes``: with less free space on the disk, no new file is started.
+    ``clock``: Unix seconds, the clock of the file system.
     """
 
     def __init__(

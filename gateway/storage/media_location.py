@@ -16,9 +16,8 @@ _STYLES = frozenset({"path", "virtual"})
 class BucketAddress:
     """A bucket, and the prefix of the gateway's names in it. What is empty comes from the environment.
 
-    Attributes:
-        endpoint: the URL of the store; empty: AWS.
-        virtual: the bucket's name is a part of the host's, instead of the path's.
+    ``endpoint``: the URL of the store; empty: AWS. ``virtual``: the bucket's name is a part of the host's, instead of
+    the path's.
     """
 
     bucket: str

@@ -133,9 +133,8 @@ class MemberRepository:
         If ``after`` has no ``passkeys``, they are deleted. With ``end_sessions`` all sessions of the member end, and
         its reset links are deleted.
 
-        Raises:
-            NotFound: the member or ``link`` does not exist.
-            Conflict: the name is taken, a field that differs was changed meanwhile, or no administrator would be left.
+        Raises ``NotFound``: the member or ``link`` does not exist. Raises ``Conflict``: the name is taken, a field that
+        differs was changed meanwhile, or no administrator would be left.
         """
         different = find_difference(before, after)
         values = {name: value for name, value in build_member(after).items() if name in different}
@@ -161,9 +160,7 @@ class MemberRepository:
     async def delete_member(self, member_id: int, audit: AuditRow | None = None) -> None:
         """Delete a member with its sessions and links.
 
-        Raises:
-            NotFound: the member does not exist.
-            Conflict: no administrator would be left.
+        Raises ``NotFound``: the member does not exist. Raises ``Conflict``: no administrator would be left.
         """
 
         async def remove(connection: AsyncConnection) -> None:

@@ -35,9 +35,8 @@ class PasskeyRepository:
     async def add_passkey(self, passkey: Passkey, audit: AuditRow | None = None) -> Passkey:
         """Store a new passkey (its ``id`` is ignored) and return it with its id.
 
-        Raises:
-            Conflict: the credential is registered already, or the member has as many as it may.
-            NotFound: the member does not exist.
+        Raises ``Conflict``: the credential is registered already, or the member has as many as it may. Raises
+        ``NotFound``: the member does not exist.
         """
         values = attrs.asdict(passkey) | {"transports": list(passkey.transports)}
         del values["id"]

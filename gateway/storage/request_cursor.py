@@ -94,10 +94,8 @@ class Snapshot:
 class _PageCursor:
     """A parsed ``after``: rows after a sequence, or of transactions that a snapshot misses.
 
-    Attributes:
-        until: the snapshot that ends the window of which a page was shown; None if none was.
-        last: the sequence of the last row that was shown.
-        high: where the window's sequences end.
+    ``until``: the snapshot that ends the window of which a page was shown; None if none was. ``last``: the sequence of
+    the last row that was shown. ``high``: where the window's sequences end.
     """
 
     since: int | Snapshot
@@ -109,9 +107,8 @@ class _PageCursor:
 async def open_window(database: Database, after: str | None) -> Window | None:
     """Return what a list may show: all rows, or those after a cursor; None if there are no rows.
 
-    Raises:
-        InvalidRequest: ``after`` is no cursor of this database.
-        StoreUnavailable: the database does not answer.
+    Raises ``InvalidRequest``: ``after`` is no cursor of this database. Raises ``StoreUnavailable``: the database does
+    not answer.
     """
     cursor = None if after is None else _parse_cursor(after)
     if database.kind == "sqlite":

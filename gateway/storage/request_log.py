@@ -43,10 +43,7 @@ class _PageQuery:
 class RequestLogRepository:
     """The ``requests`` table, read in the order of writing. ``LedgerRepository`` writes it.
 
-    Args:
-        database: the database.
-        in_order: rows that one list may read in sequence.
-        by_index: rows that one list may read through an index.
+    ``in_order``: rows that one list may read in sequence. ``by_index``: rows that one list may read through an index.
     """
 
     def __init__(self, database: Database, *, in_order: int = IN_ORDER, by_index: int = BY_INDEX) -> None:

@@ -212,10 +212,7 @@ def _write_member(member: BackupMember, path: Path) -> str:
 class _Limits:
     """How much the files of a backup may have in all.
 
-    Attributes:
-        packed: bytes of the backup.
-        free: bytes that the disk has room for.
-        total: bytes of the members so far.
+    ``packed``: bytes of the backup. ``free``: bytes that the disk has room for. ``total``: bytes of the members so far.
     """
 
     packed: int

@@ -31,8 +31,7 @@ async def upgrade_schema(connection: AsyncConnection, name: str) -> bool:
 
     Alembic costs 100 ms and 10 MB, so it is imported only if one is missing.
 
-    Raises:
-        DatabaseStartupError: the database is of a newer version, of one before 0.6, or has lost tables.
+    Raises ``DatabaseStartupError``: the database is of a newer version, of one before 0.6, or has lost tables.
     """
     revision = await connection.run_sync(_read_revision)
     if revision == schema.REVISION:

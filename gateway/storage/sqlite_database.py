@@ -130,9 +130,8 @@ def _find_bytes(path: Path) -> int:
 async def open_sqlite(url: str) -> SqliteDatabase:
     """Open ``url`` (``sqlite:///path``) and bring its schema up to date.
 
-    Raises:
-        DatabaseStartupError: says what to do. A database that is corrupt, locked by another process or of a newer
-            version is never recreated.
+    Raises ``DatabaseStartupError``: says what to do. A database that is corrupt, locked by another process or of a
+    newer version is never recreated.
     """
     driver_url = url.replace("sqlite://", "sqlite+aiosqlite://", 1)
     arguments = {"timeout": BUSY_TIMEOUT_MS / 1000, "isolation_level": None}

@@ -45,9 +45,7 @@ _FACETS: Mapping[str, tuple[ColumnElement[Any], tuple[str, ...]]] = {
 class TrafficRepository:
     """The ``usage_hours`` table, read. ``LedgerRepository.post`` writes it.
 
-    Args:
-        database: the database.
-        most_counted: facets are counted from at most this many sums of days.
+    ``most_counted``: facets are counted from at most this many sums of days.
     """
 
     def __init__(self, database: Database, most_counted: int = MOST_COUNTED) -> None:

@@ -24,8 +24,7 @@ log = structlog.stdlib.get_logger(__name__)
 class UnstorableFile:
     """The file ``path``: each line is a JSON object with a row and the reason of its refusal. Made for the first one.
 
-    Attributes:
-        count: rows that this process has set aside.
+    ``count``: rows that this process has set aside.
     """
 
     def __init__(self, path: Path) -> None:

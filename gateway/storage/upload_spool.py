@@ -33,9 +33,8 @@ _CLOSED = "The upload has been closed"
 class UploadSpool:
     """Creates files and limits what all open files hold together.
 
-    Args:
-        folder: the spool's own folder, created (0700) when it is first needed.
-        limit_bytes: limit of all open files together, in memory and on the disk.
+    ``folder``: the spool's own folder, created (0700) when it is first needed. ``limit_bytes``: limit of all open files
+    together, in memory and on the disk.
     """
 
     def __init__(self, folder: Path, *, limit_bytes: int) -> None:

@@ -52,9 +52,7 @@ class AuthorizedHttpClient:
 
     Many requests share one fetch; a request that is cancelled does not end it for the others.
 
-    Args:
-        client: sends the requests once they have their tokens, and those for tokens.
-        clock: monotonic seconds.
+    ``client``: sends the requests once they have their tokens, and those for tokens. ``clock``: monotonic seconds.
     """
 
     def __init__(self, client: HttpClient, clock: Callable[[], float] = time.monotonic) -> None:

@@ -142,13 +142,8 @@ class PooledHttpResponse:
 class PooledHttpClient:
     """``HttpClient`` with connections of its own.
 
-    Args:
-        resolve: resolves names to addresses; raises ``OSError``.
-        trust: makes the TLS context, once, when the first connection needs it.
-        find_proxy: returns the proxy of a request.
-
-    Attributes:
-        access_tokens: gets the requests with a ``grant``, and returns them with their tokens.
+    ``resolve``: resolves names to addresses; raises ``OSError``. ``trust``: makes the TLS context, once, when the first
+    connection needs it. ``access_tokens``: gets the requests with a ``grant``, and returns them with their tokens.
     """
 
     def __init__(

@@ -39,9 +39,8 @@ def open_context() -> ssl.SSLContext:
 class Connector:
     """Opens connections.
 
-    Args:
-        resolve: from a host and a port to addresses. Raises ``OSError``.
-        trust: makes the context for TLS, once, when the first connection needs it: that is dear.
+    ``resolve``: from a host and a port to addresses. Raises ``OSError``. ``trust``: makes the context for TLS, once,
+    when the first connection needs it: that is dear.
     """
 
     def __init__(self, resolve: Resolve = resolve, trust: Callable[[], ssl.SSLContext] = open_context) -> None:

@@ -15,8 +15,7 @@ _METHOD = 8  # RFC 1950, 2.2: the low half of the first byte
 class Decompressor:
     """``feed`` what came, ``take`` until nothing is left, ``end`` when all has come.
 
-    Args:
-        encoding: ``gzip``, or ``deflate``, which is zlib to the standard and raw to some.
+    ``encoding``: ``gzip``, or ``deflate``, which is zlib to the standard and raw to some.
     """
 
     __slots__ = ("_decoder", "_encoding", "_left", "_members")
@@ -66,10 +65,7 @@ class Decompressor:
 def open_inflation(encoding: str | None) -> Decompressor | None:
     """What decodes ``encoding``, in lower case: None if it is empty.
 
-    Raises ``ProviderBadResponse`` for one not asked for.
-
-    Args:
-        encoding: of the body; None if several are named.
+    Raises ``ProviderBadResponse`` for one not asked for. ``encoding``: of the body; None if several are named.
     """
     if encoding == "":
         return None

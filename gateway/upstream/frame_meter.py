@@ -49,8 +49,7 @@ BUDGET = FrameBudget()
 class FrameMeter(asyncio.Protocol):
     """Counts the bytes of a connection, and passes them to the protocol that the connection had before.
 
-    Args:
-        account: the id of the account that pays for the session.
+    ``account``: the id of the account that pays for the session.
     """
 
     _inner: asyncio.Protocol

@@ -49,11 +49,7 @@ class ReadingShare:
 
 
 class LargeAnswers:
-    """Counts the large answers that are being read.
-
-    Args:
-        most: bytes of all together; the oldest alone may have more.
-    """
+    """Counts the large answers that are being read. ``most``: bytes of all together; the oldest alone may have more."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -16,9 +16,7 @@ _CLOSING_S = 5.0
 class Origin:
     """The server that connections lead to, and those that are idle; the last one returned is used first.
 
-    Attributes:
-        scheme: http or https.
-        proxy: the URL of the proxy, or None.
+    ``scheme``: http or https. ``proxy``: the URL of the proxy, or None.
     """
 
     scheme: str

@@ -79,10 +79,8 @@ class SafeFetcher:
     Ports: 80, 443 and those from 1024 on, as object stores have them, without those of well-known services. The lower
     ones are mail, shells and files, which do harm when they are sent lines of HTTP. On the channel's own origin any.
 
-    Args:
-        allow: returns the private networks that are allowed by the current settings.
-        resolver: resolves names; the system's resolver if None.
-        find_proxy: returns the proxy of a URL.
+    ``allow``: returns the private networks that are allowed by the current settings. ``resolver``: resolves names; the
+    system's resolver if None.
     """
 
     def __init__(

@@ -42,9 +42,7 @@ class HandshakeRefused(Exception):
 class WebSocketClient:
     """Opens WebSockets to providers, each over a connection of its own.
 
-    Args:
-        authorize: adds the access token that a request needs.
-        find_proxy: returns the proxy of a request.
+    ``authorize``: adds the access token that a request needs.
     """
 
     def __init__(

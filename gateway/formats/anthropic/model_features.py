@@ -32,10 +32,8 @@ _VERSION = re.compile(r"(?<!\d)(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
 class ClaudeFeatures:
     """The features of a model, by its name.
 
-    Attributes:
-        claude: it is one of Anthropic's models.
-        family: opus, sonnet, haiku, fable or mythos; None if the name has none.
-        version: None if the name has none, as with aliases and previews: it counts as the newest.
+    ``claude``: it is one of Anthropic's models. ``family``: opus, sonnet, haiku, fable or mythos; None if the name has
+    none. ``version``: None if the name has none, as with aliases and previews: it counts as the newest.
     """
 
     claude: bool = False

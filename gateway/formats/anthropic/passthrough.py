@@ -35,8 +35,7 @@ class MessagesPassthrough(PassthroughStream):
     An incomplete event is held back, so that a stream that breaks within one can still end with a valid error event.
     Forwarded events are byte for byte the provider's.
 
-    Attributes:
-        events: complete events with data so far, except ``ping``, ``message_start`` and the end mark.
+    ``events``: complete events with data so far, except ``ping``, ``message_start`` and the end mark.
     """
 
     __slots__ = ("_begun_usage", "_buffer", "_finished", "_inference", "_usage")

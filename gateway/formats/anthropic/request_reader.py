@@ -59,8 +59,7 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
     System messages stay where they are. A plain-text document becomes text, preceded by its title and context. Adaptive
     thinking without an effort is dropped: the model decides, as without the field.
 
-    Raises:
-        InvalidRequest: another format cannot express a field, which is named.
+    Raises ``InvalidRequest``: another format cannot express a field, which is named.
     """
     for name in _OWN_FIELDS:
         if body.get(name):

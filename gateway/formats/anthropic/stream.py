@@ -107,9 +107,7 @@ class _OpenBlock:
 class MessagesStreamParser:
     """Parses a provider's stream into events; see ``StreamParser``.
 
-    Args:
-        secrets: masked in error messages.
-        answer_id: part of the ids of tool calls if the provider gives none.
+    ``answer_id``: part of the ids of tool calls if the provider gives none.
     """
 
     __slots__ = (
@@ -291,9 +289,7 @@ class MessagesStreamSerializer:
     for the end. Interleaved tool calls are written one after another; see ``ContentBlockBuilder``. If too much would
     have to wait for that, ``write`` raises ``ProviderBadResponse``.
 
-    Args:
-        model: as the client named it.
-        message_id: the message's id if the provider gives none of this format.
+    ``model``: as the client named it. ``message_id``: the message's id if the provider gives none of this format.
     """
 
     __slots__ = ("_begun", "_builder", "_finished", "_index", "_message_id", "_model", "_used")

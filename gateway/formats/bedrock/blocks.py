@@ -40,11 +40,8 @@ def _fit(name: str) -> str:
 class BlockWriter:
     """Writes the blocks of one request.
 
-    Args:
-        caches: the model is Claude or Nova. Only those have a prompt cache, and failed results of tools.
-
-    Attributes:
-        called: the names of the tools that earlier turns used.
+    ``caches``: the model is Claude or Nova. Only those have a prompt cache, and failed results of tools. ``called``:
+    the names of the tools that earlier turns used.
     """
 
     def __init__(self, *, caches: bool) -> None:

@@ -38,8 +38,7 @@ class EventMessage:
 class EventStreamSplitter:
     """Splits a stream into whole messages, however it is cut into pieces.
 
-    Attributes:
-        noise: bytes of messages that are no part of an answer so far; the code that parses them counts them.
+    ``noise``: bytes of messages that are no part of an answer so far; the code that parses them counts them.
     """
 
     __slots__ = ("_held", "_length", "noise")

@@ -40,8 +40,7 @@ def find_rules(model: str) -> ChatRules:
 def build_body(request: chat.ChatRequest, model: str) -> Body:
     """Build the body for ``/model/{model}/converse`` and ``/converse-stream``.
 
-    Raises:
-        InvalidRequest: this format does not support a field; it is named as in the OpenAI API format.
+    Raises ``InvalidRequest``: this format does not support a field; it is named as in the OpenAI API format.
     """
     claude = parse_claude_features(model).claude
     message = build_message(request if claude else _strip_reasoning(request), model, stream=False)

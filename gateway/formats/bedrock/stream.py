@@ -54,10 +54,7 @@ class _Open:
 class ConverseStreamParser:
     """Parses a provider's stream into events; see ``StreamParser``.
 
-    Args:
-        answer_id: the answer's id.
-        model: the answer's model.
-        secrets: masked in error messages.
+    ``answer_id``: the answer's id. ``model``: the answer's model.
     """
 
     __slots__ = (

@@ -52,8 +52,7 @@ _RESULTS = frozenset({"output", "result"})
 def parse_chat_request(body: Body) -> chat.ChatRequest:
     """Parse a body that ``parse_generate_call`` or ``parse_count_call`` has checked.
 
-    Raises:
-        InvalidRequest: another format cannot express a field, which is named.
+    Raises ``InvalidRequest``: another format cannot express a field, which is named.
     """
     config: Body = body.get(CONFIG) or {}
     _check_only_google(body, config)

@@ -63,10 +63,8 @@ _CUT = "The provider's stream ended before it was complete"
 class GenerateContentParser:
     """Parses a stream; see ``StreamParser``. Every ``ChoiceFinished`` comes at the end: until then there may be more.
 
-    Args:
-        answer_id: the answer's id if Gemini gives none, and part of the ids of its tool calls.
-        model: the answer's model if Gemini does not report it.
-        secrets: masked in the errors that Gemini reports.
+    ``answer_id``: the answer's id if Gemini gives none, and part of the ids of its tool calls. ``model``: the answer's
+    model if Gemini does not report it.
     """
 
     __slots__ = ("_answer", "_begun", "_closed", "_splitter")

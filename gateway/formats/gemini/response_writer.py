@@ -140,11 +140,7 @@ class GenerateContentSerializer:
     """Writes events as a stream of this format; see ``StreamSerializer``.
 
     A function call is sent whole, with the finish reason. If too much would have to wait, ``write`` raises
-    ``ProviderBadResponse``.
-
-    Args:
-        model: the answer's model.
-        answer_id: the answer's id.
+    ``ProviderBadResponse``. ``model``: the answer's model. ``answer_id``: the answer's id.
     """
 
     __slots__ = ("_candidates", "_held", "_identity", "_logprobs", "_tail", "_used")

@@ -14,8 +14,7 @@ _WHOLE = (b"}", DONE)
 class AudioEventsPassthrough(PassthroughStream):
     """Forwards whole events unchanged, up to the one that ends the stream.
 
-    Attributes:
-        events: complete events with data so far, without the end.
+    ``events``: complete events with data so far, without the end.
     """
 
     __slots__ = ()

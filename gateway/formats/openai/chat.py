@@ -163,9 +163,8 @@ class ChatPassthrough(PassthroughStream):
     An incomplete event is held back, so that a stream that breaks within one can still end with a valid error event.
     Also for legacy completions, whose chunks differ only in where their text is.
 
-    Attributes:
-        events: complete events with data so far, from the first choice on and without the end mark.
-        note_mended: called when an event was changed because every client library would read it wrongly.
+    ``events``: complete events with data so far, from the first choice on and without the end mark. ``note_mended``:
+    called when an event was changed because every client library would read it wrongly.
     """
 
     __slots__ = ("_beginning", "_buffer", "_hollow", "_inference", "_mender", "_strip", "note_mended")

@@ -153,7 +153,6 @@ class ChunkParser:
     """Converts parsed chunks of one answer into events.
 
     Args:
-        secrets: masked in error messages.
         answer_id: part of the ids of tool calls if the provider gives none, nor an id of the answer.
         single: one answer was requested: whatever its index, a choice is a part of it, and it ends with the last one.
 

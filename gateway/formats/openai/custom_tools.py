@@ -81,11 +81,7 @@ class _Call:
 
 
 class CustomCallSerializer(ChatStreamSerializer):
-    """Writes events as a chat stream, with the calls of custom tools as such.
-
-    Args:
-        names: of the custom tools.
-    """
+    """Writes events as a chat stream, with the calls of custom tools as such. ``names``: of the custom tools."""
 
     __slots__ = ("_chars", "_names", "_waiting")
 

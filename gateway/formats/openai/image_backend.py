@@ -15,11 +15,8 @@ from gateway.formats.request_body import Form
 class OpenAiImageBackend(ImageBackend):
     """``ImageBackend`` of one request, sent as JSON or, for an edit, as a form.
 
-    Args:
-        inference: the request.
-        model: the provider's name of the model.
-        _mark: unused.
-        capability: what the model can be asked to answer with.
+    ``model``: the provider's name of the model. ``_mark``: unused. ``capability``: what the model can be asked to
+    answer with.
     """
 
     def __init__(self, inference: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:

@@ -75,11 +75,7 @@ def find_used_ids(inference: InferenceRequest) -> set[str]:
 
 
 class CallMender:
-    """Puts right the fragments of the tool calls of one stream.
-
-    Args:
-        inference: the request.
-    """
+    """Puts right the fragments of the tool calls of one stream."""
 
     __slots__ = ("_calls", "_ids", "_single")
 

@@ -217,10 +217,8 @@ def parse_realtime_usage(raw: object) -> Usage | None:
 class ResponseEnd:
     """What ``response.done`` says.
 
-    Attributes:
-        usage: None if the provider reports none.
-        failure: why the response failed; empty if it did not.
-        whole: it has read its whole prompt, which was that of the conversation.
+    ``usage``: None if the provider reports none. ``failure``: why the response failed; empty if it did not. ``whole``:
+    it has read its whole prompt, which was that of the conversation.
     """
 
     id: str
@@ -320,9 +318,8 @@ class _Size:
 class PromptMark:
     """What a session's conversation had when a response was asked for, or began.
 
-    Attributes:
-        items: the items that the client has added until then; ``sound`` the tokens of audio.
-        whole: the response reads the conversation and the session's instructions: its usage is their size.
+    ``items``: the items that the client has added until then; ``sound`` the tokens of audio. ``whole``: the response
+    reads the conversation and the session's instructions: its usage is their size.
     """
 
     items: _Size

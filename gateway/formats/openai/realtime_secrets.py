@@ -28,10 +28,8 @@ _NOT_SETTINGS = frozenset({"model", "client_secret", "expires_after", "id", "obj
 class SecretRequest:
     """A request for a client secret.
 
-    Attributes:
-        model: the only model of its sessions; None: any.
-        session: the settings as the client wrote them.
-        flat: the client uses the path of the beta version.
+    ``model``: the only model of its sessions; None: any. ``session``: the settings as the client wrote them. ``flat``:
+    the client uses the path of the beta version.
     """
 
     model: str | None

@@ -28,10 +28,8 @@ def _build_schema(required: list[str], properties: Body) -> Body:
 class ClientTool:
     """A tool that the client runs.
 
-    Attributes:
-        field: the field of its call's item that holds the arguments.
-        fixed: what that field has beside the arguments.
-        text_field: the argument that a call has whose arguments are no object.
+    ``field``: the field of its call's item that holds the arguments. ``fixed``: what that field has beside the
+    arguments. ``text_field``: the argument that a call has whose arguments are no object.
     """
 
     description: str

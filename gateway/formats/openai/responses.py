@@ -294,10 +294,9 @@ class ResponsesPassthrough(PassthroughStream):
     Only a failure message with a secret or an address is changed. Events about the response itself (created, queued, in
     progress) are forwarded, but do not count: until an answer begins, another channel may be tried.
 
-    Attributes:
-        events: complete events with data so far, without those and the end.
-        ended: the response is complete, incomplete, cancelled, or failed after it had begun; the rest is dropped, also
-            an end mark as in chat, which some servers add and no client needs.
+    ``events``: complete events with data so far, without those and the end. ``ended``: the response is complete,
+    incomplete, cancelled, or failed after it had begun; the rest is dropped, also an end mark as in chat, which some
+    servers add and no client needs.
     """
 
     __slots__ = ("_buffer", "_inference", "_usage")

@@ -34,8 +34,7 @@ _WHOLE = frozenset({"stop", "tool_calls"})
 class _Text:
     """A text that is streamed in pieces, and its place in the output.
 
-    Attributes:
-        head: a delta event of it, up to its number.
+    ``head``: a delta event of it, up to its number.
     """
 
     kind: str
@@ -58,12 +57,8 @@ class ResponseStreamSerializer:
 
     The model is the provider's if it reports one.
 
-    Args:
-        inference: the request; its response repeats its settings.
-        identity: id and time of the response.
-
-    Attributes:
-        chars: of all texts so far.
+    ``inference``: the request; its response repeats its settings. ``identity``: id and time of the response. ``chars``:
+    of all texts so far.
     """
 
     __slots__ = (

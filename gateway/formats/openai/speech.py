@@ -144,8 +144,7 @@ def _estimate(inference: InferenceRequest, length_ms: int | None) -> Usage:
 class SpeechPassthrough(StreamState):
     """Forwards audio: every piece is forwarded, and the stream ends with the connection; see ``StreamTransform``.
 
-    Attributes:
-        events: pieces so far.
+    ``events``: pieces so far.
     """
 
     __slots__ = ("_head", "_inference", "_secrets", "_size", "events")

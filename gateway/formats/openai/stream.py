@@ -41,10 +41,7 @@ _LAST = frozenset({StreamEnd, StreamError})
 class ChatStreamParser:
     """Parses a chat stream; see ``StreamParser``.
 
-    Args:
-        choices: number of requested answers.
-        secrets: masked in error messages.
-        answer_id: part of ids that the provider does not give.
+    ``choices``: number of requested answers. ``answer_id``: part of ids that the provider does not give.
     """
 
     __slots__ = ("_begun", "_choices", "_chunks", "_closed", "_splitter")

@@ -76,10 +76,8 @@ class Sides:
 class FluxModel:
     """What a model accepts.
 
-    Attributes:
-        ratios: sizes that stand for a shape; None if it takes no shape.
-        sides: None if it takes no pixels.
-        sources: the most input images.
+    ``ratios``: sizes that stand for a shape; None if it takes no shape. ``sides``: None if it takes no pixels.
+    ``sources``: the most input images.
     """
 
     ratios: Mapping[str, str] | None = None

@@ -69,10 +69,8 @@ def _list_sizes(*tiers: str) -> Mapping[str, tuple[str, str]]:
 class HailuoModel:
     """What a model accepts.
 
-    Attributes:
-        seconds: the default length first.
-        sizes: each with its resolution and its shape.
-        images: the model can start from an image; ``needs``: it requires one.
+    ``seconds``: the default length first. ``sizes``: each with its resolution and its shape. ``images``: the model can
+    start from an image; ``needs``: it requires one.
     """
 
     seconds: tuple[int, ...]

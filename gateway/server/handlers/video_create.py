@@ -41,8 +41,7 @@ POLL_AFTER = "openai-poll-after-ms"
 class ActiveVideoSubmission(ActiveInference):
     """A request that becomes a video job.
 
-    Attributes:
-        submitting: the submit runs in a task of its own. From then on the request cannot be cancelled.
+    ``submitting``: the submit runs in a task of its own. From then on the request cannot be cancelled.
     """
 
     def __init__(self, request: web.Request, operation: Operation) -> None:

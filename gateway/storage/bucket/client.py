@@ -55,9 +55,7 @@ class Bucket:
 
     The methods that end in ``_now`` block, for threads.
 
-    Args:
-        address: where the bucket is.
-        retry_for_s: so long after its first try a request is repeated if the store does not answer it.
+    ``retry_for_s``: so long after its first try a request is repeated if the store does not answer it.
     """
 
     def __init__(self, address: BucketAddress, *, retry_for_s: float = RETRY_FOR_S) -> None:

@@ -33,11 +33,8 @@ log = structlog.stdlib.get_logger(__name__)
 class BucketFiles:
     """The bytes of clients' files.
 
-    Args:
-        bucket: has them.
-        drafts: the store of ``local``.
-        local: a folder of this machine, for what arrives in pieces and for copies that are read line by line.
-        clock: Unix seconds.
+    ``drafts``: the store of ``local``. ``local``: a folder of this machine, for what arrives in pieces and for copies
+    that are read line by line. ``clock``: Unix seconds.
     """
 
     def __init__(

@@ -27,11 +27,8 @@ DELETE_AT_ONCE = 500
 class BucketMedia:
     """The media of a folder of the bucket.
 
-    Args:
-        bucket: has them.
-        folder: the name of the folder.
-        drafts: a folder of this machine, for files that arrive in pieces.
-        clock: Unix seconds.
+    ``folder``: the name of the folder. ``drafts``: a folder of this machine, for files that arrive in pieces.
+    ``clock``: Unix seconds.
     """
 
     def __init__(

@@ -46,9 +46,8 @@ async def copy_between(
 ) -> CopyReport:
     """Copy the store of ``source`` to ``target``, which must be empty, completely or not at all.
 
-    Raises:
-        CopyFailed: a gateway runs with one of them, the target has data, or they differ in the end.
-        OSError: a file cannot be read or written.
+    Raises ``CopyFailed``: a gateway runs with one of them, the target has data, or they differ in the end. Raises
+    ``OSError``: a file cannot be read or written.
     """
     for location in (source, target):
         if "://" in location.text and not location.is_server:  # its rest may have a password

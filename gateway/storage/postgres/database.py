@@ -234,8 +234,7 @@ _FAILURES = (DBAPIError, PoolTimeout, OSError, asyncpg.PostgresError, asyncpg.In
 async def open_postgres(url: str) -> PostgresDatabase:
     """Open ``url`` (``postgresql://user:password@host/name``) for one gateway and bring its schema up to date.
 
-    Raises:
-        DatabaseStartupError: says what to do, without the password.
+    Raises ``DatabaseStartupError``: says what to do, without the password.
     """
     address = Address(url)
     return await open_address(address, SoleUser(address))

@@ -65,9 +65,8 @@ class SoleUser:
     async def hold(self, wait_s: float = 0.0) -> None:
         """Take the lock, unless its connection still has it; try for ``wait_s`` seconds.
 
-        Raises:
-            DatabaseInUse: another gateway has it.
-            OSError: the server does not answer; or asyncpg's errors.
+        Raises ``DatabaseInUse``: another gateway has it. Raises ``OSError``: the server does not answer; or asyncpg's
+        errors.
         """
         if self._connection is not None and not self._connection.is_closed():
             return

@@ -16,13 +16,9 @@ _SENTINEL_S = 1.0
 class ValkeyAddress:
     """Where the server is; behind sentinels that changes.
 
-    Args:
-        url: valkey:// or redis://, valkeys:// or rediss:// for TLS; or one of these with ``+sentinel``, then
-            ``user:password@host1:port1,host2:port2/service/database``. User and password are the server's: sentinels
-            are asked without.
-
-    Attributes:
-        name: the URL without user, password and query.
+    ``url``: valkey:// or redis://, valkeys:// or rediss:// for TLS; or one of these with ``+sentinel``, then
+    ``user:password@host1:port1,host2:port2/service/database``. User and password are the server's: sentinels are asked
+    without. ``name``: the URL without user, password and query.
     """
 
     def __init__(self, url: str) -> None:

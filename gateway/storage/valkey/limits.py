@@ -20,9 +20,7 @@ CONNECT_S = 3.0
 class ValkeyLimitServer:
     """A ``LimitServer`` in Valkey 7.2 or Redis 7 and newer. It may forget everything at a restart.
 
-    Args:
-        url: see ``ValkeyAddress``.
-        script: the rules with a clock.
+    ``url``: see ``ValkeyAddress``. ``script``: the rules with a clock.
     """
 
     def __init__(self, url: str, script: str = SCRIPT) -> None:
