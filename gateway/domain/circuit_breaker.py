@@ -175,7 +175,11 @@ class CircuitBreaker:
             self._counts = _Counts()
             self._move("answered")
         elif self.state == "closed":  # and stays closed
-            self._counts.add(now, rules.window_s / 2, failed=False)
+            counts, half_s = self._counts, rules.window_s / 2
+            if now - counts.began < half_s:  # as in ``add``, without a call
+                counts.calls += 1
+            else:
+                counts.add(now, half_s, failed=False)
         else:
             return
         if self.trips and now - self.up_since >= rules.ramp_s:

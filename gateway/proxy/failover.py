@@ -7,8 +7,9 @@ stream ends with one error event and without its end mark; there is no retry (se
 import asyncio
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+import attrs
 import structlog
 
 from gateway.billing.abandoned import may_have_done
@@ -32,6 +33,9 @@ from gateway.routing.route import Route
 from gateway.routing.target import Attempt
 from gateway.upstream.exhaustion import ResourcesExhausted
 from gateway.upstream.interface import HttpClient, StaleConnection
+
+if TYPE_CHECKING:  # only gateways that share limits need it
+    from gateway.cluster.limits.channels import SharedChannelLimits
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -65,6 +69,7 @@ class Proxy:
         broken_off: a shutdown has ended all attempts.
         drains: attempts whose clients have left.
         timer: for timeouts.
+        waiting: requests that wait for their next attempt.
     """
 
     def __init__(
@@ -79,7 +84,7 @@ class Proxy:
         self.clock = clock
         self.load_balancer = load_balancer
         self._attempts: set[Attempt] = set()
-        self._waiting = 0
+        self.waiting = 0
         self.broken_off = False
         self.drains = DrainService()
         self.timer = DeadlineTimer()
@@ -88,7 +93,7 @@ class Proxy:
     @property
     def running(self) -> int:
         """Attempts under way, and requests that wait for their next."""
-        return len(self._attempts) + self._waiting
+        return len(self._attempts) + self.waiting
 
     def abort(self) -> None:
         """End every attempt, because the gateway shuts down."""
@@ -135,12 +140,9 @@ class Proxy:
         """
         if self.broken_off:
             raise _make_shutdown_error()
-        route = ctx.route
-        loop, final = asyncio.get_running_loop(), None
-        attempt = route.start(ctx.id.removeprefix(ID_PREFIX), int(self.clock()))
-        while self.load_balancer.shared is not None and not await self._claim(route, attempt):
-            attempt = route.start(ctx.id.removeprefix(ID_PREFIX), int(self.clock()))
-        while True:
+        route, loop = ctx.route, asyncio.get_running_loop()
+        attempts = Attempts(self, route, ctx.id.removeprefix(ID_PREFIX), int(self.clock()))
+        async for attempt in attempts:
             self._attempts.add(attempt)
             ctx.attempts.append(attempt)
             attempt.began_at, began = loop.time(), monotonic()  # the loop's clock does not advance in a busy loop
@@ -152,6 +154,7 @@ class Proxy:
                 error = attempt.cancelled or raised
                 mark_failed(attempt, error, loop.time())
                 self.record_failure(attempt, error, route.digest if error.may_be_prompt else None)
+                attempts.note_failure(attempt, error)
             else:
                 attempt.pending = False
                 if attempt.output_limit:
@@ -163,10 +166,9 @@ class Proxy:
                 self.load_balancer.end(attempt.lease)
                 if attempt.response is not None:
                     attempt.response.close()  # the connection is closed unless the response was read to its end
-            final = choose_error(final, error)
-            if attempt in self.drains.attempts or (following := await self._next(route, attempt, error)) is None:
-                raise final
-            attempt = following
+            if attempt in self.drains.attempts:  # the client has left: nothing is tried for it again
+                break
+        raise attempts.error
 
     async def _bring_in(self, ctx: RequestContext, attempt: Attempt) -> None:
         """Fetch what the prompt names by address. Raises ``UnsupportedByProvider`` naming the field."""
@@ -174,46 +176,79 @@ class Proxy:
             fetching = self._prompt_media.bring_in(ctx, attempt)
             await attempt.wait_for(fetching, attempt.timeouts.total_s, self.timer)
 
-    async def _next(self, route: Route, failed: Attempt, error: ProviderError) -> Attempt | None:
-        """Return the next attempt once the retry budget allows it; None if there is none."""
+
+# No asynchronous generator: the event loop closes one that an answer leaves behind in a task of its own.
+@attrs.define(eq=False)
+class Attempts:
+    """The attempts of one request in their order. Each has its place on a channel when it is returned.
+
+    After a failure, which ``note_failure`` reports, the next one waits for the retry budget, and as long as the
+    provider has asked for. The sequence ends when no attempt may follow.
+
+    Attributes:
+        error: the error that the client sees if no other attempt answers; set by ``note_failure``.
+    """
+
+    _proxy: Proxy
+    _route: Route
+    _answer_id: str
+    _now_s: int
+    _failed: tuple[Attempt, ProviderError] | None = None
+    error: ProviderError = attrs.field(init=False)
+
+    def __aiter__(self) -> "Attempts":
+        return self
+
+    async def __anext__(self) -> Attempt:
+        route, failed, shared = self._route, self._failed, self._proxy.load_balancer.shared
+        if failed is not None and not await self._may_follow(*failed):
+            raise StopAsyncIteration
+        while True:
+            attempt = route.start(self._answer_id, self._now_s) if failed is None else route.next(failed[0])
+            if attempt is None:
+                raise StopAsyncIteration
+            if shared is None or await self._claim(shared, attempt):
+                return attempt
+
+    def note_failure(self, attempt: Attempt, error: ProviderError) -> None:
+        """Note that an attempt has failed, so that another one may follow."""
+        self.error = error if self._failed is None else choose_error(self.error, error)
+        self._failed = attempt, error
+
+    async def _may_follow(self, failed: Attempt, error: ProviderError) -> bool:
+        """Return whether another attempt may follow, once the retry budget allows it."""
+        proxy, route = self._proxy, self._route
         if not route.may_retry(failed, error):
-            return None
+            return False
         loop = asyncio.get_running_loop()
         until = loop.time() + RETRY_WAIT_S
-        self._waiting += 1
+        proxy.waiting += 1
         try:
-            while not (isinstance(error, UnsupportedByProvider) or self.load_balancer.may_retry()):
-                if self.broken_off or loop.time() >= until or not route.is_open:
-                    return None
-                await asyncio.sleep(min(RETRY_CHECK_S * max(1.0, self._waiting / CROWD), until - loop.time()))
+            while not (isinstance(error, UnsupportedByProvider) or proxy.load_balancer.may_retry()):
+                if proxy.broken_off or loop.time() >= until or not route.is_open:
+                    return False
+                await asyncio.sleep(min(RETRY_CHECK_S * max(1.0, proxy.waiting / CROWD), until - loop.time()))
             if route.pause_s:
                 await asyncio.sleep(route.pause_s)
         finally:
-            self._waiting -= 1
-        attempt = None if self.broken_off else route.next(failed)
-        while attempt is not None and self.load_balancer.shared is not None:
-            if await self._claim(route, attempt):
-                break
-            attempt = route.next(failed)
-        return attempt
+            proxy.waiting -= 1
+        return not proxy.broken_off
 
-    async def _claim(self, route: Route, attempt: Attempt) -> bool:
+    async def _claim(self, shared: "SharedChannelLimits", attempt: Attempt) -> bool:
         """Return whether other gateways leave room for the attempt. If not, the route leaves out its channel."""
-        balancer, allowed = self.load_balancer, False
-        if balancer.shared is None:
-            return True
-        self._waiting += 1
+        proxy, allowed = self._proxy, False
+        proxy.waiting += 1
         try:
-            allowed = await balancer.shared.claim(attempt.lease)
-            if self.broken_off:
+            allowed = await shared.claim(attempt.lease)
+            if proxy.broken_off:
                 allowed = False
                 raise _make_shutdown_error()
         finally:
-            self._waiting -= 1
+            proxy.waiting -= 1
             if not allowed:
-                balancer.end(attempt.lease)
+                proxy.load_balancer.end(attempt.lease)
         if not allowed:
-            route.leave_out(attempt)
+            self._route.leave_out(attempt)
         return allowed
 
 

@@ -276,7 +276,7 @@ class ChannelState:
         own_s = wait_s(self._insisting_of.get(account, 0.0), _INSISTING_RATE, 1, now)
         return max(own_s, wait_s(self._insisting, _ALL_INSISTING_RATE, 1, now))
 
-    def retry_until_stored(self, account: int, now: float) -> None:
+    def note_insisting(self, account: int, now: float) -> None:
         """Count a request despite failures."""
         self._insisting = take(self._insisting, ALL_INSISTING_RPM, 1, now)
         self._insisting_of[account] = take(self._insisting_of.pop(account, 0.0), INSISTING_RPM, 1, now)

@@ -144,7 +144,7 @@ class LoadBalancer:
         if retry:
             self.retrying += 1
         elif insisting:
-            state.retry_until_stored(account, now)
+            state.note_insisting(account, now)
         breaker, keys, tries = state.breaker, key.breaker, not insisting
         generation = breaker.begin(now) if tries and breaker.state != "closed" else breaker.generation
         key_generation = keys.begin(now) if tries and keys.state != "closed" else keys.generation
@@ -165,11 +165,13 @@ class LoadBalancer:
             lease.retry = False
             self.retrying -= 1
         lease.first_byte_ms = round((now - lease.began) * 1000)
-        lease.streak = (
-            lease.state.circuits.find_streak(lease.endpoint_key, lease.account) if lease.state.circuits else (0, 0)
-        )
-        self._note_well(lease, now)
-        key = lease.key
+        state, key = lease.state, lease.key
+        if state.breaker.state == "closed" and not state.circuits:  # the usual case, in fewer calls
+            lease.streak = (0, 0)
+            state.breaker.record_success(lease.generation, now, self.settings.rules)
+        else:
+            lease.streak = state.circuits.find_streak(lease.endpoint_key, lease.account) if state.circuits else (0, 0)
+            self._note_well(lease, now)
         if key.breaker.trips or key.circuits or key.test_error:  # see ``KeyState``: otherwise nothing is to record
             self._note_key_well(lease, now)
 

@@ -148,10 +148,10 @@ STAGES = {
     "two prices": (price, 4),
     "two purses": (pay(), 8),
     "two meters of two rates": (take_turn(), 9),
-    "a breaker": (lean_on(), 5),
+    "a breaker": (lean_on(), 4),
     "an exchange": (exchange, 15),
     "limits said": (lambda: build_limits(STANDING), 3),
-    "100 events": (pass_events(ChatPassthrough(CALL), EVENT), 112),
+    "100 events": (pass_events(ChatPassthrough(CALL), EVENT), 111),
     "100 events of Gemini": (pass_events(GenerateContentPassthrough(GENERATE), GEMINI_EVENT), 213),
 }
 

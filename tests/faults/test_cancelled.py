@@ -141,7 +141,7 @@ async def test_a_call_that_waits_for_its_turn_to_be_tried_again_is_not(gateway_w
         board = gateway.app[SERVICES].routing.load_balancer
         board.settings = attrs.evolve(board.settings, retry_ratio=0.0, least_retries=0)
         calling = asyncio.create_task(call(gateway, stream=True))
-        await until(lambda: gateway.app[SERVICES].proxy._waiting)
+        await until(lambda: gateway.app[SERVICES].proxy.waiting)
         assert cancel(gateway)
         check_refused(await calling)
         (row,) = await gateway.rows(1)
