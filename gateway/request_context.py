@@ -7,7 +7,8 @@ import attrs
 
 from gateway.domain.account import Caller
 from gateway.domain.balance import Reservation
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import Operation
 from gateway.domain.price import ONE_PPM
 from gateway.domain.rate_limit import RateLimitPermit, RateLimitStatus
 from gateway.domain.request_log import ID_PREFIX, RequestRecord

@@ -15,7 +15,8 @@ from gateway.billing.settlement import Settlement
 from gateway.domain import exact_json
 from gateway.domain.account import Caller
 from gateway.domain.batch import Batch, BatchLine, LineResult
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome
 from gateway.error_status import find_page
 from gateway.errors import (

@@ -15,7 +15,8 @@ from gateway.billing.request_record import build_start
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
 from gateway.domain.balance import Charge, Reservation
-from gateway.domain.inference_request import MAY_LIMIT, InferenceRequest, Operation
+from gateway.domain.inference_request import MAY_LIMIT, InferenceRequest
+from gateway.domain.operation import Operation
 from gateway.domain.output_limits import find_longest_answer
 from gateway.domain.price import cost_nanos
 from gateway.domain.rate_limit import RateLimiter

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import attrs
 
 from gateway.domain.client_file import is_client_id
-from gateway.domain.inference_request import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.price import ONE_PPM
 
 BatchStatus = Literal[

@@ -1,6 +1,6 @@
 """A client's request: the checked and parsed body."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
 import attrs
@@ -8,33 +8,11 @@ import attrs
 from gateway.domain import exact_json
 from gateway.domain.frozen import frozen
 from gateway.domain.image import ImageRequest
+from gateway.domain.operation import Operation
 from gateway.domain.upload import Upload
 from gateway.domain.usage import RareUnits, Usage
 from gateway.domain.video import VideoRequest
 
-Operation = Literal[
-    "chat",
-    "messages",
-    "count_tokens",
-    "generate_content",
-    "count_content_tokens",
-    "embed_contents",
-    "embeddings",
-    "completions",
-    "moderations",
-    "rerank",
-    "responses",
-    "images",
-    "image_edits",
-    "transcriptions",
-    "translations",
-    "speech",
-    "videos",
-    "video_remixes",
-    "realtime",
-]
-"""The requested operation and the client's API format: ``chat`` is OpenAI's, ``messages`` Anthropic's,
-``generate_content`` Gemini's, which has its own counts of tokens and embeddings, too."""
 MAX_DIGEST_TOKENS = 256 * 1024
 """Tokens up to which a whole prompt is digested."""
 MAKES_MEDIA: frozenset[Operation] = frozenset({"images", "image_edits", "speech", "videos", "video_remixes"})
@@ -42,30 +20,6 @@ MAKES_MEDIA: frozenset[Operation] = frozenset({"images", "image_edits", "speech"
 
 COUNTS: frozenset[Operation] = frozenset({"count_tokens", "count_content_tokens"})
 """Operations that only count the tokens of a prompt: nothing is bought."""
-
-PATHS: Mapping[Operation, str] = {
-    "chat": "/v1/chat/completions",
-    "messages": "/v1/messages",
-    "count_tokens": "/v1/messages/count_tokens",
-    "generate_content": "/v1beta/models/{model}:generateContent",
-    "count_content_tokens": "/v1beta/models/{model}:countTokens",
-    "embed_contents": "/v1beta/models/{model}:embedContent",
-    "embeddings": "/v1/embeddings",
-    "completions": "/v1/completions",
-    "moderations": "/v1/moderations",
-    "rerank": "/v1/rerank",
-    "responses": "/v1/responses",
-    "images": "/v1/images/generations",
-    "image_edits": "/v1/images/edits",
-    "transcriptions": "/v1/audio/transcriptions",
-    "translations": "/v1/audio/translations",
-    "speech": "/v1/audio/speech",
-    "videos": "/v1/videos",
-    "video_remixes": "/v1/videos/{id}/remix",
-    "realtime": "/v1/realtime",
-}
-"""The endpoint of each operation, for error messages that name the right one."""
-
 
 OUTPUT_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"})
 """Fields with which a client limits the tokens of one answer."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from gateway.deferred import defer
 from gateway.domain.api_format import Wire
-from gateway.domain.inference_request import Operation
+from gateway.domain.operation import Operation
 from gateway.formats.passthrough_format import PassthroughFormat
 
 DIRECT_FORMATS: Mapping[Wire, PassthroughFormat] = defer(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from gateway.domain.inference_request import Operation
+from gateway.domain.operation import Operation
 from gateway.errors import GatewayError
 from gateway.formats.anthropic.errors import build_messages_error, build_messages_error_event
 from gateway.formats.gemini.errors import build_google_error, build_google_error_event

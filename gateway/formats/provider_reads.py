@@ -11,7 +11,8 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import Operation
 from gateway.wording import fold_name
 
 Body = Mapping[str, Any]

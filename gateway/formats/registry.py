@@ -13,7 +13,8 @@ import orjson
 
 from gateway.deferred import defer
 from gateway.domain.api_format import Wire
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import Operation
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.adaptations import LEFT_OUT

@@ -10,6 +10,7 @@ from gateway.deferred import late
 from gateway.domain.api_format import OPTIONAL_WIRES, Wire
 from gateway.domain.frozen import frozen
 from gateway.domain.inference_request import COUNTS, InferenceRequest
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.usage import Usage, estimate_tokens
 from gateway.errors import EndpointMissing, ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats.content_filter import parse_image_error
@@ -257,7 +258,7 @@ def _end(
 
 async def _estimate(inference: InferenceRequest) -> ProviderAnswer:
     """Return the gateway's own estimate of the tokens of a prompt."""
-    google = inference.operation == "count_content_tokens"
+    google = OPERATIONS[inference.operation].api == "google"
     build = late(f"formats.{'gemini.token_counts' if google else 'anthropic.response'}:build_count_answer")
     return ProviderAnswer(build(estimate_tokens(inference.prompt_chars)))
 

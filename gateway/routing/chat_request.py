@@ -4,9 +4,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from gateway.domain.api_format import WIRES
 from gateway.domain.channel import Channel
 from gateway.domain.model_name import is_glob
+from gateway.domain.operation import OPERATIONS
 from gateway.errors import InvalidRequest, ProviderTimeout
 from gateway.formats.json_or_stream import check_parts
 from gateway.formats.openai.chat import parse_chat_inference
@@ -32,7 +32,7 @@ async def send_chat(upstream: HttpClient, channel: Channel, model: str, *, now_s
     the request, or did not answer it.
     """
     provider, theirs = PROVIDERS[channel.provider], channel.upstream_model(model)
-    endpoint = provider.find_endpoint(WIRES["chat"], theirs)
+    endpoint = provider.find_endpoint(OPERATIONS["chat"].formats, theirs)
     if endpoint is None:
         raise InvalidRequest(f"The provider {channel.provider!r} has no chat for the model {model!r}", param="model")
     inference = parse_chat_inference({"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1})
@@ -62,6 +62,6 @@ def find_chat_model(channel: Channel, listed: list[str]) -> str | None:
     named = [ours for ours, _ in channel.model_map] + [model for model in channel.models if not is_glob(model)]
     provider = PROVIDERS[channel.provider]
     for model in (*named, *listed):
-        if provider.find_endpoint(WIRES["chat"], channel.upstream_model(model)) is not None:
+        if provider.find_endpoint(OPERATIONS["chat"].formats, channel.upstream_model(model)) is not None:
             return model
     return None

@@ -2,8 +2,8 @@
 
 import attrs
 
-from gateway.domain.api_format import WIRES
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import OPERATIONS
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.target import Target
 
@@ -13,7 +13,7 @@ def find_compacting(target: Target, inference: InferenceRequest) -> Target | Non
 
     A provider without ``/responses/compact`` does not know the trigger either: its model is asked for a summary.
     """
-    provider, (responses, *others) = PROVIDERS[target.channel.provider], WIRES[inference.operation]
+    provider, (responses, *others) = PROVIDERS[target.channel.provider], OPERATIONS[inference.operation].formats
     if provider.find_endpoint(("openai_compact",), target.model) is not None:
         others = ["openai_compact" if inference.compaction == "response" else responses, *others]
     wires = tuple(wire for wire in others if wire not in target.state.missing)

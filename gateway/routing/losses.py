@@ -6,7 +6,8 @@ got them, so that the request works there. A channel that has them comes first, 
 
 import attrs
 
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import Operation
 from gateway.formats.json_values import list_objects
 from gateway.formats.registry import count_losses, is_translated
 from gateway.routing.target import Target

@@ -6,7 +6,7 @@ from typing import Literal
 import attrs
 
 from gateway.domain.account import Caller
-from gateway.domain.inference_request import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.price import ONE_PPM, Price, PriceList, Unit
 from gateway.errors import ModelNotPriced
 

@@ -6,9 +6,9 @@ from functools import lru_cache
 
 import attrs
 
-from gateway.domain.api_format import WIRES
 from gateway.domain.channel import DEFAULT_TIMEOUTS, Timeouts
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import ONE_PPM, multiply_ppm
 from gateway.errors import (
     ChannelsRateLimited,
@@ -333,7 +333,7 @@ def _find_other_endpoint(target: Target, inference: InferenceRequest) -> Target 
     """Return the same channel and model with the next API format that serves the request; None if there is none."""
     if inference.compaction:
         return find_compacting(target, inference)
-    wires = tuple(wire for wire in WIRES[inference.operation] if wire not in target.state.missing)
+    wires = tuple(wire for wire in OPERATIONS[inference.operation].formats if wire not in target.state.missing)
     endpoint = PROVIDERS[target.channel.provider].find_endpoint(wires, target.model)
     return None if endpoint is None else attrs.evolve(target, endpoint=endpoint)
 

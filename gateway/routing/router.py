@@ -4,10 +4,11 @@ from collections.abc import Hashable
 from functools import partial
 
 from gateway.domain.account import Caller
-from gateway.domain.api_format import WIRES, Wire
+from gateway.domain.api_format import Wire
 from gateway.domain.capability import UNKNOWN, Capability, Problem, find_capability, find_shared_problem
-from gateway.domain.inference_request import COUNTS, InferenceRequest, Operation
+from gateway.domain.inference_request import COUNTS, InferenceRequest
 from gateway.domain.model_info import ModelInfo
+from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import ONE_PPM
 from gateway.domain.video import VideoJob
 from gateway.errors import (
@@ -155,7 +156,7 @@ class Router:
 
     def list_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
         """List every channel that serves ``model`` to ``caller`` in an API format that has ``operation``."""
-        channels, wires = self.load_balancer.channels, WIRES[operation]
+        channels, wires = self.load_balancer.channels, OPERATIONS[operation].formats
         group_ppm = self.pricing.find_multiplier(caller.key.group)
         options = []
         for channel, sure in self.catalog.list_serving(model, caller):

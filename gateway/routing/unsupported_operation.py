@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from gateway.domain.api_format import WIRES
-from gateway.domain.inference_request import PATHS, Operation
+from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import Price
 from gateway.errors import GatewayError
 from gateway.providers.base import Provider
@@ -19,11 +18,6 @@ _NAMED: tuple[tuple[re.Pattern[str], Operation], ...] = (
     (re.compile("video|sora|veo-|kling|hailuo|seedance"), "videos"),
 )
 """What a model's name says it is for, if its provider takes every model at several endpoints."""
-_OPENAI = "openai"
-_OTHER_APIS: Mapping[str, frozenset[Operation]] = {
-    "anthropic": frozenset({"messages", "count_tokens"}),
-    "google": frozenset({"generate_content", "count_content_tokens", "embed_contents"}),
-}
 _SAME: Mapping[tuple[str, Operation], Operation] = {
     ("anthropic", "chat"): "messages",
     ("google", "chat"): "generate_content",
@@ -56,9 +50,11 @@ def refuse_operation(model: str, operation: Operation, serving: Iterable[tuple[P
     ``serving``: the providers that serve it, each with its own name of the model.
     """
     works = _find_working(list(serving), operation)
-    hint = "" if works is None else f"; POST {PATHS[works]} does"
+    hint = "" if works is None else f"; POST {OPERATIONS[works].path} does"
     return UnsupportedOperation(
-        f"The endpoint {PATHS[operation]} does not serve the model {model!r}{hint}", param="model", should_retry=False
+        f"The endpoint {OPERATIONS[operation].path} does not serve the model {model!r}{hint}",
+        param="model",
+        should_retry=False,
     )
 
 
@@ -83,17 +79,13 @@ def refuse_chat_model(
     return UnsupportedOperation(f"{model!r} does not {doing}; {hint}", param="model", should_retry=False)
 
 
-def _find_api(operation: Operation) -> str:
-    """Return the API that an operation belongs to."""
-    return next((api for api, operations in _OTHER_APIS.items() if operation in operations), _OPENAI)
-
-
 def _find_working(serving: list[tuple[Provider, str]], requested: Operation) -> Operation | None:
     """Guess the operation that the model is made for, in the API of ``requested`` if that has one; None if unknown."""
-    api, order = _find_api(requested), list(PATHS)
+    api, order = OPERATIONS[requested].api, list(OPERATIONS)
     sure = {found for provider, theirs in serving for found in _list_taken(provider, theirs, sure=True)}
     if sure:
-        return min(sure, key=lambda found: (_find_api(found) != api, _find_api(found) != _OPENAI, order.index(found)))
+        apis = {found: OPERATIONS[found].api for found in sure}
+        return min(sure, key=lambda found: (apis[found] != api, apis[found] != "openai", order.index(found)))
     taken = {found for provider, theirs in serving for found in _list_taken(provider, theirs, sure=False)}
     names = " ".join(theirs.lower() for _, theirs in serving)
     hinted = (operation for pattern, operation in _NAMED if pattern.search(names))
@@ -104,7 +96,7 @@ def _find_working(serving: list[tuple[Provider, str]], requested: Operation) -> 
 
 def _list_taken(provider: Provider, model: str, *, sure: bool) -> Iterator[Operation]:
     """The operations that ``provider`` takes with ``model``; ``sure``: those alone that it takes with few models."""
-    for operation, wires in WIRES.items():
-        endpoint = provider.find_endpoint(wires, model)
+    for operation, facts in OPERATIONS.items():
+        endpoint = provider.find_endpoint(facts.formats, model)
         if endpoint is not None and (endpoint.models or not sure):
             yield operation

@@ -10,7 +10,7 @@ from aiohttp.web_request import BaseRequest
 
 from gateway.billing.abandoned import goes_on, reads_unknown
 from gateway.billing.request_record import find_outcome
-from gateway.domain.inference_request import Operation
+from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome
 from gateway.errors import GatewayError
 from gateway.proxy.drain import DrainedStream

@@ -12,8 +12,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.deferred import late
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.model_info import ModelInfo
+from gateway.domain.operation import Operation
 from gateway.formats.gemini import models as gemini_models
 from gateway.server.array_response import ArrayStreamResponse
 from gateway.server.context import CALLER, SERVICES

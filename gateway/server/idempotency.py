@@ -10,7 +10,8 @@ from aiohttp import web
 
 from gateway.domain import exact_json
 from gateway.domain.idempotency import MAX_KEY_CHARS, IdempotencyRecord
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import Operation
 from gateway.domain.upload import Upload
 from gateway.errors import InvalidRequest
 from gateway.formats.form import ReceivedForm

@@ -17,8 +17,9 @@ from aiohttp.typedefs import Handler, Middleware
 from gateway.billing.request_record import find_outcome
 from gateway.deferred import load
 from gateway.domain.account import ApiKey, Caller, find_key_maker, is_key_shape
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.member import Forbidden, SignedOut, may
+from gateway.domain.operation import Operation
 from gateway.errors import (
     ClientDisconnected,
     GatewayError,

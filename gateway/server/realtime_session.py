@@ -14,7 +14,8 @@ from aiohttp import WebSocketError, WSCloseCode, WSMessage, WSMsgType, web
 
 from gateway.domain.account import Caller
 from gateway.domain.channel import Channel
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome
 from gateway.errors import (
     GatewayError,

@@ -10,7 +10,8 @@ from aiohttp.typedefs import Handler, Middleware
 
 from gateway import __version__
 from gateway.deferred import late, late_handler
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import Operation
 from gateway.formats.anthropic import models as anthropic_models
 from gateway.formats.form import ReceivedForm
 from gateway.formats.openai import models as openai_models

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from gateway.domain.account import Account, ApiKey, Caller
-from gateway.domain.api_format import WIRES
 from gateway.domain.channel import Channel
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import Price, PriceList
 from gateway.formats.openai.chat import parse_chat_inference
 from gateway.routing.load_balancer import LoadBalancer
@@ -67,7 +67,7 @@ def test_a_call_is_routed(channels: int) -> None:
         served.update(attempt.channel.name for attempt in attempts)
     median = statistics.median(costs)
     print(f"\nrouting over {channels} channels: {median:.1f} us a request ({min(costs):.1f}-{max(costs):.1f})")
-    assert WIRES[CALL.operation][0] == attempts[0].target.endpoint.wire
+    assert OPERATIONS[CALL.operation].formats[0] == attempts[0].target.endpoint.wire
     assert len(served) == channels
     assert min(served.values()) > CALLS * ROUNDS / channels / 2
     assert {line.running for line in scenario.load_balancer.channels.values()} == {0}

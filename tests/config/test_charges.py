@@ -7,7 +7,8 @@ import orjson
 
 from gateway.config.loader import read_shipped
 from gateway.domain.api_format import Wire
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import Operation
 from gateway.domain.price import cost_nanos
 from gateway.domain.usage import Usage, attach_tier, parse_usage
 from gateway.formats.anthropic import response as anthropic

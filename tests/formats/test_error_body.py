@@ -4,7 +4,7 @@ from typing import get_args
 
 import orjson
 
-from gateway.domain.inference_request import Operation
+from gateway.domain.operation import Operation
 from gateway.errors import (
     GatewayError,
     InternalError,

@@ -26,11 +26,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway import errors
-from gateway.domain.api_format import WIRES, Wire
+from gateway.domain.api_format import Wire
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel
 from gateway.domain.image import Images
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.upload import Upload
 from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats.gemini.images import GeminiImageBackend
@@ -180,7 +181,7 @@ def describe(found: Images | ProviderRequest) -> dict[str, Any]:
 
 
 def test_every_image_format_and_no_other_has_a_backend() -> None:
-    paintable = {*WIRES["images"], *WIRES["image_edits"]}
+    paintable = {*OPERATIONS["images"].formats, *OPERATIONS["image_edits"].formats}
     assert IMAGE_BACKENDS.keys() == MODELS.keys() == paintable
     for wire in set(get_args(Wire)) - paintable:
         with pytest.raises(KeyError):
@@ -196,12 +197,12 @@ def test_make_image_backend_returns_the_formats_own(wire: Wire) -> None:
 @table_rows("wire", OWNERS)
 def test_find_endpoint_returns_the_format_for_its_models_only(wire: Wire) -> None:
     for model in TABLES[wire].get("serves", ()):
-        endpoint = OWNERS[wire].find_endpoint(WIRES["images"], model)
+        endpoint = OWNERS[wire].find_endpoint(OPERATIONS["images"].formats, model)
         assert endpoint is not None
         assert endpoint.wire == wire
-        assert OWNERS[wire].find_endpoint(WIRES["image_edits"], model) is endpoint
+        assert OWNERS[wire].find_endpoint(OPERATIONS["image_edits"].formats, model) is endpoint
     for model in TABLES[wire].get("rejects", ()):
-        assert OWNERS[wire].find_endpoint(WIRES["images"], model) is None
+        assert OWNERS[wire].find_endpoint(OPERATIONS["images"].formats, model) is None
 
 
 # ---- the first request

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.api_format import WIRES, Wire
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.api_format import Wire
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.upload import Content, Upload
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError, ProviderRejected
@@ -55,7 +56,9 @@ SECRET = "s3cret-key-of-the-channel"
 IDENTITY = ResponseIdentity("0123", "theirs", 1_700_000_000)
 FILMED = {"videos", "video_remixes", "realtime"}
 """Operations that no exchange is made for: filmmakers speak for themselves, and sessions pass untouched."""
-PAIRS = [(operation, wire) for operation, wires in WIRES.items() for wire in wires if operation not in FILMED]
+PAIRS = [
+    (operation, wire) for operation, facts in OPERATIONS.items() for wire in facts.formats if operation not in FILMED
+]
 TURNS = [{"role": "user", "content": "Hi"}]
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}}
 CHAT: dict[str, Any] = {
@@ -278,7 +281,7 @@ TALK: tuple[Operation, ...] = ("chat", "messages", "generate_content")
 STREAMED = [
     pytest.param(operation, wire, name, id=f"{operation}-{wire}-{name}")
     for operation in TALK
-    for wire in WIRES[operation]
+    for wire in OPERATIONS[operation].formats
     for name in STREAMS[wire]
 ]
 
@@ -318,7 +321,7 @@ def gist(events: list[Event]) -> tuple[str, list[tuple[str, Any]], set[str]]:
 def test_there_is_an_example_of_every_language() -> None:
     assert set(ANSWERS).isdisjoint(NEVER_WHOLE)
     assert set(ANSWERS) | NEVER_WHOLE == {wire for _, wire in PAIRS}
-    assert set(READ_CALL) | FILMED == set(WIRES)
+    assert set(READ_CALL) | FILMED == set(OPERATIONS)
 
 
 # Sent
@@ -361,7 +364,7 @@ def test_what_callers_own_is_never_changed(operation: Operation, wire: Wire) -> 
     assert orjson.dumps(inference.body) == reported
 
 
-@table_rows(("operation", "wire"), [pair for pair in ANSWERED if pair[1] == WIRES[pair[0]][0]])
+@table_rows(("operation", "wire"), [pair for pair in ANSWERED if pair[1] == OPERATIONS[pair[0]].formats[0]])
 def test_in_its_own_language_a_call_is_sent_as_it_came(operation: Operation, wire: Wire) -> None:
     inference = call_of(operation)
     answer = make_translator(inference, wire, IDENTITY).write_body()
@@ -391,7 +394,7 @@ def test_a_stream_is_asked_for_with_its_usage(operation: Operation) -> None:
     assert "stream" not in body_of(exchange(operation, "gemini_generate", stream=True))
 
 
-TRANSLATED = [pair for pair in PAIRS if pair[0] in TALK and pair[1] != WIRES[pair[0]][0]]
+TRANSLATED = [pair for pair in PAIRS if pair[0] in TALK and pair[1] != OPERATIONS[pair[0]].formats[0]]
 
 
 @table_rows(("operation", "wire"), TRANSLATED)
@@ -472,7 +475,7 @@ def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: Opera
     reported, counted = exchange(operation, wire).parse_answer(raw, [SECRET])
     assert counted == usage
     value = orjson.loads(reported)
-    if wire == WIRES[operation][0]:
+    if wire == OPERATIONS[operation].formats[0]:
         assert reported == raw
     elif operation == "chat":
         assert (value["object"], value["usage"]["prompt_tokens"]) == ("chat.completion", usage.prompt_tokens)
@@ -610,7 +613,7 @@ def test_a_stream_comes_in_the_callers_language_whole_and_with_its_usage(
 ) -> None:
     raw, made = STREAMS[wire][name], exchange(operation, wire, stream=True)
     out, usage = play(made, raw, len(raw))
-    own = WIRES[operation][0]
+    own = OPERATIONS[operation].formats[0]
     mark = {"chat": DONE_EVENT, "messages": STOP_EVENT}.get(operation, b"\n")
     assert out.endswith(mark) or wire == own
     theirs, ours = read_wire(wire, raw), read_wire(own, out)
@@ -660,13 +663,13 @@ def test_a_whole_answer_to_a_call_for_a_stream_is_the_stream_that_says_the_same(
     assert counted == usage
     if operation in READ_ANSWER:
         whole, _ = exchange(operation, wire).parse_answer(raw, [])
-        assert gist(read_wire(WIRES[operation][0], reported)) == gist(READ_ANSWER[operation](whole))
-    transform = exchange(operation, WIRES[operation][0], stream=True).open_transform([])
+        assert gist(read_wire(OPERATIONS[operation].formats[0], reported)) == gist(READ_ANSWER[operation](whole))
+    transform = exchange(operation, OPERATIONS[operation].formats[0], stream=True).open_transform([])
     assert transform.feed(reported) + transform.finish() == reported
     assert (transform.ended, transform.error) == (True, None)
 
 
-@table_rows("wire", WIRES["chat"])
+@table_rows("wire", OPERATIONS["chat"].formats)
 def test_usage_is_in_the_stream_of_a_whole_answer_only_where_it_was_asked_for(wire: Wire) -> None:
     raw = orjson.dumps(ANSWERS[wire][0])
     silent, _ = exchange("chat", wire, stream=True).build_whole(raw, [])
@@ -700,7 +703,7 @@ def test_whatever_is_told_instead_of_a_stream_is_one_or_a_fault(
     except ProviderError:
         return
     assert min(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.written_tokens) >= 0
-    transform = exchange(operation, WIRES[operation][0], stream=True).open_transform([])
+    transform = exchange(operation, OPERATIONS[operation].formats[0], stream=True).open_transform([])
     out = transform.feed(reported)
     if operation == "generate_content":  # its last event waits for the end of the connection
         out += transform.finish()
@@ -831,7 +834,7 @@ def test_a_call_keeps_its_own_words_where_it_is_passed() -> None:
     """Fields that nobody here knows go through to a provider of the same language, and only there."""
     unknown = {"fieldOfTomorrow": {"deep": [1]}}
     for operation in TALK:
-        own, *others = WIRES[operation]
+        own, *others = OPERATIONS[operation].formats
         assert body_of(exchange(operation, own, **unknown))["fieldOfTomorrow"] == {"deep": [1]}
         for wire in others:
             assert "fieldOfTomorrow" not in body_of(exchange(operation, wire, **unknown))

@@ -27,9 +27,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import errors
-from gateway.domain.api_format import WIRES
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.video import Reference, VideoRequest
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError, ProviderRateLimited, ProviderRejected
 from gateway.formats.image_backend import ProviderRequest
@@ -150,18 +150,18 @@ def list_described() -> list[Any]:
 
 
 def test_every_video_format_has_a_backend_and_a_provider() -> None:
-    assert tuple(VIDEO_BACKENDS) == WIRES["videos"] == WIRES["video_remixes"]
+    assert tuple(VIDEO_BACKENDS) == OPERATIONS["videos"].formats == OPERATIONS["video_remixes"].formats
     assert {endpoint.wire for _, endpoint in ENDPOINTS} == set(VIDEO_BACKENDS)
 
 
 @EVERY
 def test_find_endpoint_returns_the_format_for_its_models_only(wire: str) -> None:
     for model in TABLES[wire]["serves"]:
-        endpoint = OWNERS[wire].find_endpoint(WIRES["videos"], model)
+        endpoint = OWNERS[wire].find_endpoint(OPERATIONS["videos"].formats, model)
         assert endpoint is not None
         assert endpoint.wire == wire
     for model in TABLES[wire].get("rejects", ()):
-        assert OWNERS[wire].find_endpoint(WIRES["videos"], model) is None
+        assert OWNERS[wire].find_endpoint(OPERATIONS["videos"].formats, model) is None
 
 
 @table_rows(("wire", "glob"), [(wire, glob) for wire, models in MODELS.items() for glob in models])

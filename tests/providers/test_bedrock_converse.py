@@ -2,9 +2,9 @@
 
 import pytest
 
-from gateway.domain.api_format import WIRES
 from gateway.domain.channel import Channel
 from gateway.domain.http_request import HttpRequest
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.upload import Content
 from gateway.errors import UnsupportedByProvider
 from gateway.providers.base import EndpointRequest
@@ -54,7 +54,7 @@ def test_a_model_is_in_the_path(model: str, stream: bool, path: str) -> None:
 
 def test_every_chat_operation_reaches_it() -> None:
     for operation in ("chat", "messages", "responses", "generate_content"):
-        assert BEDROCK_CONVERSE.find_endpoint(WIRES[operation], "m") is not None
+        assert BEDROCK_CONVERSE.find_endpoint(OPERATIONS[operation].formats, "m") is not None
 
 
 def test_an_access_key_signs_the_body_and_the_time() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.api_format import WIRES
 from gateway.domain.channel import Channel
+from gateway.domain.operation import OPERATIONS
 from gateway.formats.openai.models import parse_models
 from gateway.providers.base import EndpointRequest, Provider
 from gateway.providers.custom import CUSTOM
@@ -26,7 +26,7 @@ def open_channel(provider: Provider) -> Channel:
 @table_rows("slug", TABLE)
 def test_a_chat_is_sent_as_recorded(slug: str) -> None:
     provider, case = PROVIDERS[slug], TABLE[slug]
-    endpoint = provider.find_endpoint(WIRES["chat"], case["asked"]["model"])
+    endpoint = provider.find_endpoint(OPERATIONS["chat"].formats, case["asked"]["model"])
     assert endpoint is not None
     body = dict(case["asked"])
     endpoint.apply_quirks(body, body["model"])
@@ -95,10 +95,10 @@ def test_another_gateway_gets_every_operation_in_the_clients_own_format() -> Non
     other = PROVIDERS["model_gateway"]
     channel = open_channel(other)
     found = {}
-    for operation, wires in WIRES.items():
-        endpoint = other.find_endpoint(wires, "a/b")
+    for operation, facts in OPERATIONS.items():
+        endpoint = other.find_endpoint(facts.formats, "a/b")
         assert endpoint is not None
-        assert endpoint.wire == wires[0]
+        assert endpoint.wire == facts.formats[0]
         assert not endpoint.quirks
         http_request = other.build_request(channel, endpoint, EndpointRequest(b"{}"), model="a/b", key="k")
         assert http_request.headers["Authorization"] == "Bearer k"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.api_format import WIRES
 from gateway.domain.capability import UNKNOWN
 from gateway.domain.image import ImageRequest
+from gateway.domain.operation import OPERATIONS
 from gateway.errors import InvalidRequest
 from gateway.formats.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL_SIZES, WIDE_SIZES, WIDEST_SIZES
 from gateway.formats.openai.image_backend import OpenAiImageBackend
@@ -22,8 +22,8 @@ from gateway.providers.registry import PROVIDERS
 from gateway.providers.replicate import REPLICATE
 from tests.support.table_rows import table_rows
 
-GENERATE = WIRES["images"]
-EDIT = WIRES["image_edits"]
+GENERATE = OPERATIONS["images"].formats
+EDIT = OPERATIONS["image_edits"].formats
 
 
 def find_images(provider: Provider, model: str) -> Endpoint | None:
@@ -250,7 +250,7 @@ def test_gemini_has_no_images_from_chat_models() -> None:
     ],
 )
 def test_openrouter_has_images_where_its_models_make_them(model: str, generated: Any, edited: Any) -> None:
-    found = (OPENROUTER.find_endpoint(WIRES[operation], model) for operation in ("images", "image_edits"))
+    found = (OPENROUTER.find_endpoint(OPERATIONS[operation].formats, model) for operation in ("images", "image_edits"))
     assert [endpoint and endpoint.wire for endpoint in found] == [generated, edited]
     capability = OPENROUTER.find_capability(model)
     assert (capability is None) == (generated is None)

@@ -8,7 +8,7 @@ import re
 import pytest
 
 import gateway.providers
-from gateway.domain.api_format import WIRES
+from gateway.domain.operation import OPERATIONS
 from gateway.providers.base import Provider, find_url_problem
 from gateway.providers.registry import PROVIDERS
 from tests.support.table_rows import table_rows
@@ -87,7 +87,7 @@ def test_a_vendor_speaks_known_languages_each_at_one_place(provider: Provider) -
     wires = [endpoint.wire for endpoint in provider.endpoints]
     assert wires
     assert len(wires) == len(set(wires))
-    assert set(wires) <= {wire for operation in WIRES.values() for wire in operation} | {"openai_compact"}
+    assert set(wires) <= {wire for facts in OPERATIONS.values() for wire in facts.formats} | {"openai_compact"}
     for endpoint in provider.endpoints:
         for path in (endpoint.path, endpoint.stream_path or endpoint.path):
             assert re.fullmatch(r"(/[\w-]+|/\{model\}(:\w+)?)+(\?(alt=sse|api-version=preview|model=\{model\}))?", path)
@@ -107,8 +107,8 @@ def test_every_vendor_can_be_chatted_with_from_both_chat_languages() -> None:
         if provider.slug in ONLY_IMAGES | ONLY_SEARCH | ONLY_SPEECH | ONLY_VIDEOS:
             continue
         model = SOME_MODEL.get(provider.slug, "m")
-        assert provider.find_endpoint(WIRES["chat"], model), provider.slug
-        assert provider.find_endpoint(WIRES["messages"], model), provider.slug
+        assert provider.find_endpoint(OPERATIONS["chat"].formats, model), provider.slug
+        assert provider.find_endpoint(OPERATIONS["messages"].formats, model), provider.slug
 
 
 SPEAKS = {
@@ -173,7 +173,7 @@ def test_who_speaks_what_beside_chat(wire: str) -> None:
 def test_who_has_embeddings_and_who_does_not_speak_the_convention() -> None:
     others = {slug: found for slug, found in PROVIDERS.items() if slug != "demo"}  # whose models have one use each
     assert {
-        slug for slug, found in others.items() if not found.find_endpoint(WIRES["embeddings"], "m")
+        slug for slug, found in others.items() if not found.find_endpoint(OPERATIONS["embeddings"].formats, "m")
     } == WITHOUT_EMBEDDINGS
     assert {
         slug for slug, found in others.items() if not found.find_endpoint(("openai_chat",), "m")

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.api_format import WIRES, Wire
+from gateway.domain.api_format import Wire
+from gateway.domain.operation import OPERATIONS
 from gateway.providers.base import Endpoint
 from gateway.providers.registry import PROVIDERS
 from tests.support.table_rows import table_rows
@@ -75,7 +76,7 @@ def test_mistral_is_sent_what_it_knows_and_a_language_or_times(
 
 def test_azures_sound_is_in_its_preview() -> None:
     for operation in ("transcriptions", "translations", "speech"):
-        endpoint = PROVIDERS["azure_openai"].find_endpoint(WIRES[operation], "m")
+        endpoint = PROVIDERS["azure_openai"].find_endpoint(OPERATIONS[operation].formats, "m")
         assert endpoint is not None
         assert endpoint.path.endswith("?api-version=preview")
 

@@ -5,8 +5,8 @@ from typing import Any
 import jwt
 import pytest
 
-from gateway.domain.api_format import WIRES
 from gateway.domain.channel import Channel
+from gateway.domain.operation import OPERATIONS
 from gateway.errors import InvalidRequest, ProviderAuthError
 from gateway.formats.gemini.embeddings import build_embeddings_body
 from gateway.formats.gemini.vertex_embeddings import build_predict_body
@@ -82,7 +82,7 @@ def test_a_broken_key_file_is_an_error_of_the_key_and_is_never_sent(file: Any) -
 )
 @table_rows("operation", ["chat", "messages", "generate_content"])
 def test_a_model_has_one_format_whatever_the_clients(operation: str, model: str, stream: bool, url: str) -> None:
-    endpoint = VERTEX.find_endpoint(WIRES[operation], model)  # type: ignore[index]
+    endpoint = VERTEX.find_endpoint(OPERATIONS[operation].formats, model)  # type: ignore[index]
     assert endpoint is not None
     request = EndpointRequest(b"{}", stream=stream)
     http_request = VERTEX.build_request(
@@ -104,7 +104,7 @@ def test_a_model_has_one_format_whatever_the_clients(operation: str, model: str,
     ],
 )
 def test_embeddings_and_images_have_their_places(operation: str, model: str, url: str) -> None:
-    endpoint = VERTEX.find_endpoint(WIRES[operation], model)  # type: ignore[index]
+    endpoint = VERTEX.find_endpoint(OPERATIONS[operation].formats, model)  # type: ignore[index]
     assert endpoint is not None
     channel = Channel("up", "vertex", ROOT)
     http_request = VERTEX.build_request(channel, endpoint, EndpointRequest(b"{}"), model=model, key=KEY, now_s=NOON_S)

@@ -9,8 +9,9 @@ import pytest
 from gateway.domain.account import Caller
 from gateway.domain.balance import Quota
 from gateway.domain.channel import Channel
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.model_info import ModelInfo
+from gateway.domain.operation import Operation
 from gateway.domain.price import Price
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed, ModelNotFound, ModelNotPriced

@@ -12,8 +12,9 @@ from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel
 from gateway.domain.image import ImageRequest
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.model_info import ModelInfo
+from gateway.domain.operation import Operation
 from gateway.domain.price import ONE_PPM, Price, PriceList
 from gateway.domain.rate_limit import find_smooth_burst
 from gateway.domain.usage import Usage

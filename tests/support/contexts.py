@@ -3,7 +3,8 @@
 from typing import Any
 
 from gateway.domain.account import Caller
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import Operation
 from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
 from gateway.request_context import RequestContext

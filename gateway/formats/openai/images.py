@@ -9,8 +9,9 @@ from typing import Any
 import attrs
 
 from gateway.domain.image import AUTO, MAX_IMAGES, MAX_INPUT_IMAGES, Image, ImageForm, ImageRequest, Images
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import sniff_image
+from gateway.domain.operation import Operation
 from gateway.domain.upload import Upload
 from gateway.domain.usage import Usage, attach_rare, find_modalities, parse_count, parse_usage, share_prompt
 from gateway.errors import InvalidRequest, ProviderBadResponse

@@ -19,7 +19,8 @@ from gateway.domain.audio import (
     parse_last_cue_ms,
     parse_length_ms,
 )
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import Operation
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.upload import Upload
 from gateway.domain.usage import Usage, attach_rare, find_modalities, parse_count

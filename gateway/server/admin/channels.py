@@ -6,7 +6,7 @@ from aiohttp import web
 
 from gateway.domain.channel import Origin
 from gateway.domain.circuit_breaker import State
-from gateway.domain.inference_request import Operation
+from gateway.domain.operation import Operation
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.formats.openai.fields import MAX_MODEL_LENGTH
 from gateway.routing.channel_health import Health

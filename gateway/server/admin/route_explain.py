@@ -9,12 +9,12 @@ import attrs
 
 from gateway.billing.accounting import AccountingService
 from gateway.domain.account import Account, ApiKey, Caller
-from gateway.domain.api_format import WIRES
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import CircuitBreaker
 from gateway.domain.image import ImageRequest
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price
 from gateway.errors import GatewayError, ModelNotPriced
 from gateway.providers.registry import PROVIDERS
@@ -118,7 +118,7 @@ class RouteExplainer:
             "upstream_model": target.model,
             "api_format": target.endpoint.wire,
             "language": target.endpoint.wire,  # the name until 0.8
-            "translated": target.endpoint.wire != WIRES[operation][0],
+            "translated": target.endpoint.wire != OPERATIONS[operation].formats[0],
             "state": status.ill[0].state if status.ill else "closed",
             "share": round(status.share, 2),
             "running": target.state.running,
@@ -141,7 +141,7 @@ class RouteExplainer:
                 "does not offer the model" if error is None else f"failing: its list of models is not known ({error})"
             )
         theirs = channel.upstream_model(model)
-        if PROVIDERS[channel.provider].find_endpoint(WIRES[operation], theirs) is None:
+        if PROVIDERS[channel.provider].find_endpoint(OPERATIONS[operation].formats, theirs) is None:
             return f"does not take {operation}"
         variant = find_refused_variant(channel, PROVIDERS[channel.provider], theirs)
         if variant is not None:

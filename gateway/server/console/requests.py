@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from gateway.domain.inference_request import PATHS
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.request_log import Outcome
 from gateway.server.console.page import Data, ask
 from gateway.server.console.routes import ROOT, mark
@@ -41,7 +41,7 @@ async def load_requests(request: web.Request) -> Data:
         "wanted": wanted,
         "since": complete_time(wanted.get("since", ""), "00:00:00"),
         "until": complete_time(wanted.get("until", ""), "23:59:59"),
-        "paths": PATHS,
+        "operations": OPERATIONS,
         "outcomes": get_args(Outcome),
         "facets": facets,
         "key_names": {
@@ -58,7 +58,7 @@ async def load_requests(request: web.Request) -> Data:
 async def load_request(request: web.Request) -> Data:
     """Load a request."""
     row = await ask(request, "/requests/{id}")
-    return {"row": row, "parts_of_time": build_time_segments(row), "paths": PATHS}
+    return {"row": row, "parts_of_time": build_time_segments(row), "operations": OPERATIONS}
 
 
 def complete_time(given: str, clock: str) -> str:

@@ -11,7 +11,8 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import Operation
 from gateway.domain.price import usd
 from gateway.domain.request_log import Outcome
 from gateway.domain.video import StatusWords, VideoJob, VideoRequest, find_poll_after_ms

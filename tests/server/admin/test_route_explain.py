@@ -15,7 +15,8 @@ from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import BreakerSettings
 from gateway.domain.image import ImageRequest
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import Operation
 from gateway.domain.price import ONE_PPM, Price, PriceList, Tier
 from gateway.domain.rate_limit import Limits
 from gateway.errors import GatewayError, ProviderAuthError

@@ -3,16 +3,16 @@
 import itertools
 from typing import get_args
 
-from gateway.domain.api_format import WIRES, Wire
-from gateway.domain.inference_request import Operation
+from gateway.domain.api_format import Wire
+from gateway.domain.operation import OPERATIONS, Operation
 from gateway.providers.registry import PROVIDERS
 from tests.support.table_rows import table_rows
 
-PAIRS = [(operation, wire) for operation, wires in WIRES.items() for wire in wires]
+PAIRS = [(operation, wire) for operation, facts in OPERATIONS.items() for wire in facts.formats]
 
 
 def test_every_operation_can_be_said_and_every_language_says_something() -> None:
-    assert set(WIRES) == set(get_args(Operation))
+    assert set(OPERATIONS) == set(get_args(Operation))
     assert {wire for _, wire in PAIRS} | {"openai_compact"} == set(get_args(Wire)), "a second path of responses"
 
 
@@ -22,23 +22,24 @@ def test_no_language_is_named_twice_for_an_operation() -> None:
 
 def test_every_operation_has_a_language_of_its_own_which_goes_first() -> None:
     """But for a remix, which is a submit to who made the video."""
-    own = [wires[0] for operation, wires in WIRES.items() if operation != "video_remixes"]
-    assert len(set(own)) == len(WIRES) - 1
+    own = [facts.formats[0] for operation, facts in OPERATIONS.items() if operation != "video_remixes"]
+    assert len(set(own)) == len(OPERATIONS) - 1
 
 
 def test_what_can_be_said_in_two_ways_is_asked_for_in_the_same_ways() -> None:
     """A conversation in either of the callers' languages reaches the same providers."""
-    assert set(WIRES["chat"]) == set(WIRES["messages"])
+    assert set(OPERATIONS["chat"].formats) == set(OPERATIONS["messages"].formats)
 
 
-@table_rows("operation", list(WIRES))
+@table_rows("operation", list(OPERATIONS))
 def test_some_vendor_speaks_each_language_of_an_operation(operation: Operation) -> None:
     spoken = {endpoint.wire for provider in PROVIDERS.values() for endpoint in provider.endpoints}
-    assert set(WIRES[operation]) <= spoken
+    assert set(OPERATIONS[operation].formats) <= spoken
 
 
 def test_a_vendor_that_speaks_the_callers_own_language_is_spoken_to_in_it() -> None:
-    for provider, (operation, wires) in itertools.product(PROVIDERS.values(), WIRES.items()):
+    for provider, (operation, facts) in itertools.product(PROVIDERS.values(), OPERATIONS.items()):
+        wires = facts.formats
         own = [endpoint for endpoint in provider.endpoints if endpoint.wire == wires[0]]
         model = own[0].models[0].replace("*", "x") if own and own[0].models else "m"
         found = provider.find_endpoint(wires, model)
