@@ -22,6 +22,7 @@ from typing import Literal
 import attrs
 
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, ProviderError, ProviderTimeout, RequestCancelled
 from gateway.formats.prompt_tokens import estimate_prompt
@@ -71,7 +72,7 @@ def find_least(
     if inference.image is not None and attempt.images:  # 0: they are made in one request, whose events pass
         count = min(attempt.images, inference.image.count)
         inference = attrs.evolve(inference, choices=count, image=attrs.evolve(inference.image, count=count))
-    if inference.image is not None or inference.operation == "speech":
+    if inference.image is not None or OPERATIONS[inference.operation].media == "speech":
         bound = attrs.evolve(target.bound(inference), source="estimate")
         return usage if target.cost(usage) > target.cost(bound) else bound
     if usage.prompt_tokens and usage.source != "estimate":

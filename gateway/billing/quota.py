@@ -16,7 +16,7 @@ from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
 from gateway.domain.balance import Charge, Reservation
 from gateway.domain.inference_request import MAY_LIMIT, InferenceRequest
-from gateway.domain.operation import Operation
+from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.output_limits import find_longest_answer
 from gateway.domain.price import cost_nanos
 from gateway.domain.rate_limit import RateLimiter
@@ -25,7 +25,7 @@ from gateway.domain.usage import CHARS_PER_TOKEN, estimate_tokens
 from gateway.errors import GatewayError, QuotaExceeded, StoreUnavailable
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT
 from gateway.formats.provider_reads import NO_READS, TEXT_OPERATIONS, ProviderReads, find_reads, searches
-from gateway.formats.rare_bounds import ASKED_FOR, OF_KNOWN_UNITS, bound_rare
+from gateway.formats.rare_bounds import ASKED_FOR, bound_rare
 from gateway.formats.usage_bounds import bound_answer, bound_prompt
 from gateway.large_work import work_aside
 from gateway.request_context import RequestContext
@@ -114,7 +114,9 @@ class QuotaService:
         varies = inference.choices > 1 or inference.image is not None or inference.video is not None  # by the channel
         whole = inference.plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT  # the client's own limit
         reads = NO_READS if inference.plain else await _find_reads(caller, inference)
-        buys_more = not inference.plain and (inference.operation in OF_KNOWN_UNITS or not ASKED_FOR.isdisjoint(body))
+        buys_more = not inference.plain and (
+            bool(OPERATIONS[inference.operation].known_unit) or not ASKED_FOR.isdisjoint(body)
+        )
         longer = reads is not NO_READS or not (whole or MAY_LIMIT.isdisjoint(body))
         for target in targets:
             bound = target.bound(inference) if varies else inference.need

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from gateway.domain.balance import Charge
 from gateway.domain.charged_units import build_units
 from gateway.domain.content_filter import is_block_code
-from gateway.domain.inference_request import COUNTS, InferenceRequest
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.request_log import (
     ANSWERED,
     INTERRUPTED_STATUS,
@@ -64,7 +65,7 @@ def build_record(
         target, channel = last.target, last.channel.name
         served = last.answered or target.model
         # A cost that the provider names, or the price of the model that has answered, is charged without a price.
-        unpriced = target.unpriced and not charge.cost_nanos and ctx.operation not in COUNTS
+        unpriced = target.unpriced and not charge.cost_nanos and not OPERATIONS[ctx.operation].counts_only
         tried = _build_trail(ctx, outcome, error, now) if len(attempts) > 1 else ""
         adapted = build_adapted(last.translator.adapted) if last.translator.adapted else ""
     first_byte_ms = None if ctx.first_byte_at is None else round((ctx.first_byte_at - ctx.started_at) * 1000)

@@ -14,11 +14,12 @@ from gateway.billing.quota import QuotaService
 from gateway.billing.request_record import build_record
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.balance import Reservation
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import cost_nanos
 from gateway.domain.request_log import Outcome, RequestRecord
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError
-from gateway.formats.rare_bounds import OF_KNOWN_UNITS, fill_rare
+from gateway.formats.rare_bounds import fill_rare
 from gateway.formats.usage_bounds import limit_usage
 from gateway.request_context import RequestContext
 from gateway.routing.target import Attempt
@@ -62,7 +63,7 @@ class Settlement:
         inference, paid, cost = ctx.inference, ctx.attempts[-1] if ctx.attempts else None, 0
         if outcome != "completed" and self.find_abandoned() != "free":  # an attempt before the last may have cost money
             paid = _find_aborted(ctx, error, reservation) or paid
-        usage = ctx.usage if inference.operation not in OF_KNOWN_UNITS else _fill(ctx)
+        usage = _fill(ctx) if OPERATIONS[inference.operation].known_unit else ctx.usage
         # A provider's counts are not trusted without bounds: no token is shorter than a byte, so the length of the body
         # bounds the prompt, and the request's own limit bounds the answer. ``_limit`` decides about what exceeds them.
         if usage.prompt_tokens > inference.max_prompt_tokens or usage.completion_tokens > inference.max_output_tokens:

@@ -8,18 +8,13 @@ import attrs
 from gateway.domain import exact_json
 from gateway.domain.frozen import frozen
 from gateway.domain.image import ImageRequest
-from gateway.domain.operation import Operation
+from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.upload import Upload
 from gateway.domain.usage import RareUnits, Usage
 from gateway.domain.video import VideoRequest
 
 MAX_DIGEST_TOKENS = 256 * 1024
 """Tokens up to which a whole prompt is digested."""
-MAKES_MEDIA: frozenset[Operation] = frozenset({"images", "image_edits", "speech", "videos", "video_remixes"})
-"""Operations that make and bill images, video or speech: such a request is never sent to a provider twice."""
-
-COUNTS: frozenset[Operation] = frozenset({"count_tokens", "count_content_tokens"})
-"""Operations that only count the tokens of a prompt: nothing is bought."""
 
 OUTPUT_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"})
 """Fields with which a client limits the tokens of one answer."""
@@ -114,7 +109,7 @@ class InferenceRequest:
         settings, tools = self.settings, self.body.get("tools")
         modalities = settings.get("modalities") or settings.get("responseModalities")
         return (
-            self.operation in MAKES_MEDIA
+            bool(OPERATIONS[self.operation].media)
             or (isinstance(modalities, list) and any(str(one).lower() != "text" for one in modalities))
             or (
                 isinstance(tools, list)

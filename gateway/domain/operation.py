@@ -40,11 +40,21 @@ class OperationFacts:
         formats: the API formats in which a provider may be asked. The first is the client's own, in which bytes pass
             unchanged.
         api: whose API it belongs to.
+        media: what it makes and bills besides text; such a request is never sent to a provider twice.
+        known_unit: what its tokens are of, or what is billed in their place; empty: the provider says so, or not.
+        counts_only: it only counts the tokens of a prompt: nothing is bought.
+        edits: it changes an image that the client sends.
+        replayable: a request with an idempotency key is answered from the store if it comes again.
     """
 
     path: str
     formats: tuple[Wire, ...]
     api: Literal["openai", "anthropic", "google"] = "openai"
+    media: Literal["", "image", "speech", "video"] = ""
+    known_unit: Literal["", "image", "search", "sound"] = ""
+    counts_only: bool = False
+    edits: bool = False
+    replayable: bool = False
 
 
 _IMAGES: tuple[Wire, ...] = (
@@ -60,6 +70,7 @@ OPERATIONS: Mapping[Operation, OperationFacts] = {
     "chat": OperationFacts(
         "/v1/chat/completions",
         ("openai_chat", "anthropic_messages", "gemini_generate", "bedrock_converse"),
+        replayable=True,
     ),
     "messages": OperationFacts(
         "/v1/messages",
@@ -70,16 +81,19 @@ OPERATIONS: Mapping[Operation, OperationFacts] = {
         "/v1/messages/count_tokens",
         ("anthropic_count_tokens", "gemini_count_tokens"),
         "anthropic",
+        counts_only=True,
     ),
     "generate_content": OperationFacts(
         "/v1beta/models/{model}:generateContent",
         ("gemini_generate", "openai_chat", "anthropic_messages", "bedrock_converse"),
         "google",
+        replayable=True,
     ),
     "count_content_tokens": OperationFacts(
         "/v1beta/models/{model}:countTokens",
         ("gemini_count_tokens", "anthropic_count_tokens"),
         "google",
+        counts_only=True,
     ),
     "embed_contents": OperationFacts(
         "/v1beta/models/{model}:embedContent",
@@ -98,6 +112,7 @@ OPERATIONS: Mapping[Operation, OperationFacts] = {
     "rerank": OperationFacts(
         "/v1/rerank",
         ("rerank", "rerank_data"),
+        known_unit="search",
     ),
     "responses": OperationFacts(
         "/v1/responses",
@@ -106,22 +121,31 @@ OPERATIONS: Mapping[Operation, OperationFacts] = {
     "images": OperationFacts(
         "/v1/images/generations",
         ("openai_images", *_IMAGES),
+        media="image",
+        known_unit="image",
+        replayable=True,
     ),
     "image_edits": OperationFacts(
         "/v1/images/edits",
         ("openai_edits", *_IMAGES),
+        media="image",
+        known_unit="image",
+        edits=True,
+        replayable=True,
     ),
     "transcriptions": OperationFacts(
         "/v1/audio/transcriptions",
         ("openai_transcriptions", "elevenlabs_transcriptions", "deepgram_transcriptions"),
+        known_unit="sound",
     ),
-    "translations": OperationFacts("/v1/audio/translations", ("openai_translations",)),
+    "translations": OperationFacts("/v1/audio/translations", ("openai_translations",), known_unit="sound"),
     "speech": OperationFacts(
         "/v1/audio/speech",
         ("openai_speech", "deepgram_speech", "elevenlabs_speech"),
+        media="speech",
     ),
-    "videos": OperationFacts("/v1/videos", _VIDEOS),
-    "video_remixes": OperationFacts("/v1/videos/{id}/remix", _VIDEOS),
+    "videos": OperationFacts("/v1/videos", _VIDEOS, media="video", replayable=True),
+    "video_remixes": OperationFacts("/v1/videos/{id}/remix", _VIDEOS, media="video", replayable=True),
     "realtime": OperationFacts("/v1/realtime", ("openai_realtime",)),
 }
 """The operations, in the order in which an error names them. Looking one up costs no Python call."""

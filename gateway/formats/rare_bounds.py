@@ -5,6 +5,7 @@ from typing import Any
 import attrs
 
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import ONE_PPM, Price
 from gateway.domain.usage import NO_RARE, RareUnits, Usage, attach_rare, find_tier, parse_count
 from gateway.formats.json_values import list_objects
@@ -13,10 +14,6 @@ _TIER_FIELDS = ("speed", "service_tier", "serviceTier", "inference_geo")
 _AS_LISTED = ("default", "standard", "standard_only", "global")
 ASKED_FOR = frozenset({"tools", "web_search_options", "plugins", "search_parameters", *_TIER_FIELDS})
 """Fields that may buy more than tokens."""
-_HEARD = frozenset({"transcriptions", "translations"})
-_DRAWN = frozenset({"images", "image_edits"})
-OF_KNOWN_UNITS = _HEARD | _DRAWN | {"rerank"}
-"""Operations whose tokens are of a known kind, or that are paid by something else."""
 _TEXT = frozenset({"text", "input_text", "output_text", "refusal", "message"})
 _GEMINI_MEDIA = frozenset({"inlineData", "fileData", "inline_data", "file_data"})
 _SEARCH_TOOLS = ("web_search", "google_search", "googleSearch", "file_search", "enterpriseWebSearch")
@@ -29,12 +26,12 @@ def fill_rare(usage: Usage, inference: InferenceRequest) -> Usage:
 
     Images are made of tokens of images, a transcription reads audio, and a rerank is billed by searches.
     """
-    rare, found = usage.rare or NO_RARE, dict[str, int]()
-    if inference.operation == "rerank":
+    rare, found, unit = usage.rare or NO_RARE, dict[str, int](), OPERATIONS[inference.operation].known_unit
+    if unit == "search":
         found = {"searches": rare.searches or inference.searches}
-    elif inference.operation in _HEARD and usage.rare is None:
+    elif unit == "sound" and usage.rare is None:
         found = {"audio_input": usage.prompt_tokens}
-    elif inference.operation in _DRAWN and not rare.image_output:
+    elif unit == "image" and not rare.image_output:
         found = {"image_output": usage.completion_tokens}
     return attach_rare(usage, found)
 
@@ -43,7 +40,7 @@ def bound_rare(usage: Usage, inference: InferenceRequest, price: Price | None) -
     """Return the bound ``usage`` of ``inference`` with the rare units that ``price`` has rates for."""
     if price is None or usage.rare is not None:
         return usage
-    if not (price.modal or inference.operation in OF_KNOWN_UNITS or not ASKED_FOR.isdisjoint(inference.body)):
+    if not (price.modal or OPERATIONS[inference.operation].known_unit or not ASKED_FOR.isdisjoint(inference.body)):
         return usage
     media = price.modal and (bool(inference.files) or inference.image is not None or _has_media(inference.body))
     read, made = usage.prompt_tokens if media else 0, usage.completion_tokens if price.modal else 0

@@ -9,7 +9,7 @@ import attrs
 from gateway.deferred import late
 from gateway.domain.api_format import OPTIONAL_WIRES, Wire
 from gateway.domain.frozen import frozen
-from gateway.domain.inference_request import COUNTS, InferenceRequest
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.usage import Usage, estimate_tokens
 from gateway.errors import EndpointMissing, ProviderBadResponse, ProviderError, ProviderRejected
@@ -128,7 +128,7 @@ def fetch(proxy: Proxy, ctx: RequestContext) -> Coroutine[Any, Any, ProviderAnsw
     if not ctx.route.targets:
         return _estimate(ctx.inference)  # a request to count tokens, for a model that no channel can count for
     answer = proxy.with_failover(ctx, partial(_read, proxy, ctx))
-    return answer if ctx.inference.operation not in COUNTS else _count(answer, ctx.inference)
+    return _count(answer, ctx.inference) if OPERATIONS[ctx.inference.operation].counts_only else answer
 
 
 async def _count(answer: Awaitable[ProviderAnswer], inference: InferenceRequest) -> ProviderAnswer:

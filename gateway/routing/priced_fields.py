@@ -8,7 +8,8 @@ import attrs
 
 from gateway.domain.account import Caller
 from gateway.domain.channel import Channel
-from gateway.domain.inference_request import COUNTS, InferenceRequest
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import Price
 from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed
 from gateway.formats.registry import is_translated
@@ -79,7 +80,7 @@ def keep_allowed(
 
     Raises ``InvalidRequest`` naming the field that none allows, or why the caller may not have a model it names.
     """
-    if inference.operation in COUNTS:  # nothing is bought
+    if OPERATIONS[inference.operation].counts_only:  # nothing is bought
         return targets
     kept: list[Target] = []
     without: list[Target] = []

@@ -6,7 +6,7 @@ from functools import partial
 from gateway.domain.account import Caller
 from gateway.domain.api_format import Wire
 from gateway.domain.capability import UNKNOWN, Capability, Problem, find_capability, find_shared_problem
-from gateway.domain.inference_request import COUNTS, InferenceRequest
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import ONE_PPM
@@ -34,8 +34,8 @@ from gateway.routing.target import Target
 from gateway.routing.unsupported_operation import refuse_chat_model, refuse_operation
 from gateway.wording import did_you_mean, fold_name
 
-_DESCRIBED = frozenset({"images", "image_edits", "videos", "video_remixes"})
-"""Operations in which models differ: their capabilities are looked up."""
+_DESCRIBED = frozenset({"image", "video"})
+"""Media in which models differ: their capabilities are looked up."""
 _FOLDED = {fold_name(name): name for name in sorted(PRICED_FIELDS)}
 _MOST_REMEMBERED = 4_096
 
@@ -83,7 +83,7 @@ class Router:
             targets = keep_trusting(targets, inference.foreign)
         if inference.image is not None or inference.video is not None:
             targets = _keep_able(targets, inference)
-        if inference.operation in COUNTS:  # without an available channel the gateway estimates
+        if OPERATIONS[inference.operation].counts_only:  # without an available channel the gateway estimates
             now = self.load_balancer.now
             account = caller.account.id
             targets = [
@@ -142,7 +142,7 @@ class Router:
 
         A count of tokens costs nothing. Raises ``ModelNotPriced`` if none is left.
         """
-        counts = operation in COUNTS and self.pricing.unpriced != "refuse"
+        counts = OPERATIONS[operation].counts_only and self.pricing.unpriced != "refuse"
         if counts or not self.pricing.refuses_unpriced(caller):
             return targets
         priced = [target for target in targets if not target.unpriced]
@@ -156,16 +156,17 @@ class Router:
 
     def list_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
         """List every channel that serves ``model`` to ``caller`` in an API format that has ``operation``."""
-        channels, wires = self.load_balancer.channels, OPERATIONS[operation].formats
+        channels, facts = self.load_balancer.channels, OPERATIONS[operation]
+        described = facts.media in _DESCRIBED
         group_ppm = self.pricing.find_multiplier(caller.key.group)
         options = []
         for channel, sure in self.catalog.list_serving(model, caller):
             provider, theirs = PROVIDERS[channel.provider], channel.upstream_model(model)
-            endpoint = _find_endpoint(provider, wires, theirs, channels[channel.name].missing)
+            endpoint = _find_endpoint(provider, facts.formats, theirs, channels[channel.name].missing)
             if endpoint is not None and find_refused_variant(channel, provider, theirs) is None:
                 price = self.pricing.find_price(model, theirs, channel.provider)
                 ppm = -(-channel.multiplier_ppm * group_ppm // ONE_PPM)
-                able = self._find_capability(model, theirs, provider) if operation in _DESCRIBED else UNKNOWN
+                able = self._find_capability(model, theirs, provider) if described else UNKNOWN
                 other = partial(self.pricing.prices.find, provider=channel.provider) if provider.substitutes else None
                 unpriced = not pays_for(price, operation)
                 made = Target(
@@ -212,7 +213,7 @@ class Router:
         if not self.catalog.list_serving(model):
             raise model_not_found(model, self.list_models(caller))
         if self.catalog.list_serving(model, caller):
-            if inference.operation in COUNTS and self.list_options(caller, model, "messages"):
+            if OPERATIONS[inference.operation].counts_only and self.list_options(caller, model, "messages"):
                 if self.pricing.unpriced == "refuse" and not self._has_price(model, caller):
                     self.pricing.check_priced(caller, model)
                 return
@@ -257,7 +258,7 @@ def _find_problem(inference: InferenceRequest, capability: Capability, *, fan_ou
     if inference.video is not None:
         return capability.find_video_problem(inference.video)
     if inference.image is not None:
-        return capability.find_problem(inference.image, edit=inference.operation == "image_edits", fan_out=fan_out)
+        return capability.find_problem(inference.image, edit=OPERATIONS[inference.operation].edits, fan_out=fan_out)
     return None
 
 

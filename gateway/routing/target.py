@@ -13,7 +13,8 @@ from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.circuits import EndpointKey
 from gateway.domain.http_request import HttpRequest, RequestTemplate
-from gateway.domain.inference_request import MAKES_MEDIA, OUTPUT_LIMITS, InferenceRequest
+from gateway.domain.inference_request import OUTPUT_LIMITS, InferenceRequest
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import ONE_PPM, Price, cost_nanos, multiply_ppm
 from gateway.domain.request_log import FailedAttempt
 from gateway.domain.upload import Content
@@ -290,7 +291,7 @@ class Attempt:
         endpoint, translator = self.target.endpoint, self.translator
         build = self._build_limited if self.output_limit else translator.write_body  # ``build_body``, without its call
         body, media_type = packed or pack(build, endpoint, self.target.model, translator.identity.id, translator)
-        once = self.once or inference.operation in MAKES_MEDIA
+        once = self.once or bool(OPERATIONS[inference.operation].media)
         mode = translator.mode
         accept = mode.stream_type if inference.stream and not mode.binary else mode.accept
         headers = _build_extra(inference) if endpoint.wire.startswith("anthropic") else ()

@@ -11,7 +11,7 @@ from aiohttp import web
 from gateway.domain import exact_json
 from gateway.domain.idempotency import MAX_KEY_CHARS, IdempotencyRecord
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.operation import Operation
+from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.upload import Upload
 from gateway.errors import InvalidRequest
 from gateway.formats.form import ReceivedForm
@@ -24,10 +24,6 @@ _NOT_STREAMED = f"{HEADER}: a stream is not replayed; the same request again is 
 _NOT_NAMED = f"{HEADER}: not used here; the same request again is a new request"
 _JSON = "application/json"
 _OK = 200
-_NAMED: frozenset[Operation] = frozenset(
-    {"chat", "generate_content", "images", "image_edits", "videos", "video_remixes"}
-)
-_VIDEOS: frozenset[Operation] = frozenset({"videos", "video_remixes"})
 _PIECE_BYTES = 256 * 1024
 
 
@@ -36,7 +32,7 @@ def find_name(request: web.Request, operation: Operation) -> "IdempotencyKey":
     name = request.headers.get(HEADER)
     if name is None:
         return NAMELESS
-    if operation in _NAMED:
+    if OPERATIONS[operation].replayable:
         return IdempotencyKey(request, operation, name)
     request[CONTEXT].warn(_NOT_NAMED)
     return NAMELESS
@@ -111,7 +107,11 @@ class IdempotencyKey:
     async def _find_job(self, lost: IdempotencyRecord) -> IdempotencyRecord | None:
         """Return a record that answers with the job of an interrupted submission; None if it left none."""
         services = self._request.app[SERVICES]
-        job = await services.videos.jobs.store.find_by_request(lost.request_id) if self._operation in _VIDEOS else None
+        job = (
+            await services.videos.jobs.store.find_by_request(lost.request_id)
+            if OPERATIONS[self._operation].media == "video"
+            else None
+        )
         if job is None:
             return None
         body = orjson.dumps(build_video(job, find_status_words(self._request, job)))

@@ -8,14 +8,14 @@ import orjson
 from gateway.config.loader import read_shipped
 from gateway.domain.api_format import Wire
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.operation import Operation
+from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import cost_nanos
 from gateway.domain.usage import Usage, attach_tier, parse_usage
 from gateway.formats.anthropic import response as anthropic
 from gateway.formats.gemini.usage_metadata import parse_usage_metadata
 from gateway.formats.openai.images import parse_images_usage
 from gateway.formats.openai.realtime import parse_realtime_usage
-from gateway.formats.rare_bounds import OF_KNOWN_UNITS, fill_rare
+from gateway.formats.rare_bounds import fill_rare
 from gateway.formats.registry import make_translator
 from gateway.formats.stream import StreamTransform
 from gateway.formats.translator import ResponseIdentity
@@ -539,7 +539,7 @@ ANSWERS: list[tuple[str, str, Operation, Wire, dict[str, Any], int]] = [
 def find_charge(model: str, provider: str, usage: Usage, inference: InferenceRequest) -> int:
     price = read_shipped().find(model, provider)
     assert price is not None
-    return cost_nanos(price, fill_rare(usage, inference) if inference.operation in OF_KNOWN_UNITS else usage)
+    return cost_nanos(price, fill_rare(usage, inference) if OPERATIONS[inference.operation].known_unit else usage)
 
 
 @table_rows(("model", "provider", "operation", "wire", "answer", "nanos"), ANSWERS)

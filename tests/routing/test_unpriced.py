@@ -10,7 +10,7 @@ from gateway.config.schema import Config
 from gateway.domain.account import Caller
 from gateway.domain.balance import Quota
 from gateway.domain.image import ImageRequest
-from gateway.domain.inference_request import COUNTS, InferenceRequest
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import Price, PriceList
 from gateway.domain.usage import Usage
@@ -149,8 +149,8 @@ def test_nobody_with_a_limit_reaches_a_provider_at_no_price(
     except GatewayError:
         return
     for target in targets:
-        assert operation in COUNTS or target.price is not None
-        if target.price is not None and target.price.units and operation not in COUNTS:
+        assert OPERATIONS[operation].counts_only or target.price is not None
+        if target.price is not None and target.price.units and not OPERATIONS[operation].counts_only:
             most = attrs.evolve(target.bound(inference), images=1, characters=9, duration_ms=9_000)
             assert target.cost(most) > 0
             assert target.cost(Usage()) == 0

@@ -5,6 +5,7 @@ import attrs
 from gateway.domain.capability import Capability
 from gateway.domain.image import ImageForm, Images
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import OPERATIONS
 from gateway.formats.image_backend import ImageBackend, ProviderRequest
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.fields import Body
@@ -29,7 +30,7 @@ class OpenAiImageBackend(ImageBackend):
     def begin(self, count: int) -> ProviderRequest:
         """Return the only request. ``n`` is left out if it is one and the client did not set it."""
         self._count = count
-        if self._inference.operation == "image_edits":
+        if OPERATIONS[self._inference.operation].edits:
             form = build_edits_form(self._inference, self._model, shaped=self._shaped)
             return ProviderRequest(Form(self._shape(form.fields), form.files))
         return ProviderRequest(self._shape(build_images_body(self._inference, self._model, shaped=self._shaped)))

@@ -14,6 +14,7 @@ import orjson
 from gateway.domain.image import AUTO, Image, ImageForm, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import sniff_image
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats.openai.chat import DONE_EVENT
@@ -85,7 +86,7 @@ def build_completed(images: Images, inference: InferenceRequest, created_s: int)
     The usage is in the last event; the others report zero. Raises ``ProviderBadResponse`` if an image is only an
     address.
     """
-    kind = "image_edit.completed" if inference.operation == "image_edits" else "image_generation.completed"
+    kind = "image_edit.completed" if OPERATIONS[inference.operation].edits else "image_generation.completed"
     last = len(images.items) - 1
     nothing = _build_usage(Usage())
     written: list[bytes] = []

@@ -63,7 +63,7 @@ class RouteExplainer:
             targets, every = [], targets
             targets = self.router.keep_priced(every, who, model, operation)
         # The channel's capability shows what else is possible with an image.
-        unable = {target.channel.name for target in targets if operation == "image_edits" and not _edits(target)}
+        unable = {target.channel.name for target in targets if OPERATIONS[operation].edits and not _edits(target)}
         targets = [target for target in targets if target.channel.name not in unable]
         statuses = [_ChannelStatus.of(target, who.account.id, self.load_balancer) for target in targets]
         usable = sorted((one for one in statuses if one.obstacle is None), key=_ChannelStatus.order)
