@@ -26,7 +26,7 @@ from gateway.domain.operation import OPERATIONS
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, ProviderError, ProviderTimeout, RequestCancelled
 from gateway.formats.prompt_tokens import estimate_prompt
-from gateway.formats.provider_reads import TEXT_OPERATIONS, find_reads
+from gateway.formats.provider_reads import find_reads
 from gateway.formats.usage_bounds import bound_prompt
 from gateway.routing.target import Attempt
 
@@ -53,7 +53,7 @@ def may_have_done(error: GatewayError | None, after_s: float = 0.0) -> bool:
 
 def reads_unknown(inference: InferenceRequest) -> bool:
     """Return whether the provider reads something of a length that only its report of the usage can tell."""
-    if inference.operation not in TEXT_OPERATIONS:
+    if not OPERATIONS[inference.operation].prompt:
         return False
     reads = find_reads(inference)
     return reads.unbounded or reads.tools

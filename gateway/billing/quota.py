@@ -5,7 +5,7 @@ is asked before that, and no reservation outlives its request.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import attrs
@@ -16,7 +16,7 @@ from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
 from gateway.domain.balance import Charge, Reservation
 from gateway.domain.inference_request import MAY_LIMIT, InferenceRequest
-from gateway.domain.operation import OPERATIONS, Operation
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.output_limits import find_longest_answer
 from gateway.domain.price import cost_nanos
 from gateway.domain.rate_limit import RateLimiter
@@ -24,7 +24,7 @@ from gateway.domain.request_log import RequestStart
 from gateway.domain.usage import CHARS_PER_TOKEN, estimate_tokens
 from gateway.errors import GatewayError, QuotaExceeded, StoreUnavailable
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT
-from gateway.formats.provider_reads import NO_READS, TEXT_OPERATIONS, ProviderReads, find_reads, searches
+from gateway.formats.provider_reads import NO_READS, ProviderReads, find_reads, searches
 from gateway.formats.rare_bounds import ASKED_FOR, bound_rare
 from gateway.formats.usage_bounds import bound_answer, bound_prompt
 from gateway.large_work import work_aside
@@ -32,14 +32,6 @@ from gateway.request_context import RequestContext
 from gateway.routing.target import Target
 from gateway.storage.journal import RequestJournal
 
-_LIMIT_FIELDS: Mapping[Operation, str] = {
-    "chat": "max_tokens",
-    "messages": "max_tokens",
-    "responses": "max_output_tokens",
-    "completions": "max_tokens",
-    "generate_content": "maxOutputTokens",
-}
-"""Operations whose answers are text as long as the model or the request allows, each with the field that limits it."""
 BREATH_S = 0.1
 """How long a request waits while the database is behind."""
 
@@ -110,13 +102,11 @@ class QuotaService:
         inference, caller = ctx.inference, ctx.caller
         if self._write_queue.crowded:
             await self._wait_for_room()
-        reserve, admitted, body = 0, False, inference.body
+        reserve, admitted, body, unit = 0, False, inference.body, OPERATIONS[inference.operation].known_unit
         varies = inference.choices > 1 or inference.image is not None or inference.video is not None  # by the channel
         whole = inference.plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT  # the client's own limit
         reads = NO_READS if inference.plain else await _find_reads(caller, inference)
-        buys_more = not inference.plain and (
-            bool(OPERATIONS[inference.operation].known_unit) or not ASKED_FOR.isdisjoint(body)
-        )
+        buys_more = not inference.plain and (unit or not ASKED_FOR.isdisjoint(body))
         longer = reads is not NO_READS or not (whole or MAY_LIMIT.isdisjoint(body))
         for target in targets:
             bound = target.bound(inference) if varies else inference.need
@@ -280,9 +270,9 @@ def _count_tokens(inference: InferenceRequest) -> int:
 
 def _add_hint(error: QuotaExceeded, inference: InferenceRequest, targets: Sequence[Target]) -> None:
     """Add the highest limit of tokens with which the request fits into what is left, if one does."""
-    most = _find_fitting(inference, targets, error.room_nanos) if inference.operation in _LIMIT_FIELDS else 0
+    usual = OPERATIONS[inference.operation].output_limit
+    most = _find_fitting(inference, targets, error.room_nanos) if usual else 0
     if most:
-        usual = _LIMIT_FIELDS[inference.operation]
         names = [name for name in (usual, "max_completion_tokens") if inference.body.get(name)] or [usual]
         error.message += f"; it fits with {' and '.join(names)} of at most {most}"
 
@@ -305,7 +295,7 @@ def _find_fitting(inference: InferenceRequest, targets: Sequence[Target], room_n
 
 async def _find_reads(caller: Caller, inference: InferenceRequest) -> ProviderReads:
     """Return what a provider reads beside the text of a request; ``NO_READS`` if no limit depends on it."""
-    if inference.operation not in TEXT_OPERATIONS or not (caller.key.quota.capped or caller.account.quota.capped):
+    if not OPERATIONS[inference.operation].prompt or not (caller.key.quota.capped or caller.account.quota.capped):
         return NO_READS
     return await work_aside(find_reads, inference) if inference.large else find_reads(inference)
 
@@ -317,7 +307,7 @@ def _find_highest(inference: InferenceRequest, target: Target, reads: ProviderRe
     """
     models = (target.model, *target.named)
     longest = 0 if MAY_LIMIT.isdisjoint(inference.body) else inference.allowed_output
-    if not longest and inference.operation in _LIMIT_FIELDS:
+    if not longest and OPERATIONS[inference.operation].output_limit:
         far = reads is not NO_READS or searches(target.model)
         longest = max(bound_answer(reads, model) if far else find_longest_answer(model) for model in models)
     prompt = max(bound_prompt(inference, reads, model) for model in models)

@@ -8,7 +8,7 @@ import attrs
 from gateway.domain import exact_json
 from gateway.domain.frozen import frozen
 from gateway.domain.image import ImageRequest
-from gateway.domain.operation import OPERATIONS, Operation
+from gateway.domain.operation import GENERATION_CONFIG, OPERATIONS, Operation
 from gateway.domain.upload import Upload
 from gateway.domain.usage import RareUnits, Usage
 from gateway.domain.video import VideoRequest
@@ -18,8 +18,6 @@ MAX_DIGEST_TOKENS = 256 * 1024
 
 OUTPUT_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"})
 """Fields with which a client limits the tokens of one answer."""
-GENERATION_CONFIG = "generationConfig"
-"""The object in a body of Gemini's format that has the output limit and the other settings of the model."""
 MAY_LIMIT = OUTPUT_LIMITS | {GENERATION_CONFIG}
 """Fields of a body with which a client may limit the tokens of one answer."""
 
@@ -120,7 +118,8 @@ class InferenceRequest:
     @property
     def settings(self) -> dict[str, Any]:
         """The object that has the settings of the model: the body, or a part of it."""
-        return self.body.get(GENERATION_CONFIG) or {} if self.operation == "generate_content" else self.body
+        name = OPERATIONS[self.operation].settings
+        return self.body.get(name) or {} if name else self.body
 
     @property
     def allowed_output(self) -> int:

@@ -11,6 +11,7 @@ import attrs
 from gateway.domain import exact_json
 from gateway.domain.audio import count_heard_tokens
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import Usage
 
@@ -53,7 +54,7 @@ def estimate_prompt(inference: InferenceRequest) -> int:
     schemas = (inference.body.get(name) for name in _SCHEMAS)
     texts += [exact_json.dumps(schema).decode() for schema in schemas if schema and not isinstance(schema, str)]
     prompt = tokens + estimate_text("\n".join(texts))
-    if inference.operation == "rerank":  # the query is read again with every document
+    if OPERATIONS[inference.operation].known_unit == "search":  # the query is read again with every document
         again = max(len(inference.body.get("documents") or ()) - 1, 0)
         prompt += estimate_text(str(inference.body.get("query"))) * again
     prompt = min(prompt, inference.max_prompt_tokens) + inference.earlier_tokens

@@ -12,25 +12,10 @@ from typing import Any
 import attrs
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.operation import Operation
+from gateway.domain.operation import OPERATIONS
 from gateway.wording import fold_name
 
 Body = Mapping[str, Any]
-TEXT_OPERATIONS: frozenset[Operation] = frozenset(
-    {"chat", "messages", "generate_content", "responses", "completions", "embeddings", "embed_contents", "rerank"}
-)
-"""Operations of whose bodies every field of the prompt and every setting is known."""
-_PROMPTS: Mapping[Operation, frozenset[str]] = {
-    "chat": frozenset({"messages", "tools", "functions", "prediction", "documents"}),
-    "messages": frozenset({"messages", "system", "tools"}),
-    "generate_content": frozenset({"contents", "systemInstruction", "tools"}),
-    "responses": frozenset({"input", "instructions", "tools"}),
-    "completions": frozenset({"prompt", "suffix"}),
-    "embeddings": frozenset({"input"}),
-    "embed_contents": frozenset({"content", "requests", "title"}),
-    "rerank": frozenset({"query", "documents"}),
-}
-"""Fields with the prompt, which is measured and looked through. Those of another operation are unknown ones."""
 _SETTINGS = frozenset(
     {"model", "metadata", "tool_choice", "function_call", "response_format", "text", "reasoning", "thinking",
      "stream_options", "stop", "stop_sequences", "logit_bias", "modalities", "audio", "output_config", "cache_control",
@@ -124,15 +109,15 @@ def find_reads(inference: InferenceRequest) -> ProviderReads:
     """Return what a provider reads beside the text of a checked request; ``NO_READS`` if that is nothing."""
     if inference.plain:
         return NO_READS
-    body, texts, earlier = inference.body, inference.operation in TEXT_OPERATIONS, inference.earlier_tokens
-    known = _PROMPTS.get(inference.operation, _SETTINGS)
-    unknown = texts and any(
+    body, prompt, earlier = inference.body, OPERATIONS[inference.operation].prompt, inference.earlier_tokens
+    known = prompt or _SETTINGS
+    unknown = bool(prompt) and any(
         _is_unknown(name, value)
         for name, value in body.items()
         if (name not in known or (isinstance(value, str) and name in _LISTS)) and not (earlier and name == CONTINUED)
     )
-    fields = _PROMPTS[inference.operation].intersection(body) if texts else body.keys() - _SETTINGS
-    walk = _Walk({name: body[name] for name in fields}, images_by_address=not texts)
+    fields = prompt.intersection(body) if prompt else body.keys() - _SETTINGS
+    walk = _Walk({name: body[name] for name in fields}, images_by_address=not prompt)
     tools = walk.tools or bool(body.get("prompt") and inference.operation == "responses")  # a template has tools
     tools = tools or any(value not in _OFF and _SEARCHES.search(name) for name, value in body.items())
     unbounded, images = unknown or walk.unbounded, walk.images + len(inference.files)

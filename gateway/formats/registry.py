@@ -14,7 +14,7 @@ import orjson
 from gateway.deferred import defer
 from gateway.domain.api_format import Wire
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.operation import Operation
+from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.adaptations import LEFT_OUT
@@ -160,7 +160,7 @@ class _ChatTranslation:
         usage = parse_events_usage(events, self.inference)
         # Clients of these require counts.
         if usage.source == "estimate" and (
-            self.inference.operation == "messages" or self.inference.compaction == "response"
+            OPERATIONS[self.inference.operation].requires_usage or self.inference.compaction == "response"
         ):
             events = [*events, UsageReport(usage)]
         try:
@@ -201,7 +201,7 @@ _GET_CALLS = methodcaller("get", "tool_calls")
 def make_translator(
     inference: InferenceRequest, wire: Wire, identity: ResponseIdentity, *, custom_tools: bool = True
 ) -> Translator:
-    """Return the translator of ``inference`` for ``wire``, a format of its operation (see ``domain/api_format.py``).
+    """Return the translator of ``inference`` for ``wire``, a format of its operation (see ``domain/operation.py``).
 
     ``custom_tools``: the provider takes a chat's custom tools. Where it takes functions alone, they are translated.
     """

@@ -12,6 +12,7 @@ import attrs
 import orjson
 
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, ProviderBadResponse, ProviderError
@@ -446,7 +447,7 @@ class TranslatingStream(StreamState):
     @property
     def _lacks_usage(self) -> bool:
         """Whether the client's format requires counts of tokens that the provider has not reported."""
-        return self._inference.operation == "messages" and not self._meter.reported
+        return OPERATIONS[self._inference.operation].requires_usage and not self._meter.reported
 
     def _pass(self, events: list[Event]) -> bytes:
         written = []

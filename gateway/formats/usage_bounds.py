@@ -11,6 +11,7 @@ import attrs
 
 from gateway.domain.context_windows import find_context_window
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.output_limits import find_longest_answer
 from gateway.domain.usage import Usage
 from gateway.formats.provider_reads import ProviderReads, find_reads, searches
@@ -31,14 +32,11 @@ _OVERSHOOT = 16
 _LONGEST = ("max_completion_tokens", "max_output_tokens", "max_tokens", "maxOutputTokens")
 _TOOL_NAMES = frozenset({"type", "name", "function"})
 """Fields of which a tool has one, except in Gemini's format."""
-_MAKES_TEXT = frozenset({"chat", "messages", "generate_content", "responses", "completions"})
-
-_HAS_WINDOW = _MAKES_TEXT | {"realtime"}
 
 
 def bound_prompt(inference: InferenceRequest, reads: ProviderReads, model: str) -> int:
     """Return the most tokens that ``model`` (the provider's name) can read for one answer to ``inference``."""
-    window = (find_context_window(model) if inference.operation in _MAKES_TEXT else 0) or MAX_CONTEXT_TOKENS
+    window = (find_context_window(model) if OPERATIONS[inference.operation].output_limit else 0) or MAX_CONTEXT_TOKENS
     if reads.tools or _searches(inference, model):
         return max(inference.max_prompt_tokens, min(ROUNDS * window, MAX_CONTEXT_TOKENS))
     if reads.unbounded:
@@ -78,7 +76,7 @@ def limit_usage(usage: Usage, inference: InferenceRequest, model: str) -> Usage:
 
 
 def _searches(inference: InferenceRequest, model: str) -> bool:
-    return inference.operation in _MAKES_TEXT and (searches(model) or searches(inference.model))
+    return bool(OPERATIONS[inference.operation].output_limit) and (searches(model) or searches(inference.model))
 
 
 def _limit_prompt(reported: int, inference: InferenceRequest, model: str) -> int:
@@ -88,14 +86,14 @@ def _limit_prompt(reported: int, inference: InferenceRequest, model: str) -> int
     bound = bound_prompt(inference, reads, model) * inference.choices
     if reads.unbounded or reads.tools or _searches(inference, model):
         return min(reported, bound)
-    if inference.operation in _HAS_WINDOW and (window := find_context_window(model)):
+    if OPERATIONS[inference.operation].windowed and (window := find_context_window(model)):
         return min(reported, max(window, inference.max_prompt_tokens) * inference.choices)
     return reported if reported <= 2 * bound + ADDED_TOKENS else inference.max_prompt_tokens * inference.choices
 
 
 def _limit_completion(usage: Usage, inference: InferenceRequest, model: str) -> int:
     reported = usage.completion_tokens
-    if inference.operation not in _MAKES_TEXT:
+    if not OPERATIONS[inference.operation].output_limit:
         bound = inference.max_output_tokens * inference.choices
         return reported if reported <= 4 * bound + _OVERSHOOT * inference.choices else bound
     settings = inference.settings

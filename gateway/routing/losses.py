@@ -7,12 +7,11 @@ got them, so that the request works there. A channel that has them comes first, 
 import attrs
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.operation import Operation
+from gateway.domain.operation import OPERATIONS
 from gateway.formats.json_values import list_objects
 from gateway.formats.registry import count_losses, is_translated
 from gateway.routing.target import Target
 
-_CHATS: frozenset[Operation] = frozenset({"chat", "messages", "responses", "generate_content"})
 _WISHES = frozenset(
     {"logprobs", "top_logprobs", "response_format", "output_config", "output_format", "text", "include",
      "generationConfig"}
@@ -25,7 +24,7 @@ _OF_CLIENT = frozenset({None, "function", "custom"})
 def grade(targets: list[Target], inference: InferenceRequest) -> tuple[list[Target], bool]:
     """Return the channels with their losses, and whether these differ. Only a translated request loses something."""
     body = inference.body
-    if _MAY_ASK.isdisjoint(body) or inference.operation not in _CHATS:
+    if _MAY_ASK.isdisjoint(body) or not OPERATIONS[inference.operation].conversation:
         return targets, False
     wished = not _WISHES.isdisjoint(body) or any(
         tool.get("type") not in _OF_CLIENT for tool in list_objects(body.get("tools"))

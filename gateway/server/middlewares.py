@@ -19,7 +19,7 @@ from gateway.deferred import load
 from gateway.domain.account import ApiKey, Caller, find_key_maker, is_key_shape
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.member import Forbidden, SignedOut, may
-from gateway.domain.operation import Operation
+from gateway.domain.operation import OPERATIONS, Operation
 from gateway.errors import (
     ClientDisconnected,
     GatewayError,
@@ -64,7 +64,6 @@ _STATIC = "/console/static/"
 _OPERATORS = ("/admin/", "/console")
 _ERROR_STATUS = 400
 _VIDEOS = "/v1/videos"
-_TEXT_OPERATIONS = frozenset({"embeddings", "embed_contents", "completions", "moderations", "rerank", "speech"})
 _MEASURE = "media.audio_duration:measure_audio"
 _NOT_STORED = "store: the gateway does not keep completions: this one cannot be retrieved"
 
@@ -349,7 +348,7 @@ async def parse_request(
 def _find_limit(request: web.Request, operation: Operation) -> int:
     """Return the most bytes that a JSON body may have: text alone needs less than images and conversations."""
     limit = request.client_max_size
-    return max(limit // 4, MIB) if operation in _TEXT_OPERATIONS else limit
+    return max(limit // 4, MIB) if OPERATIONS[operation].text_body else limit
 
 
 async def parse_form(

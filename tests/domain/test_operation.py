@@ -4,7 +4,9 @@ import itertools
 from typing import get_args
 
 from gateway.domain.api_format import Wire
+from gateway.domain.inference_request import OUTPUT_LIMITS
 from gateway.domain.operation import OPERATIONS, Operation
+from gateway.formats.registry import CLIENT_FORMATS
 from gateway.providers.registry import PROVIDERS
 from tests.support.table_rows import table_rows
 
@@ -44,3 +46,22 @@ def test_a_vendor_that_speaks_the_callers_own_language_is_spoken_to_in_it() -> N
         model = own[0].models[0].replace("*", "x") if own and own[0].models else "m"
         found = provider.find_endpoint(wires, model)
         assert not own or found is own[0], (provider.slug, operation)
+
+
+def test_facts_of_an_operation_agree() -> None:
+    """A new operation with only half of its facts would be reserved or translated wrongly."""
+    known: dict[str, set[str]] = {
+        "output_limit": {name for name, facts in OPERATIONS.items() if facts.output_limit},
+        "conversation": {name for name, facts in OPERATIONS.items() if facts.conversation},
+        "prompt": {name for name, facts in OPERATIONS.items() if facts.prompt},
+        "windowed": {name for name, facts in OPERATIONS.items() if facts.windowed},
+        "requires_usage": {name for name, facts in OPERATIONS.items() if facts.requires_usage},
+    }
+    assert known["conversation"] == set(CLIENT_FORMATS)
+    assert known["requires_usage"] < known["conversation"] < known["output_limit"] < known["windowed"]
+    assert known["output_limit"] < known["prompt"]
+    for name, facts in OPERATIONS.items():
+        assert facts.output_limit in {"", *OUTPUT_LIMITS}, name
+        assert not (facts.media and (facts.counts_only or facts.output_limit)), name
+        assert (facts.known_unit == "image") is (facts.media == "image"), name
+        assert facts.media == "image" or not facts.edits, name

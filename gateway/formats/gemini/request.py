@@ -8,8 +8,8 @@ know them. The model is in the path.
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.domain.inference_request import GENERATION_CONFIG as CONFIG
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.operation import GENERATION_CONFIG as CONFIG
 from gateway.domain.usage import MAX_TOKENS
 from gateway.errors import InvalidRequest
 from gateway.formats.anthropic.request import FAR_DOCUMENT_TOKENS, TOOLS_TOKENS, Size, measure_document

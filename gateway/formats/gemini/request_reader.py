@@ -12,7 +12,7 @@ from typing import Any, cast
 import attrs
 
 from gateway.domain import exact_json
-from gateway.domain.inference_request import GENERATION_CONFIG as CONFIG
+from gateway.domain.operation import GENERATION_CONFIG as CONFIG
 from gateway.errors import InvalidRequest
 from gateway.formats import chat
 from gateway.formats.adaptations import LEFT_OUT, Adaptations, check_choice
