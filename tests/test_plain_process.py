@@ -18,7 +18,7 @@ def report(url):
             break
         except OSError:
             threading.Event().wait(0.02)
-    watched = {"gateway", "rich", "babel", "alembic", "jinja2"}
+    watched = {"gateway", "rich", "babel", "alembic", "jinja2", "sqlalchemy"}
     print(*sorted(name for name in sys.modules if name.partition(".")[0] in watched))
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -44,6 +44,7 @@ UNUSED = (
     "gateway.server.console.page", "gateway.server.handlers.realtime", "gateway.server.handlers.videos",
     "gateway.server.openapi", "gateway.services.alerts", "gateway.storage.bucket", "gateway.storage.postgres",
     "gateway.storage.valkey", "jinja2", "rich",
+    "sqlalchemy.orm",
 )  # fmt: skip
 """With all modules below them."""
 

@@ -5,11 +5,11 @@ from collections.abc import Collection, Sequence
 import attrs
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.account import Account
 from gateway.domain.audit_log import AuditRow
 from gateway.errors import Conflict, NotFound
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database
 from gateway.storage.merging import merge_change

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from sqlalchemy import delete, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.alert import OpenAlert, Subject
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.schema import alerts
 

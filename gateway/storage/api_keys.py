@@ -5,11 +5,11 @@ from collections.abc import Collection, Mapping, Sequence
 import attrs
 from sqlalchemy import delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.account import ApiKey
 from gateway.domain.audit_log import AuditRow
 from gateway.errors import Conflict, GatewayError, NotFound
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.dialect import describe_violation
 from gateway.storage.merging import merge_change

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, func, insert, or_, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.audit_log import AuditFilter, AuditRow
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.row_mapping import build_audit, parse_audit
 from gateway.storage.schema import audit as rows

@@ -7,10 +7,10 @@ import attrs
 from sqlalchemy import Row, Select, delete, insert, select, true, update
 from sqlalchemy import func as sql
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.batch import ENDED, RUNNING, Batch, BatchError, BatchFilter, BatchTally
 from gateway.errors import NotFound
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.schema import batches, requests
 

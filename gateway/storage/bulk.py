@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Table
-from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.storage.async_engine import AsyncConnection
 
 COPIED = 32
 """So many rows are copied into PostgreSQL; a COPY of fewer costs more than an INSERT of each."""

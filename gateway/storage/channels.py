@@ -7,11 +7,11 @@ import attrs
 import orjson
 from sqlalchemy import Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.channel import Channel, Timeouts
 from gateway.errors import Conflict, NotFound
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.encryption import SecretBox
 from gateway.storage.merging import merge_change

@@ -6,11 +6,11 @@ from typing import Any
 import attrs
 from sqlalchemy import Column, ColumnElement, Row, case, delete, func, insert, or_, select, union_all, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.batch import ENDED
 from gateway.domain.client_file import ClientFile, ClientUpload, FileFilter, UploadPart, UploadStatus
 from gateway.errors import Conflict, NotFound, RequestTooLarge
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.schema import batches, files, upload_parts, uploads
 

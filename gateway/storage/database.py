@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal, TypeVar
 import attrs
 import structlog
 from sqlalchemy import Executable, Row, insert
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.audit_log import AuditRow
 from gateway.errors import StoreUnavailable
 from gateway.storage import schema
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.row_mapping import build_audit
 from gateway.storage.stored_credit import StoredCredit
 

@@ -3,10 +3,10 @@
 from functools import cache
 
 from sqlalchemy import ColumnElement, and_, bindparam, delete, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningInsert
 
 from gateway.domain.idempotency import KEEP_MS, IdempotencyRecord
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.dialect import insert_for
 from gateway.storage.row_mapping import REPLAY_COLUMNS, build_replay, parse_replay

@@ -2,11 +2,11 @@
 
 import attrs
 from sqlalchemy import delete, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.member import Identity
 from gateway.errors import Conflict
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.schema import identities, provider_sessions
 

@@ -11,8 +11,8 @@ from functools import partial
 
 import structlog
 from sqlalchemy import Executable, delete, insert, select, union_all
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, DataFolder, DataFolderDamaged, list_parts
 from gateway.storage.database import Database
 from gateway.storage.schema import channels, fingerprints, keys, members

@@ -11,9 +11,9 @@ from typing import Any
 
 import attrs
 from sqlalchemy import Row, delete, exists, func, literal, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.kept_response import KeptResponse
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.dialect import insert_for
 from gateway.storage.encryption import SecretBox

@@ -8,7 +8,6 @@ import attrs
 import structlog
 from sqlalchemy import ColumnElement, Row, Select, and_, case, func, insert, select, union_all
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.balance import DAY_S, UtcDay
@@ -25,6 +24,7 @@ from gateway.domain.ledger import (
     is_retired,
 )
 from gateway.domain.request_log import RequestRecord
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database, RowRefused
 from gateway.storage.dialect import describe_violation

@@ -11,11 +11,11 @@ from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Select, delete, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.ledger import counts_as_usage, day_of
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.traffic import SUMS, add_columns, negate, sum_up
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import BulkAddition, BulkInsert
 from gateway.storage.row_mapping import REQUEST_COLUMNS, parse_request, request_values
 from gateway.storage.schema import entries, requests, retired, usage_days, usage_hours

@@ -6,7 +6,6 @@ from typing import Any
 import attrs
 from sqlalchemy import delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.account import Account
 from gateway.domain.audit_log import AuditRow
@@ -27,6 +26,7 @@ from gateway.domain.member import (
     find_difference,
 )
 from gateway.errors import Conflict, NotFound
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.dialect import describe_violation
 from gateway.storage.identities import put_identity

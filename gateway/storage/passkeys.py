@@ -6,12 +6,12 @@ from typing import Any
 import attrs
 from sqlalchemy import Row, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.member import Session
 from gateway.domain.passkey import MOST_PASSKEYS, Passkey, PasskeyUse
 from gateway.errors import Conflict, NotFound
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.dialect import describe_violation
 from gateway.storage.schema import passkeys

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import Row, delete, exists, func, select, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.retention import RetentionBatch
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import BulkAddition
 from gateway.storage.database import Database
 from gateway.storage.schema import requests, retired, usage_hours, videos

@@ -5,9 +5,9 @@ from typing import Any
 
 import structlog
 from sqlalchemy import TextClause, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.storage import schema
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.schema_version import (
     RELEASES,

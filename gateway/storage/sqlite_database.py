@@ -14,11 +14,11 @@ import structlog
 from sqlalchemy import Executable, Row, event, insert, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.domain.audit_log import AuditRow
 from gateway.errors import StoreUnavailable
 from gateway.storage import schema
+from gateway.storage.async_engine import AsyncConnection, AsyncEngine, create_async_engine
 from gateway.storage.database import Database, DatabaseStartupError, RowRefused, StoreSize
 from gateway.storage.driver import Driver
 from gateway.storage.row_mapping import build_audit

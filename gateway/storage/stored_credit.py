@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from sqlalchemy import Executable, Row
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.balance import Quota
 from gateway.domain.credit import BalanceId, CreditFigures
 from gateway.domain.ledger import LedgerEntry
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob
+from gateway.storage.async_engine import AsyncConnection
 
 
 class StoredCredit(Protocol):

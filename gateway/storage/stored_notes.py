@@ -3,9 +3,8 @@
 from collections.abc import Collection
 from typing import Protocol
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from gateway.domain.request_log import RequestRecord
+from gateway.storage.async_engine import AsyncConnection
 
 
 class StoredNotes(Protocol):

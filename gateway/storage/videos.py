@@ -17,12 +17,12 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import ENDED, UNSENT, Claim, VideoFilter, VideoJob
 from gateway.domain.webhook import WebhookDelivery
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database
 from gateway.storage.ledger_rows import post_rows, take_back

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Executable, Select, bindparam, case, delete, func, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.webhook import WebhookDelivery
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.row_mapping import DELIVERY_COLUMNS, Values, build_delivery, parse_delivery
 from gateway.storage.schema import DUE, deliveries

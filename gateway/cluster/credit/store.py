@@ -6,7 +6,6 @@ from itertools import chain
 from typing import Any
 
 from sqlalchemy import Executable, Row, select, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.cluster.credit.rows import OWNER_NUMBERS, OWNERS, Connection, post_spending
 from gateway.domain.balance import DAY_S, Quota, QuotaPeriod, UtcDay, parse_day
@@ -14,6 +13,7 @@ from gateway.domain.credit import BalanceId, CreditFigures
 from gateway.domain.ledger import LedgerEntry, day_of
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.schema import keys
 

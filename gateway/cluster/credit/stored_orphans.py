@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.balance import parse_day
 from gateway.domain.ledger import OnCrash
 from gateway.errors import Conflict, NotFound
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 
 SettleNode = Callable[[str, OnCrash, float, AuditRow], Awaitable[int]]

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.cluster.credit.store import PostgresCredit
 from gateway.cluster.journal.request_notes import parse_note
 from gateway.domain.balance import UtcDay
 from gateway.domain.request_log import RequestRecord
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 

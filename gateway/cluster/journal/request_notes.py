@@ -13,11 +13,11 @@ import attrs
 import orjson
 import structlog
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.cluster.credit.rows import Connection
 from gateway.domain.request_log import RequestRecord, RequestStart
 from gateway.errors import StoreUnavailable
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.line import FAILURES

@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from sqlalchemy import bindparam, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.frozen import frozen
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 
 _FIND = text("SELECT name, failures, at_ms FROM failed_sign_ins WHERE name IN :names AND at_ms > :since_ms").bindparams(

@@ -11,8 +11,8 @@ from functools import partial
 
 import structlog
 from sqlalchemy import bindparam, inspect, select, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.data_folder import ADMIN_TOKEN, SECRETS, DataFolder, DataFolderDamaged
 from gateway.storage.database import Database
 from gateway.storage.encryption import DecryptionFailed, SecretBox

@@ -6,9 +6,9 @@ from typing import Any
 import attrs
 import orjson
 from sqlalchemy import String, bindparam, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.model_info import ModelInfo, ModelList
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 
 KEPT_MS = 7 * 24 * 3_600 * 1000

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 

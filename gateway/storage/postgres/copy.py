@@ -6,8 +6,8 @@ from typing import Any
 import asyncpg
 from sqlalchemy import Table
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.postgres.values import mend
 
 

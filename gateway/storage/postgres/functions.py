@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
+from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.postgres.credit_sql import FUNCTIONS
 
 CHANGES = "gateway_changes"

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.storage.async_engine import AsyncConnection
 
 _MOST = 2**63 - 1
 _WIDEN = text("""
