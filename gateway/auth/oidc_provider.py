@@ -15,14 +15,7 @@ import structlog
 from authlib.oauth2.rfc7636 import create_s256_code_challenge  # type: ignore[import-untyped]
 from joserfc.jwk import KeySet
 
-from gateway.auth.id_token import (
-    ExpectedToken,
-    InvalidIdToken,
-    UnknownSigningKey,
-    check_id_token,
-    choose_algorithms,
-    read_keys,
-)
+from gateway.auth import id_token
 from gateway.auth.sign_in_flow import Flow
 from gateway.auth.sign_in_provider import SignInProvider
 from gateway.domain.member import Forbidden
@@ -118,10 +111,10 @@ class OidcProvider:
         token = (await self._post_code(metadata, form)).get("id_token")
         if not isinstance(token, str) or not 0 < len(token) <= MAX_TOKEN or not token.isascii():
             self._refuse("the token endpoint returned no ID token")
-        expected = ExpectedToken(self.spec.issuer, self.spec.client_id, nonce, metadata.algorithms)
+        expected = id_token.ExpectedToken(self.spec.issuer, self.spec.client_id, nonce, metadata.algorithms)
         try:
             return Verified(token, await self._check(token, metadata, expected))
-        except InvalidIdToken as error:
+        except id_token.InvalidIdToken as error:
             self._refuse(str(error))
 
     async def build_sign_out_url(self, token: str, back: str | None) -> str | None:
@@ -135,15 +128,15 @@ class OidcProvider:
         query = {"id_token_hint": token, "client_id": self.spec.client_id}
         return add_query(endpoint, query if back is None else {**query, "post_logout_redirect_uri": back})
 
-    async def _check(self, token: str, metadata: Metadata, expected: ExpectedToken) -> dict[str, Any]:
+    async def _check(self, token: str, metadata: Metadata, expected: id_token.ExpectedToken) -> dict[str, Any]:
         keys = await self._find_keys(metadata)
         try:
-            return check_id_token(token, keys, expected, self._clock())
-        except UnknownSigningKey:
+            return id_token.check_id_token(token, keys, expected, self._clock())
+        except id_token.UnknownSigningKey:
             fresh = await self._find_keys(metadata, pause_s=KEYS_PAUSE_S)
             if fresh is keys:
                 raise
-            return check_id_token(token, fresh, expected, self._clock())
+            return id_token.check_id_token(token, fresh, expected, self._clock())
 
     async def _find_metadata(self) -> Metadata:
         failures = self._failures
@@ -160,13 +153,13 @@ class OidcProvider:
         """Return the key set; it is fetched if the last time is ``pause_s`` ago."""
         async with self._fetching:
             if self._keys is None or self._monotonic() >= self._keys[1] + pause_s:
-                self._keys = read_keys(await self._get(metadata.jwks_uri)), self._monotonic()
+                self._keys = id_token.read_keys(await self._get(metadata.jwks_uri)), self._monotonic()
             return self._keys[0]
 
     def _read_metadata(self, document: Mapping[str, Any]) -> Metadata:
         if document.get("issuer") != self.spec.issuer:
             self._fail("the metadata is of another issuer")
-        algorithms = choose_algorithms(document.get("id_token_signing_alg_values_supported"))
+        algorithms = id_token.choose_algorithms(document.get("id_token_signing_alg_values_supported"))
         if not algorithms:
             self._fail("the provider signs ID tokens with no algorithm that is allowed")
         methods = document.get("token_endpoint_auth_methods_supported")

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import attrs
 import structlog
 
+from gateway import errors
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.billing.quota import QuotaService
 from gateway.billing.request_record import find_outcome
@@ -19,19 +20,6 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome
 from gateway.error_status import find_page
-from gateway.errors import (
-    Conflict,
-    GatewayError,
-    InternalError,
-    InvalidApiKey,
-    InvalidRequest,
-    NoHealthyChannel,
-    Overloaded,
-    ProviderRateLimited,
-    QuotaExceeded,
-    RateLimited,
-    StoreUnavailable,
-)
 from gateway.formats.anthropic.request import parse_messages_inference
 from gateway.formats.batch_lines import find_line_format
 from gateway.formats.error_body import build_error
@@ -107,17 +95,17 @@ class LineServices:
         """Return the caller with that key as it is now. Raises the error of a key that cannot be used."""
         caller = self.api_keys.find_caller(key_id)
         if caller is None:
-            raise InvalidApiKey("The API key of the batch was deleted", should_retry=False)
+            raise errors.InvalidApiKey("The API key of the batch was deleted", should_retry=False)
         caller.check_usable(self.clock())
         return caller
 
-    def check_model(self, batch: Batch, line: BatchLine) -> GatewayError | None:
+    def check_model(self, batch: Batch, line: BatchLine) -> errors.GatewayError | None:
         """Return why the batch's key cannot have the line's model; None if it can, or the line is wrong otherwise."""
         try:
             self.router.route(self.find_caller(batch.key_id), _PARSERS[batch.operation](line.body))
-        except InvalidRequest:
+        except errors.InvalidRequest:
             return None
-        except GatewayError as error:
+        except errors.GatewayError as error:
             return error
         return None
 
@@ -154,7 +142,7 @@ class LineRequest:
     def cancel(self) -> bool:
         """End the attempt. Raises ``Conflict`` if none is under way."""
         if not self._services.proxy.cancel(self.context):
-            raise Conflict("The request waits in its batch: cancel the batch", should_retry=False)
+            raise errors.Conflict("The request waits in its batch: cancel the batch", should_retry=False)
         return True
 
     async def admit(self, wait: Wait, others_run: Callable[[], bool]) -> LineResult | None:
@@ -166,14 +154,14 @@ class LineRequest:
         context, services = self.context, self._services
         try:
             context.caller = services.find_caller(self._batch.key_id)
-        except GatewayError as fault:
+        except errors.GatewayError as fault:
             return self._refuse(fault)
         services.active_requests.calls[context.id] = self
         services.gate.inside += 1
         try:
             await self._parse_when_possible(wait)
             await self._reserve(wait, others_run)
-        except GatewayError as fault:
+        except errors.GatewayError as fault:
             self._settle(find_outcome(fault), fault)
             return self._refuse(fault)
         except (BatchStopped, asyncio.CancelledError):
@@ -189,7 +177,7 @@ class LineRequest:
         while True:
             try:
                 return await self._parse()
-            except Overloaded:
+            except errors.Overloaded:
                 close_loan(self.context)
                 await wait(RETRY_S)
 
@@ -219,10 +207,10 @@ class LineRequest:
                 route.leave_room()
                 services.quota.check_spare(context.caller, inference)
                 await services.quota.admit(context, route.rank())
-            except (RateLimited, StoreUnavailable, NoHealthyChannel) as fault:
+            except (errors.RateLimited, errors.StoreUnavailable, errors.NoHealthyChannel) as fault:
                 await self._await_channel(fault, wait)
                 context.caller = services.find_caller(self._batch.key_id)
-            except QuotaExceeded:
+            except errors.QuotaExceeded:
                 if not others_run():
                     raise
                 await wait(MONEY_WAIT_S)
@@ -236,9 +224,9 @@ class LineRequest:
         route.multiply_prices(self._batch.multiplier_ppm)
         return route
 
-    async def _await_channel(self, error: GatewayError, wait: Wait) -> None:
+    async def _await_channel(self, error: errors.GatewayError, wait: Wait) -> None:
         """Wait as ``error`` asks. Raises it if channels have failed for too long; for a place a line waits for ever."""
-        if isinstance(error, NoHealthyChannel) and not self.context.route.busy:
+        if isinstance(error, errors.NoHealthyChannel) and not self.context.route.busy:
             if not self._waits_left:
                 raise error
             self._waits_left -= 1
@@ -248,7 +236,7 @@ class LineRequest:
         """Send an admitted request and return its result; None if it was stopped while it waited for a channel."""
         try:
             answer = await self._fetch(wait)
-        except GatewayError as fault:
+        except errors.GatewayError as fault:
             self._settle(find_outcome(fault), fault)
             return self._refuse(fault)
         except BatchStopped:
@@ -274,9 +262,9 @@ class LineRequest:
             try:
                 context.route.leave_room()
                 return await forward.fetch(services.proxy, context)
-            except NoHealthyChannel as fault:
+            except errors.NoHealthyChannel as fault:
                 await self._await_channel(fault, wait)
-            except ProviderRateLimited as fault:
+            except errors.ProviderRateLimited as fault:
                 if not self._waits_left:
                     raise
                 self._waits_left -= 1
@@ -289,17 +277,17 @@ class LineRequest:
 
     def _fail(self) -> LineResult:
         """Settle a request that a bug has ended."""
-        bug = InternalError("Unexpected gateway error")
+        bug = errors.InternalError("Unexpected gateway error")
         self._settle("failed", bug)
         return self._refuse(bug)
 
-    def _refuse(self, error: GatewayError) -> LineResult:
+    def _refuse(self, error: errors.GatewayError) -> LineResult:
         error.doc_url = find_page(error.public_code, self._services.address)
         body = build_error(error, self.context.id, self._format.errors)
         response = build_error_response(self.context.id, error.status, body)
         return self._format.build_refused(self._batch.id, self._number, self._line.custom_id, response)
 
-    def _settle(self, outcome: Outcome, error: GatewayError | None = None) -> None:
+    def _settle(self, outcome: Outcome, error: errors.GatewayError | None = None) -> None:
         """Leave the record. Nothing here waits."""
         context, services = self.context, self._services
         self._unregister()

@@ -4,20 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
-from gateway.domain.rate_limit import (
-    FULL_WAIT_S,
-    GcraBucket,
-    LimitExceeded,
-    Limits,
-    Rate,
-    RateLimitStatus,
-    RateLimitSubject,
-    RateLimitWindow,
-    remaining,
-    reset_s,
-    retry_after_s,
-    wait_s,
-)
+from gateway.domain import rate_limit
 from gateway.errors import RateLimited
 
 
@@ -26,13 +13,13 @@ class SubjectBuckets:
 
     __slots__ = ("limits", "requests", "running", "tokens")
 
-    def __init__(self, limits: Limits, now: float) -> None:
+    def __init__(self, limits: rate_limit.Limits, now: float) -> None:
         self.running = 0
-        self.requests = GcraBucket(limits.rpm or 1, now)
-        self.tokens = GcraBucket(limits.tpm or 1, now)
+        self.requests = rate_limit.GcraBucket(limits.rpm or 1, now)
+        self.tokens = rate_limit.GcraBucket(limits.tpm or 1, now)
         self.limits = limits
 
-    def use(self, limits: Limits, now: float) -> None:
+    def use(self, limits: rate_limit.Limits, now: float) -> None:
         """Apply ``limits`` from now on."""
         self.limits = limits
         if limits.rpm is not None:
@@ -49,14 +36,14 @@ class SubjectBuckets:
 class CallerBuckets:
     """A caller's buckets, looked up once: those of its subjects, and the limited ones among them."""
 
-    subjects: Sequence[RateLimitSubject]
+    subjects: Sequence[rate_limit.RateLimitSubject]
     buckets: tuple[SubjectBuckets, ...]
     capacities: tuple[tuple[SubjectBuckets, int], ...]
-    requests: tuple[Rate, ...]
-    tokens: tuple[Rate, ...]
+    requests: tuple[rate_limit.Rate, ...]
+    tokens: tuple[rate_limit.Rate, ...]
 
 
-def build_caller(subjects: Sequence[RateLimitSubject], buckets: tuple[SubjectBuckets, ...]) -> CallerBuckets:
+def build_caller(subjects: Sequence[rate_limit.RateLimitSubject], buckets: tuple[SubjectBuckets, ...]) -> CallerBuckets:
     """Return the buckets of a caller, one of ``buckets`` for each subject, with its present limits."""
     limited = [(its, subject.limits) for its, subject in zip(buckets, subjects, strict=True)]
     return CallerBuckets(
@@ -81,37 +68,39 @@ def build_refusal(
     refusal = max(list_refusals(caller, tokens, now, spare, running=running), key=lambda refusal: refusal.wait_s)
     return RateLimited(
         refusal.message,
-        limit_status=RateLimitStatus(find_strictest(caller.requests, now), find_strictest(caller.tokens, now)),
-        retry_after_s=retry_after_s(refusal.wait_s),
+        limit_status=rate_limit.RateLimitStatus(
+            find_strictest(caller.requests, now), find_strictest(caller.tokens, now)
+        ),
+        retry_after_s=rate_limit.retry_after_s(refusal.wait_s),
     )
 
 
 def list_refusals(
     caller: CallerBuckets, tokens: int, now: float, spare: Callable[[int], int] = lambda _: 0, *, running: bool = True
-) -> list[LimitExceeded]:
+) -> list[rate_limit.LimitExceeded]:
     """Return every limit that refuses one more request, by subject.
 
     ``spare``: what must be left of each. ``running``: also the limits of concurrency.
     """
-    refusals: list[LimitExceeded] = []
+    refusals: list[rate_limit.LimitExceeded] = []
     for subject, buckets in zip(caller.subjects, caller.buckets, strict=True):
         limits = subject.limits
         most, rpm, tpm = limits.max_concurrency, limits.rpm, limits.tpm
         if running and most is not None and buckets.running >= most - spare(most):
-            refusals.append(LimitExceeded(subject, "concurrent requests", most, FULL_WAIT_S))
+            refusals.append(rate_limit.LimitExceeded(subject, "concurrent requests", most, rate_limit.FULL_WAIT_S))
         if rpm is not None:
             burst = limits.find_request_burst(rpm)
-            if wait := wait_s(buckets.requests.tat, (rpm, burst), 1 + spare(burst), now):
-                refusals.append(LimitExceeded(subject, "requests per minute", rpm, wait, burst))
-        if tpm is not None and (wait := wait_s(buckets.tokens.tat, (tpm, tpm), tokens + spare(tpm), now)):
-            refusals.append(LimitExceeded(subject, "tokens per minute", tpm, wait))
+            if wait := rate_limit.wait_s(buckets.requests.tat, (rpm, burst), 1 + spare(burst), now):
+                refusals.append(rate_limit.LimitExceeded(subject, "requests per minute", rpm, wait, burst))
+        if tpm is not None and (wait := rate_limit.wait_s(buckets.tokens.tat, (tpm, tpm), tokens + spare(tpm), now)):
+            refusals.append(rate_limit.LimitExceeded(subject, "tokens per minute", tpm, wait))
     return refusals
 
 
-def find_strictest(rates: Iterable[Rate], now: float) -> RateLimitWindow | None:
+def find_strictest(rates: Iterable[rate_limit.Rate], now: float) -> rate_limit.RateLimitWindow | None:
     """Return the window of the strictest bucket; see ``take_all``."""
-    stand = [(remaining(bucket.tat, limit, most, now), -bucket.tat, limit) for bucket, limit, most in rates]
+    stand = [(rate_limit.remaining(bucket.tat, limit, most, now), -bucket.tat, limit) for bucket, limit, most in rates]
     if not stand:
         return None
     left, minus_tat, limit = min(stand)
-    return RateLimitWindow(limit, left, reset_s(-minus_tat, now))
+    return rate_limit.RateLimitWindow(limit, left, rate_limit.reset_s(-minus_tat, now))

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from gateway.cli import output
 from gateway.cli.admin_client import CliContext, call, run
 from gateway.cli.billing import add_credit_commands
 from gateway.cli.new_key import create_key
@@ -18,15 +19,6 @@ from gateway.cli.options import (
     client_command,
     key_options,
     new_fields,
-)
-from gateway.cli.output import (
-    list_unpriced,
-    print_accounts,
-    print_answer,
-    print_fields,
-    print_keys,
-    print_new_key,
-    print_unpriced,
 )
 from gateway.cli.toggles import add_toggles
 
@@ -54,7 +46,7 @@ def accounts() -> None:
 @client_command
 def list_accounts(context: CliContext) -> None:
     """List accounts. SPENT and LEFT are for the current day, month or lifetime, as the quota says."""
-    print_answer(context, call(context, "GET", "accounts"), print_accounts)
+    output.print_answer(context, call(context, "GET", "accounts"), output.print_accounts)
 
 
 @accounts.command("add")
@@ -65,7 +57,7 @@ def add_account(context: CliContext, name: str, **options: Any) -> None:
     """Add the account NAME."""
     fields = new_fields(options)
     made = call(context, "POST", "accounts", body={"name": name, **fields})
-    print_answer(context, made, lambda _: click.echo(f"The account {name} is added."))
+    output.print_answer(context, made, lambda _: click.echo(f"The account {name} is added."))
     _warn_of_unpriced(context, fields)
 
 
@@ -106,7 +98,7 @@ def keys() -> None:
 @client_command
 def list_keys(context: CliContext) -> None:
     """List API keys by their last four characters. SPENT and LEFT are for the day, month or lifetime of the quota."""
-    print_answer(context, call(context, "GET", "keys"), print_keys)
+    output.print_answer(context, call(context, "GET", "keys"), output.print_keys)
 
 
 @keys.command("add")
@@ -120,7 +112,7 @@ def add_key(context: CliContext, name: str | None, named: str | None, account: s
     if name is not None and named not in {None, name}:
         raise click.UsageError("Give one name")
     fields = new_fields({"name": name or named, **options})
-    print_answer(context, run(context, lambda admin: create_key(admin, account, fields)), print_new_key)
+    output.print_answer(context, run(context, lambda admin: create_key(admin, account, fields)), output.print_new_key)
     _warn_of_unpriced(context, fields)
 
 
@@ -150,7 +142,7 @@ def edit_key(context: CliContext, which: str, **options: Any) -> None:
 def rotate_key(context: CliContext, which: str, overlap_h: int) -> None:
     """Give KEY a new secret and print it. It cannot be shown again."""
     rotated = call_object(context, "POST", "keys", which, "rotate", body={"overlap_h": overlap_h})
-    print_answer(context, rotated, print_new_key)
+    output.print_answer(context, rotated, output.print_new_key)
 
 
 @keys.command("webhook-secret")
@@ -159,7 +151,7 @@ def rotate_key(context: CliContext, which: str, overlap_h: int) -> None:
 def show_webhook_secret(context: CliContext, which: str) -> None:
     """Print the webhook signing secret of KEY, in the format of Standard Webhooks libraries."""
     answer = call_object(context, "GET", "keys", which, "webhook-secret")
-    print_answer(context, answer, lambda signing: click.echo(signing["secret"]))
+    output.print_answer(context, answer, lambda signing: click.echo(signing["secret"]))
 
 
 def _add_show(group: click.Group, path: str, which: Callable[[Command], Command], noun: str) -> None:
@@ -167,7 +159,7 @@ def _add_show(group: click.Group, path: str, which: Callable[[Command], Command]
     @which
     @client_command
     def show(context: CliContext, *, which: str) -> None:
-        print_answer(context, call_object(context, "GET", path, which), print_fields)
+        output.print_answer(context, call_object(context, "GET", path, which), output.print_fields)
 
 
 for _add in (_add_show, add_toggles, add_credit_commands):
@@ -178,4 +170,4 @@ for _add in (_add_show, add_toggles, add_credit_commands):
 def _warn_of_unpriced(context: CliContext, fields: Mapping[str, Any]) -> None:
     """Print the models without a price to standard error if ``fields`` set a spending limit."""
     if fields.get("quota_usd") is not None:
-        print_unpriced(list_unpriced(call(context, "GET", "models")))
+        output.print_unpriced(output.list_unpriced(call(context, "GET", "models")))

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from gateway.cli import output_channels
 from gateway.cli.admin_client import (
     PROVIDER_TIMEOUT_S,
     AdminClient,
@@ -27,14 +28,6 @@ from gateway.cli.options import (
     new_fields,
 )
 from gateway.cli.output import print_answer
-from gateway.cli.output_channels import (
-    print_added,
-    print_channel,
-    print_channels,
-    print_replaced,
-    print_syncs,
-    print_tests,
-)
 from gateway.cli.output_explain import print_explanation
 from gateway.cli.toggles import add_toggles
 from gateway.wording import did_you_mean
@@ -68,7 +61,7 @@ def list_channels(context: CliContext) -> None:
     is failing and gets no requests. MODELS: '+' if the channel also serves all models that match a glob, '?' until the
     provider's models are fetched. FIRST: median time to the first byte. OK: success rate of the last calls.
     """
-    print_answer(context, get_with_models(context, "channels"), print_channels)
+    print_answer(context, get_with_models(context, "channels"), output_channels.print_channels)
 
 
 @channels.command("show", short_help="Show a channel.")
@@ -76,7 +69,7 @@ def list_channels(context: CliContext) -> None:
 @channel_command
 def show_channel(context: CliContext, name: str) -> None:
     """Show the channel NAME, without secrets: the last four characters of its keys, the names of its headers."""
-    print_answer(context, get_with_models(context, "channels", name), print_channel)
+    print_answer(context, get_with_models(context, "channels", name), output_channels.print_channel)
 
 
 @channels.command("add", short_help="Add a channel.")
@@ -123,8 +116,8 @@ def add_channel(context: CliContext, name: str, *, force: bool, request: bool, *
         return before, await admin.call("POST", "channels", body=body, query=query, timeout_s=PROVIDER_TIMEOUT_S)
 
     before, made = run(context, add)
-    print_answer(context, made, lambda _: print_added(made))
-    print_replaced(before, made)
+    print_answer(context, made, lambda _: output_channels.print_added(made))
+    output_channels.print_replaced(before, made)
 
 
 def _find_provider(name: str) -> str:
@@ -213,7 +206,7 @@ def test_channels(context: CliContext, name: str | None, *, request: bool, model
     """
     query = {"request": "true" if request else None, "model": model}
     results = run_with_channels(context, lambda admin: admin.test_channels(*([name] if name else []), **query))
-    _print_each(context, results, print_tests, one=name is not None)
+    _print_each(context, results, output_channels.print_tests, one=name is not None)
     exit_unless(all(result["ok"] for result in results))
 
 
@@ -227,7 +220,7 @@ def sync_channels(context: CliContext, name: str | None) -> None:
     row. If a provider fails, its models stay, and the command exits with 1.
     """
     synced = run(context, lambda admin: admin.sync_channels(*([name] if name else [])))
-    _print_each(context, synced, print_syncs, one=name is not None)
+    _print_each(context, synced, output_channels.print_syncs, one=name is not None)
     exit_unless(all(channel["sync_error"] is None for channel in synced))
 
 

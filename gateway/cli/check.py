@@ -6,17 +6,7 @@ import functools
 
 import click
 
-from gateway.cli.admin_client import (
-    PROVIDER_TIMEOUT_S,
-    AdminClient,
-    CliContext,
-    CliError,
-    Json,
-    call,
-    load_file_config,
-    require_running,
-    run_without_trace,
-)
+from gateway.cli import admin_client
 from gateway.cli.options import channel_command, exit_unless, running_command
 from gateway.cli.output import list_unpriced, print_answer, print_reload
 from gateway.cli.output_channels import print_report
@@ -24,7 +14,7 @@ from gateway.cli.output_channels import print_report
 
 @click.command(short_help="Reload the configuration file.")
 @running_command
-def reload(context: CliContext) -> None:
+def reload(context: admin_client.CliContext) -> None:
     """Reload the configuration file of the running gateway, and print what changed.
 
     If the file has a problem, nothing is applied and the command exits with 1. Running requests are not affected.
@@ -36,14 +26,14 @@ def reload(context: CliContext) -> None:
       gateway reload
       gateway reload --data /var/lib/gateway
     """
-    require_running(context, "reload")
-    report = call(context, "POST", "reload", timeout_s=PROVIDER_TIMEOUT_S)
+    admin_client.require_running(context, "reload")
+    report = admin_client.call(context, "POST", "reload", timeout_s=admin_client.PROVIDER_TIMEOUT_S)
     print_answer(context, report, print_reload)
 
 
 @click.command(short_help="Check the configuration and test all channels.")
 @channel_command
-def check(context: CliContext) -> None:
+def check(context: admin_client.CliContext) -> None:
     """Check the configuration and test all active channels. Exits with 1 if there is a problem.
 
     The running gateway tests the channels it uses. If none runs, this command tests the channels of the configuration
@@ -57,19 +47,19 @@ def check(context: CliContext) -> None:
     from gateway.config.extras import list_missing
 
     try:
-        problems = list_missing(load_file_config(context.config, context.environ).config)
-    except CliError as error:
+        problems = list_missing(admin_client.load_file_config(context.config, context.environ).config)
+    except admin_client.CliError as error:
         problems = error.message.splitlines()
     if problems:
-        report: Json = {"ok": False, "problems": problems, "channels": [], "unpriced": []}
+        report: admin_client.Json = {"ok": False, "problems": problems, "channels": [], "unpriced": []}
     else:
-        results, unpriced = run_without_trace(context, _test)
+        results, unpriced = admin_client.run_without_trace(context, _test)
         ok = all(result["ok"] for result in results)
         report = {"ok": ok, "problems": [], "channels": results, "unpriced": unpriced}
     print_answer(context, report, functools.partial(print_report, config=context.config))
     exit_unless(report["ok"])
 
 
-async def _test(admin: AdminClient) -> tuple[list[Json], list[str]]:
+async def _test(admin: admin_client.AdminClient) -> tuple[list[admin_client.Json], list[str]]:
     """Test all active channels; return the results, and the models without a price."""
     return await admin.test_channels(), list_unpriced(await admin.get("models"))

@@ -11,15 +11,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import (
-    FOLLOW_EVERY_S,
-    AdminClient,
-    CliContext,
-    CliError,
-    Json,
-    require_running,
-    run,
-)
+from gateway.cli import admin_client
 from gateway.cli.objects import call_object
 from gateway.cli.options import ListByDefault, client_command, limit_option, running_command
 from gateway.cli.output import print_answer
@@ -51,7 +43,7 @@ def videos() -> None:
 @click.option("--live", is_flag=True, help="Only jobs in progress.")
 @click.option("--follow", "-f", is_flag=True, help="Watch jobs in progress, and new ones, until Ctrl-C.")
 @client_command
-def list_videos(context: CliContext, *, follow: bool, live: bool, **query: Any) -> None:
+def list_videos(context: admin_client.CliContext, *, follow: bool, live: bool, **query: Any) -> None:
     """List the last video jobs, newest last. HELD is reserved until the job ends; COST is its final cost."""
     if follow:
         if query["status"]:
@@ -59,14 +51,14 @@ def list_videos(context: CliContext, *, follow: bool, live: bool, **query: Any) 
         _follow(context, (), query["account"], forever=True)
         return
     wanted = {**query, "live": "true" if live else None}
-    listing = run(context, lambda admin: admin.get("videos", query=wanted))
+    listing = admin_client.run(context, lambda admin: admin.get("videos", query=wanted))
     print_answer(context, listing, lambda found: print_videos(found[::-1]))
 
 
 @videos.command("show")
 @click.argument("video_id", metavar="ID")
 @client_command
-def show_video(context: CliContext, video_id: str) -> None:
+def show_video(context: admin_client.CliContext, video_id: str) -> None:
     """Show a video job."""
     print_answer(context, call_object(context, "GET", "videos", video_id), print_video)
 
@@ -75,7 +67,7 @@ def show_video(context: CliContext, video_id: str) -> None:
 @click.argument("video_ids", metavar="[ID]...", nargs=-1)
 @click.option("--account", metavar="NAME", help="Only jobs of this account.")
 @running_command
-def follow_videos(context: CliContext, video_ids: tuple[str, ...], account: str | None) -> None:
+def follow_videos(context: admin_client.CliContext, video_ids: tuple[str, ...], account: str | None) -> None:
     """Watch video jobs until all have ended, or Ctrl-C.
 
     Without an ID all jobs in progress are watched, and new ones. A terminal shows progress bars; a pipe gets a line for
@@ -89,18 +81,20 @@ def follow_videos(context: CliContext, video_ids: tuple[str, ...], account: str 
 @videos.command("cancel")
 @click.argument("video_id", metavar="ID")
 @client_command
-def cancel_video(context: CliContext, video_id: str) -> None:
+def cancel_video(context: admin_client.CliContext, video_id: str) -> None:
     """Cancel the video job ID, free of charge, also at its provider if that can cancel jobs."""
     cancelled = call_object(context, "POST", "videos", video_id, "cancel")
     print_answer(context, cancelled, lambda _: click.echo(f"The video {cancelled['id']} is cancelled."))
 
 
-def _follow(context: CliContext, video_ids: Sequence[str], account: str | None, *, forever: bool = False) -> None:
-    require_running(context, "follow")
+def _follow(
+    context: admin_client.CliContext, video_ids: Sequence[str], account: str | None, *, forever: bool = False
+) -> None:
+    admin_client.require_running(context, "follow")
     if forever:
         click.echo("Waiting for video jobs. Ctrl-C ends the command.", err=True)
 
-    async def work(admin: AdminClient) -> None:
+    async def work(admin: admin_client.AdminClient) -> None:
         changes = watch_videos(admin, video_ids, account, forever=forever)
         if context.as_json or not sys.stdout.isatty():
             await print_changes(changes, as_json=context.as_json)
@@ -110,26 +104,26 @@ def _follow(context: CliContext, video_ids: Sequence[str], account: str | None, 
         await draw_bars(changes)
 
     with contextlib.suppress(KeyboardInterrupt):
-        run(context, work)
+        admin_client.run(context, work)
 
 
 async def watch_videos(
-    admin: AdminClient,
+    admin: admin_client.AdminClient,
     video_ids: Sequence[str],
     account: str | None = None,
-    every_s: float = FOLLOW_EVERY_S,
+    every_s: float = admin_client.FOLLOW_EVERY_S,
     *,
     forever: bool = False,
-) -> AsyncIterator[list[Json]]:
+) -> AsyncIterator[list[admin_client.Json]]:
     """Yield the videos that have changed since the last time, until all have ended; first yield all.
 
     Without ``video_ids`` watch all jobs in progress and new ones; with ``forever``, do not end. A video that has been
     deleted, or that no provider accepted, gets the status ``GONE``. Raises ``CliError``, also for an unknown id.
     """
-    known: dict[str, Json] = {}
+    known: dict[str, admin_client.Json] = {}
     followed = list(dict.fromkeys(video_ids))
     while True:
-        found: list[Json] = []
+        found: list[admin_client.Json] = []
         if not video_ids:
             query = {"live": "true", "order": "asc", "limit": _MAX_LIVE, "account": account}
             found = (await admin.get("videos", query=query))["data"]
@@ -138,7 +132,7 @@ async def watch_videos(
         changed = [video for video in found if known.get(video["id"]) != video]
         for video_id in _list_missing(followed, found):
             if video_id not in known:
-                raise CliError(f"Video {video_id} not found")
+                raise admin_client.CliError(f"Video {video_id} not found")
             changed.append({**known[video_id], "status": GONE, "live": False})
         known.update((video["id"], video) for video in changed)
         yield changed
@@ -149,14 +143,14 @@ async def watch_videos(
         await asyncio.sleep(every_s)
 
 
-def _list_missing(video_ids: Sequence[str], found: Sequence[Json]) -> list[str]:
+def _list_missing(video_ids: Sequence[str], found: Sequence[admin_client.Json]) -> list[str]:
     seen = {video["id"] for video in found}
     return [video_id for video_id in video_ids if video_id not in seen]
 
 
-async def _get_videos(admin: AdminClient, video_ids: Sequence[str]) -> list[Json]:
+async def _get_videos(admin: admin_client.AdminClient, video_ids: Sequence[str]) -> list[admin_client.Json]:
     """Get the videos that exist."""
-    found: list[Json] = []
+    found: list[admin_client.Json] = []
     for first in range(0, len(video_ids), _MAX_IDS):
         ids = ",".join(video_ids[first : first + _MAX_IDS])
         found += (await admin.get("videos", query={"ids": ids}))["data"]

@@ -35,40 +35,7 @@ from typing import BinaryIO, TypeVar, cast
 import attrs
 from tinytag import TinyTag, TinyTagException
 
-from gateway.domain.audio import (
-    CLUSTER_BYTES,
-    LOSSY_BITRATE,
-    MOST_BITRATE,
-    MP3_BITRATE,
-    OGG_MARK,
-    OGG_PAGE_BYTES,
-    UNKNOWN_BITRATE,
-    USUAL_BITRATE,
-    WEBM_HEAD,
-    WEBM_MARK,
-    Ceiling,
-    Length,
-    count_heard_tokens,
-    find_ogg_rate,
-    find_wav_seconds,
-    find_webm_seconds,
-    is_wav,
-    parse_cluster_seconds,
-    parse_ogg_page,
-    weigh_length,
-)
-from gateway.domain.frames import (
-    FLAC_MARK,
-    FindFrames,
-    count_mp4_seconds,
-    find_mpeg_frames,
-    find_webm_packets,
-    is_mpeg,
-    is_opus_only,
-    make_flac_finder,
-    make_ogg_finder,
-    measure_seconds,
-)
+from gateway.domain import audio, frames
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.upload import Spooled
 from gateway.domain.usage import MAX_DURATION_MS
@@ -87,11 +54,11 @@ MAX_TAGS = 4
 STRETCHES = 16
 """Of one file, searched for frames: about 10 ms, with an error of a tenth if the bitrate changes."""
 
-PLAIN = Ceiling(MOST_BITRATE, MOST_BITRATE)
-MP3 = Ceiling(MP3_BITRATE, MP3_BITRATE)
-LOSSY = Ceiling(LOSSY_BITRATE, LOSSY_BITRATE)
-SEEN = Ceiling(LOSSY_BITRATE, USUAL_BITRATE)
-UNSEEN = Ceiling(LOSSY_BITRATE, UNKNOWN_BITRATE)
+PLAIN = audio.Ceiling(audio.MOST_BITRATE, audio.MOST_BITRATE)
+MP3 = audio.Ceiling(audio.MP3_BITRATE, audio.MP3_BITRATE)
+LOSSY = audio.Ceiling(audio.LOSSY_BITRATE, audio.LOSSY_BITRATE)
+SEEN = audio.Ceiling(audio.LOSSY_BITRATE, audio.USUAL_BITRATE)
+UNSEEN = audio.Ceiling(audio.LOSSY_BITRATE, audio.UNKNOWN_BITRATE)
 
 _SECOND_MS = 1_000
 _TAG_MARK = b"ID3"
@@ -116,52 +83,52 @@ async def measure_audio(inference: InferenceRequest, rng: RandomSource = random.
     heard = zip(inference.files, lengths, strict=True)
     files = tuple(attrs.evolve(upload, duration_ms=length.believed_ms) for upload, length in heard)
     sound_ms = min(sum(-(-length.bound_ms // _SECOND_MS) * _SECOND_MS for length in lengths), MAX_DURATION_MS)
-    max_prompt_tokens = inference.max_prompt_tokens + count_heard_tokens(sound_ms)
+    max_prompt_tokens = inference.max_prompt_tokens + audio.count_heard_tokens(sound_ms)
     return attrs.evolve(inference, files=files, sound_ms=sound_ms, max_prompt_tokens=max_prompt_tokens)
 
 
-async def _measure_file(spooled: Spooled, rng: RandomSource) -> Length:
+async def _measure_file(spooled: Spooled, rng: RandomSource) -> audio.Length:
     head = await spooled.read(0, BLOCK_BYTES)
-    if is_wav(head):
-        return weigh_length(find_wav_seconds(head, spooled.size), None, spooled.size, PLAIN)
-    if head.startswith(OGG_MARK):
+    if audio.is_wav(head):
+        return audio.weigh_length(audio.find_wav_seconds(head, spooled.size), None, spooled.size, PLAIN)
+    if head.startswith(audio.OGG_MARK):
         return await _measure_ogg(spooled, head, rng)
-    if head.startswith(WEBM_HEAD):
+    if head.startswith(audio.WEBM_HEAD):
         return await _measure_webm(spooled, head, rng)
     reported = await _measure_by_header(spooled, partial := _PartialFile(spooled.size, head))
-    if head.startswith(FLAC_MARK):
-        seen = None if reported is None else await _sample(spooled, 0, make_flac_finder(head), rng)
-        return weigh_length(reported, seen, spooled.size, PLAIN)
-    if head.startswith(_TAG_MARK) or is_mpeg(head):
+    if head.startswith(frames.FLAC_MARK):
+        seen = None if reported is None else await _sample(spooled, 0, frames.make_flac_finder(head), rng)
+        return audio.weigh_length(reported, seen, spooled.size, PLAIN)
+    if head.startswith(_TAG_MARK) or frames.is_mpeg(head):
         return await _measure_mp3(spooled, reported, rng)
-    seen = count_mp4_seconds(partial.join()) if head[4:8] == _MP4_MARK else 0.0
+    seen = frames.count_mp4_seconds(partial.join()) if head[4:8] == _MP4_MARK else 0.0
     return _weigh_container(reported, seen, spooled.size)
 
 
-def _weigh_container(reported: float | None, seen: float, size: int) -> Length:
+def _weigh_container(reported: float | None, seen: float, size: int) -> audio.Length:
     """Judge a container, whose audio may be unrecognisable and lie beside images."""
-    return weigh_length(reported, seen, size, SEEN) if seen else weigh_length(reported, None, size, UNSEEN)
+    return audio.weigh_length(reported, seen, size, SEEN) if seen else audio.weigh_length(reported, None, size, UNSEEN)
 
 
-async def _measure_ogg(spooled: Spooled, head: bytes, rng: RandomSource) -> Length:
+async def _measure_ogg(spooled: Spooled, head: bytes, rng: RandomSource) -> audio.Length:
     reported = await _find_ogg_seconds(spooled, head)
-    seen = None if reported is None else await _sample(spooled, 0, make_ogg_finder(head), rng)
-    return weigh_length(reported, seen, spooled.size, LOSSY)
+    seen = None if reported is None else await _sample(spooled, 0, frames.make_ogg_finder(head), rng)
+    return audio.weigh_length(reported, seen, spooled.size, LOSSY)
 
 
-async def _measure_webm(spooled: Spooled, head: bytes, rng: RandomSource) -> Length:
+async def _measure_webm(spooled: Spooled, head: bytes, rng: RandomSource) -> audio.Length:
     reported = await _find_webm_seconds(spooled, head)
-    seen = await _sample(spooled, 0, find_webm_packets, rng) if is_opus_only(head) else 0.0
+    seen = await _sample(spooled, 0, frames.find_webm_packets, rng) if frames.is_opus_only(head) else 0.0
     return _weigh_container(reported, seen, spooled.size)
 
 
-async def _measure_mp3(spooled: Spooled, reported: float | None, rng: RandomSource) -> Length:
+async def _measure_mp3(spooled: Spooled, reported: float | None, rng: RandomSource) -> audio.Length:
     """Judge an MP3 without its tags, which may contain images; what follows them may be anything."""
     start = await _skip_tags(spooled)
-    if not is_mpeg((await spooled.read(start, BLOCK_BYTES)).lstrip(b"\0")):
-        return weigh_length(None, None, spooled.size, MP3)
-    seen = None if reported is None else await _sample(spooled, start, find_mpeg_frames, rng)
-    return weigh_length(reported, seen, spooled.size - start, MP3)
+    if not frames.is_mpeg((await spooled.read(start, BLOCK_BYTES)).lstrip(b"\0")):
+        return audio.weigh_length(None, None, spooled.size, MP3)
+    seen = None if reported is None else await _sample(spooled, start, frames.find_mpeg_frames, rng)
+    return audio.weigh_length(reported, seen, spooled.size - start, MP3)
 
 
 async def _skip_tags(spooled: Spooled) -> int:
@@ -176,7 +143,7 @@ async def _skip_tags(spooled: Spooled) -> int:
     return start
 
 
-async def _sample(spooled: Spooled, start: int, find: FindFrames, rng: RandomSource) -> float:
+async def _sample(spooled: Spooled, start: int, find: frames.FindFrames, rng: RandomSource) -> float:
     """Return the seconds of audio from ``start`` on, by the frames that begin in a few random stretches.
 
     Each stretch lies in its own share of the file; a short file is searched completely.
@@ -190,29 +157,31 @@ async def _sample(spooled: Spooled, start: int, find: FindFrames, rng: RandomSou
         if stretch <= 0:
             break
         block = await spooled.read(start + at, 2 * BLOCK_BYTES)  # a page may continue behind it
-        seconds += measure_seconds(block, stretch, find)
+        seconds += frames.measure_seconds(block, stretch, find)
         looked += stretch
     return seconds * size / looked
 
 
 async def _find_ogg_seconds(spooled: Spooled, head: bytes) -> float | None:
     """Return the seconds by the last page: a parser would have to go through all pages before it."""
-    rate, first = find_ogg_rate(head), parse_ogg_page(head)
+    rate, first = audio.find_ogg_rate(head), audio.parse_ogg_page(head)
     if rate is None or first is None:
         return None
 
     def read_end(page: bytes) -> int | None:
-        found = parse_ogg_page(page)
+        found = audio.parse_ogg_page(page)
         return found[0] if found and found[1] == first[1] else None
 
-    last = await _find_last(spooled, OGG_MARK, OGG_PAGE_BYTES, read_end)
+    last = await _find_last(spooled, audio.OGG_MARK, audio.OGG_PAGE_BYTES, read_end)
     return None if last is None else (last[1] - rate[1]) / rate[0]
 
 
 async def _find_webm_seconds(spooled: Spooled, head: bytes) -> float | None:
     """Return the longer of the header's length and the last cluster's time; without a header, an estimate."""
-    reported = find_webm_seconds(head)
-    last = await _find_last(spooled, WEBM_MARK, CLUSTER_BYTES, lambda cluster: parse_cluster_seconds(head, cluster))
+    reported = audio.find_webm_seconds(head)
+    last = await _find_last(
+        spooled, audio.WEBM_MARK, audio.CLUSTER_BYTES, lambda cluster: audio.parse_cluster_seconds(head, cluster)
+    )
     if last is None:
         return reported
     at, begins = last

@@ -10,20 +10,11 @@ from typing import Any, TypeVar
 import attrs
 import structlog
 
+from gateway import errors
 from gateway.background import TaskSet
 from gateway.domain.image import ImageForm, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
-from gateway.errors import (
-    ImageBlocked,
-    InvalidRequest,
-    ProviderBadResponse,
-    ProviderError,
-    ProviderRateLimited,
-    ProviderRejected,
-    ProviderTimeout,
-    UnsupportedByProvider,
-)
 from gateway.formats.content_filter import parse_image_error
 from gateway.formats.image_backend import ImageBackend, ProviderRequest
 from gateway.formats.image_backends import make_image_backend
@@ -119,8 +110,8 @@ class ImageService:
         ctx: RequestContext,
         client_stream: ClientStream,
         *,
-        settle: Callable[[ProviderError | None], None],
-    ) -> ProviderError | None:
+        settle: Callable[[errors.ProviderError | None], None],
+    ) -> errors.ProviderError | None:
         """Stream images to the client; see ``proxy.forward.stream``."""
         return await forward.stream(proxy, ctx, client_stream, settle=settle, open_stream=self._open_stream)
 
@@ -157,7 +148,7 @@ class ImageService:
         images = await self._generate(attempt, inference)
         try:
             items = await _gather([self._delivery.give(attempt, inference, image, form) for image in images.items])
-        except ProviderError:
+        except errors.ProviderError:
             attempt.pending = False  # the client gets nothing of what was generated, and did not cause that
             raise
         return attrs.evolve(images, items=tuple(items))
@@ -193,7 +184,7 @@ class ImageService:
             if not done:
                 self._abandon(attempt, image_backend)
         if not result.items:
-            error = ProviderBadResponse("The provider answered without an image")
+            error = errors.ProviderBadResponse("The provider answered without an image")
             error.may_be_prompt = True
             raise error
         return result
@@ -223,9 +214,9 @@ class ImageService:
             await asyncio.sleep(wait_s * self._wait_scale)
             try:
                 return await self._send(attempt, provider_request, POLL_TIMEOUT_S if provider_request.passing else None)
-            except (ProviderBadResponse, ProviderTimeout, ProviderRejected) as fault:
+            except (errors.ProviderBadResponse, errors.ProviderTimeout, errors.ProviderRejected) as fault:
                 failures += 1
-                if not provider_request.passing or isinstance(fault, ImageBlocked):
+                if not provider_request.passing or isinstance(fault, errors.ImageBlocked):
                     raise
                 if failures > MOST_FAILURES:
                     raise _as_provider_error(fault) from fault
@@ -240,7 +231,7 @@ class ImageService:
             async with asyncio.timeout(timeout_s):
                 return await self._send_once(attempt, provider_request)
         except TimeoutError:
-            raise ProviderTimeout("The provider took too long to answer", phase="headers") from None
+            raise errors.ProviderTimeout("The provider took too long to answer", phase="headers") from None
 
     async def _send_once(self, attempt: Attempt, provider_request: ProviderRequest) -> bytes:
         secrets = attempt.channel.secrets
@@ -269,7 +260,7 @@ class ImageService:
     async def _give_up(self, attempt: Attempt, provider_request: ProviderRequest) -> None:
         try:
             await self._send(attempt, provider_request, ABANDON_TIMEOUT_S)
-        except ProviderError as fault:
+        except errors.ProviderError as fault:
             log.warning("provider_task_not_cancelled", channel=attempt.channel.name, error=str(fault))
         except asyncio.CancelledError:
             log.warning(
@@ -278,18 +269,18 @@ class ImageService:
             raise
 
 
-def _as_provider_error(error: ProviderError) -> ProviderError:
+def _as_provider_error(error: errors.ProviderError) -> errors.ProviderError:
     """Turn a provider's rejection of a status poll into a provider error: the client did not send that request."""
-    if not isinstance(error, ProviderRejected) or isinstance(error, ProviderRateLimited):
+    if not isinstance(error, errors.ProviderRejected) or isinstance(error, errors.ProviderRateLimited):
         return error
-    return ProviderBadResponse(f"The provider does not say what became of its task: {error.message}")
+    return errors.ProviderBadResponse(f"The provider does not say what became of its task: {error.message}")
 
 
 def _begin(image_backend: ImageBackend, count: int) -> ProviderRequest:
     try:
         return image_backend.begin(count)
-    except InvalidRequest as refused:
-        raise UnsupportedByProvider(refused.message, param=refused.param) from None
+    except errors.InvalidRequest as refused:
+        raise errors.UnsupportedByProvider(refused.message, param=refused.param) from None
 
 
 def _split(inference: InferenceRequest, most: int | None) -> list[int]:

@@ -6,20 +6,11 @@ from functools import lru_cache
 
 import attrs
 
+from gateway import errors
 from gateway.domain.channel import DEFAULT_TIMEOUTS, Timeouts
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import ONE_PPM, multiply_ppm
-from gateway.errors import (
-    ChannelsRateLimited,
-    ContextExceeded,
-    EndpointMissing,
-    NoHealthyChannel,
-    OutputLimitExceeded,
-    ProviderError,
-    ProviderRateLimited,
-    UnsupportedByProvider,
-)
 from gateway.formats.fan_out import make_single
 from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
@@ -117,13 +108,13 @@ class Route:
         self._attempts -= 1
         self._tried += (attempt.channel.name,)
 
-    def may_retry(self, failed: Attempt, error: ProviderError) -> bool:
+    def may_retry(self, failed: Attempt, error: errors.ProviderError) -> bool:
         """Return whether another attempt follows ``failed``, which is released; if not, ``error`` is the answer."""
-        if isinstance(error, UnsupportedByProvider):  # nothing was sent: the next attempt is no retry
+        if isinstance(error, errors.UnsupportedByProvider):  # nothing was sent: the next attempt is no retry
             self._attempts -= 1
-            if isinstance(error, EndpointMissing):
+            if isinstance(error, errors.EndpointMissing):
                 return self._may_take_other_endpoint(failed)
-        elif isinstance(error, OutputLimitExceeded):
+        elif isinstance(error, errors.OutputLimitExceeded):
             return self._may_lower(failed, error.limit)
         elif not error.retryable or self._attempts >= self._load_balancer.settings.max_attempts:
             return False
@@ -132,13 +123,13 @@ class Route:
         if self._once:
             self._again = failed.target
             return not self._inference.makes_media
-        if isinstance(error, ContextExceeded):  # from two providers it is the answer
+        if isinstance(error, errors.ContextExceeded):  # from two providers it is the answer
             if self._exceeded:
                 return False
             self._exceeded = True
         return self._may_go_on(failed, error)
 
-    def _may_go_on(self, failed: Attempt, error: ProviderError) -> bool:
+    def _may_go_on(self, failed: Attempt, error: errors.ProviderError) -> bool:
         """Return whether another channel is left, or the only one may get the request again."""
         # A failure of one key is none of the channel: its next key gets another try.
         if error.failure_scope not in {"key", "model"} or len(failed.lease.state.keys) == 1:
@@ -170,11 +161,11 @@ class Route:
             self._tried += (failed.channel.name,)
         return self.is_open
 
-    def _may_repeat(self, failed: Attempt, error: ProviderError) -> bool:
+    def _may_repeat(self, failed: Attempt, error: errors.ProviderError) -> bool:
         """Return whether the only channel gets a second try: never if it may have processed the request."""
         if self._repeated or not failed.target.state.offered or (error.provider_retry_after_s or 0.0) > LONGEST_PAUSE_S:
             return False
-        if isinstance(error, ProviderRateLimited):
+        if isinstance(error, errors.ProviderRateLimited):
             return error.provider_retry_after_s is not None
         return error.passing and not self._inference.makes_media
 
@@ -189,7 +180,7 @@ class Route:
         ]
         if self.targets and not with_room:
             message = f"Every channel that serves the model {self._inference.model!r} is full, or nearly so"
-            raise NoHealthyChannel(message, retry_after_s=1)
+            raise errors.NoHealthyChannel(message, retry_after_s=1)
         self.targets = with_room
 
     def multiply_prices(self, multiplier_ppm: int) -> None:
@@ -309,7 +300,7 @@ class Route:
             return False
         return any(other.state is not target.state and self._is_open(other) for other in self.targets)
 
-    def _find_reason(self) -> NoHealthyChannel:
+    def _find_reason(self) -> errors.NoHealthyChannel:
         """Return the error for a request that no channel takes now: ``ChannelsRateLimited`` if each has a rate limit.
 
         Clients count 429 as "slow down" and 503 as "broken".
@@ -325,8 +316,10 @@ class Route:
         wait = min(max(math.ceil(min(waits, default=1.0)), 1), _LONGEST_WAIT_S)
         channels = f"Every channel that serves the model {self._inference.model!r}"
         if obstacles and obstacles <= RATE_LIMITS:
-            return ChannelsRateLimited(f"{channels} is waiting for a rate limit; retry in {wait} s", retry_after_s=wait)
-        return NoHealthyChannel(f"{channels} is cooling down or full", retry_after_s=wait)
+            return errors.ChannelsRateLimited(
+                f"{channels} is waiting for a rate limit; retry in {wait} s", retry_after_s=wait
+            )
+        return errors.NoHealthyChannel(f"{channels} is cooling down or full", retry_after_s=wait)
 
 
 def _find_other_endpoint(target: Target, inference: InferenceRequest) -> Target | None:

@@ -3,17 +3,9 @@
 import structlog
 from aiohttp import web
 
+from gateway import errors
 from gateway.domain.byte_range import RangeNotSatisfiable
 from gateway.error_status import find_page
-from gateway.errors import (
-    ClientDisconnected,
-    GatewayError,
-    InternalError,
-    InvalidRequest,
-    MethodNotAllowed,
-    NotFound,
-    RequestTooLarge,
-)
 from gateway.formats.error_body import MESSAGES_PATH, ErrorFormat, build_error
 from gateway.server.client_ip import find_public_url
 from gateway.server.context import SERVICES
@@ -47,18 +39,18 @@ def convert_error(error: Exception, request: web.Request, request_id: str) -> we
 
     Raises ``ConnectionError``: the client has disconnected, or the response has begun; then the connection is aborted.
     """
-    if isinstance(error, ClientDisconnected):
+    if isinstance(error, errors.ClientDisconnected):
         raise ConnectionResetError("the client disconnected") from None
     if isinstance(error, ConnectionError):
         raise error
     headers: dict[str, str] = {}
-    if isinstance(error, GatewayError):
+    if isinstance(error, errors.GatewayError):
         answered = error
     elif isinstance(error, web.HTTPException):
         answered, headers = parse_http_error(error, request), _build_allow(error, request)
     else:
-        answered = InternalError("Unexpected gateway error")
-    if isinstance(answered, InternalError):
+        answered = errors.InternalError("Unexpected gateway error")
+    if isinstance(answered, errors.InternalError):
         log.error("request_failed", request_id=request_id, exc_info=error)
     if request.writer.output_size:
         if request.transport is not None:
@@ -68,21 +60,21 @@ def convert_error(error: Exception, request: web.Request, request_id: str) -> we
 
 
 def answer_error(
-    error: GatewayError, request: web.Request, request_id: str, headers: dict[str, str] | None = None
+    error: errors.GatewayError, request: web.Request, request_id: str, headers: dict[str, str] | None = None
 ) -> web.Response:
     """Build the response for ``error``, in the API format of the client, with the address of its page."""
     note_page(error, request)
     return build_error_response(error, request_id, headers, find_error_format(request))
 
 
-def note_page(error: GatewayError, request: web.Request) -> None:
+def note_page(error: errors.GatewayError, request: web.Request) -> None:
     """Set the address of the page about an error's code, unless the address that the client used is not valid."""
     if address := find_public_url(request):
         error.doc_url = find_page(error.public_code, address)
 
 
 def build_error_response(
-    error: GatewayError,
+    error: errors.GatewayError,
     request_id: str,
     headers: dict[str, str] | None = None,
     error_format: ErrorFormat = "openai",
@@ -133,20 +125,20 @@ def is_google_request(request: web.Request) -> bool:
     return "key" in request.query and "Authorization" not in headers
 
 
-def parse_http_error(error: web.HTTPException, request: web.Request) -> GatewayError:
+def parse_http_error(error: web.HTTPException, request: web.Request) -> errors.GatewayError:
     """Convert an HTTP exception of aiohttp to a ``GatewayError`` of the same status."""
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(list_served(request))
-        return MethodNotAllowed(f"{request.method} is not allowed on this path. Use {allowed}")
+        return errors.MethodNotAllowed(f"{request.method} is not allowed on this path. Use {allowed}")
     if isinstance(error, web.HTTPNotFound):
         hint = find_other_words(request.path)
         similar = None if hint else find_hint(request, find_error_format(request))
         hint = f". Did you mean {similar}?" if similar else hint
         message = f"Unknown endpoint {request.method} {request.path[:_MAX_PATH_CHARS]}{hint}"
-        return NotFound(message, should_retry=False)
+        return errors.NotFound(message, should_retry=False)
     if isinstance(error, web.HTTPRequestEntityTooLarge):
-        return RequestTooLarge(f"The request body is larger than {request.app[SERVICES].http.max_body_mb} MB")
-    converted = InvalidRequest(error.reason or "The request is not valid")
+        return errors.RequestTooLarge(f"The request body is larger than {request.app[SERVICES].http.max_body_mb} MB")
+    converted = errors.InvalidRequest(error.reason or "The request is not valid")
     converted.status = error.status
     return converted
 

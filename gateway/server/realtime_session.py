@@ -12,22 +12,12 @@ from typing import Any
 import attrs
 from aiohttp import WebSocketError, WSCloseCode, WSMessage, WSMsgType, web
 
+from gateway import errors
 from gateway.domain.account import Caller
 from gateway.domain.channel import Channel
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome
-from gateway.errors import (
-    GatewayError,
-    InvalidRequest,
-    NotFound,
-    Overloaded,
-    ProviderBadResponse,
-    ProviderTimeout,
-    RateLimited,
-    RequestCancelled,
-    StoreUnavailable,
-)
 from gateway.formats.kept_names import ITEM, list_kept_names
 from gateway.formats.openai import realtime as wire
 from gateway.formats.openai.errors import mask
@@ -55,7 +45,7 @@ _MAX_REASON_BYTES = 123
 _SENDABLE = frozenset({1000, 1001, 1002, 1003, *range(1007, 1015), *range(3000, 5000)})
 """Close codes that an endpoint may send (RFC 6455, 7.4)."""
 _NO_CODE = 1005
-_RECOVERABLE = (InvalidRequest, NotFound, RateLimited, StoreUnavailable)
+_RECOVERABLE = (errors.InvalidRequest, errors.NotFound, errors.RateLimited, errors.StoreUnavailable)
 """Errors after which a session goes on without what was asked for."""
 _OWN_CONVERSATION = frozenset({"auto", "none"})
 
@@ -71,7 +61,7 @@ class SessionEnd:
     code: int
     reason: str = ""
     outcome: Outcome = "completed"
-    error: GatewayError | None = None
+    error: errors.GatewayError | None = None
 
 
 @attrs.frozen
@@ -128,7 +118,7 @@ class RealtimeSession:
     def wake(self) -> None:
         """End the session with the error that its attempt was aborted with."""
         error = self._attempt.cancelled or self._attempt.abort_error
-        if isinstance(error, RequestCancelled):
+        if isinstance(error, errors.RequestCancelled):
             self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "cancelled", "cancelled", error))
         elif error is not None:
             self._end(SessionEnd(WSCloseCode.SERVICE_RESTART, "the gateway shuts down", "interrupted", error))
@@ -201,7 +191,7 @@ class RealtimeSession:
     async def _pass_event(self, message: WSMessage) -> None:
         try:
             event, data = wire.parse_client_event(_get_text(message), self._models)
-        except InvalidRequest as fault:
+        except errors.InvalidRequest as fault:
             await self._send_error(fault)
             return
         if await self._may_pass(event):
@@ -219,7 +209,7 @@ class RealtimeSession:
         except _RECOVERABLE as fault:
             await self._send_error(fault, event.get("event_id"))
             return False
-        except GatewayError as fault:
+        except errors.GatewayError as fault:
             self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, fault.public_code or fault.code, "refused", fault))
             return False
         if event["type"] in {wire.RESPONSE_CREATE, wire.SESSION_UPDATE}:
@@ -237,7 +227,7 @@ class RealtimeSession:
                 check_settings(services, caller, fields, place=place, channel=self._attempt.channel)
         if event["type"] == wire.RESPONSE_CREATE:
             if not services.drain.open:
-                raise Overloaded("The gateway is shutting down", retry_after_s=5)
+                raise errors.Overloaded("The gateway is shutting down", retry_after_s=5)
             await self._billing.reserve(event)
         else:
             self._billing.conversation.note_client(event)
@@ -274,7 +264,7 @@ class RealtimeSession:
             what = f"sent a frame of more than {MAX_FRAME_BYTES} bytes"
         else:
             what = f"closed the session with the code {code}" if code else "broke the connection"
-        error = ProviderBadResponse(f"The provider {what}{f': {reason}' if reason else ''}", phase="stream")
+        error = errors.ProviderBadResponse(f"The provider {what}{f': {reason}' if reason else ''}", phase="stream")
         return SessionEnd(code if code in _SENDABLE else WSCloseCode.INTERNAL_ERROR, reason, "failed", error)
 
     async def _watch(self) -> None:
@@ -287,7 +277,7 @@ class RealtimeSession:
             self._check_frames(now)
             try:
                 services.auth.api_keys.refresh(self._active.context.caller)
-            except GatewayError as fault:
+            except errors.GatewayError as fault:
                 self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, fault.public_code or fault.code, "refused", fault))
             if not self._billing.busy:
                 if not services.drain.open:
@@ -295,21 +285,21 @@ class RealtimeSession:
                 elif now - self._heard_at > IDLE_S:
                     self._end(SessionEnd(WSCloseCode.GOING_AWAY, "the session was idle"))
             elif not self._sending and now - self._answered_at > max(timeouts.first_byte_s, timeouts.idle_s):
-                late = ProviderTimeout("The provider took too long to answer", phase="stream")
+                late = errors.ProviderTimeout("The provider took too long to answer", phase="stream")
                 self._end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", late))
 
     def _check_frames(self, now: float) -> None:
         """End the session if a large frame is not complete, or not passed on, in time."""
         if self._meters.client.is_late(now):
             message = f"A large frame was not complete, and read by the provider, within {FRAME_S:.0f} seconds"
-            self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "slow frame", "refused", InvalidRequest(message)))
+            self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "slow frame", "refused", errors.InvalidRequest(message)))
         if self._meters.provider.is_late(now) and not self._sending:
-            late = ProviderTimeout(
+            late = errors.ProviderTimeout(
                 f"The provider did not complete a large frame in {FRAME_S:.0f} seconds", phase="stream"
             )
             self._end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", late))
 
-    async def _send_error(self, error: GatewayError, cause: object = None) -> None:
+    async def _send_error(self, error: errors.GatewayError, cause: object = None) -> None:
         """Send the client an error event. ``cause``: the ``event_id`` of the client's event."""
         note_page(error, self._active.request)
         await self._send_client(wire.build_error_event(error, self._active.context.id, cause))
@@ -354,12 +344,12 @@ def _check_priced(settings: wire.Event, place: str, channel: Channel) -> None:
     try:
         check_spelling(settings, {fold_name(name): name for name in fields})
         found = list_priced(settings, fields)
-    except InvalidRequest as error:
+    except errors.InvalidRequest as error:
         error.param = f"{place}.{error.param}"
         raise
     for name in found:
         if not allows(channel, name):
-            raise InvalidRequest(
+            raise errors.InvalidRequest(
                 f"'{place}.{name}' changes what is bought, and the channel does not allow it (allow_fields)",
                 param=f"{place}.{name}",
             )
@@ -368,7 +358,7 @@ def _check_priced(settings: wire.Event, place: str, channel: Channel) -> None:
 def _check_transcriber(services: Services, caller: Caller, settings: wire.Event, place: str) -> None:
     named = wire.list_transcribers(settings)
     if len({model for model, _ in named}) > 1:
-        raise InvalidRequest(
+        raise errors.InvalidRequest(
             f"'{place}' names two models for transcripts; name one", param=f"{place}.input_audio_transcription.model"
         )
     for model, where in named:
@@ -381,7 +371,7 @@ def _check_transcriber(services: Services, caller: Caller, settings: wire.Event,
 
 def _make_crowded(side: str) -> SessionEnd:
     """Return the end of a session whose ``side`` has sent more than there is memory for."""
-    error = Overloaded(
+    error = errors.Overloaded(
         f"The {side} of the session sent a large frame while too many bytes of large frames were under way; send audio "
         "in smaller events, or try again later",
         retry_after_s=5,
@@ -392,7 +382,7 @@ def _make_crowded(side: str) -> SessionEnd:
 def _get_text(message: WSMessage) -> bytes:
     """Return the data of a text frame. Raises ``InvalidRequest`` for a binary one, which a provider may read."""
     if message.type is WSMsgType.BINARY:
-        raise InvalidRequest("An event is a JSON object in a text frame, not a binary frame")
+        raise errors.InvalidRequest("An event is a JSON object in a text frame, not a binary frame")
     data: bytes = message.data
     return data
 

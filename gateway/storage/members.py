@@ -26,29 +26,20 @@ from gateway.domain.member import (
     find_difference,
 )
 from gateway.errors import Conflict, NotFound
+from gateway.storage import row_mapping
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.dialect import describe_violation
 from gateway.storage.identities import put_identity
 from gateway.storage.passkeys import use_passkey
-from gateway.storage.row_mapping import (
-    MEMBER_COLUMNS,
-    SESSION_COLUMNS,
-    build_link,
-    build_member,
-    build_session,
-    parse_account,
-    parse_link,
-    parse_member,
-    parse_session,
-)
 from gateway.storage.schema import accounts, links, members, passkeys, sessions
 
 _PASSKEYS = select(func.count()).where(passkeys.c.member_id == members.c.id).correlate(members).scalar_subquery()
 _MEMBER = tuple(
-    (_PASSKEYS if name == "passkeys" else members.c[name]).label(f"member_{name}") for name in MEMBER_COLUMNS
+    (_PASSKEYS if name == "passkeys" else members.c[name]).label(f"member_{name}")
+    for name in row_mapping.MEMBER_COLUMNS
 )
-_SESSION = tuple(sessions.c[name].label(f"session_{name}") for name in SESSION_COLUMNS)
+_SESSION = tuple(sessions.c[name].label(f"session_{name}") for name in row_mapping.SESSION_COLUMNS)
 _MEMBERS = select(*_MEMBER)
 _SESSIONS = select(*_SESSION)
 _ADMINISTRATORS = (
@@ -71,15 +62,15 @@ class MemberRepository:
         self._database = database
 
     async def list_members(self) -> Sequence[Member]:
-        return [parse_member(row) for row in await self._database.read(_MEMBERS.order_by(members.c.id))]
+        return [row_mapping.parse_member(row) for row in await self._database.read(_MEMBERS.order_by(members.c.id))]
 
     async def find_member(self, member_id: int) -> Member | None:
         rows = await self._database.read(_MEMBERS.where(members.c.id == member_id))
-        return parse_member(rows[0]) if rows else None
+        return row_mapping.parse_member(rows[0]) if rows else None
 
     async def find_member_called(self, name: str) -> Member | None:
         rows = await self._database.read(_MEMBERS.where(members.c.name == name))
-        return parse_member(rows[0]) if rows else None
+        return row_mapping.parse_member(rows[0]) if rows else None
 
     async def is_administered(self) -> bool:
         """Return whether an active member of an active account is an administrator."""
@@ -108,7 +99,7 @@ class MemberRepository:
 
         async def add(connection: AsyncConnection) -> int:
             await _use_up(connection, link)
-            statement = insert(members).values(build_member(member)).returning(members.c.id)
+            statement = insert(members).values(row_mapping.build_member(member)).returning(members.c.id)
             member_id = int((await connection.execute(statement)).scalar_one())
             if identity is not None:
                 await put_identity(connection, attrs.evolve(identity, member_id=member_id))
@@ -137,7 +128,7 @@ class MemberRepository:
         differs was changed meanwhile, or no administrator would be left.
         """
         different = find_difference(before, after)
-        values = {name: value for name, value in build_member(after).items() if name in different}
+        values = {name: value for name, value in row_mapping.build_member(after).items() if name in different}
 
         async def put(connection: AsyncConnection) -> None:
             now = await _get_member(connection, after.id)
@@ -197,7 +188,7 @@ class MemberRepository:
         async def add(connection: AsyncConnection) -> None:
             statement = select(accounts.c.status, *_MEMBER).join(accounts).where(own).with_for_update(of=members)
             row = (await connection.execute(statement)).first()
-            member = None if row is None else parse_member(row[1:]).accept(proof)
+            member = None if row is None else row_mapping.parse_member(row[1:]).accept(proof)
             if row is None or member is None:
                 raise WrongPassphrase
             if {member.status, row.status} != {"active"}:
@@ -208,7 +199,7 @@ class MemberRepository:
             await connection.execute(update(members).where(own).values(signed_in_ms=session.created_ms, **used))
             if replaces is not None:
                 await connection.execute(delete(sessions).where(sessions.c.digest == replaces))
-            await connection.execute(insert(sessions).values(build_session(session)))
+            await connection.execute(insert(sessions).values(row_mapping.build_session(session)))
 
         await self._database.write(add, audit)
 
@@ -219,7 +210,11 @@ class MemberRepository:
         if not rows:
             return None
         row, first, second = rows[0], len(_SESSION), len(_SESSION) + len(_MEMBER)
-        return parse_session(row[:first]), parse_member(row[first:second]), parse_account(row)
+        return (
+            row_mapping.parse_session(row[:first]),
+            row_mapping.parse_member(row[first:second]),
+            row_mapping.parse_account(row),
+        )
 
     async def touch_session(self, digest: bytes, seen_ms: int) -> None:
         """Store when the session was last used. An unknown session or an earlier time is ignored."""
@@ -230,7 +225,7 @@ class MemberRepository:
         """Return a member's sessions, newest first."""
         own = _SESSIONS.where(sessions.c.member_id == member_id)
         rows = await self._database.read(own.order_by(sessions.c.created_ms.desc(), sessions.c.digest))
-        return [parse_session(row) for row in rows]
+        return [row_mapping.parse_session(row) for row in rows]
 
     async def delete_sessions(self, digests: Sequence[bytes], audit: AuditRow | None = None) -> int:
         """Delete sessions; return how many there were. ``audit`` is written if there was one."""
@@ -249,7 +244,7 @@ class MemberRepository:
 
     async def add_link(self, link: InviteLink, audit: AuditRow | None = None) -> None:
         """Store a new link. Raises ``NotFound`` if its account or its member does not exist."""
-        statement = insert(links).values(build_link(link))
+        statement = insert(links).values(row_mapping.build_link(link))
         try:
             await self._database.change(statement, audit)
         except IntegrityError:
@@ -258,12 +253,12 @@ class MemberRepository:
     async def find_link(self, digest: bytes) -> InviteLink | None:
         """Return a link, expired or not."""
         rows = await self._database.read(select(links).where(links.c.digest == digest))
-        return parse_link(rows[0]) if rows else None
+        return row_mapping.parse_link(rows[0]) if rows else None
 
     async def list_links(self) -> Sequence[InviteLink]:
         """Return every link, newest first."""
         newest_first = select(links).order_by(links.c.created_ms.desc(), links.c.digest)
-        return [parse_link(row) for row in await self._database.read(newest_first)]
+        return [row_mapping.parse_link(row) for row in await self._database.read(newest_first)]
 
     async def delete_link(self, digest: bytes, audit: AuditRow | None = None) -> bool:
         """Delete a link; return whether there was one."""
@@ -275,7 +270,7 @@ async def _get_member(connection: AsyncConnection, member_id: int) -> Member:
     row = (await connection.execute(_MEMBERS.where(members.c.id == member_id).with_for_update())).first()
     if row is None:
         raise NotFound(f"No member has the id {member_id}")
-    return parse_member(row)
+    return row_mapping.parse_member(row)
 
 
 async def _change(connection: AsyncConnection, member_id: int, values: Mapping[str, Any]) -> None:

@@ -13,21 +13,13 @@ from typing import NoReturn
 from gateway.domain.http_request import HttpRequest
 from gateway.domain.upload import Content
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout
+from gateway.upstream import interface
 from gateway.upstream.access_tokens import AuthorizedHttpClient
 from gateway.upstream.connection import Connection, is_refused
 from gateway.upstream.connector import Connector, open_context
 from gateway.upstream.decompress import open_inflation
 from gateway.upstream.dns_cache import Resolve, resolve
 from gateway.upstream.environment_proxy import FindProxy, use_channels_proxy
-from gateway.upstream.interface import (
-    IDEMPOTENT,
-    RESEND_WITHIN_S,
-    HttpResponse,
-    PumpResult,
-    Sink,
-    StaleConnection,
-    read_pushed,
-)
 from gateway.upstream.pool import Origin, Pool
 from gateway.upstream.request_body import read_content
 from gateway.upstream.request_head import RequestHead, RequestHeadBuilder
@@ -65,12 +57,12 @@ class PooledHttpResponse:
             if len(body) <= limit:
                 return body
             raise self._refuse_size(limit)
-        whole = await read_pushed(self, limit, framing.length)
+        whole = await interface.read_pushed(self, limit, framing.length)
         if whole is None:
             raise self._refuse_size(limit)
         return whole
 
-    async def pump(self, sink: Sink) -> PumpResult:
+    async def pump(self, sink: interface.Sink) -> interface.PumpResult:
         connection = self._line or self._refuse_line()
         take = Connection.pop if self._inflation is None else self._inflate
         turns = 0
@@ -83,10 +75,10 @@ class PooledHttpResponse:
                     await asyncio.sleep(0)
                     (self._line or self._refuse_line()).check()
                 if sink(piece, None):
-                    return PumpResult.PAUSED
+                    return interface.PumpResult.PAUSED
                 turns += share
             elif connection.framing.complete:
-                return PumpResult.ENDED
+                return interface.PumpResult.ENDED
             elif connection.gone:
                 raise connection.broken or ProviderBadResponse("The provider broke the connection", phase="body")
             elif turns:  # else what is read in this turn would be passed on in it, too
@@ -96,7 +88,7 @@ class PooledHttpResponse:
                 paused = await connection.follow(sink if self._inflation is None else None)
                 # The sink's decision goes before whatever has happened since.
                 if connection.met is None and paused:
-                    return PumpResult.PAUSED
+                    return interface.PumpResult.PAUSED
 
     def abort(self, error: ProviderError) -> None:
         self._error = self._error or error
@@ -159,7 +151,7 @@ class PooledHttpClient:
         self._find_proxy = find_proxy
         self.access_tokens = AuthorizedHttpClient(self)
 
-    async def send(self, http_request: HttpRequest) -> HttpResponse:
+    async def send(self, http_request: HttpRequest) -> interface.HttpResponse:
         head = http_request.template.head if http_request.template is not None else None
         if not isinstance(head, RequestHead):
             if http_request.grant is not None:
@@ -228,11 +220,11 @@ def _check_unheard(connection: Connection, method: str, *, kept: bool, since_s: 
     broken = connection.broken or ProviderBadResponse("The provider broke the connection", phase="headers")
     if not kept or connection.heard:
         raise broken
-    if method in IDEMPOTENT:
+    if method in interface.IDEMPOTENT:
         return
-    if connection.sent and since_s > RESEND_WITHIN_S:
+    if connection.sent and since_s > interface.RESEND_WITHIN_S:
         raise broken
-    raise StaleConnection(broken.message, phase="headers") from broken.__cause__
+    raise interface.StaleConnection(broken.message, phase="headers") from broken.__cause__
 
 
 async def _pour(connection: Connection, content: Content) -> float:

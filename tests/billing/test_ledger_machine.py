@@ -17,6 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from gateway import errors
 from gateway.auth.accounts import AccountService
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.domain.account import Account, ApiKey, Caller
@@ -26,15 +27,6 @@ from gateway.domain.ledger import OnCrash
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import Outcome
 from gateway.domain.usage import MAX_TOKENS
-from gateway.errors import (
-    Conflict,
-    InvalidApiKey,
-    InvalidRequest,
-    KeyDisabled,
-    QuotaExceeded,
-    RateLimited,
-    StoreUnavailable,
-)
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.request_context import RequestContext
 from tests.support.billing_services import BillingServices, ModelDisk, call_for, unix
@@ -215,16 +207,16 @@ class LedgerMachine(RuleBasedStateMachine):
         key_id = pick(self.list_keys(), index)
         try:
             caller = self.directory.authenticate(f"Bearer {self.secrets[key_id]}")
-        except InvalidApiKey:
+        except errors.InvalidApiKey:
             assert ("key", key_id) in self.deleted
             return
-        except KeyDisabled:
+        except errors.KeyDisabled:
             key = self.get_owner(("key", key_id))
             assert key.status == "disabled"
             return
         places: tuple[Place, Place] = ("key", key_id), ("account", caller.account.id)
         if self.billing.write_queue.full:
-            with pytest.raises(StoreUnavailable):
+            with pytest.raises(errors.StoreUnavailable):
                 self.do(self.billing.admit(caller, call_for(nanos)))
             return
         short = [place for place in places if (room := self.find_room(place)) is not None and room < nanos]
@@ -233,7 +225,7 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         at_once = self.at_once[places[0]]
         if at_once is not None and sum(places == call.places for call in self.running) >= at_once:
-            with pytest.raises(RateLimited):
+            with pytest.raises(errors.RateLimited):
                 self.do(self.billing.admit(caller, call_for(nanos)))
             return
         ctx = self.do(self.billing.admit(caller, call_for(nanos)))
@@ -241,7 +233,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.granted.append(ctx.id)
 
     def expect_refusal(self, caller: Caller, nanos: int, reported: Place) -> None:
-        with pytest.raises(QuotaExceeded) as caught:
+        with pytest.raises(errors.QuotaExceeded) as caught:
             self.do(self.billing.admit(caller, call_for(nanos)))
         error, reset = caught.value, self.find_reset(reported)
         assert ("this API key" if reported[0] == "key" else "the account") in error.message
@@ -315,13 +307,13 @@ class LedgerMachine(RuleBasedStateMachine):
         known = None if spec.reference is None else self.references.get((place, spec.reference))
         expected: type[Exception] | None = None
         if room is None:
-            expected = InvalidRequest
+            expected = errors.InvalidRequest
         elif self.billing.disk.full:
-            expected = StoreUnavailable
+            expected = errors.StoreUnavailable
         elif known is not None and (known[0] != spec.kind or (spec.kind == "top_up" and known[1] != nanos)):
-            expected = Conflict
+            expected = errors.Conflict
         if expected is not None or room is None:
-            with pytest.raises(expected or InvalidRequest):
+            with pytest.raises(expected or errors.InvalidRequest):
                 self.do(self.billing.accounting.credit(owner, spec))
             return
         answer = self.do(self.billing.accounting.credit(owner, spec))
@@ -349,7 +341,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def crash(self, on_crash: OnCrash) -> None:
         try:
             self.do(self.billing.crash(on_crash))
-        except StoreUnavailable:
+        except errors.StoreUnavailable:
             assert self.billing.disk.full
             self.billing.disk.full = False
             self.do(self.billing.crash(on_crash))

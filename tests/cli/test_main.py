@@ -21,16 +21,7 @@ from gateway.cli.main import main
 from gateway.config.extras import MODULES
 from gateway.installation import write_install
 from gateway.storage.data_folder import DataFolder, find_holder
-from tests.support.command_line import (
-    AT_A_TERMINAL,
-    MANY,
-    WAIT_LIMIT_S,
-    Server,
-    ended_with_the_test,
-    environment,
-    run_many,
-    serving,
-)
+from tests.support import command_line
 
 BROKEN = '[server]\nprot = 1\nport = "x"\n[[channel]]\nname = "a"\nprovider = "nobody"\n'
 DEAD = '[[channel]]\nname = "dead"\nprovider = "custom"\nbase_url = "http://127.0.0.1:9/v1"\nmodels = ["m"]\n'
@@ -42,7 +33,7 @@ DEMO_MODELS = (*TEXTS, "demo-image", "demo-moderation", "demo-realtime", "demo-r
 
 
 @pytest.fixture
-def server(shared: Server) -> Iterator[Server]:
+def server(shared: command_line.Server) -> Iterator[command_line.Server]:
     """A running gateway with one account and one key; what the test adds goes with it."""
     yield shared
     shared.tidy()
@@ -51,12 +42,12 @@ def server(shared: Server) -> Iterator[Server]:
 def run_afresh(cwd: Path, *commands: list[str]) -> tuple[list[list[Any]], set[str]]:
     """The same in a Python of their own, and which heavy packages were imported at the end."""
     made = subprocess.run(
-        [sys.executable, "-m", MANY, json.dumps(commands)],
+        [sys.executable, "-m", command_line.MANY, json.dumps(commands)],
         capture_output=True,
         text=True,
         cwd=cwd,
-        env=environment(),
-        timeout=WAIT_LIMIT_S,
+        env=command_line.environment(),
+        timeout=command_line.WAIT_LIMIT_S,
         check=True,
     )
     answer = json.loads(made.stdout)
@@ -64,9 +55,9 @@ def run_afresh(cwd: Path, *commands: list[str]) -> tuple[list[list[Any]], set[st
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[command_line.Server]:
     """One gateway for all: a start costs a second."""
-    with serving(tmp_path_factory.mktemp("cli") / "data", signal.SIGTERM) as started:
+    with command_line.serving(tmp_path_factory.mktemp("cli") / "data", signal.SIGTERM) as started:
         yield started
 
 
@@ -79,7 +70,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_first_start_prints_a_key_and_a_call_that_streams_as_it_stands(server: Server) -> None:
+def test_the_first_start_prints_a_key_and_a_call_that_streams_as_it_stands(server: command_line.Server) -> None:
     assert f"{__version__} answers at {server.url}" in server.greeting
     assert "demo" in server.greeting
     assert "not shown again, only its hash is stored" in server.greeting
@@ -96,7 +87,7 @@ def test_the_first_start_prints_a_key_and_a_call_that_streams_as_it_stands(serve
 
 
 @pytest.mark.slow
-def test_an_account_is_added_shown_edited_disabled_and_deleted(server: Server) -> None:
+def test_an_account_is_added_shown_edited_disabled_and_deleted(server: command_line.Server) -> None:
     for group in ("x", "y"):
         server.ask("groups", "set", group, "1")
     added = server.invoke("accounts", "add", "team/a", "--quota-usd", "0.1", "--rpm", "60", "--groups", "x, y")
@@ -120,7 +111,7 @@ def test_an_account_is_added_shown_edited_disabled_and_deleted(server: Server) -
 
 
 @pytest.mark.slow
-def test_a_key_is_printed_once_and_works_until_it_is_disabled(server: Server) -> None:
+def test_a_key_is_printed_once_and_works_until_it_is_disabled(server: command_line.Server) -> None:
     made = server.invoke("keys", "create", "--models", "demo-*", "--expires-at", "2999-01-31")
     secret = made.stdout.strip()
     assert secret.startswith("sk-")
@@ -144,7 +135,7 @@ def test_a_key_is_printed_once_and_works_until_it_is_disabled(server: Server) ->
 
 
 @pytest.mark.slow
-def test_with_several_accounts_a_key_needs_to_be_told_whose(server: Server) -> None:
+def test_with_several_accounts_a_key_needs_to_be_told_whose(server: command_line.Server) -> None:
     server.ask("accounts", "add", "other")
     refused = server.invoke("keys", "create")
     assert (refused.exit_code, refused.stdout) == (1, "")
@@ -156,7 +147,7 @@ def test_with_several_accounts_a_key_needs_to_be_told_whose(server: Server) -> N
 
 
 @pytest.mark.slow
-def test_channels_and_models_are_listed_shown_and_tested(server: Server) -> None:
+def test_channels_and_models_are_listed_shown_and_tested(server: command_line.Server) -> None:
     (channel,) = server.ask("channels")["data"]
     assert (channel["name"], channel["offers"]) == ("demo", len(DEMO_MODELS))
     assert server.ask("channels", "show", "demo")["offered"] == list(DEMO_MODELS)
@@ -175,7 +166,7 @@ def test_channels_and_models_are_listed_shown_and_tested(server: Server) -> None
 
 
 @pytest.mark.slow
-def test_requests_are_listed_by_limit_key_model_and_status(server: Server) -> None:
+def test_requests_are_listed_by_limit_key_model_and_status(server: command_line.Server) -> None:
     secret = server.ask("keys", "create", "--name", "listed")
     number = str(secret["id"])
     server.chat(secret["secret"])
@@ -186,7 +177,7 @@ def test_requests_are_listed_by_limit_key_model_and_status(server: Server) -> No
     def models(*words: str) -> list[str]:
         return [row["model"] for row in server.ask("requests", "--key", number, *words)["data"]]
 
-    until = time.monotonic() + WAIT_LIMIT_S
+    until = time.monotonic() + command_line.WAIT_LIMIT_S
     while len(models()) < 2 and time.monotonic() < until:  # rows are written after the answer
         time.sleep(0.02)
     assert models() == ["demo-chat", "no-such-model"]
@@ -208,12 +199,14 @@ def test_requests_are_listed_by_limit_key_model_and_status(server: Server) -> No
 
 
 @pytest.mark.slow
-def test_follow_prints_a_request_when_it_ends_and_ctrl_c_ends_it_quietly(server: Server) -> None:
+def test_follow_prints_a_request_when_it_ends_and_ctrl_c_ends_it_quietly(server: command_line.Server) -> None:
     key = server.ask("keys", "create", "--name", "followed")
     words = ["requests", "--follow", "--json", "--key", str(key["id"]), "--data", str(server.data)]
-    command = [sys.executable, "-c", AT_A_TERMINAL, *words]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
-    with process, ended_with_the_test(process):
+    command = [sys.executable, "-c", command_line.AT_A_TERMINAL, *words]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=command_line.environment()
+    )
+    with process, command_line.ended_with_the_test(process):
         assert process.stdout is not None
         assert process.stderr is not None
         server.chat(key["secret"])
@@ -223,12 +216,12 @@ def test_follow_prints_a_request_when_it_ends_and_ctrl_c_ends_it_quietly(server:
         assert second["sequence"] > first["sequence"]
         assert (second["key_name"], second["model"], second["status"]) == ("followed", "demo-chat", 200)
         process.send_signal(signal.SIGINT)
-        assert process.wait(WAIT_LIMIT_S) == 0
+        assert process.wait(command_line.WAIT_LIMIT_S) == 0
         assert process.stderr.read() == ""
 
 
 @pytest.mark.slow
-def test_an_answer_of_the_admin_api_that_is_an_error_is_shown_and_exits_with_1(server: Server) -> None:
+def test_an_answer_of_the_admin_api_that_is_an_error_is_shown_and_exits_with_1(server: command_line.Server) -> None:
     for words, message in (
         (["keys", "show", "999"], "No key has the id 999"),
         (["channels", "test", "nope"], "No channel is called 'nope'"),
@@ -244,13 +237,13 @@ def test_an_answer_of_the_admin_api_that_is_an_error_is_shown_and_exits_with_1(s
 
 
 @pytest.mark.slow
-def test_an_edit_that_changes_nothing_is_a_usage_error(server: Server) -> None:
+def test_an_edit_that_changes_nothing_is_a_usage_error(server: command_line.Server) -> None:
     assert server.invoke("keys", "edit", "1").exit_code == 2
     assert server.invoke("keys", "edit", "1", "--rpm", "many").exit_code == 2
 
 
 @pytest.mark.slow
-def test_a_second_gateway_on_the_folder_is_told_who_runs(server: Server) -> None:
+def test_a_second_gateway_on_the_folder_is_told_who_runs(server: command_line.Server) -> None:
     result = server.invoke("serve")
     assert result.exit_code == 2
     assert f"process {server.process.pid}" in result.stderr
@@ -258,7 +251,7 @@ def test_a_second_gateway_on_the_folder_is_told_who_runs(server: Server) -> None
 
 
 @pytest.mark.slow
-def test_check_tries_the_channels_of_the_gateway_that_runs(server: Server, tmp_path: Path) -> None:
+def test_check_tries_the_channels_of_the_gateway_that_runs(server: command_line.Server, tmp_path: Path) -> None:
     empty = tmp_path / "empty.toml"
     empty.touch()
     result = server.invoke("check", "--config", str(empty))
@@ -355,7 +348,7 @@ def test_without_a_gateway_the_commands_open_the_folder_and_let_go_of_it(data: P
         ["requests", "--follow"],
         ["keys", "show", "1"],
     ]
-    done = run_many(tmp_path, *([*command, "--data", str(data)] for command in words))
+    done = command_line.run_many(tmp_path, *([*command, "--data", str(data)] for command in words))
     results = dict(zip(map(" ".join, words), done, strict=True))
     code, made, notes = results["keys create --name mine"]
     assert (code, made[:3], len(made.splitlines())) == (0, "sk-", 1)
@@ -381,7 +374,7 @@ def test_without_a_gateway_the_commands_open_the_folder_and_let_go_of_it(data: P
 def test_without_a_gateway_check_tries_the_files_channels_and_leaves_no_trace(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "gateway.toml").write_text(DEAD)
-    check, models = run_many(tmp_path, ["check"], ["models", "--json", "--data", str(tmp_path / "other")])
+    check, models = command_line.run_many(tmp_path, ["check"], ["models", "--json", "--data", str(tmp_path / "other")])
     assert check[0] == 1
     assert "dead" in check[1]
     assert "failed" in check[1]
@@ -398,7 +391,7 @@ def test_a_gateway_that_cannot_start_says_why_without_a_traceback(tmp_path: Path
     (broken / "gateway.db").write_bytes(b"this is not a database " * 50)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        in_use, refused, missing = run_many(
+        in_use, refused, missing = command_line.run_many(
             tmp_path,
             ["serve", "--port", port],
             ["serve", "--port", "0", "--data", str(broken)],
@@ -415,8 +408,8 @@ def test_a_gateway_that_cannot_start_says_why_without_a_traceback(tmp_path: Path
 
 @pytest.mark.slow
 def test_ctrl_c_ends_a_gateway_and_its_later_starts_show_no_key(data: Path, tmp_path: Path) -> None:
-    run_many(tmp_path, ["keys", "enable", "1", "--data", str(data)])
-    with serving(data, signal.SIGINT) as later:
+    command_line.run_many(tmp_path, ["keys", "enable", "1", "--data", str(data)])
+    with command_line.serving(data, signal.SIGINT) as later:
         assert later.url in later.greeting
         assert f"base_url  {later.url}/v1" in later.greeting
         assert "gateway keys add" in later.greeting
@@ -426,7 +419,7 @@ def test_ctrl_c_ends_a_gateway_and_its_later_starts_show_no_key(data: Path, tmp_
 
 
 @pytest.mark.slow
-def test_a_command_imports_only_what_it_needs(server: Server, tmp_path: Path) -> None:
+def test_a_command_imports_only_what_it_needs(server: command_line.Server, tmp_path: Path) -> None:
     assert run_afresh(tmp_path, ["--help"], ["serve", "--help"], ["--version"])[1] == set()
     (listed,), heavy = run_afresh(tmp_path, ["keys", "--data", str(server.data)])
     assert listed[0] == 0

@@ -12,19 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.billing.price_spec import PriceSpec
+from gateway.config import schema
 from gateway.config.loader import ConfigError, find_data, read_config, read_declared, read_prices, read_words_file
 from gateway.config.merge import list_sections
 from gateway.config.observability_schema import MetricsSection, TracingSection
-from gateway.config.schema import (
-    BillingSection,
-    Config,
-    EgressSection,
-    LedgerSection,
-    MediaSection,
-    RoutingSection,
-    SafetySection,
-    VideosSection,
-)
 from gateway.config.server_schema import ServerSection, StoreSection
 from gateway.domain.setting import name_setting
 from gateway.parsing import find_about
@@ -39,7 +30,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "gateway.toml"
 
 
-def read(path: Path, text: str, **environ: str) -> Config:
+def read(path: Path, text: str, **environ: str) -> schema.Config:
     path.write_text(text)
     return read_config(path, environ)
 
@@ -54,7 +45,7 @@ def fail(path: Path | None, text: str = "", **environ: str) -> list[str]:
 
 
 def test_no_file_and_no_variables_are_the_defaults() -> None:
-    assert read_config(None, {}) == Config()
+    assert read_config(None, {}) == schema.Config()
 
 
 def test_every_problem_is_reported_at_once_with_the_file_and_the_path(path: Path) -> None:
@@ -213,12 +204,12 @@ def test_every_setting_has_a_variable() -> None:
     sections = (
         ServerSection,
         StoreSection,
-        LedgerSection,
-        BillingSection,
-        RoutingSection,
-        MediaSection,
-        SafetySection,
-        EgressSection,
+        schema.LedgerSection,
+        schema.BillingSection,
+        schema.RoutingSection,
+        schema.MediaSection,
+        schema.SafetySection,
+        schema.EgressSection,
         MetricsSection,
         TracingSection,
     )
@@ -239,7 +230,7 @@ def test_a_variable_wins_over_the_file(path: Path, name: str) -> None:
     section, key = name.lower().split("__")
     config = read(path, f"[{section}]\n{key} = 5\n", **{f"GATEWAY_{name}": text})
     assert getattr(getattr(config, section), key) == value
-    assert attrs.evolve(config, **{section: type(getattr(config, section))()}) == Config()
+    assert attrs.evolve(config, **{section: type(getattr(config, section))()}) == schema.Config()
     assert read_config(None, {f"GATEWAY_{name}": text}) == config
 
 
@@ -282,12 +273,12 @@ def test_what_only_the_former_second_client_could_do_is_a_problem(path: Path) ->
 
 
 def test_the_client_that_is_left_may_still_be_named(path: Path) -> None:
-    assert read(path, '[server]\nclient = "wire"') == Config()
+    assert read(path, '[server]\nclient = "wire"') == schema.Config()
 
 
 def test_variables_of_others_are_left_alone() -> None:
     others = {"GATEWAY_DEV_KEY": "x", "GATEWAY": "x", "MY_GATEWAY_SERVER__PORT": "x", "gateway_server__port": "x"}
-    assert read_config(None, others | {"GATEWAY_DISCOVER": "0", "SERVER__PORT": "x"}) == Config()
+    assert read_config(None, others | {"GATEWAY_DISCOVER": "0", "SERVER__PORT": "x"}) == schema.Config()
 
 
 def test_amounts_of_the_file_are_exact(path: Path) -> None:
@@ -297,7 +288,7 @@ def test_amounts_of_the_file_are_exact(path: Path) -> None:
 
 
 def test_the_file_that_ships_is_exactly_the_defaults() -> None:
-    assert read_config(find_data("gateway.toml"), {}) == Config()
+    assert read_config(find_data("gateway.toml"), {}) == schema.Config()
 
 
 def uncomment(text: str) -> dict[str, Any]:
@@ -306,7 +297,7 @@ def uncomment(text: str) -> dict[str, Any]:
 
 def test_the_file_that_ships_mentions_every_key() -> None:
     tables = uncomment(find_data("gateway.toml").read_text())
-    sections: dict[str, Any] = {field.name: field.type for field in attrs.fields(attrs.resolve_types(Config))}
+    sections: dict[str, Any] = {field.name: field.type for field in attrs.fields(attrs.resolve_types(schema.Config))}
     assert set(tables) == set(sections)
     for name, kind in sections.items():
         table = tables[name][0] if isinstance(tables[name], list) else tables[name]
@@ -338,7 +329,7 @@ def read_comments(text: str) -> dict[str, str]:
 def test_the_file_that_ships_says_of_every_setting_what_the_console_says() -> None:
     body = {
         name_setting(section, field.name): find_about(field)
-        for section, part in list_sections(Config())
+        for section, part in list_sections(schema.Config())
         for field in attrs.fields(type(part))
     }
     assert all(body.values())
@@ -371,7 +362,7 @@ def test_a_relative_file_of_words_is_beside_the_file_that_names_it(tmp_path: Pat
     with pytest.raises(ConfigError, match=r"lists/words\.txt: No such file"):
         read_config(path, {"GATEWAY_SAFETY__WORDS_FILE": "lists/words.txt"})
     path.write_text('[safety]\nwords_file = ""\n')
-    assert read_config(path, {}) == Config()
+    assert read_config(path, {}) == schema.Config()
 
 
 ALERT = {"ALERT_URL": "https://example.com/alerts", "ALERT_SECRET": "0123456789abcdef01234567"}
@@ -382,8 +373,12 @@ def test_the_file_that_ships_is_valid_with_everything_in_it(path: Path) -> None:
     secrets = {"OPENAI_API_KEY": "k", "GATEWAY_DEV_KEY": "sk-0123456789abcdef", "SIGN_IN_SECRET": "s", **ALERT}
     config = read(path, text, **secrets)
     assert (config.server, config.store) == (ServerSection(), StoreSection())
-    assert (config.ledger, config.billing, config.routing) == (LedgerSection(), BillingSection(), RoutingSection())
-    assert config.videos == VideosSection()
+    assert (config.ledger, config.billing, config.routing) == (
+        schema.LedgerSection(),
+        schema.BillingSection(),
+        schema.RoutingSection(),
+    )
+    assert config.videos == schema.VideosSection()
     tables = (config.channel, config.group, config.account, config.key, config.price, config.model)
     assert [len(table) for table in tables] == [1] * 6
 
@@ -396,7 +391,7 @@ def test_the_file_that_ships_is_what_people_find_in_the_checkout() -> None:
 
 
 def test_the_prices_that_ship_are_read() -> None:
-    prices = read_prices(Config())
+    prices = read_prices(schema.Config())
     shipped = tomllib.loads(find_data("prices.toml").read_text())["price"]
     assert shipped
     known = prices.find("gpt-4o")
@@ -407,10 +402,10 @@ def test_the_prices_that_ship_are_read() -> None:
 
 def test_the_files_own_price_wins_over_the_one_that_ships() -> None:
     mine = PriceSpec("demo-chat", input_usd_per_million=Decimal(7))
-    prices = read_prices(Config(price=(mine,)))
+    prices = read_prices(schema.Config(price=(mine,)))
     assert prices.find("demo-chat") == mine.price()
     theirs = PriceSpec("demo-*", input_usd_per_million=Decimal(8))
-    prices = read_prices(Config(price=(mine,)), [theirs])
+    prices = read_prices(schema.Config(price=(mine,)), [theirs])
     assert [prices.find(name) for name in ("demo-chat", "demo-embedding")] == [mine.price(), theirs.price()]
 
 

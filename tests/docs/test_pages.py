@@ -13,20 +13,10 @@ from gateway.config.loader import read_declared
 from gateway.error_status import STATUS
 from gateway.server.help.pages import parse_page
 from scripts.reference_parts.errors import FIXES
-from tests.support.documentation import (
-    DOCS,
-    ROOT,
-    CodeBlock,
-    find_command_problem,
-    list_blocks,
-    list_code_spans,
-    list_commands,
-    list_links,
-    list_pages,
-)
+from tests.support import documentation
 from tests.support.table_rows import table_rows
 
-BLOCKS = list(list_blocks())
+BLOCKS = list(documentation.list_blocks())
 LANGUAGES = {"sh", "toml", "json", "python", "js", "yaml", "text"}
 LOCAL = re.compile(r"(?!https?:)[^#]*")
 ADDRESS, SECRET = "https://example.com/hook", "sk-0123456789abcdef0123456789abcdef"
@@ -34,20 +24,20 @@ ADDRESS, SECRET = "https://example.com/hook", "sk-0123456789abcdef0123456789abcd
 FILE = re.compile(r"(?:config|deploy|scripts)/[\w./-]+|(?:compose\.yaml|Dockerfile|Makefile)\Z")
 
 
-def pick(language: str) -> list[CodeBlock]:
+def pick(language: str) -> list[documentation.CodeBlock]:
     return [block for block in BLOCKS if block.language == language]
 
 
 def test_every_page_is_in_the_menu_once() -> None:
-    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    nav = yaml.safe_load((documentation.ROOT / "mkdocs.yml").read_text())["nav"]
     listed = [name for entry in nav for names in entry.values() for name in names]
-    assert sorted(listed) == [path.relative_to(DOCS).as_posix() for path in list_pages()]
+    assert sorted(listed) == [path.relative_to(documentation.DOCS).as_posix() for path in documentation.list_pages()]
 
 
 def test_every_link_leads_to_a_page_and_a_heading() -> None:
     wrong = []
     bodies: dict[Path, str] = {}
-    for path, link in list_links():
+    for path, link in documentation.list_links():
         if link.startswith(("https://", "http://")):
             continue
         name, _, anchor = link.partition("#")
@@ -63,7 +53,7 @@ def test_every_link_leads_to_a_page_and_a_heading() -> None:
 
 
 def test_a_page_has_one_title_and_skips_no_level() -> None:
-    for path in list_pages():
+    for path in documentation.list_pages():
         levels = [int(level) for level in re.findall(r"<h(\d)", parse_page("x", path.read_text()).body)]
         assert levels[0] == 1, path
         assert levels.count(1) == 1, path
@@ -76,7 +66,7 @@ def test_every_block_has_a_language_that_is_checked_or_is_foreign() -> None:
 
 
 @pytest.mark.parametrize("block", pick("toml"), ids=lambda block: block.where)
-def test_toml_is_valid_settings(block: CodeBlock, tmp_path: Path) -> None:
+def test_toml_is_valid_settings(block: documentation.CodeBlock, tmp_path: Path) -> None:
     path = tmp_path / "gateway.toml"
     path.write_text(block.text)
     for name in ("words.txt", "fullchain.pem", "privkey.pem"):
@@ -86,12 +76,12 @@ def test_toml_is_valid_settings(block: CodeBlock, tmp_path: Path) -> None:
 
 
 @table_rows("block", pick("json"), ids=lambda block: block.where)
-def test_json_parses(block: CodeBlock) -> None:
+def test_json_parses(block: documentation.CodeBlock) -> None:
     json.loads(block.text)
 
 
 @table_rows("block", pick("python"), ids=lambda block: block.where)
-def test_python_compiles(block: CodeBlock) -> None:
+def test_python_compiles(block: documentation.CodeBlock) -> None:
     ast.parse(block.text)
 
 
@@ -102,17 +92,19 @@ def test_yaml_parses() -> None:
 
 def test_every_command_is_valid() -> None:
     wrong = []
-    commands = [(block.where, each) for block in pick("sh") for each in list_commands(block.text)]
+    commands = [(block.where, each) for block in pick("sh") for each in documentation.list_commands(block.text)]
     for where, arguments in commands:
-        if problem := find_command_problem(arguments):
+        if problem := documentation.find_command_problem(arguments):
             wrong.append(f"{where}: gateway {' '.join(arguments)}: {problem}")
     assert not wrong, "\n".join(wrong)
     assert len(commands) > 100
 
 
 def test_every_command_in_running_text_exists() -> None:
-    found = [(where, each) for where, code in list_code_spans() for each in list_commands(code)]
-    problems = ((where, each, find_command_problem(each, whole=False)) for where, each in found)
+    found = [
+        (where, each) for where, code in documentation.list_code_spans() for each in documentation.list_commands(code)
+    ]
+    problems = ((where, each, documentation.find_command_problem(each, whole=False)) for where, each in found)
     wrong = [f"{where}: gateway {' '.join(each)}: {problem}" for where, each, problem in problems if problem]
     assert not wrong, "\n".join(wrong)
 
@@ -127,7 +119,7 @@ def test_every_command_in_running_text_exists() -> None:
     ],
 )
 def test_an_invalid_command_is_found(arguments: list[str], text: str) -> None:
-    assert text in find_command_problem(arguments)
+    assert text in documentation.find_command_problem(arguments)
 
 
 @table_rows(
@@ -140,12 +132,12 @@ def test_an_invalid_command_is_found(arguments: list[str], text: str) -> None:
     ],
 )
 def test_commands_are_found_in_a_script(script: str, found: list[list[str]]) -> None:
-    assert list(list_commands(script)) == found
+    assert list(documentation.list_commands(script)) == found
 
 
 def test_files_that_pages_name_exist() -> None:
-    named = {(where, code) for where, code in list_code_spans() if FILE.match(code)}
-    assert [each for each in sorted(named) if not (ROOT / each[1]).exists()] == []
+    named = {(where, code) for where, code in documentation.list_code_spans() if FILE.match(code)}
+    assert [each for each in sorted(named) if not (documentation.ROOT / each[1]).exists()] == []
 
 
 def test_every_error_code_has_its_fix() -> None:
@@ -159,6 +151,6 @@ def list_comparisons(text: str) -> list[list[str]]:
 
 
 def test_the_comparison_is_the_one_of_the_readme() -> None:
-    readme, page = (ROOT / "README.md").read_text(), (DOCS / "comparison.md").read_text()
+    readme, page = (documentation.ROOT / "README.md").read_text(), (documentation.DOCS / "comparison.md").read_text()
     assert list_comparisons(page) == list_comparisons(readme)
     assert len(list_comparisons(page)) > 12

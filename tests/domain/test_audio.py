@@ -6,30 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.audio import (
-    LOSSY_BITRATE,
-    USUAL_BITRATE,
-    Ceiling,
-    Length,
-    bound_length_ms,
-    bound_speech_ms,
-    bound_spoken_tokens,
-    count_heard_tokens,
-    count_spoken_tokens,
-    estimate_speech_ms,
-    find_ogg_rate,
-    find_speech_ms,
-    find_wav_seconds,
-    find_webm_seconds,
-    floor_length_ms,
-    is_wav,
-    limit_length_ms,
-    parse_cluster_seconds,
-    parse_last_cue_ms,
-    parse_length_ms,
-    parse_ogg_page,
-    weigh_length,
-)
+from gateway.domain import audio
 from gateway.domain.usage import MAX_DURATION_MS
 from tests.support.audio_headers import EBML, OPUS_HEAD, VORBIS_HEAD, ogg_page
 from tests.support.openai_audio import SRT, VTT, make_mp3, make_wav, speak
@@ -61,12 +38,12 @@ ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text() |
     ],
 )
 def test_seconds_are_read_as_milliseconds_rounded_up_or_not_believed(reported: object, ms: int | None) -> None:
-    assert parse_length_ms(reported) == ms
+    assert audio.parse_length_ms(reported) == ms
 
 
 @given(ANYTHING)
 def test_whatever_is_said_a_length_is_within_what_is_possible(reported: object) -> None:
-    found = parse_length_ms(reported)
+    found = audio.parse_length_ms(reported)
     assert found is None or 0 <= found <= MAX_DURATION_MS
 
 
@@ -83,23 +60,23 @@ def test_whatever_is_said_a_length_is_within_what_is_possible(reported: object) 
     ],
 )
 def test_subtitles_end_with_their_last_cue(text: str, ms: int | None) -> None:
-    assert parse_last_cue_ms(text) == ms
+    assert audio.parse_last_cue_ms(text) == ms
 
 
 @given(st.text(alphabet="0123456789:,.-> \n", max_size=60))
 def test_subtitles_of_any_shape_have_a_possible_length_or_none(text: str) -> None:
-    found = parse_last_cue_ms(text)
+    found = audio.parse_last_cue_ms(text)
     assert found is None or 0 <= found <= MAX_DURATION_MS
 
 
 def test_what_nobody_can_read_is_taken_for_speech_at_16_kilobits() -> None:
-    assert bound_length_ms(2_000) == 1_000
-    assert bound_length_ms(2_001) == 1_001
-    assert bound_length_ms(2**40) == MAX_DURATION_MS
+    assert audio.bound_length_ms(2_000) == 1_000
+    assert audio.bound_length_ms(2_001) == 1_001
+    assert audio.bound_length_ms(2**40) == MAX_DURATION_MS
 
 
 MEGABYTE = 1_000_000
-COMPRESSED = Ceiling(LOSSY_BITRATE, USUAL_BITRATE)
+COMPRESSED = audio.Ceiling(audio.LOSSY_BITRATE, audio.USUAL_BITRATE)
 """By which a megabyte has 15.625 seconds at least, and hardly less than 62.5."""
 
 
@@ -120,16 +97,18 @@ COMPRESSED = Ceiling(LOSSY_BITRATE, USUAL_BITRATE)
 def test_a_header_is_believed_within_what_bytes_can_hold_and_frames_say(
     reported: float, seen: float | None, believed_ms: int, bound_ms: int
 ) -> None:
-    assert weigh_length(reported, seen, MEGABYTE, COMPRESSED) == Length(believed_ms, bound_ms)
+    assert audio.weigh_length(reported, seen, MEGABYTE, COMPRESSED) == audio.Length(believed_ms, bound_ms)
 
 
 @table_rows("reported", [None, 0.0, -1.0, float("nan"), float("inf")])
 def test_of_what_tells_nothing_the_size_is_a_bound(reported: float | None) -> None:
-    assert weigh_length(reported, 90.0, MEGABYTE, COMPRESSED) == Length(None, bound_length_ms(MEGABYTE))
+    assert audio.weigh_length(reported, 90.0, MEGABYTE, COMPRESSED) == audio.Length(
+        None, audio.bound_length_ms(MEGABYTE)
+    )
 
 
 def test_a_header_is_not_believed_where_somebody_looked_and_saw_nothing() -> None:
-    assert weigh_length(100.0, 0.0, MEGABYTE, COMPRESSED) == Length(None, bound_length_ms(MEGABYTE))
+    assert audio.weigh_length(100.0, 0.0, MEGABYTE, COMPRESSED) == audio.Length(None, audio.bound_length_ms(MEGABYTE))
 
 
 NUMBERS = st.none() | st.floats()
@@ -137,15 +116,15 @@ NUMBERS = st.none() | st.floats()
 
 @given(NUMBERS, NUMBERS.filter(lambda seen: seen is None or seen >= 0), st.integers(0, 2**40))
 def test_no_length_is_above_its_bound_nor_below_what_bytes_take(reported: float, seen: float, size: int) -> None:
-    length = weigh_length(reported, seen, size, COMPRESSED)
+    length = audio.weigh_length(reported, seen, size, COMPRESSED)
     assert 0 <= length.bound_ms <= MAX_DURATION_MS
     if length.believed_ms is not None:
-        assert floor_length_ms(size) <= length.believed_ms <= length.bound_ms <= limit_length_ms(size)
+        assert audio.floor_length_ms(size) <= length.believed_ms <= length.bound_ms <= audio.limit_length_ms(size)
 
 
 def test_sound_takes_more_than_a_kilobit_a_second_and_less_than_512() -> None:
-    assert (limit_length_ms(1_000), floor_length_ms(64_000)) == (8_000, 1_000)
-    assert limit_length_ms(2**40) == floor_length_ms(2**50) == MAX_DURATION_MS
+    assert (audio.limit_length_ms(1_000), audio.floor_length_ms(64_000)) == (8_000, 1_000)
+    assert audio.limit_length_ms(2**40) == audio.floor_length_ms(2**50) == MAX_DURATION_MS
 
 
 def wav(*chunks: tuple[bytes, bytes], start: bytes = b"RIFF") -> bytes:
@@ -184,26 +163,26 @@ EXTENSIBLE = plain(0xFFFE)[1] + struct.pack("<HHIH", 22, 16, 3, 1) + bytes(14)
     ],
 )
 def test_wav_is_as_long_as_its_samples_take_whatever_it_says_of_bytes(data: bytes, seconds: float | None) -> None:
-    assert is_wav(data)
-    assert find_wav_seconds(data, len(data)) == (seconds if seconds is None else pytest.approx(seconds))
+    assert audio.is_wav(data)
+    assert audio.find_wav_seconds(data, len(data)) == (seconds if seconds is None else pytest.approx(seconds))
 
 
 @given(st.binary(max_size=80), st.integers(0, 2**40))
 def test_any_wav_has_a_length_or_none(data: bytes, size: int) -> None:
     for start in (wav(), wav() + b"fmt \x10\0\0\0\x01\0"):
-        found = find_wav_seconds(start + data, size)
+        found = audio.find_wav_seconds(start + data, size)
         assert found is None or found >= 0
 
 
 def test_a_minute_has_a_thousand_tokens_heard_and_a_quarter_more_spoken() -> None:
-    assert (count_heard_tokens(60_000), count_spoken_tokens(60_000)) == (1_000, 1_250)
-    assert (count_heard_tokens(1), count_spoken_tokens(1), count_heard_tokens(0)) == (1, 1, 0)
+    assert (audio.count_heard_tokens(60_000), audio.count_spoken_tokens(60_000)) == (1_000, 1_250)
+    assert (audio.count_heard_tokens(1), audio.count_spoken_tokens(1), audio.count_heard_tokens(0)) == (1, 1, 0)
 
 
 @given(st.integers(0, 100_000), st.floats(0.25, 4))
 def test_speech_is_bounded_above_its_estimate(characters: int, speed: float) -> None:
-    estimate = count_spoken_tokens(estimate_speech_ms(characters, speed))
-    assert bound_spoken_tokens(characters, speed) >= estimate - 1
+    estimate = audio.count_spoken_tokens(audio.estimate_speech_ms(characters, speed))
+    assert audio.bound_spoken_tokens(characters, speed) >= estimate - 1
 
 
 @table_rows(
@@ -224,53 +203,53 @@ def test_speech_is_bounded_above_its_estimate(characters: int, speed: float) -> 
     ],
 )
 def test_sound_is_measured_where_its_first_bytes_tell_its_rate(sound: bytes, kind: str, ms: int | None) -> None:
-    assert find_speech_ms(sound[:64], len(sound), kind) == ms
+    assert audio.find_speech_ms(sound[:64], len(sound), kind) == ms
 
 
 def test_speech_is_no_longer_than_the_slowest_speaker_makes_of_a_text() -> None:
-    assert bound_speech_ms(60_000) == 960_000
-    assert bound_speech_ms(1) == 10_000
-    assert bound_speech_ms(MAX_DURATION_MS) == MAX_DURATION_MS
+    assert audio.bound_speech_ms(60_000) == 960_000
+    assert audio.bound_speech_ms(1) == 10_000
+    assert audio.bound_speech_ms(MAX_DURATION_MS) == MAX_DURATION_MS
 
 
 @given(st.binary(max_size=70), st.integers(0, 2**50), st.sampled_from(["mp3", "pcm", "wav", "opus"]))
 def test_any_bytes_have_a_possible_length_or_none(head: bytes, size: int, kind: str) -> None:
-    found = find_speech_ms(head, size, kind)
+    found = audio.find_speech_ms(head, size, kind)
     assert found is None or 0 <= found <= MAX_DURATION_MS
 
 
 def test_a_page_of_ogg_says_where_its_stream_ends() -> None:
-    assert parse_ogg_page(ogg_page(96_312)) == (96_312, 7)
+    assert audio.parse_ogg_page(ogg_page(96_312)) == (96_312, 7)
     for page in (ogg_page(-1), ogg_page(5)[:-5], b"OggS\x01" + bytes(30), b""):
-        assert parse_ogg_page(page) is None
+        assert audio.parse_ogg_page(page) is None
 
 
 def test_opus_counts_48000_samples_a_second_and_vorbis_what_it_says() -> None:
-    assert find_ogg_rate(ogg_page(0, OPUS_HEAD)) == (48_000, 312)
-    assert find_ogg_rate(ogg_page(0, VORBIS_HEAD)) == (44_100, 0)
+    assert audio.find_ogg_rate(ogg_page(0, OPUS_HEAD)) == (48_000, 312)
+    assert audio.find_ogg_rate(ogg_page(0, VORBIS_HEAD)) == (44_100, 0)
     for head in (ogg_page(0, b"Speex   "), ogg_page(0, b"\x01vorbis"), b"OggS", b""):
-        assert find_ogg_rate(head) is None
+        assert audio.find_ogg_rate(head) is None
 
 
 def test_a_webm_file_says_its_length_in_ticks() -> None:
-    assert find_webm_seconds(EBML + b"\x44\x89\x84" + struct.pack(">f", 2_500)) == 2.5
+    assert audio.find_webm_seconds(EBML + b"\x44\x89\x84" + struct.pack(">f", 2_500)) == 2.5
     scaled = EBML + b"\x2a\xd7\xb1\x83" + (100_000).to_bytes(3, "big") + b"\x44\x89\x88" + struct.pack(">d", 2_500)
-    assert find_webm_seconds(scaled) == 0.25
-    assert find_webm_seconds(EBML) is None
+    assert audio.find_webm_seconds(scaled) == 0.25
+    assert audio.find_webm_seconds(EBML) is None
 
 
 @table_rows("size", [b"\x81", b"\x40\x02", b"\x20\0\0", b"\x10\0\0\0", b"\x01\xff\xff\xff\xff\xff\xff\xff"])
 def test_a_cluster_begins_with_its_time(size: bytes) -> None:
-    assert parse_cluster_seconds(EBML, b"\x1f\x43\xb6\x75" + size + b"\xe7\x82\x75\x30rest") == 30.0
-    assert parse_cluster_seconds(EBML, b"\x1f\x43\xb6\x75" + size + b"\xa3") is None
+    assert audio.parse_cluster_seconds(EBML, b"\x1f\x43\xb6\x75" + size + b"\xe7\x82\x75\x30rest") == 30.0
+    assert audio.parse_cluster_seconds(EBML, b"\x1f\x43\xb6\x75" + size + b"\xa3") is None
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_no_fault(head: bytes) -> None:
     for found in (
-        find_ogg_rate(b"OggS" + head),
-        parse_ogg_page(b"OggS" + head),
-        find_webm_seconds(EBML + b"\x44\x89" + head),
-        parse_cluster_seconds(EBML + head, b"\x1f\x43\xb6\x75" + head),
+        audio.find_ogg_rate(b"OggS" + head),
+        audio.parse_ogg_page(b"OggS" + head),
+        audio.find_webm_seconds(EBML + b"\x44\x89" + head),
+        audio.parse_cluster_seconds(EBML + head, b"\x1f\x43\xb6\x75" + head),
     ):
         assert found is None or found

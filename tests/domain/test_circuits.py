@@ -5,23 +5,13 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.domain import circuits
 from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker
-from gateway.domain.circuits import (
-    FORGET_S,
-    MOST_ACCOUNTS,
-    MOST_PLACES,
-    SAME_PROMPTS,
-    WHOLE,
-    Circuits,
-    EndpointKey,
-    Failure,
-    StartedAttempt,
-)
 from tests.support.table_rows import table_rows
 
 NOW = 1_000.0
 RULES = BreakerSettings(failures=3, cooldown_s=8, max_cooldown_s=100, ramp_s=10)
-M: EndpointKey = ("chat", "m")
+M: circuits.EndpointKey = ("chat", "m")
 A, B, C = 1, 2, 3
 
 
@@ -31,38 +21,42 @@ class CircuitScenario:
     def __init__(self, *, several: int = 3, part: int = 1) -> None:
         self.now = NOW
         self.whole = CircuitBreaker()
-        self.circuits = Circuits(self.whole, several=several, part=part)
+        self.circuits = circuits.Circuits(self.whole, several=several, part=part)
 
-    def begin(self, endpoint_key: EndpointKey = M, account: int = A, *, tries: bool = True) -> StartedAttempt:
+    def begin(
+        self, endpoint_key: circuits.EndpointKey = M, account: int = A, *, tries: bool = True
+    ) -> circuits.StartedAttempt:
         return self.circuits.begin(endpoint_key, account, self.now, tries=tries)
 
     def hear(
         self,
-        begun: StartedAttempt,
-        endpoint_key: EndpointKey = M,
+        begun: circuits.StartedAttempt,
+        endpoint_key: circuits.EndpointKey = M,
         account: int = A,
         *,
         provider_retry_after_s: float = 0.0,
         prompt: int | None = None,
     ) -> CircuitBreaker | None:
-        failure = Failure(
+        failure = circuits.Failure(
             self.now, RULES, "it broke", 0.5, provider_retry_after_s=provider_retry_after_s, prompt=prompt
         )
         return self.circuits.record_failure(endpoint_key, account, begun, failure)
 
-    def fail(self, times: int = 1, endpoint_key: EndpointKey = M, account: int = A, **more: int) -> None:
+    def fail(self, times: int = 1, endpoint_key: circuits.EndpointKey = M, account: int = A, **more: int) -> None:
         """Calls one after the other, each of which fails."""
         for _ in range(times):
             self.hear(self.begin(endpoint_key, account), endpoint_key, account, **more)
 
-    def answer(self, endpoint_key: EndpointKey = M, account: int = A, begun: StartedAttempt | None = None) -> None:
+    def answer(
+        self, endpoint_key: circuits.EndpointKey = M, account: int = A, begun: circuits.StartedAttempt | None = None
+    ) -> None:
         begun = begun or self.begin(endpoint_key, account)
         self.circuits.record_success(endpoint_key, account, begun, self.now, RULES)
 
-    def wait_s(self, endpoint_key: EndpointKey = M, account: int = A) -> float | None:
+    def wait_s(self, endpoint_key: circuits.EndpointKey = M, account: int = A) -> float | None:
         return self.circuits.wait_s(endpoint_key, account, self.now)
 
-    def open_to(self, endpoint_key: EndpointKey = M) -> list[int]:
+    def open_to(self, endpoint_key: circuits.EndpointKey = M) -> list[int]:
         """The accounts whose calls pass."""
         return [account for account in (A, B, C) if self.wait_s(endpoint_key, account) == 0.0]
 
@@ -143,7 +137,7 @@ def test_a_provider_that_asks_for_rest_has_it_from_that_account_at_the_first_wor
 
 def test_the_same_prompt_again_says_little() -> None:
     scene = CircuitScenario()
-    scene.fail(SAME_PROMPTS, prompt=7)
+    scene.fail(circuits.SAME_PROMPTS, prompt=7)
     assert scene.open_to() == [A, B, C]
     scene.fail(prompt=8)
     scene.fail(prompt=9)
@@ -152,7 +146,7 @@ def test_the_same_prompt_again_says_little() -> None:
 
 def test_a_server_that_fails_at_one_prompt_again_and_again_is_not_asked_for_ever() -> None:
     scene = CircuitScenario()
-    scene.fail(2 * SAME_PROMPTS, prompt=7)
+    scene.fail(2 * circuits.SAME_PROMPTS, prompt=7)
     assert scene.open_to() == [A, B, C]
     scene.fail(prompt=7)
     assert scene.open_to() == [B, C]
@@ -274,27 +268,27 @@ def test_after_news_of_the_provider_whatever_cools_down_may_be_tried() -> None:
 
 def test_made_up_models_and_many_accounts_take_bounded_memory() -> None:
     scene = CircuitScenario()
-    for number in range(3 * MOST_PLACES):
+    for number in range(3 * circuits.MOST_PLACES):
         scene.fail(1 + number % 3, ("chat", f"made-up-{number}"))
-    assert len(scene.circuits) == MOST_PLACES
-    for account in range(3 * MOST_ACCOUNTS):
+    assert len(scene.circuits) == circuits.MOST_PLACES
+    for account in range(3 * circuits.MOST_ACCOUNTS):
         scene.fail(account=account)
         scene.answer(account=account)
-    assert len(scene.circuits[M].accounts) == MOST_ACCOUNTS
-    for account in range(3 * MOST_ACCOUNTS):
+    assert len(scene.circuits[M].accounts) == circuits.MOST_ACCOUNTS
+    for account in range(3 * circuits.MOST_ACCOUNTS):
         scene.fail(account=account, prompt=5)
-    assert len(scene.circuits[M].prompts) <= MOST_ACCOUNTS
+    assert len(scene.circuits[M].prompts) <= circuits.MOST_ACCOUNTS
 
 
 def test_what_has_tripped_is_remembered_before_what_has_not() -> None:
     scene = CircuitScenario()
     scene.fail(3)
-    for number in range(2 * MOST_PLACES):
+    for number in range(2 * circuits.MOST_PLACES):
         scene.fail(1, ("chat", f"made-up-{number}"))
     assert scene.wait_s() == 8.0
 
 
-@table_rows(("failures", "after_s"), [(1, 31.0), (3, 9 + FORGET_S)])
+@table_rows(("failures", "after_s"), [(1, 31.0), (3, 9 + circuits.FORGET_S)])
 def test_old_failures_are_forgotten(failures: int, after_s: float) -> None:
     scene = CircuitScenario()
     scene.fail(failures)
@@ -352,4 +346,4 @@ def test_every_wait_ends_and_nobody_is_kept_away_for_ever(deeds: Sequence[tuple[
     for account in (A, B, C):
         for model in MODELS:
             assert scene.wait_s(("chat", model), account) == 0.0
-    assert all(endpoint_key == WHOLE or endpoint_key[0] == "chat" for endpoint_key in scene.circuits)
+    assert all(endpoint_key == circuits.WHOLE or endpoint_key[0] == "chat" for endpoint_key in scene.circuits)

@@ -5,16 +5,7 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.domain.media import (
-    EXTENSIONS,
-    SNIFF_BYTES,
-    build_link,
-    check_link,
-    find_media_type,
-    sign_link,
-    sniff_image,
-    sniff_media,
-)
+from gateway.domain import media
 from tests.support.table_rows import table_rows
 
 KEY = b"k" * 32
@@ -89,24 +80,24 @@ NOT_KEPT = [
 @table_rows(("head", "media_type"), HEADS, ids=lambda value: repr(value)[:40])
 def test_a_file_is_what_its_first_bytes_say(head: bytes, media_type: str) -> None:
     for rest in (b"", b"\0" * 10_000, b"<svg>" * 1_000):
-        assert sniff_media(head + rest) == media_type
-    assert sniff_image(head) == (media_type if media_type.startswith("image/") else None)
+        assert media.sniff_media(head + rest) == media_type
+    assert media.sniff_image(head) == (media_type if media_type.startswith("image/") else None)
 
 
 @table_rows("head", NOT_KEPT, ids=lambda value: repr(value)[:40])
 def test_what_is_of_no_kind_that_is_kept_is_nothing(head: bytes) -> None:
-    assert sniff_media(head) is None
-    assert sniff_image(head) is None
+    assert media.sniff_media(head) is None
+    assert media.sniff_image(head) is None
 
 
 def test_every_kind_that_is_kept_is_known_by_its_first_bytes() -> None:
-    assert {media_type for _, media_type in HEADS} == EXTENSIONS.keys()
+    assert {media_type for _, media_type in HEADS} == media.EXTENSIONS.keys()
 
 
 @given(st.binary(max_size=40) | st.builds(lambda head, rest: head[0] + rest, st.sampled_from(HEADS), st.binary()))
 def test_any_bytes_are_of_a_kept_kind_or_of_none(head: bytes) -> None:
-    assert sniff_media(head) in {None, *EXTENSIONS}
-    assert sniff_image(head) in {None, sniff_media(head)}
+    assert media.sniff_media(head) in {None, *media.EXTENSIONS}
+    assert media.sniff_image(head) in {None, media.sniff_media(head)}
 
 
 BEFORE_SVG = st.one_of(
@@ -126,16 +117,16 @@ BEFORE_SVG = st.one_of(
 @given(st.sampled_from([b"", b"\xef\xbb\xbf"]), st.lists(BEFORE_SVG, max_size=6), st.sampled_from([b" ", b">", b"/"]))
 def test_an_svg_is_known_behind_all_that_may_stand_before_it(bom: bytes, before: list[bytes], after: bytes) -> None:
     prologue = bom + b"".join(before)
-    assert sniff_image(prologue + b"<svg" + after) == "image/svg+xml"
-    assert sniff_image(prologue + b"<svgx" + after) is None
-    assert sniff_image(prologue + b"<html" + after + b"<svg>") is None
-    assert sniff_image(prologue + b"x<svg" + after) is None
+    assert media.sniff_image(prologue + b"<svg" + after) == "image/svg+xml"
+    assert media.sniff_image(prologue + b"<svgx" + after) is None
+    assert media.sniff_image(prologue + b"<html" + after + b"<svg>") is None
+    assert media.sniff_image(prologue + b"x<svg" + after) is None
 
 
 def test_an_svg_is_not_looked_for_for_ever() -> None:
     tag = b"<svg>"
-    assert sniff_image(b" " * (SNIFF_BYTES - len(tag)) + tag) == "image/svg+xml"
-    assert sniff_image(b" " * SNIFF_BYTES + tag) is None
+    assert media.sniff_image(b" " * (media.SNIFF_BYTES - len(tag)) + tag) == "image/svg+xml"
+    assert media.sniff_image(b" " * media.SNIFF_BYTES + tag) is None
 
 
 @table_rows(
@@ -147,13 +138,13 @@ def test_an_svg_is_not_looked_for_for_ever() -> None:
 )  # fmt: skip
 def test_no_bytes_make_it_try_every_way_to_read_them(piece: bytes) -> None:
     """Where something could be read in two ways, forty of it could be read in 2**40: this test would not end."""
-    assert sniff_media(piece * (SNIFF_BYTES * 2 // len(piece))) is None
-    assert sniff_media(b"<svg" + piece * 1_000) in {None, "image/svg+xml"}
+    assert media.sniff_media(piece * (media.SNIFF_BYTES * 2 // len(piece))) is None
+    assert media.sniff_media(b"<svg" + piece * 1_000) in {None, "image/svg+xml"}
 
 
-@table_rows(("media_type", "extension"), EXTENSIONS.items())
+@table_rows(("media_type", "extension"), media.EXTENSIONS.items())
 def test_an_id_tells_what_kind_it_is_of(media_type: str, extension: str) -> None:
-    assert find_media_type(f"{'a1' * 16}.{extension}") == media_type
+    assert media.find_media_type(f"{'a1' * 16}.{extension}") == media_type
 
 
 @table_rows(
@@ -166,22 +157,22 @@ def test_an_id_tells_what_kind_it_is_of(media_type: str, extension: str) -> None
     ],
 )  # fmt: skip
 def test_anything_else_is_no_id(text: str) -> None:
-    assert find_media_type(text) is None
+    assert media.find_media_type(text) is None
 
 
 def check(media_id: str, expires: str, signature: str, *, key: bytes = KEY, now_s: float = NOW) -> bool:
-    return check_link(key, media_id, expires=expires, signature=signature, now_s=now_s)
+    return media.check_link(key, media_id, expires=expires, signature=signature, now_s=now_s)
 
 
 def test_a_link_is_a_path_with_its_time_and_signature() -> None:
-    found = LINK.fullmatch(build_link(KEY, ID, NOW + 60))
+    found = LINK.fullmatch(media.build_link(KEY, ID, NOW + 60))
     assert found
     assert (found["id"], found["expires"]) == (ID, str(NOW + 60))
     assert check(ID, found["expires"], found["signature"])
 
 
 def test_a_link_is_good_until_its_time() -> None:
-    signature = sign_link(KEY, ID, NOW)
+    signature = media.sign_link(KEY, ID, NOW)
     assert check(ID, str(NOW), signature, now_s=NOW - 0.001)
     assert not check(ID, str(NOW), signature, now_s=NOW)
     assert not check(ID, str(NOW), signature, now_s=NOW + 1)
@@ -189,7 +180,7 @@ def test_a_link_is_good_until_its_time() -> None:
 
 @given(st.text(st.characters()), st.integers(NOW + 1, 10**12 - 1))
 def test_whatever_its_id_a_link_that_was_given_out_is_good(media_id: str, expires_s: int) -> None:
-    assert check(media_id, str(expires_s), sign_link(KEY, media_id, expires_s))
+    assert check(media_id, str(expires_s), media.sign_link(KEY, media_id, expires_s))
 
 
 TEXTS = st.text(max_size=70) | st.text("0123456789abcdef", min_size=64, max_size=64)
@@ -206,7 +197,7 @@ def test_any_change_of_id_time_or_signature_is_refused(
     media_id: str, expires: str, signature: str, at: int, digit: str
 ) -> None:
     good_time = str(NOW + 60)
-    good = sign_link(KEY, ID, NOW + 60)
+    good = media.sign_link(KEY, ID, NOW + 60)
     one_digit = good[:at] + digit + good[at + 1 :]
     assert check(ID, good_time, good)
     assert check(media_id, good_time, good) is (media_id == ID)
@@ -220,10 +211,10 @@ def test_any_change_of_id_time_or_signature_is_refused(
 
 @given(st.binary(min_size=1, max_size=40))
 def test_another_key_makes_other_links(key: bytes) -> None:
-    assert check(ID, str(NOW + 60), sign_link(KEY, ID, NOW + 60), key=key) is (key == KEY)
+    assert check(ID, str(NOW + 60), media.sign_link(KEY, ID, NOW + 60), key=key) is (key == KEY)
 
 
 def test_no_link_outlives_every_number() -> None:
     """A time of any length would be a number to make, and to write."""
-    assert not check(ID, "9" * 13, sign_link(KEY, ID, 10**13 - 1))
+    assert not check(ID, "9" * 13, media.sign_link(KEY, ID, 10**13 - 1))
     assert not check(ID, "9" * 5_000, "0" * 64)

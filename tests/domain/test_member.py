@@ -5,22 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.member import (
-    ABSOLUTE_MS,
-    IDLE_MS,
-    MAX_PASSPHRASE,
-    MEMBER_NAME,
-    MIN_PASSPHRASE,
-    ROLES,
-    Credential,
-    Member,
-    SecondFactorNeeded,
-    Session,
-    WrongPassphrase,
-    find_difference,
-    find_passphrase_problem,
-    may,
-)
+from gateway.domain import member
 from gateway.domain.member_spec import InviteSpec, LinkUseSpec, MemberSpec, SetupSpec, SignInSpec, build_member
 from gateway.error_status import STATUS
 from gateway.errors import InvalidRequest
@@ -29,11 +14,11 @@ from tests.support.table_rows import table_rows
 
 NOW = 1_800_000_000_000
 HASH = "$argon2id$ann"
-ANN = Member(3, 1, "ann", "member", passphrase=HASH)
+ANN = member.Member(3, 1, "ann", "member", passphrase=HASH)
 
 
 def test_each_role_may_do_what_those_before_it_may() -> None:
-    assert [[may(role, needed) for needed in ROLES] for role in ROLES] == [
+    assert [[member.may(role, needed) for needed in member.ROLES] for role in member.ROLES] == [
         [True, False, False],
         [True, True, False],
         [True, True, True],
@@ -52,7 +37,7 @@ def test_each_role_may_do_what_those_before_it_may() -> None:
     ],
 )
 def test_what_is_long_enough_and_not_worn_will_do(passphrase: str) -> None:
-    assert find_passphrase_problem(passphrase, "ann") is None
+    assert member.find_passphrase_problem(passphrase, "ann") is None
 
 
 @table_rows(
@@ -74,72 +59,77 @@ def test_what_is_long_enough_and_not_worn_will_do(passphrase: str) -> None:
     ],
 )
 def test_what_is_short_or_worn_will_not(passphrase: str, message: str) -> None:
-    assert message in (find_passphrase_problem(passphrase, "ann@example.org") or "")
+    assert message in (member.find_passphrase_problem(passphrase, "ann@example.org") or "")
 
 
 @given(passphrase=st.text(max_size=300), name=st.text(max_size=70))
 def test_whatever_is_typed_there_is_a_word_about_it_or_it_is_long_enough(passphrase: str, name: str) -> None:
-    problem = find_passphrase_problem(passphrase, name)
+    problem = member.find_passphrase_problem(passphrase, name)
     if problem is None:
-        assert MIN_PASSPHRASE <= len(passphrase) <= MAX_PASSPHRASE
+        assert member.MIN_PASSPHRASE <= len(passphrase) <= member.MAX_PASSPHRASE
         assert passphrase.isprintable()
         assert passphrase.lower() != name.lower()
     else:
         assert passphrase not in problem or len(passphrase) < 4
 
 
-@given(name=st.from_regex(MEMBER_NAME, fullmatch=True).filter(lambda name: len(name) > 6))
+@given(name=st.from_regex(member.MEMBER_NAME, fullmatch=True).filter(lambda name: len(name) > 6))
 def test_nobodys_own_name_is_a_passphrase(name: str) -> None:
     for passphrase in (name, name.upper(), name * 2, f"{name}12345", f"password{name}"):
-        assert find_passphrase_problem(passphrase, name) is not None
+        assert member.find_passphrase_problem(passphrase, name) is not None
 
 
 @table_rows("name", ["a", "ann", "ann@example.org", "0.a+b-c_d", "a" * 64])
 def test_a_name_is_written_small(name: str) -> None:
-    assert MEMBER_NAME.match(name)
-    assert not MEMBER_NAME.match(f"{name}A"[-64:]) or len(name) == 64
+    assert member.MEMBER_NAME.match(name)
+    assert not member.MEMBER_NAME.match(f"{name}A"[-64:]) or len(name) == 64
 
 
 @table_rows("name", ["", "Ann", ".ann", "ann ", "a" * 65, "ann\n", "änn", "a/b", "<b>"])
 def test_what_is_no_name(name: str) -> None:
-    assert not MEMBER_NAME.match(name)
+    assert not member.MEMBER_NAME.match(name)
 
 
 def test_a_session_is_over_unused_or_old() -> None:
-    session = Session(b"d" * 32, 3, NOW, NOW)
-    assert not session.is_over(NOW + IDLE_MS - 1)
-    assert session.is_over(NOW + IDLE_MS)
-    used = attrs.evolve(session, seen_ms=NOW + ABSOLUTE_MS - 1)
-    assert not used.is_over(NOW + ABSOLUTE_MS - 1)
-    assert used.is_over(NOW + ABSOLUTE_MS)
+    session = member.Session(b"d" * 32, 3, NOW, NOW)
+    assert not session.is_over(NOW + member.IDLE_MS - 1)
+    assert session.is_over(NOW + member.IDLE_MS)
+    used = attrs.evolve(session, seen_ms=NOW + member.ABSOLUTE_MS - 1)
+    assert not used.is_over(NOW + member.ABSOLUTE_MS - 1)
+    assert used.is_over(NOW + member.ABSOLUTE_MS)
 
 
 def test_nothing_of_what_is_secret_is_shown() -> None:
     whole = attrs.evolve(ANN, totp=b"sealed", recovery=("digest",))
-    session = Session(b"digest-of-a-reference-of-32-byte", 3, NOW, NOW)
-    for noun in (whole, session, Credential(HASH, recovery="digest"), SignInSpec("ann", "four green frogs", "123456")):
+    session = member.Session(b"digest-of-a-reference-of-32-byte", 3, NOW, NOW)
+    for noun in (
+        whole,
+        session,
+        member.Credential(HASH, recovery="digest"),
+        SignInSpec("ann", "four green frogs", "123456"),
+    ):
         assert not any(word in repr(noun) for word in (HASH, "sealed", "digest", "frogs", "123456"))
 
 
 def test_a_passphrase_proves_who_it_is_where_there_is_no_second_factor() -> None:
-    assert ANN.accept(Credential(HASH)) == ANN
-    assert ANN.accept(Credential("another")) is None
+    assert ANN.accept(member.Credential(HASH)) == ANN
+    assert ANN.accept(member.Credential("another")) is None
 
 
 def test_where_there_is_a_second_factor_it_takes_an_unused_code() -> None:
     both = attrs.evolve(ANN, totp=b"sealed", totp_step=7, recovery=("ab", "cd"))
-    assert both.accept(Credential(HASH)) is None
-    assert both.accept(Credential(HASH, step=7)) is None
-    assert both.accept(Credential("another", step=8)) is None
-    assert both.accept(Credential(HASH, step=8)) == attrs.evolve(both, totp_step=8)
-    assert both.accept(Credential(HASH, recovery="ab")) == attrs.evolve(both, recovery=("cd",))
-    assert both.accept(Credential(HASH, recovery="ef")) is None
-    assert both.accept(Credential(HASH, is_known=True)) == both
+    assert both.accept(member.Credential(HASH)) is None
+    assert both.accept(member.Credential(HASH, step=7)) is None
+    assert both.accept(member.Credential("another", step=8)) is None
+    assert both.accept(member.Credential(HASH, step=8)) == attrs.evolve(both, totp_step=8)
+    assert both.accept(member.Credential(HASH, recovery="ab")) == attrs.evolve(both, recovery=("cd",))
+    assert both.accept(member.Credential(HASH, recovery="ef")) is None
+    assert both.accept(member.Credential(HASH, is_known=True)) == both
 
 
 def test_what_differs_is_named() -> None:
-    assert find_difference(ANN, ANN) == set()
-    assert find_difference(ANN, attrs.evolve(ANN, role="viewer", recovery=("ab",))) == {"role", "recovery"}
+    assert member.find_difference(ANN, ANN) == set()
+    assert member.find_difference(ANN, attrs.evolve(ANN, role="viewer", recovery=("ab",))) == {"role", "recovery"}
 
 
 def test_a_member_is_shown_without_what_is_secret() -> None:
@@ -158,9 +148,9 @@ def test_a_member_is_shown_without_what_is_secret() -> None:
 
 
 def test_faults_of_signing_in_say_no_more_than_they_must() -> None:
-    assert {STATUS[kind.code] for kind in (WrongPassphrase, SecondFactorNeeded)} == {401}
-    assert WrongPassphrase().message == WrongPassphrase().message
-    assert WrongPassphrase().should_retry is False
+    assert {STATUS[kind.code] for kind in (member.WrongPassphrase, member.SecondFactorNeeded)} == {401}
+    assert member.WrongPassphrase().message == member.WrongPassphrase().message
+    assert member.WrongPassphrase().should_retry is False
 
 
 @table_rows(

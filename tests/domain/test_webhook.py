@@ -13,28 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from gateway.domain.webhook import (
-    GIVE_UP_AFTER_S,
-    RETRY_AFTER_S,
-    SECRET_PREFIX,
-    WebhookDelivery,
-    build_secret,
-    derive_secret,
-    sign,
-)
+from gateway.domain import webhook
 from tests.support.table_rows import table_rows
 from tests.support.video_records import DELIVERY, NOW, make_delivery
 
 MASTER = bytes(range(32))
-SECRET = derive_secret(MASTER, 7)
-THEIRS = Webhook(build_secret(SECRET))
+SECRET = webhook.derive_secret(MASTER, 7)
+THEIRS = Webhook(webhook.build_secret(SECRET))
 """The library of Standard Webhooks, with what a caller is given."""
 
 
 def headers(body: bytes, age_s: int = 0) -> dict[str, str]:
     """As an attempt had them that was made so long ago; the clock that their library looks at cannot be turned."""
     name, at_s = "evt_1", int(time.time()) - age_s
-    return {"webhook-id": name, "webhook-timestamp": str(at_s), "webhook-signature": sign(SECRET, name, at_s, body)}
+    return {
+        "webhook-id": name,
+        "webhook-timestamp": str(at_s),
+        "webhook-signature": webhook.sign(SECRET, name, at_s, body),
+    }
 
 
 # ---- signatures
@@ -48,7 +44,7 @@ def test_what_is_signed_their_library_verifies(answer: dict[str, object]) -> Non
 
 def test_a_signature_is_what_the_specification_says() -> None:
     mac = hmac.new(SECRET, b'evt_1.1700000000.{"a": 1}', sha256).digest()
-    assert sign(SECRET, "evt_1", 1_700_000_000, b'{"a": 1}') == f"v1,{base64.b64encode(mac).decode()}"
+    assert webhook.sign(SECRET, "evt_1", 1_700_000_000, b'{"a": 1}') == f"v1,{base64.b64encode(mac).decode()}"
 
 
 def test_what_was_changed_on_the_way_is_not_verified() -> None:
@@ -62,7 +58,7 @@ def test_what_was_changed_on_the_way_is_not_verified() -> None:
         (body, headers(body, age_s=400)),
         (
             body,
-            good | {"webhook-signature": sign(derive_secret(MASTER, 8), "evt_1", at_s, body)},
+            good | {"webhook-signature": webhook.sign(webhook.derive_secret(MASTER, 8), "evt_1", at_s, body)},
         ),
     ]
     for reported, theirs in spoilt:
@@ -71,19 +67,19 @@ def test_what_was_changed_on_the_way_is_not_verified() -> None:
 
 
 def test_every_key_has_a_secret_of_its_own_that_stays_the_same() -> None:
-    secrets = {derive_secret(master, key_id) for master in (MASTER, b"other") for key_id in range(50)}
+    secrets = {webhook.derive_secret(master, key_id) for master in (MASTER, b"other") for key_id in range(50)}
     assert len(secrets) == 100
     assert {len(secret) for secret in secrets} == {32}
-    assert derive_secret(MASTER, 7) == SECRET
-    written = build_secret(SECRET)
-    assert written.startswith(SECRET_PREFIX)
-    assert base64.b64decode(written.removeprefix(SECRET_PREFIX), validate=True) == SECRET
+    assert webhook.derive_secret(MASTER, 7) == SECRET
+    written = webhook.build_secret(SECRET)
+    assert written.startswith(webhook.SECRET_PREFIX)
+    assert base64.b64decode(written.removeprefix(webhook.SECRET_PREFIX), validate=True) == SECRET
 
 
 # ---- attempts
 
 
-def fail_for_ever(delivery: WebhookDelivery, took_ms: int = 0) -> list[WebhookDelivery]:
+def fail_for_ever(delivery: webhook.WebhookDelivery, took_ms: int = 0) -> list[webhook.WebhookDelivery]:
     """After every attempt, made when it was due; the last is over."""
     seen = [delivery]
     while seen[-1].due_ms is not None:
@@ -94,22 +90,22 @@ def fail_for_ever(delivery: WebhookDelivery, took_ms: int = 0) -> list[WebhookDe
 def test_who_is_never_well_is_told_twelve_times_in_a_day_and_no_more() -> None:
     tries = fail_for_ever(make_delivery(1))
     waits = [(after.due_ms or 0) - (before.due_ms or 0) for before, after in pairwise([make_delivery(1), *tries[:-1]])]
-    assert waits == [seconds * 1000 for seconds in RETRY_AFTER_S]
+    assert waits == [seconds * 1000 for seconds in webhook.RETRY_AFTER_S]
     assert [one.attempts for one in tries] == list(range(1, 13))
     assert [one.status for one in tries] == ["pending"] * 11 + ["failed"]
-    assert 20 * 3_600_000 < (tries[-1].ended_ms or 0) - NOW <= GIVE_UP_AFTER_S * 1000
+    assert 20 * 3_600_000 < (tries[-1].ended_ms or 0) - NOW <= webhook.GIVE_UP_AFTER_S * 1000
     assert all(one.created_ms == NOW for one in tries)
 
 
 def test_the_waits_grow_and_come_to_a_day() -> None:
-    assert list(RETRY_AFTER_S) == sorted(set(RETRY_AFTER_S))
-    assert GIVE_UP_AFTER_S * 0.85 < sum(RETRY_AFTER_S) < GIVE_UP_AFTER_S
+    assert list(webhook.RETRY_AFTER_S) == sorted(set(webhook.RETRY_AFTER_S))
+    assert webhook.GIVE_UP_AFTER_S * 0.85 < sum(webhook.RETRY_AFTER_S) < webhook.GIVE_UP_AFTER_S
 
 
 @given(st.integers(0, 7_200_000))
 def test_nobody_is_told_after_a_day_however_slow_every_attempt_is(took_ms: int) -> None:
     tries = fail_for_ever(make_delivery(1), took_ms)
-    assert all((one.due_ms or NOW) <= NOW + GIVE_UP_AFTER_S * 1000 for one in tries)
+    assert all((one.due_ms or NOW) <= NOW + webhook.GIVE_UP_AFTER_S * 1000 for one in tries)
     assert tries[-1].status == "failed"
     assert len(tries) <= 12
 
@@ -117,7 +113,7 @@ def test_nobody_is_told_after_a_day_however_slow_every_attempt_is(took_ms: int) 
 @table_rows("answer", [200, 201, 204, 299])
 @table_rows("attempts", [0, 5, 40])
 def test_what_was_taken_is_over_whenever_that_was(answer: int, attempts: int) -> None:
-    late = NOW + 2 * GIVE_UP_AFTER_S * 1000
+    late = NOW + 2 * webhook.GIVE_UP_AFTER_S * 1000
     done = make_delivery(1, attempts=attempts, answer=500, error="no", owner="me", lease_until_ms=5).note(
         answer, "an error that is none", late
     )
@@ -146,10 +142,10 @@ def test_what_can_never_be_told_is_not_tried_again() -> None:
 
 
 def test_an_attempt_after_a_long_stop_is_the_last() -> None:
-    late = make_delivery(1).note(503, "no", NOW + GIVE_UP_AFTER_S * 1000 - 4_999)
+    late = make_delivery(1).note(503, "no", NOW + webhook.GIVE_UP_AFTER_S * 1000 - 4_999)
     assert (late.status, late.due_ms, late.attempts) == ("failed", None, 1)
-    in_time = make_delivery(1).note(503, "no", NOW + GIVE_UP_AFTER_S * 1000 - 5_000)
-    assert (in_time.status, in_time.due_ms) == ("pending", NOW + GIVE_UP_AFTER_S * 1000)
+    in_time = make_delivery(1).note(503, "no", NOW + webhook.GIVE_UP_AFTER_S * 1000 - 5_000)
+    assert (in_time.status, in_time.due_ms) == ("pending", NOW + webhook.GIVE_UP_AFTER_S * 1000)
 
 
 def test_where_it_goes_and_what_it_says_is_not_shown() -> None:

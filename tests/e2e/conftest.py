@@ -14,16 +14,8 @@ from google import genai
 from google.genai import types
 from openai import AsyncOpenAI
 
+from tests.support import sdk_clients
 from tests.support.gateway import KEY, RunningGateway
-from tests.support.sdk_clients import (
-    PROVIDERS_OF_FORMATS,
-    THINKING,
-    MakeClaude,
-    MakeClient,
-    MakeGoogle,
-    ProviderType,
-    name_provider,
-)
 from tests.support.started_gateways import NO_TLS, StartGateway, starting
 
 
@@ -42,7 +34,7 @@ async def gateway_with(tmp_path: Path, template_path: Path) -> AsyncIterator[Sta
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def sdk() -> AsyncIterator[MakeClient]:
+async def sdk() -> AsyncIterator[sdk_clients.MakeClient]:
     """``sdk(gateway)``: a client of the gateway, closed after the test."""
     made: list[AsyncOpenAI] = []
 
@@ -59,7 +51,7 @@ async def sdk() -> AsyncIterator[MakeClient]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def claude() -> AsyncIterator[MakeClaude]:
+async def claude() -> AsyncIterator[sdk_clients.MakeClaude]:
     """``claude(gateway)``: the same of the other library, which finds ``/v1`` by itself."""
     made: list[AsyncAnthropic] = []
 
@@ -76,7 +68,7 @@ async def claude() -> AsyncIterator[MakeClaude]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def google() -> AsyncIterator[MakeGoogle]:
+async def google() -> AsyncIterator[sdk_clients.MakeGoogle]:
     """``google(gateway)``: the same of Google's library, which finds ``/v1beta`` by itself."""
     opened: list[tuple[httpx2.Client, httpx2.AsyncClient]] = []
 
@@ -92,15 +84,15 @@ async def google() -> AsyncIterator[MakeGoogle]:
         await parted.aclose()
 
 
-@pytest.fixture(params=PROVIDERS_OF_FORMATS, ids=name_provider)
-def provider_type(request: pytest.FixtureRequest) -> ProviderType:
+@pytest.fixture(params=sdk_clients.PROVIDERS_OF_FORMATS, ids=sdk_clients.name_provider)
+def provider_type(request: pytest.FixtureRequest) -> sdk_clients.ProviderType:
     """Every language in turn."""
-    found: ProviderType = request.param
+    found: sdk_clients.ProviderType = request.param
     return found
 
 
-@pytest.fixture(params=THINKING, ids=name_provider)
-def thinking(request: pytest.FixtureRequest) -> ProviderType:
+@pytest.fixture(params=sdk_clients.THINKING, ids=sdk_clients.name_provider)
+def thinking(request: pytest.FixtureRequest) -> sdk_clients.ProviderType:
     """Every language in turn, each with thoughts."""
-    found: ProviderType = request.param
+    found: sdk_clients.ProviderType = request.param
     return found

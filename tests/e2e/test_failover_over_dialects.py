@@ -7,19 +7,12 @@ import orjson
 import pytest
 from openai import InternalServerError
 
+from tests.support import sdk_clients
 from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.gateway import RunningGateway
 from tests.support.openai_provider import OpenAIProvider
 from tests.support.providers import Call, Fails, Provider, Says
 from tests.support.scripted_upstream import LAST_CHUNK, SSE_HEAD, STALL, ScriptedUpstream, Step, chunk
-from tests.support.sdk_clients import (
-    PROVIDERS_OF_FORMATS,
-    THINKING,
-    MakeClaude,
-    MakeClient,
-    ProviderType,
-    name_provider,
-)
 from tests.support.started_gateways import StartGateway
 
 ASK: list[Any] = [{"role": "user", "content": "What is the weather in Oslo?"}]
@@ -28,7 +21,7 @@ WEATHER: Any = {"type": "function", "function": {"name": "get_weather", "paramet
 WEATHER_TOO: Any = {"name": "get_weather", "input_schema": SCHEMA}
 BUSY = Fails(529, "Overloaded")
 BUSY_LATE = Fails(529, "Overloaded", late=True)
-PAIRS = list(permutations(PROVIDERS_OF_FORMATS, 2))
+PAIRS = list(permutations(sdk_clients.PROVIDERS_OF_FORMATS, 2))
 BEGUN = (
     b'event: message_start\ndata: {"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant",'
     b'"content":[],"model":"claude-haiku-4-5","stop_reason":null,"stop_sequence":null,'
@@ -45,14 +38,14 @@ async def start(standing_with: StartGateway, first: Provider, second: Provider) 
 
 
 @pytest.mark.parametrize("failing", [BUSY, BUSY_LATE], ids=["status", "first-event"])
-@pytest.mark.parametrize(("one", "two"), PAIRS, ids=name_provider)
+@pytest.mark.parametrize(("one", "two"), PAIRS, ids=sdk_clients.name_provider)
 async def test_the_next_channel_answers_a_stream_in_its_own_language(  # noqa: PLR0917 - fixtures are no arguments
-    one: ProviderType,
-    two: ProviderType,
+    one: sdk_clients.ProviderType,
+    two: sdk_clients.ProviderType,
     failing: Fails,
     standing_with: StartGateway,
-    sdk: MakeClient,
-    claude: MakeClaude,
+    sdk: sdk_clients.MakeClient,
+    claude: sdk_clients.MakeClaude,
 ) -> None:
     async with one(failing) as first, two(Says("All is well")) as second:
         gateway = await start(standing_with, first, second)
@@ -66,13 +59,13 @@ async def test_the_next_channel_answers_a_stream_in_its_own_language(  # noqa: P
         assert len(first.received) == len(second.received) == 2
 
 
-@pytest.mark.parametrize(("one", "two"), PAIRS, ids=name_provider)
+@pytest.mark.parametrize(("one", "two"), PAIRS, ids=sdk_clients.name_provider)
 async def test_the_next_channel_gives_a_whole_answer(
-    one: ProviderType,
-    two: ProviderType,
+    one: sdk_clients.ProviderType,
+    two: sdk_clients.ProviderType,
     standing_with: StartGateway,
-    sdk: MakeClient,
-    claude: MakeClaude,
+    sdk: sdk_clients.MakeClient,
+    claude: sdk_clients.MakeClaude,
 ) -> None:
     async with one(BUSY) as first, two(Says("All is well")) as second:
         gateway = await start(standing_with, first, second)
@@ -86,8 +79,8 @@ async def test_the_next_channel_gives_a_whole_answer(
 
 async def test_an_overload_after_a_stream_has_begun_but_said_nothing_is_nobodys_business(
     standing_with: StartGateway,
-    sdk: MakeClient,
-    claude: MakeClaude,
+    sdk: sdk_clients.MakeClient,
+    claude: sdk_clients.MakeClaude,
 ) -> None:
     script: list[Step] = [SSE_HEAD, chunk(BEGUN), 0.02, chunk(OVERLOADED), LAST_CHUNK]
     async with ScriptedUpstream(script) as first, OpenAIProvider(Says("All is well")) as second:
@@ -110,7 +103,7 @@ async def test_an_overload_after_a_stream_has_begun_but_said_nothing_is_nobodys_
 
 async def test_after_the_first_words_nobody_else_is_asked(
     standing_with: StartGateway,
-    sdk: MakeClient,
+    sdk: sdk_clients.MakeClient,
 ) -> None:
     words = (
         b'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":'
@@ -136,7 +129,7 @@ async def test_after_the_first_words_nobody_else_is_asked(
 
 async def test_a_wish_that_one_language_has_no_word_for_goes_to_the_next(
     standing_with: StartGateway,
-    sdk: MakeClient,
+    sdk: sdk_clients.MakeClient,
 ) -> None:
     async with AnthropicProvider() as first, OpenAIProvider(Says("Heads")) as second:
         gateway = await start(standing_with, first, second)
@@ -147,7 +140,7 @@ async def test_a_wish_that_one_language_has_no_word_for_goes_to_the_next(
 
 async def test_when_all_fail_the_first_ones_error_is_told_once(
     standing_with: StartGateway,
-    sdk: MakeClient,
+    sdk: sdk_clients.MakeClient,
 ) -> None:
     async with AnthropicProvider(BUSY) as first, OpenAIProvider(Fails(500, "It broke")) as second:
         gateway = await start(standing_with, first, second)
@@ -158,16 +151,16 @@ async def test_when_all_fail_the_first_ones_error_is_told_once(
         assert (row.attempts, row.cost_nanos) == (3, 0)  # the last one twice
 
 
-CHAT_PAIRS = [*permutations(THINKING, 2), *((one, OpenAIProvider) for one in THINKING)]
+CHAT_PAIRS = [*permutations(sdk_clients.THINKING, 2), *((one, OpenAIProvider) for one in sdk_clients.THINKING)]
 LOOKING = Says("Looking.", thought="I should look", calls=(Call("get_weather", {"city": "Oslo"}), Call("get_weather")))
 
 
-@pytest.mark.parametrize(("one", "two"), CHAT_PAIRS, ids=name_provider)
+@pytest.mark.parametrize(("one", "two"), CHAT_PAIRS, ids=sdk_clients.name_provider)
 async def test_a_tool_loop_of_the_convention_moves_from_one_language_to_another(
-    one: ProviderType,
-    two: ProviderType,
+    one: sdk_clients.ProviderType,
+    two: sdk_clients.ProviderType,
     standing_with: StartGateway,
-    sdk: MakeClient,
+    sdk: sdk_clients.MakeClient,
 ) -> None:
     async with one(LOOKING, BUSY) as first, two(Says("It rains.")) as second:
         gateway = await start(standing_with, first, second)
@@ -184,13 +177,13 @@ async def test_a_tool_loop_of_the_convention_moves_from_one_language_to_another(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize(("one", "two"), list(permutations(THINKING, 2)), ids=name_provider)
+@pytest.mark.parametrize(("one", "two"), list(permutations(sdk_clients.THINKING, 2)), ids=sdk_clients.name_provider)
 async def test_a_tool_loop_of_anthropics_moves_from_one_language_to_another(
-    one: ProviderType,
-    two: ProviderType,
+    one: sdk_clients.ProviderType,
+    two: sdk_clients.ProviderType,
     streamed: bool,
     standing_with: StartGateway,
-    claude: MakeClaude,
+    claude: sdk_clients.MakeClaude,
 ) -> None:
     """A thought that one provider signed is in the conversation, and the other would refuse it as its own."""
     async with one(LOOKING, BUSY) as first, two(Says("It rains.")) as second:

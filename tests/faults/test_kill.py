@@ -11,22 +11,9 @@ import pytest
 from gateway.domain.ledger import OnCrash
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import RequestRecord
+from tests.support import kill_runs
 from tests.support.fault_scene import until
 from tests.support.gateway_process import GatewayProcess
-from tests.support.kill_runs import (
-    ANSWER_COST,
-    KEYS,
-    REFILL,
-    RESERVED,
-    STREAM_COST,
-    Memory,
-    check_offline,
-    keep_calling,
-    open_up,
-    roll,
-    site,
-    telling,
-)
 from tests.support.postgres import SharedPostgres
 
 KILLS = 7
@@ -41,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 async def live_and_die(
-    gateway: GatewayProcess, memory: Memory, rng: random.Random, number: int, *, until_refused: bool
+    gateway: GatewayProcess, memory: kill_runs.Memory, rng: random.Random, number: int, *, until_refused: bool
 ) -> bool:
     """A round: caps filled up, a crowd let in, and the gateway killed under it.
 
@@ -49,12 +36,12 @@ async def live_and_die(
     is killed once a call of this or an earlier round was refused.
     """
     reached = len(memory.reached)
-    for path, usd in REFILL.items():
+    for path, usd in kill_runs.REFILL.items():
         await gateway.ask(path, {"kind": "set", "amount_usd": usd})
     crowd = [
-        asyncio.create_task(keep_calling(gateway.url, secret, f"r{number}.{index}.{place}", memory, rng))
-        for place, secret in enumerate(KEYS)
-        for index in range(CALLERS // len(KEYS))
+        asyncio.create_task(kill_runs.keep_calling(gateway.url, secret, f"r{number}.{index}.{place}", memory, rng))
+        for place, secret in enumerate(kill_runs.KEYS)
+        for index in range(CALLERS // len(kill_runs.KEYS))
     ]
     await until(lambda: len(memory.reached) >= reached + CALLERS and (memory.refused or not until_refused))
     await asyncio.sleep(rng.uniform(*LOAD_S))
@@ -68,7 +55,7 @@ async def live_and_die(
     return again
 
 
-async def check_round(gateway: GatewayProcess, memory: Memory, on_crash: OnCrash) -> list[RequestRecord]:
+async def check_round(gateway: GatewayProcess, memory: kill_runs.Memory, on_crash: OnCrash) -> list[RequestRecord]:
     """What must be true of the next gateway over the same folder; the rows that are new to it."""
     await gateway.check_books()
     rows, memory.last = await gateway.read_rows(memory.last)
@@ -78,15 +65,21 @@ async def check_round(gateway: GatewayProcess, memory: Memory, on_crash: OnCrash
         assert mark not in memory.rows, ("two rows of one call", row, memory.rows[mark])
         memory.rows[mark] = row
         if row.outcome == "interrupted":
-            assert (row.reserved_nanos, row.attempts, row.status) == (RESERVED, 1, 500)
-            assert row.cost_nanos == (RESERVED if on_crash == "charge" else 0)
+            assert (row.reserved_nanos, row.attempts, row.status) == (kill_runs.RESERVED, 1, 500)
+            assert row.cost_nanos == (kill_runs.RESERVED if on_crash == "charge" else 0)
         assert row.overrun_nanos <= max(0, row.cost_nanos - row.reserved_nanos), row
-        assert row.cost_nanos in {0, ANSWER_COST, STREAM_COST, RESERVED} or row.outcome == "client_closed", row
+        assert (
+            row.cost_nanos in {0, kill_runs.ANSWER_COST, kill_runs.STREAM_COST, kill_runs.RESERVED}
+            or row.outcome == "client_closed"
+        ), row
     missing = memory.reached.keys() - memory.rows.keys()
     assert not missing, f"reached the provider and left no row: {missing}"
     for mark, stream in memory.whole.items():
         row = memory.rows[mark]
-        assert (row.outcome, row.cost_nanos) == ("completed", STREAM_COST if stream else ANSWER_COST), row
+        assert (row.outcome, row.cost_nanos) == (
+            "completed",
+            kill_runs.STREAM_COST if stream else kill_runs.ANSWER_COST,
+        ), row
     memory.whole.clear()
     assert not any(memory.rows[mark].cost_nanos for mark in memory.refused & memory.rows.keys())
     await check_caps(gateway, memory)
@@ -94,7 +87,7 @@ async def check_round(gateway: GatewayProcess, memory: Memory, on_crash: OnCrash
     return rows
 
 
-async def check_caps(gateway: GatewayProcess, memory: Memory) -> None:
+async def check_caps(gateway: GatewayProcess, memory: kill_runs.Memory) -> None:
     """Spent is what the rows cost; and no more than the cap, but for what the rows say is above it."""
     for account in (await gateway.ask("accounts"))["data"]:
         mine = [row for row in memory.rows.values() if row.account == account["name"]]
@@ -121,15 +114,15 @@ async def test_kills_under_load_leave_books_that_agree(
     tmp_path: Path, on_crash: OnCrash, kind: str, shared_postgres: SharedPostgres
 ) -> None:
     """Fifteen with each policy; every call that reached a provider has one row, and what was answered is paid."""
-    seed, rng = roll()
-    memory = Memory()
+    seed, rng = kill_runs.roll()
+    memory = kill_runs.Memory()
     kills = KILLS if kind == "sqlite" else KILLS_OF_A_SERVER
     store = {} if kind == "sqlite" else {"store": {"url": await shared_postgres.empty()}}
-    with telling(seed):
+    with kill_runs.telling(seed):
         async with (
-            open_up(memory, rng, stream=False) as up,
-            open_up(memory, rng, stream=True) as streaming,
-            GatewayProcess(tmp_path / "data", {**site(up, streaming, on_crash), **store}) as gateway,
+            kill_runs.open_up(memory, rng, stream=False) as up,
+            kill_runs.open_up(memory, rng, stream=True) as streaming,
+            GatewayProcess(tmp_path / "data", {**kill_runs.site(up, streaming, on_crash), **store}) as gateway,
         ):
             for number in range(kills):
                 twice = await live_and_die(gateway, memory, rng, number, until_refused=number == kills - 1)
@@ -138,7 +131,7 @@ async def test_kills_under_load_leave_books_that_agree(
                 logged = {line["request_id"] for line in gateway.read_log("request_interrupted")}
                 assert twice or logged == {row.id for row in rows if row.outcome == "interrupted"}
             await gateway.kill()
-            check_offline(gateway)
+            kill_runs.check_offline(gateway)
         outcomes = Counter(row.outcome for row in memory.rows.values())
         overruns = sum(row.overrun_nanos > 0 for row in memory.rows.values())
         print(f"{on_crash}: {dict(outcomes)}, {overruns} overruns, {len(memory.refused)} refused")  # noqa: T201

@@ -14,6 +14,7 @@ import attrs
 import pytest
 
 from gateway.domain.request_log import RequestRecord
+from tests.support import uploads
 from tests.support.fault_scene import until
 from tests.support.gateway import KEY, channel
 from tests.support.gateway_process import GatewayProcess, eventually, open_caller
@@ -23,19 +24,6 @@ from tests.support.kill_runs import check_offline, roll, telling
 from tests.support.multipart_bodies import TYPE, count_open, part
 from tests.support.replicate_images import ReplicateImages
 from tests.support.scripted_upstream import Received, ScriptedUpstream
-from tests.support.uploads import (
-    BLOCK,
-    MB,
-    Mode,
-    UploadProvider,
-    dial,
-    edit,
-    lead,
-    list_named,
-    send,
-    write_form,
-    write_head,
-)
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at descriptors")]
 
@@ -67,7 +55,7 @@ async def paint(caller: aiohttp.ClientSession, url: str, mark: str, **body: Any)
 
 async def repaint(caller: aiohttp.ClientSession, url: str, mark: str, data: bytes, model: str = "m") -> Any:
     """A picture from another."""
-    pieces = write_form(1, data, part("user", f"<{mark}>".encode()), model=model)
+    pieces = uploads.write_form(1, data, part("user", f"<{mark}>".encode()), model=model)
     reported = {"X-Request-Id": mark, "Content-Type": TYPE}
     return await ask(caller.post(url + EDITS, data=io.BytesIO(b"".join(pieces)), headers=reported))
 
@@ -92,28 +80,30 @@ async def check_rest(gateway: GatewayProcess, spent: int) -> None:
     assert report["waiting_rows"] == 0, report
     account = await gateway.ask("accounts/acme")
     assert (round(account["spent_usd"] * 10**9), account["held_usd"]) == (spent, 0)
-    assert list_named(gateway.data) == set()
+    assert uploads.list_named(gateway.data) == set()
     assert count_open(gateway.data / "uploads", gateway.pid) == 0
 
 
 async def test_whatever_painting_is_killed_has_its_row_and_leaves_no_hold(tmp_path: Path) -> None:
     """Painted whole, as a stream, as two tasks, from an upload that has been sent on, and from one that is being."""
     async with AsyncExitStack() as stack:
-        up = await stack.enter_async_context(UploadProvider())
-        slow = await stack.enter_async_context(UploadProvider(Mode(reads=MB, then="stall")))
+        up = await stack.enter_async_context(uploads.UploadProvider())
+        slow = await stack.enter_async_context(uploads.UploadProvider(uploads.Mode(reads=uploads.MB, then="stall")))
         tasks = await stack.enter_async_context(ReplicateImages(endless=True))
         up.held = []
         channels = (
-            lead(up),
-            lead(slow, "slow", models=["slow"]),
+            uploads.lead(up),
+            uploads.lead(slow, "slow", models=["slow"]),
             tasks.channel("tasks", models=["tasks"], model_map={"tasks": tasks.model}, fan_out=True),
         )
         gateway = await stack.enter_async_context(GatewayProcess(tmp_path / "data", site(*channels)))
         caller = await stack.enter_async_context(open_caller())
-        half = await stack.enter_async_context(dial(gateway.url))
-        data, url = BLOCK[: 8 * MB], gateway.url
-        pieces = write_form(1, data)
-        await send(half, [write_head(sum(map(len, pieces)), "X-Request-Id: half"), *pieces], most=2 * MB)
+        half = await stack.enter_async_context(uploads.dial(gateway.url))
+        data, url = uploads.BLOCK[: 8 * uploads.MB], gateway.url
+        pieces = uploads.write_form(1, data)
+        await uploads.send(
+            half, [uploads.write_head(sum(map(len, pieces)), "X-Request-Id: half"), *pieces], most=2 * uploads.MB
+        )
         asking = [
             paint(caller, url, "painted"),
             paint(caller, url, "streamed", stream=True),
@@ -123,14 +113,14 @@ async def test_whatever_painting_is_killed_has_its_row_and_leaves_no_hold(tmp_pa
         ]
         crowd = [asyncio.create_task(one) for one in asking]
         await until(lambda: len(up.held or ()) == 3)
-        await until(lambda: slow.taken and slow.taken[0].size >= MB)
+        await until(lambda: slow.taken and slow.taken[0].size >= uploads.MB)
         await until(lambda: len(tasks.requests) >= 4)
         await until(lambda: count_open(gateway.data / "uploads", gateway.pid) == 3)
         report = await gateway.ask("audit")
         assert (report["open_holds"], report["held_usd"]) == (len(RUNNING), sum(RUNNING.values()))
         await gateway.kill()
         assert await asyncio.gather(*crowd) == [None] * len(crowd)
-        assert list_named(gateway.data) == set()
+        assert uploads.list_named(gateway.data) == set()
         up.held = None
 
         await gateway.start()
@@ -143,7 +133,7 @@ async def test_whatever_painting_is_killed_has_its_row_and_leaves_no_hold(tmp_pa
         logged = {line["request_id"] for line in gateway.read_log("request_interrupted")}
         assert logged == {row.id for row in rows.values()}
         await check_rest(gateway, 0)
-        assert (await edit(gateway.url, 1, data)).status == 200
+        assert (await uploads.edit(gateway.url, 1, data)).status == 200
         await eventually(lambda: is_stored(gateway, len(RUNNING) + 1), 5)
         await check_rest(gateway, A_IMAGE)
         await gateway.kill()
@@ -185,7 +175,7 @@ async def keep_painting(url: str, name: str, memory: Memory, rng: random.Random)
         for number in range(1000):
             mark = f"{name}.{number}"
             if rng.random() < 0.5:
-                got = await repaint(caller, url, mark, BLOCK[: rng.randrange(MB // 2)])
+                got = await repaint(caller, url, mark, uploads.BLOCK[: rng.randrange(uploads.MB // 2)])
             else:
                 form, model = rng.choice(["url", "b64_json"]), rng.choice(["m", "parts"])
                 got = await paint(caller, url, mark, response_format=form, model=model, n=PARTS if model != "m" else 1)

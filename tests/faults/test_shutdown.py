@@ -9,17 +9,7 @@ import orjson
 import pytest
 
 from gateway.server.context import SERVICES
-from tests.support.fault_scene import (
-    WAIT_LIMIT_S,
-    Heard,
-    call,
-    check_broken_stream,
-    check_error,
-    good_script,
-    healthy,
-    site,
-    until,
-)
+from tests.support import fault_scene
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
 from tests.support.raw_client import connect, hello, post, read_answer
 from tests.support.scripted_upstream import (
@@ -42,12 +32,12 @@ from tests.support.stored_jobs import SHORT, stored
 from tests.support.upstream_scripts import ONE, STARTED, TWO
 
 
-async def stop_under(gateway: RunningGateway, up: ScriptedUpstream, *, stream: bool) -> Heard:
+async def stop_under(gateway: RunningGateway, up: ScriptedUpstream, *, stream: bool) -> fault_scene.Heard:
     """Make a call, and stop the gateway when the provider has it."""
-    calling = asyncio.create_task(call(gateway, stream=stream))
-    await until(lambda: up.received)
+    calling = asyncio.create_task(fault_scene.call(gateway, stream=stream))
+    await fault_scene.until(lambda: up.received)
     await asyncio.sleep(0.03)
-    async with asyncio.timeout(WAIT_LIMIT_S):
+    async with asyncio.timeout(fault_scene.WAIT_LIMIT_S):
         await gateway.stop()
     heard = await calling
     assert gateway.running == 0
@@ -57,7 +47,7 @@ async def stop_under(gateway: RunningGateway, up: ScriptedUpstream, *, stream: b
 async def test_a_stream_that_runs_may_finish_within_the_drain(gateway_with: StartGateway) -> None:
     end: list[Step] = [0.1, chunk(event(usage_frame(5, 7)) + DONE), LAST_CHUNK]
     async with ScriptedUpstream([*STARTED, *end]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await gateway_with(fault_scene.site(channel(up.base_url)))
         heard = await stop_under(gateway, up, stream=True)
         assert (heard.body, heard.whole) == (ONE + TWO + DONE, True)
         (row,) = await stored(gateway)
@@ -66,7 +56,7 @@ async def test_a_stream_that_runs_may_finish_within_the_drain(gateway_with: Star
 
 async def test_a_whole_answer_that_is_awaited_may_come_within_the_drain(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([0.1, answer(COMPLETION)]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await gateway_with(fault_scene.site(channel(up.base_url)))
         heard = await stop_under(gateway, up, stream=False)
         assert (heard.status, heard.whole) == (200, True)
         (row,) = await stored(gateway)
@@ -74,10 +64,13 @@ async def test_a_whole_answer_that_is_awaited_may_come_within_the_drain(gateway_
 
 
 async def test_a_stream_beyond_the_drain_gets_the_error_event(gateway_with: StartGateway) -> None:
-    async with ScriptedUpstream([*STARTED, STALL]) as up, ScriptedUpstream(good_script(stream=True)) as good:
-        gateway = await gateway_with(site(channel(up.base_url), healthy(good), **SHORT))
+    async with (
+        ScriptedUpstream([*STARTED, STALL]) as up,
+        ScriptedUpstream(fault_scene.good_script(stream=True)) as good,
+    ):
+        gateway = await gateway_with(fault_scene.site(channel(up.base_url), fault_scene.healthy(good), **SHORT))
         heard = await stop_under(gateway, up, stream=True)
-        assert check_broken_stream(heard, "overloaded") == [ONE, TWO]
+        assert fault_scene.check_broken_stream(heard, "overloaded") == [ONE, TWO]
         assert up.hung_up.is_set()
         assert not good.received
         (row,) = await stored(gateway)
@@ -103,10 +96,10 @@ async def test_a_call_not_answered_within_the_drain_gets_a_503(
     stream: bool,
     failed: bool,
 ) -> None:
-    async with ScriptedUpstream(script) as up, ScriptedUpstream(good_script(stream=stream)) as good:
-        gateway = await gateway_with(site(channel(up.base_url), healthy(good), **SHORT))
+    async with ScriptedUpstream(script) as up, ScriptedUpstream(fault_scene.good_script(stream=stream)) as good:
+        gateway = await gateway_with(fault_scene.site(channel(up.base_url), fault_scene.healthy(good), **SHORT))
         heard = await stop_under(gateway, up, stream=stream)
-        check_error(heard, "overloaded")
+        fault_scene.check_error(heard, "overloaded")
         assert up.hung_up.is_set()
         assert not good.received
         (row,) = await stored(gateway)
@@ -116,14 +109,14 @@ async def test_a_call_not_answered_within_the_drain_gets_a_503(
 
 async def test_a_drain_of_no_time_breaks_off_at_once(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([*STARTED, STALL]) as up:
-        gateway = await gateway_with(site(channel(up.base_url), server={"drain_timeout_s": 0}))
-        check_broken_stream(await stop_under(gateway, up, stream=True), "overloaded")
+        gateway = await gateway_with(fault_scene.site(channel(up.base_url), server={"drain_timeout_s": 0}))
+        fault_scene.check_broken_stream(await stop_under(gateway, up, stream=True), "overloaded")
 
 
 async def test_an_idle_gateway_stops_without_waiting(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
-        await call(gateway, stream=False)
+        gateway = await gateway_with(fault_scene.site(channel(up.base_url)))
+        await fault_scene.call(gateway, stream=False)
         async with asyncio.timeout(1):
             await gateway.stop()
         assert len(await stored(gateway)) == 1
@@ -137,14 +130,14 @@ async def arriving(gateway: RunningGateway) -> AsyncIterator[tuple[asyncio.Strea
     reader, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rsplit(":", 1)[1]))
     head = f"POST {CHAT} HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(body)}\r\n"
     writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + body[:half])
-    await until(lambda: gateway.app[SERVICES].drain.inside)
+    await fault_scene.until(lambda: gateway.app[SERVICES].drain.inside)
     yield reader, writer, body[half:]
     writer.close()
 
 
 async def test_a_body_that_is_still_arriving_may_arrive_within_the_drain(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await gateway_with(fault_scene.site(channel(up.base_url)))
         async with arriving(gateway) as (reader, writer, rest):
             stopping = asyncio.create_task(gateway.stop())
             await asyncio.sleep(0.1)
@@ -156,19 +149,19 @@ async def test_a_body_that_is_still_arriving_may_arrive_within_the_drain(gateway
 
 async def test_a_body_that_arrives_after_the_drain_leaves_its_row_and_asks_nobody(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(site(channel(up.base_url), **SHORT))
+        gateway = await gateway_with(fault_scene.site(channel(up.base_url), **SHORT))
         async with arriving(gateway):
-            async with asyncio.timeout(WAIT_LIMIT_S):
+            async with asyncio.timeout(fault_scene.WAIT_LIMIT_S):
                 await gateway.stop()
             assert not up.received
         assert [row.outcome for row in await stored(gateway)] == ["interrupted"]
 
 
 async def test_while_it_drains_nothing_new_is_taken(gateway_with: StartGateway) -> None:
-    async with ScriptedUpstream([*STARTED, 0.2, chunk(DONE), LAST_CHUNK], good_script(stream=False)) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
-        calling = asyncio.create_task(call(gateway, stream=True))
-        await until(lambda: up.received)
+    async with ScriptedUpstream([*STARTED, 0.2, chunk(DONE), LAST_CHUNK], fault_scene.good_script(stream=False)) as up:
+        gateway = await gateway_with(fault_scene.site(channel(up.base_url)))
+        calling = asyncio.create_task(fault_scene.call(gateway, stream=True))
+        await fault_scene.until(lambda: up.received)
         stopping = asyncio.create_task(gateway.stop())
         await asyncio.sleep(0.05)
         async with aiohttp.ClientSession() as newcomer:
@@ -184,7 +177,7 @@ async def test_a_gateway_that_will_stop_closes_each_connection_after_its_answer(
     gateway_with: StartGateway, *, kept: bool
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await gateway_with(fault_scene.site(channel(up.base_url)))
         reader, writer = await connect(gateway.url)
         if kept:
             writer.write(post(hello()))
@@ -193,7 +186,7 @@ async def test_a_gateway_that_will_stop_closes_each_connection_after_its_answer(
         writer.write(post(hello()))
         last = await read_answer(reader)
         assert (last.status, last.headers["connection"]) == (200, "close")
-        assert await asyncio.wait_for(reader.read(), WAIT_LIMIT_S) == b""
+        assert await asyncio.wait_for(reader.read(), fault_scene.WAIT_LIMIT_S) == b""
         writer.close()
         async with aiohttp.ClientSession() as client, client.get(f"{gateway.url}/healthz") as response:
             assert (response.status, response.headers["Connection"]) == (200, "close")
@@ -206,11 +199,11 @@ async def test_every_one_of_many_is_told_and_settled(gateway_with: StartGateway)
         reported.append(received)
 
     async with ScriptedUpstream([*STARTED, note, STALL]) as up:
-        gateway = await gateway_with(site(channel(up.base_url), **SHORT))
-        calls = [asyncio.create_task(call(gateway, stream=True)) for _ in range(20)]
-        await until(lambda: len(reported) == 20)
+        gateway = await gateway_with(fault_scene.site(channel(up.base_url), **SHORT))
+        calls = [asyncio.create_task(fault_scene.call(gateway, stream=True)) for _ in range(20)]
+        await fault_scene.until(lambda: len(reported) == 20)
         await gateway.stop()
         for heard in await asyncio.gather(*calls):
-            check_broken_stream(heard, "overloaded")
+            fault_scene.check_broken_stream(heard, "overloaded")
         rows = await stored(gateway)
         assert [row.outcome for row in rows] == ["interrupted"] * 20

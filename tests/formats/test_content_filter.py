@@ -6,14 +6,7 @@ import orjson
 import pytest
 from hypothesis import given
 
-from gateway.errors import (
-    ImageBlocked,
-    ProviderAuthError,
-    ProviderBadResponse,
-    ProviderError,
-    ProviderRateLimited,
-    ProviderRejected,
-)
+from gateway import errors
 from gateway.formats.content_filter import find_block, is_block, parse_image_error
 from gateway.formats.vendor_errors import parse_reason, parse_words
 from tests.support.corrupt_json import spoilt
@@ -91,7 +84,7 @@ INNOCENT = [
 @table_rows(("status", "body"), BLOCKS)
 def test_every_vendors_block_is_one_and_blames_nobody(status: int, body: Any) -> None:
     error = parse_image_error(status, orjson.dumps(body), ())
-    assert isinstance(error, ImageBlocked)
+    assert isinstance(error, errors.ImageBlocked)
     assert (error.status, error.public_code, error.type) == (400, "sensitive_words_detected", "new_api_error")
     assert (error.failure_scope, error.retryable, error.should_retry) == ("nobody", False, False)
 
@@ -130,14 +123,17 @@ def test_a_block_without_words_has_ours() -> None:
     assert block.message == "The provider's safety filter blocked the image or its prompt"
 
 
-@table_rows(("status", "kind"), [(401, ProviderAuthError), (402, ProviderAuthError), (429, ProviderRateLimited)])
-def test_a_refused_key_and_a_rate_limit_are_never_blocks(status: int, kind: type[ProviderError]) -> None:
+@table_rows(
+    ("status", "kind"),
+    [(401, errors.ProviderAuthError), (402, errors.ProviderAuthError), (429, errors.ProviderRateLimited)],
+)
+def test_a_refused_key_and_a_rate_limit_are_never_blocks(status: int, kind: type[errors.ProviderError]) -> None:
     assert type(parse_image_error(status, orjson.dumps(OPENAI), ())) is kind
 
 
 def test_a_403_that_is_no_block_is_held_against_the_key() -> None:
     error = parse_image_error(403, b'{"error": {"message": "No access"}}', ())
-    assert isinstance(error, ProviderAuthError)
+    assert isinstance(error, errors.ProviderAuthError)
 
 
 @table_rows(
@@ -154,7 +150,7 @@ def test_a_403_that_is_no_block_is_held_against_the_key() -> None:
 )
 def test_a_refusal_is_in_the_providers_words_whatever_their_shape(body: Any, words: str) -> None:
     error = parse_image_error(422, orjson.dumps(body), ())
-    assert isinstance(error, ProviderRejected)
+    assert isinstance(error, errors.ProviderRejected)
     assert (error.message, error.status) == (words, 422)
     assert parse_words(body) == words
     assert parse_reason(body).startswith(words)
@@ -173,7 +169,7 @@ def test_a_rate_limit_says_when_to_come_back() -> None:
 
 def test_a_providers_own_trouble_stays_its_own() -> None:
     error = parse_image_error(500, b'{"detail": "out of memory"}', ())
-    assert isinstance(error, ProviderBadResponse)
+    assert isinstance(error, errors.ProviderBadResponse)
     assert "out of memory" in error.message
 
 
@@ -182,9 +178,9 @@ def test_a_providers_own_trouble_stays_its_own() -> None:
                  "base_resp": {"status_code": 1, "status_msg": "x"}, "data": [{"error": {"code": "x"}}]}))  # fmt: skip
 def test_garbage_is_some_fault(body: Any) -> None:
     for status in (400, 403, 500):
-        assert isinstance(parse_image_error(status, orjson.dumps(body), ("secret",)), ProviderError)
+        assert isinstance(parse_image_error(status, orjson.dumps(body), ("secret",)), errors.ProviderError)
 
 
 @table_rows("raw", [b"", b"<html>", b"[]", b"null", b'"x"', b"[" * 5000, b"\xff", b'{"error": []}'])
 def test_what_is_no_object_is_some_fault(raw: bytes) -> None:
-    assert type(parse_image_error(400, raw, ())) is ProviderRejected
+    assert type(parse_image_error(400, raw, ())) is errors.ProviderRejected

@@ -12,14 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.strict_json import (
-    MAX_CONTAINERS,
-    MAX_DEPTH,
-    MAX_ESCAPES,
-    MAX_STRINGS,
-    MAX_VALUES,
-    parse_json_object,
-)
+from gateway.formats import strict_json
 from tests.support.table_rows import table_rows
 
 SCALARS = st.one_of(
@@ -41,19 +34,19 @@ OBJECTS = st.dictionaries(KEYS, VALUES, max_size=5)
 def read_or_refuse(raw: bytes) -> dict[str, Any] | None:
     """None where it was refused; any exception but ``InvalidRequest`` is a bug."""
     try:
-        return parse_json_object(raw)
+        return strict_json.parse_json_object(raw)
     except InvalidRequest:
         return None
 
 
 @given(OBJECTS)
 def test_any_object_without_duplicates_is_read_as_it_was_written(value: dict[str, Any]) -> None:
-    assert parse_json_object(orjson.dumps(value)) == value
+    assert strict_json.parse_json_object(orjson.dumps(value)) == value
 
 
 @given(OBJECTS, st.sampled_from([orjson.OPT_INDENT_2, orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE]))
 def test_white_space_changes_nothing(value: dict[str, Any], option: int) -> None:
-    assert parse_json_object(orjson.dumps(value, option=option)) == value
+    assert strict_json.parse_json_object(orjson.dumps(value, option=option)) == value
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
@@ -80,7 +73,7 @@ def test_a_repeated_top_level_key_is_refused_and_named(value: dict[str, Any], da
     again = orjson.dumps({name: data.draw(VALUES)})
     raw = orjson.dumps(value)[:-1] + b"," + again[1:]
     with pytest.raises(InvalidRequest) as caught:
-        parse_json_object(raw)
+        strict_json.parse_json_object(raw)
     assert caught.value.param == name
 
 
@@ -91,7 +84,7 @@ def test_a_repeated_key_is_refused_at_any_depth(value: dict[str, Any], wrappers:
     for wrapper in wrappers:
         raw = b"[" + raw + b"]" if wrapper == "list" else b'{"inner: {":' + raw + b"}"
     with pytest.raises(InvalidRequest, match="duplicate"):
-        parse_json_object(b'{"outer":' + raw + b"}")
+        strict_json.parse_json_object(b'{"outer":' + raw + b"}")
 
 
 SPELLINGS = st.lists(
@@ -151,7 +144,7 @@ def test_a_key_is_a_duplicate_where_a_second_reader_sees_it_twice(raw: bytes) ->
 )
 def test_a_duplicate_is_named_where_it_stands_at_the_top(raw: bytes, param: str | None) -> None:
     with pytest.raises(InvalidRequest, match="duplicate") as caught:
-        parse_json_object(raw)
+        strict_json.parse_json_object(raw)
     assert caught.value.param == param
 
 
@@ -167,7 +160,7 @@ def test_a_duplicate_is_named_where_it_stands_at_the_top(raw: bytes, param: str 
     ],
 )
 def test_the_same_name_in_other_places_is_no_duplicate(raw: bytes) -> None:
-    assert parse_json_object(raw) == orjson.loads(raw)
+    assert strict_json.parse_json_object(raw) == orjson.loads(raw)
 
 
 @table_rows(
@@ -202,12 +195,12 @@ def test_the_same_name_in_other_places_is_no_duplicate(raw: bytes) -> None:
 )
 def test_what_is_not_one_strict_object_is_refused(raw: bytes) -> None:
     with pytest.raises(InvalidRequest):
-        parse_json_object(raw)
+        strict_json.parse_json_object(raw)
 
 
 @table_rows("number", [2**53 + 1, 2**63, 2**64 - 1, 2**70, -(2**70), 10**300])
 def test_a_great_integer_is_read_and_can_be_written_again(number: int) -> None:
-    value = parse_json_object(b'{"seed":%d}' % number)
+    value = strict_json.parse_json_object(b'{"seed":%d}' % number)
     assert orjson.loads(orjson.dumps(value)) == value
     assert float(value["seed"]) == float(number)
 
@@ -219,11 +212,11 @@ def nested(depth: int, opening: bytes, closing: bytes) -> bytes:
 
 @table_rows(("opening", "closing"), [(b"[", b"]"), (b'{"b":', b"}")])
 def test_depth_is_bounded_exactly(opening: bytes, closing: bytes) -> None:
-    value = parse_json_object(nested(MAX_DEPTH, opening, closing))
+    value = strict_json.parse_json_object(nested(strict_json.MAX_DEPTH, opening, closing))
     orjson.dumps(value)
-    for depth in (MAX_DEPTH + 1, 253, 254, 255, 256, 1023, 1024, 1025, 10_000, 40_000):
+    for depth in (strict_json.MAX_DEPTH + 1, 253, 254, 255, 256, 1023, 1024, 1025, 10_000, 40_000):
         with pytest.raises(InvalidRequest):
-            parse_json_object(nested(depth, opening, closing))
+            strict_json.parse_json_object(nested(depth, opening, closing))
 
 
 def test_a_bomb_of_brackets_without_an_end_is_refused() -> None:
@@ -232,33 +225,33 @@ def test_a_bomb_of_brackets_without_an_end_is_refused() -> None:
 
 
 def test_the_number_of_containers_is_bounded_exactly() -> None:
-    full = b'{"a":[' + b",".join([b"{}"] * (MAX_CONTAINERS - 2)) + b"]}"
-    assert len(parse_json_object(full)["a"]) == MAX_CONTAINERS - 2
+    full = b'{"a":[' + b",".join([b"{}"] * (strict_json.MAX_CONTAINERS - 2)) + b"]}"
+    assert len(strict_json.parse_json_object(full)["a"]) == strict_json.MAX_CONTAINERS - 2
     with pytest.raises(InvalidRequest, match="objects and arrays"):
-        parse_json_object(full.replace(b"[", b"[[],", 1))
+        strict_json.parse_json_object(full.replace(b"[", b"[[],", 1))
     with pytest.raises(InvalidRequest, match="objects and arrays"):
-        parse_json_object(b'{"a":[' + b",".join([b"{}"] * 700_000) + b"]}")
+        strict_json.parse_json_object(b'{"a":[' + b",".join([b"{}"] * 700_000) + b"]}")
 
 
 def test_the_number_of_strings_and_of_values_is_bounded_exactly() -> None:
-    strings = b'{"a":[' + b",".join([b'""'] * (MAX_STRINGS - 1)) + b"]}"
-    assert len(parse_json_object(strings)["a"]) == MAX_STRINGS - 1
+    strings = b'{"a":[' + b",".join([b'""'] * (strict_json.MAX_STRINGS - 1)) + b"]}"
+    assert len(strict_json.parse_json_object(strings)["a"]) == strict_json.MAX_STRINGS - 1
     with pytest.raises(InvalidRequest, match="strings and keys"):
-        parse_json_object(strings.replace(b"[", b'["",', 1))
-    numbers = b'{"a":[' + b",".join([b"0"] * (MAX_VALUES + 1)) + b"]}"
-    assert len(parse_json_object(numbers)["a"]) == MAX_VALUES + 1
+        strict_json.parse_json_object(strings.replace(b"[", b'["",', 1))
+    numbers = b'{"a":[' + b",".join([b"0"] * (strict_json.MAX_VALUES + 1)) + b"]}"
+    assert len(strict_json.parse_json_object(numbers)["a"]) == strict_json.MAX_VALUES + 1
     with pytest.raises(InvalidRequest, match="values"):
-        parse_json_object(numbers.replace(b"[", b"[0,", 1))
+        strict_json.parse_json_object(numbers.replace(b"[", b"[0,", 1))
 
 
 def test_brackets_inside_strings_are_no_containers() -> None:
-    text = '{["\\' * 2 * MAX_CONTAINERS
-    assert parse_json_object(orjson.dumps({"a": text})) == {"a": text}
+    text = '{["\\' * 2 * strict_json.MAX_CONTAINERS
+    assert strict_json.parse_json_object(orjson.dumps({"a": text})) == {"a": text}
 
 
 def test_a_string_without_an_end_costs_no_more_than_its_length() -> None:
     # Were every quote in it a new beginning, this body would take six seconds, and one of 2 MB a day.
-    raw = b"[" * (MAX_CONTAINERS + 1) + b'"' + b'\\"' * 30_000
+    raw = b"[" * (strict_json.MAX_CONTAINERS + 1) + b'"' + b'\\"' * 30_000
     began = time.process_time()
     assert read_or_refuse(raw) is None
     assert time.process_time() - began < 2
@@ -320,7 +313,7 @@ def test_no_step_holds_the_interpreter_for_much_longer_than_parsing_does(case: s
 
 @table_rows("text", [b'\\"', b"\\\\", b"\\n", b"\\u6f22"])
 def test_more_escapes_than_anybody_writes_are_refused(text: bytes) -> None:
-    count = MAX_ESCAPES // text.count(b"\\")
-    parse_json_object(b'{"x":"' + text * count + b'"}')
+    count = strict_json.MAX_ESCAPES // text.count(b"\\")
+    strict_json.parse_json_object(b'{"x":"' + text * count + b'"}')
     with pytest.raises(InvalidRequest, match="escapes"):
-        parse_json_object(b'{"x":"' + text * (count + 1) + b'"}')
+        strict_json.parse_json_object(b'{"x":"' + text * (count + 1) + b'"}')

@@ -3,14 +3,7 @@
 import orjson
 import pytest
 
-from gateway.errors import (
-    ContextExceeded,
-    ProviderAuthError,
-    ProviderBadResponse,
-    ProviderError,
-    ProviderRateLimited,
-    ProviderRejected,
-)
+from gateway import errors
 from gateway.formats.chat import StreamError
 from gateway.formats.openai.chat import ChatPassthrough, parse_answer_object, parse_chat_answer, parse_chat_inference
 from gateway.formats.openai.response import parse_answer
@@ -50,7 +43,7 @@ XML = b'<?xml version="1.0"?>\n<Error><Code>BadThing</Code><Message>WORDS</Messa
 )
 def test_the_words_of_an_error_are_read_in_every_shape(raw: bytes) -> None:
     error = parse_worded_error(400, raw, ())
-    assert (type(error), error.status) == (ProviderRejected, 400)
+    assert (type(error), error.status) == (errors.ProviderRejected, 400)
     assert error.message == "WORDS"
 
 
@@ -75,22 +68,22 @@ def test_words_that_say_less_than_the_status_or_too_much_are_left_out(status: in
 @table_rows(
     ("value", "kind", "status"),
     [
-        ({"code": 401, "msg": "WORDS", "success": False}, ProviderAuthError, 502),
-        ({"base_resp": {"status_code": 1004, "status_msg": "WORDS"}}, ProviderAuthError, 502),
-        ({"choices": None, "base_resp": {"status_code": 1002, "status_msg": "WORDS"}}, ProviderRateLimited, 429),
-        ({"base_resp": {"status_code": 2013, "status_msg": "WORDS"}}, ProviderRejected, 400),
-        ({"base_resp": {"status_code": 1013, "status_msg": "WORDS"}}, ProviderBadResponse, 502),
-        ({"error_code": 336, "error_msg": "WORDS"}, ProviderBadResponse, 502),
-        ({"error": {"message": "WORDS", "code": "x"}}, ProviderBadResponse, 502),
-        ({"base_resp": {"status_code": 2013, "status_msg": "WORDS: prompt is too long"}}, ContextExceeded, 400),
-        ({"error": {"message": "WORDS: prompt is too long"}}, ContextExceeded, 400),
+        ({"code": 401, "msg": "WORDS", "success": False}, errors.ProviderAuthError, 502),
+        ({"base_resp": {"status_code": 1004, "status_msg": "WORDS"}}, errors.ProviderAuthError, 502),
+        ({"choices": None, "base_resp": {"status_code": 1002, "status_msg": "WORDS"}}, errors.ProviderRateLimited, 429),
+        ({"base_resp": {"status_code": 2013, "status_msg": "WORDS"}}, errors.ProviderRejected, 400),
+        ({"base_resp": {"status_code": 1013, "status_msg": "WORDS"}}, errors.ProviderBadResponse, 502),
+        ({"error_code": 336, "error_msg": "WORDS"}, errors.ProviderBadResponse, 502),
+        ({"error": {"message": "WORDS", "code": "x"}}, errors.ProviderBadResponse, 502),
+        ({"base_resp": {"status_code": 2013, "status_msg": "WORDS: prompt is too long"}}, errors.ContextExceeded, 400),
+        ({"error": {"message": "WORDS: prompt is too long"}}, errors.ContextExceeded, 400),
     ],
 )
 def test_a_failure_with_status_200_is_reported_whole_and_streamed(
-    value: dict[str, object], kind: type[ProviderError], status: int
+    value: dict[str, object], kind: type[errors.ProviderError], status: int
 ) -> None:
     raw = orjson.dumps(value)
-    with pytest.raises(ProviderError, match="WORDS") as raised:
+    with pytest.raises(errors.ProviderError, match="WORDS") as raised:
         parse_answer_object(raw)
     parsed = ChatStreamParser().feed(b"data: " + raw + b"\n\n")
     assert isinstance(parsed[0], StreamError)
@@ -110,9 +103,9 @@ def test_an_answer_with_content_reports_no_failure() -> None:
 @table_rows("listed", [[], None, {}, "x"])
 def test_an_answer_without_a_choice_is_unusable_for_every_client(listed: object) -> None:
     value = {"id": "x", "object": "chat.completion", "choices": listed, "usage": {"prompt_tokens": 3}}
-    with pytest.raises(ProviderBadResponse, match="no choices"):
+    with pytest.raises(errors.ProviderBadResponse, match="no choices"):
         parse_chat_answer(value, CALL)
-    with pytest.raises(ProviderBadResponse, match="no choices"):
+    with pytest.raises(errors.ProviderBadResponse, match="no choices"):
         parse_answer(orjson.dumps(value))
 
 

@@ -2,37 +2,29 @@
 
 from collections.abc import Callable
 
-from gateway.errors import (
-    ContextExceeded,
-    ProviderAuthError,
-    ProviderBadResponse,
-    ProviderError,
-    ProviderRateLimited,
-    ProviderRejected,
-    ProviderTimeout,
-    ShuttingDown,
-    UnsupportedByProvider,
-)
+from gateway import errors
 from gateway.proxy.failover import choose_error, make_cancelled
 from gateway.upstream.exhaustion import ResourcesExhausted
 from gateway.upstream.interface import StaleConnection
 from tests.support.table_rows import table_rows
 
-ERRORS: dict[str, Callable[[], ProviderError]] = {
-    "500": lambda: ProviderBadResponse("The provider failed with status 500: oops"),
-    "503": lambda: ProviderBadResponse("The provider failed with status 503: busy"),
-    "dns": lambda: ProviderBadResponse("The provider could not be reached: DNS lookup failed", phase="connect"),
-    "refused": lambda: ProviderBadResponse("The provider could not be reached: connection refused", phase="connect"),
-    "timeout": lambda: ProviderTimeout("The provider took too long to answer", phase="headers"),
-    "401": lambda: ProviderAuthError("The provider refused the gateway's credentials (401 Unauthorized)"),
-    "429": lambda: ProviderRateLimited("slow down", status=429),
-    "context": lambda: ContextExceeded("too long", status=400),
-    "400": lambda: ProviderRejected("no such voice", status=400),
-    "unsupported": lambda: UnsupportedByProvider("no audio"),
+ERRORS: dict[str, Callable[[], errors.ProviderError]] = {
+    "500": lambda: errors.ProviderBadResponse("The provider failed with status 500: oops"),
+    "503": lambda: errors.ProviderBadResponse("The provider failed with status 503: busy"),
+    "dns": lambda: errors.ProviderBadResponse("The provider could not be reached: DNS lookup failed", phase="connect"),
+    "refused": lambda: errors.ProviderBadResponse(
+        "The provider could not be reached: connection refused", phase="connect"
+    ),
+    "timeout": lambda: errors.ProviderTimeout("The provider took too long to answer", phase="headers"),
+    "401": lambda: errors.ProviderAuthError("The provider refused the gateway's credentials (401 Unauthorized)"),
+    "429": lambda: errors.ProviderRateLimited("slow down", status=429),
+    "context": lambda: errors.ContextExceeded("too long", status=400),
+    "400": lambda: errors.ProviderRejected("no such voice", status=400),
+    "unsupported": lambda: errors.UnsupportedByProvider("no audio"),
     "stale": lambda: StaleConnection("The connection was closed"),
     "exhausted": ResourcesExhausted,
     "cancelled": make_cancelled,
-    "shutdown": lambda: ShuttingDown("The gateway is shutting down"),
+    "shutdown": lambda: errors.ShuttingDown("The gateway is shutting down"),
 }
 
 
@@ -65,7 +57,7 @@ ERRORS: dict[str, Callable[[], ProviderError]] = {
     ],
 )
 def test_the_first_error_with_a_cause_is_told_unless_the_request_itself_is_refused(attempts: str, message: str) -> None:
-    final: ProviderError | None = None
+    final: errors.ProviderError | None = None
     for name in attempts.split():
         final = choose_error(final, ERRORS[name]())
     expected = ERRORS[message]()

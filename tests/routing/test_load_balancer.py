@@ -9,18 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from structlog.testing import capture_logs
 
+from gateway import errors
 from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import TRIAL_S, BreakerSettings
-from gateway.errors import (
-    ProviderAuthError,
-    ProviderBadResponse,
-    ProviderError,
-    ProviderRateLimited,
-    ProviderRejected,
-    ProviderTimeout,
-    ShuttingDown,
-    UnsupportedByProvider,
-)
 from gateway.routing.channel_state import FULL_WAIT_S, MOST_LIMITED, TRIAL_WAIT_S, KeyState, Lease
 from gateway.routing.load_balancer import KEY_COOLDOWNS, REFUSED_S, LoadBalancer, RetrySettings
 from tests.support.table_rows import table_rows
@@ -51,7 +42,7 @@ class Board(LoadBalancer):
     ) -> tuple[str, float] | None:
         return self.channels[name].find_obstacle((wire, model), account, self.time)
 
-    def meet(self, *faults: ProviderError, name: str = "up", model: str = "m", **more: Any) -> None:
+    def meet(self, *faults: errors.ProviderError, name: str = "up", model: str = "m", **more: Any) -> None:
         """Calls one after the other, each of which meets a fault."""
         prompt = more.pop("prompt", None)
         for error in faults:
@@ -66,28 +57,28 @@ class Board(LoadBalancer):
         return lease
 
 
-def broken() -> ProviderError:
-    return ProviderBadResponse("it broke")
+def broken() -> errors.ProviderError:
+    return errors.ProviderBadResponse("it broke")
 
 
-def out_of_reach() -> ProviderError:
-    return ProviderBadResponse("it could not be reached", phase="connect")
+def out_of_reach() -> errors.ProviderError:
+    return errors.ProviderBadResponse("it could not be reached", phase="connect")
 
 
-def limited(provider_retry_after_s: float | None = None) -> ProviderError:
-    error = ProviderRateLimited("slow down", status=429)
+def limited(provider_retry_after_s: float | None = None) -> errors.ProviderError:
+    error = errors.ProviderRateLimited("slow down", status=429)
     error.provider_retry_after_s = provider_retry_after_s
     return error
 
 
-def busy(provider_retry_after_s: float) -> ProviderError:
-    error = ProviderBadResponse("it is overloaded")
+def busy(provider_retry_after_s: float) -> errors.ProviderError:
+    error = errors.ProviderBadResponse("it is overloaded")
     error.provider_retry_after_s = provider_retry_after_s
     return error
 
 
-def refused() -> ProviderError:
-    return ProviderRejected("no such thing", status=400)
+def refused() -> errors.ProviderError:
+    return errors.ProviderRejected("no such thing", status=400)
 
 
 # What keeps a call away
@@ -165,7 +156,7 @@ def test_a_trial_that_could_not_be_said_leaves_the_trial_to_the_next() -> None:
     board = Board()
     board.meet(*[out_of_reach()] * 3)
     board.time += 10
-    board.meet(UnsupportedByProvider("no words for it"))
+    board.meet(errors.UnsupportedByProvider("no words for it"))
     assert (board.obstacle(), board.channels["up"].breaker.state) == (None, "open")
 
 
@@ -173,14 +164,16 @@ def test_a_trial_that_could_not_be_said_leaves_the_trial_to_the_next() -> None:
     ("error", "state"),
     [
         (out_of_reach(), "open"),
-        (ProviderTimeout("too late", phase="connect"), "open"),
+        (errors.ProviderTimeout("too late", phase="connect"), "open"),
         (refused(), "closed"),
         (limited(), "closed"),
-        (ProviderAuthError("not with this key"), "closed"),
-        (ShuttingDown("stopped"), "open"),
+        (errors.ProviderAuthError("not with this key"), "closed"),
+        (errors.ShuttingDown("stopped"), "open"),
     ],
 )
-def test_a_trial_that_is_answered_in_whatever_way_finds_the_channel_well(error: ProviderError, state: str) -> None:
+def test_a_trial_that_is_answered_in_whatever_way_finds_the_channel_well(
+    error: errors.ProviderError, state: str
+) -> None:
     board = Board(channel("up", "key-1", "key-2"))
     board.meet(*[out_of_reach()] * 3)
     board.time += 10
@@ -191,8 +184,8 @@ def test_a_trial_that_is_answered_in_whatever_way_finds_the_channel_well(error: 
 # What is held against a channel
 
 
-@table_rows("error", [refused(), UnsupportedByProvider("no words for it"), ShuttingDown("stopped")])
-def test_what_is_nobodys_fault_is_held_against_nobody(error: ProviderError) -> None:
+@table_rows("error", [refused(), errors.UnsupportedByProvider("no words for it"), errors.ShuttingDown("stopped")])
+def test_what_is_nobodys_fault_is_held_against_nobody(error: errors.ProviderError) -> None:
     board = Board()
     board.meet(*[error] * 50)
     assert board.obstacle() is None
@@ -270,7 +263,7 @@ def test_a_channel_without_a_key_has_an_empty_one() -> None:
 
 def test_a_key_that_is_refused_is_skipped_at_once_and_the_channel_is_not_to_blame() -> None:
     board = Board(channel("up", "a", "b", "c"))
-    board.meet(ProviderAuthError("not with this key"))
+    board.meet(errors.ProviderAuthError("not with this key"))
     assert turn(board, 4) == ["b", "c", "b", "c"]
     breaker = board.channels["up"].breaker
     assert (breaker.state, breaker.failures, breaker.trips) == ("closed", 0, 0)
@@ -280,7 +273,7 @@ def test_a_refused_key_is_tried_again_soon_by_one_call_and_then_later_and_later(
     board = Board(channel("up", "a"))
     waits = []
     for _ in range(9):
-        board.meet(ProviderAuthError("not with this key"))
+        board.meet(errors.ProviderAuthError("not with this key"))
         kind, wait = board.obstacle() or ("", 0.0)
         assert kind == "refused"
         waits.append(wait)
@@ -295,7 +288,7 @@ def test_a_refused_key_is_tried_again_soon_by_one_call_and_then_later_and_later(
 
 def test_a_refused_key_is_left_for_the_others_meanwhile() -> None:
     board = Board(channel("up", "a", "b"))
-    board.meet(ProviderAuthError("not with this key"))
+    board.meet(errors.ProviderAuthError("not with this key"))
     board.time += REFUSED_S - 0.1
     assert turn(board, 2) == ["b", "b"]
     board.time += 0.1
@@ -305,9 +298,9 @@ def test_a_refused_key_is_left_for_the_others_meanwhile() -> None:
 
 def test_where_every_key_is_refused_the_keys_are_in_the_way_until_the_first_may_be_tried() -> None:
     board = Board(channel("up", "a", "b"))
-    board.meet(ProviderAuthError("not with this key"))
+    board.meet(errors.ProviderAuthError("not with this key"))
     board.time += 0.5
-    board.meet(ProviderAuthError("nor with that"))
+    board.meet(errors.ProviderAuthError("nor with that"))
     assert board.obstacle() == ("refused", 0.5)
     board.time += 0.5
     board.call()
@@ -318,7 +311,7 @@ def test_a_key_refused_to_many_calls_at_once_trips_once() -> None:
     board = Board(channel("up", "a"))
     leases = [board.call() for _ in range(5)]
     for lease in leases:
-        board.record_failure(lease, ProviderAuthError("no"))
+        board.record_failure(lease, errors.ProviderAuthError("no"))
         board.end(lease)
     assert [breaker.trips for *_, breaker in board.channels["up"].keys[0].circuits.list_tripped()] == [1]
 
@@ -368,7 +361,7 @@ def test_a_limit_that_has_passed_is_forgotten() -> None:
 
 def test_trouble_of_the_channel_during_the_trial_of_a_key_leaves_the_key_to_the_next() -> None:
     board = Board(channel("up", "a"))
-    board.meet(ProviderAuthError("no"))
+    board.meet(errors.ProviderAuthError("no"))
     board.time += 10 * KEY_COOLDOWNS
     board.meet(broken())
     assert board.obstacle() is None
@@ -378,7 +371,7 @@ def test_trouble_of_the_channel_during_the_trial_of_a_key_leaves_the_key_to_the_
 def test_a_key_is_not_shown() -> None:
     board = Board(channel("up", "sk-secret-key"))
     with capture_logs() as logs:
-        board.meet(ProviderAuthError("no"), name="up")
+        board.meet(errors.ProviderAuthError("no"), name="up")
     lease = Lease(
         board.channels["up"], board.channels["up"].keys[0], (CHAT, "m"), 1, retry=False, generation=0, key_generation=0
     )
@@ -427,7 +420,7 @@ def test_without_a_budget_there_are_no_retries() -> None:
 
 def test_a_channel_that_stays_keeps_how_it_stands() -> None:
     board = Board(channel("up", "a", "b"))
-    board.meet(ProviderAuthError("not with a"), limited(60.0), name="up")
+    board.meet(errors.ProviderAuthError("not with a"), limited(60.0), name="up")
     board.meet(*[out_of_reach()] * 3, model="other")
     running = Lease(
         board.channels["up"], board.channels["up"].keys[0], (CHAT, "m"), 1, retry=False, generation=0, key_generation=0
@@ -451,14 +444,14 @@ def test_a_channel_that_leads_elsewhere_begins_anew(change: dict[str, Any]) -> N
 
 def test_a_key_that_stays_keeps_how_it_stands_wherever_it_stands_now() -> None:
     board = Board(channel("up", "a", "b"))
-    board.meet(ProviderAuthError("not with a"))
+    board.meet(errors.ProviderAuthError("not with a"))
     board.use([channel("up", "c", "b", "a")])
     assert turn(board, 4) == ["c", "b", "c", "b"]
 
 
 def test_a_new_key_in_the_place_of_a_refused_one_is_used_at_once() -> None:
     board = Board(channel("up", "bad"))
-    board.meet(ProviderAuthError("no"))
+    board.meet(errors.ProviderAuthError("no"))
     assert board.obstacle() is not None
     board.use([channel("up", "good")])
     assert turn(board, 1) == ["good"]
@@ -479,7 +472,7 @@ def test_calls_under_way_at_a_channel_that_changes_end_cleanly(after: Sequence[C
     line, leases = board.channels["up"], [board.call(retry=True) for _ in range(3)]
     board.use(after)
     assert (board.running, board.retrying) == (3, 3)
-    for lease, end in zip(leases, (broken(), ProviderAuthError("no"), None), strict=True):
+    for lease, end in zip(leases, (broken(), errors.ProviderAuthError("no"), None), strict=True):
         if end is None:
             board.record_success(lease)
         else:
@@ -531,7 +524,7 @@ def test_channels_are_offered_as_they_were_given() -> None:
 
 def test_a_key_that_was_refused_is_not_rested_for_once_other_headers_go_with_it() -> None:
     board = Board(channel(headers=(("x-key", "wrong"),)))
-    board.meet(ProviderAuthError("no"))
+    board.meet(errors.ProviderAuthError("no"))
     board.use([channel(headers=(("x-key", "wrong"),), priority=3)])
     assert board.obstacle() == ("refused", REFUSED_S)
     board.use([channel(headers=(("x-key", "right"),))])
@@ -630,8 +623,8 @@ FAULTS = [
     refused,
     limited,
     lambda: busy(5.0),
-    lambda: ProviderAuthError("no"),
-    lambda: UnsupportedByProvider("no"),
+    lambda: errors.ProviderAuthError("no"),
+    lambda: errors.UnsupportedByProvider("no"),
 ]
 CHANNELS = [
     channel("a", "1", "2", max_concurrency=3),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway import errors
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel
@@ -18,20 +19,6 @@ from gateway.domain.operation import Operation
 from gateway.domain.price import ONE_PPM, Price, PriceList
 from gateway.domain.rate_limit import find_smooth_burst
 from gateway.domain.usage import Usage
-from gateway.errors import (
-    GroupNotAllowed,
-    InvalidRequest,
-    ModelNotAllowed,
-    ModelNotFound,
-    ModelNotPriced,
-    NoHealthyChannel,
-    ProviderAuthError,
-    ProviderBadResponse,
-    ProviderError,
-    ProviderRateLimited,
-    ProviderRejected,
-    UnsupportedByProvider,
-)
 from gateway.formats.anthropic.request import parse_count_inference, parse_messages_inference
 from gateway.formats.openai.embeddings import parse_embeddings_inference
 from gateway.formats.openai.images import parse_images_inference
@@ -46,22 +33,22 @@ from tests.support.table_rows import table_rows
 CHAT = "openai_chat"
 
 
-def broken() -> ProviderError:
-    return ProviderBadResponse("it broke")
+def broken() -> errors.ProviderError:
+    return errors.ProviderBadResponse("it broke")
 
 
-def busy(provider_retry_after_s: float) -> ProviderError:
-    error = ProviderBadResponse("it is overloaded")
+def busy(provider_retry_after_s: float) -> errors.ProviderError:
+    error = errors.ProviderBadResponse("it is overloaded")
     error.provider_retry_after_s = provider_retry_after_s
     return error
 
 
-def limited() -> ProviderError:
-    return ProviderRateLimited("slow down", status=429)
+def limited() -> errors.ProviderError:
+    return errors.ProviderRateLimited("slow down", status=429)
 
 
-def not_found() -> ProviderError:
-    error = ProviderRejected("no such model", status=404)
+def not_found() -> errors.ProviderError:
+    error = errors.ProviderRejected("no such model", status=404)
     error.retryable = True
     return error
 
@@ -101,12 +88,12 @@ def test_a_channel_whose_list_is_not_known_yet_comes_after_those_that_are_sure()
 
 
 def test_a_channel_whose_list_is_not_known_yet_is_not_asked_for_what_it_would_not_keep() -> None:
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(errors.ModelNotFound):
         Floor(channel("early", "gpt-*", sync=True)).options()
 
 
 def test_a_model_nobody_serves_is_not_found_and_the_message_says_where_to_look() -> None:
-    with pytest.raises(ModelNotFound, match="GET /v1/models") as caught:
+    with pytest.raises(errors.ModelNotFound, match="GET /v1/models") as caught:
         Floor(channel("a", "m")).options(call_of("nope"))
     assert (caught.value.status, caught.value.should_retry) == (404, False)
 
@@ -173,9 +160,9 @@ def test_counting_where_nobody_counts_has_no_options_and_is_not_refused() -> Non
     floor, inference = Floor(channel("a", "m")), parse_count_inference({"model": "m", "messages": MESSAGES})
     route = floor.route(CALLER, inference)
     assert (list(route.targets), route.rank()) == ([], [])
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(errors.ModelNotFound):
         floor.options(attrs.evolve(inference, model="nope"))
-    with pytest.raises(ModelNotAllowed):
+    with pytest.raises(errors.ModelNotAllowed):
         floor.options(inference, caller_of(models=("other",)))
 
 
@@ -333,8 +320,8 @@ def test_a_channel_that_is_down_or_full_is_passed_over() -> None:
     assert [floor.begin()[1].channel.name for _ in range(3)] == ["full", "rate", "well"]
 
 
-@table_rows("error", [ProviderAuthError("not with this key"), limited()])
-def test_trouble_with_a_key_leaves_the_channels_other_key(error: ProviderError) -> None:
+@table_rows("error", [errors.ProviderAuthError("not with this key"), limited()])
+def test_trouble_with_a_key_leaves_the_channels_other_key(error: errors.ProviderError) -> None:
     floor = Floor(channel("a", "m", keys=("one", "two"), priority=1), channel("b", "m"))
     route, first = floor.begin()
     floor.fail(first, error)
@@ -362,7 +349,9 @@ def test_what_one_provider_does_not_have_another_may() -> None:
 
 
 def test_what_is_the_callers_mistake_is_its_answer() -> None:
-    assert Floor(channel("a", "m", priority=1), channel("b", "m")).walk(ProviderRejected("no", status=400)) == ["a"]
+    assert Floor(channel("a", "m", priority=1), channel("b", "m")).walk(errors.ProviderRejected("no", status=400)) == [
+        "a"
+    ]
 
 
 @table_rows("most", [1, 2, 3, 5])
@@ -396,8 +385,8 @@ def test_a_channel_that_goes_while_the_first_is_tried_is_not_the_second(left: li
     floor = Floor(first_of_all, channel("b", "m"))
     route, first = floor.begin()
     floor.use(first_of_all, *left)
-    floor.fail(first, ProviderBadResponse("broke"))
-    assert not route.may_retry(first, ProviderBadResponse("broke"))
+    floor.fail(first, errors.ProviderBadResponse("broke"))
+    assert not route.may_retry(first, errors.ProviderBadResponse("broke"))
     assert route.next(first) is None
 
 
@@ -429,7 +418,7 @@ def test_a_channel_without_words_for_it_leaves_it_to_the_next() -> None:
         call_of(logit_bias={"1": 1}),
     )
     route, first = floor.begin(inference)
-    with pytest.raises(UnsupportedByProvider) as caught:
+    with pytest.raises(errors.UnsupportedByProvider) as caught:
         first.build_request(inference)
     error = caught.value
     assert (error.status, error.param, error.public_code) == (400, "logit_bias", "invalid_request")
@@ -446,9 +435,9 @@ def test_where_nobody_has_words_for_it_the_answer_names_the_field() -> None:
         call_of(logit_bias={"1": 1}),
     )
     route, attempt = floor.begin(inference)
-    faults: list[UnsupportedByProvider] = []
+    faults: list[errors.UnsupportedByProvider] = []
     while True:
-        with pytest.raises(UnsupportedByProvider) as caught:
+        with pytest.raises(errors.UnsupportedByProvider) as caught:
             attempt.build_request(inference)
         faults.append(caught.value)
         floor.fail(attempt, caught.value)
@@ -466,7 +455,7 @@ def test_what_was_not_sent_is_neither_an_attempt_nor_a_retry() -> None:
     )
     route, attempt = floor.begin()
     for _ in mute:
-        error = UnsupportedByProvider("no words for it", param="n")
+        error = errors.UnsupportedByProvider("no words for it", param="n")
         floor.fail(attempt, error)
         assert route.may_retry(attempt, error)
         following = route.next(attempt)
@@ -480,7 +469,7 @@ def test_what_was_not_sent_is_neither_an_attempt_nor_a_retry() -> None:
 def test_a_channel_without_words_for_it_is_as_well_as_before() -> None:
     floor = Floor(channel("a", "m"))
     for _ in range(10):
-        floor.walk(UnsupportedByProvider("no words for it"))
+        floor.walk(errors.UnsupportedByProvider("no words for it"))
     assert floor.board.channels["a"].find_obstacle((CHAT, "m"), 1, floor.time) is None
 
 
@@ -492,7 +481,7 @@ def count_calls(floor: Floor, caller: Caller = CALLER) -> int:
     for number in range(1_000):
         try:
             attempt = floor.route(caller, call_of()).start("1", 99)
-        except NoHealthyChannel as fault:
+        except errors.NoHealthyChannel as fault:
             assert (fault.status, fault.retry_after_s, fault.should_retry) == (503, 1, None)  # noqa: PT017 - counted
             return number
         floor.fail(attempt, broken())
@@ -549,7 +538,7 @@ def test_where_another_channel_serves_one_that_is_down_is_left_alone() -> None:
 
 def find_refusal(floor: Floor) -> tuple[int, str | None, int | None]:
     """The status, code and wait of the next request, which no channel takes."""
-    with pytest.raises(NoHealthyChannel) as caught:
+    with pytest.raises(errors.NoHealthyChannel) as caught:
         floor.begin()
     return caught.value.status, caught.value.public_code, caught.value.retry_after_s
 
@@ -574,7 +563,7 @@ def test_a_long_wait_tells_the_client_libraries_not_to_retry() -> None:
     floor.trip("full", 300.0)
     floor.board.channels["full"].offered = False
     floor.begin()
-    with pytest.raises(NoHealthyChannel) as caught:
+    with pytest.raises(errors.NoHealthyChannel) as caught:
         floor.begin()
     assert (caught.value.status, caught.value.retry_after_s, caught.value.should_retry) == (503, 60, False)
 
@@ -585,7 +574,7 @@ def test_a_full_channel_tells_when_it_has_room(more: dict[str, Any], reported: i
     for _ in range(7):
         try:
             floor.begin()
-        except NoHealthyChannel as fault:
+        except errors.NoHealthyChannel as fault:
             assert fault.retry_after_s == reported  # noqa: PT017 - how many pass before is not the point
             break
     else:
@@ -597,7 +586,7 @@ def test_where_every_key_is_limited_for_a_model_only_that_model_waits() -> None:
     error = limited()
     error.provider_retry_after_s = 33.0
     floor.fail(floor.begin()[1], error)
-    with pytest.raises(NoHealthyChannel) as caught:
+    with pytest.raises(errors.NoHealthyChannel) as caught:
         floor.begin()
     assert caught.value.retry_after_s == 33
     assert floor.begin(call_of("n"))[1].channel.name == "a"
@@ -632,7 +621,7 @@ def test_the_first_of_the_ranking_is_left_where_it_went_down_since() -> None:
     line = floor.board.channels["a"]
     while line.breaker.state == "closed":
         lease = floor.board.lease(line, ("openai_chat", "m"), 1, retry=False)
-        floor.board.record_failure(lease, ProviderBadResponse("refused", phase="connect"))
+        floor.board.record_failure(lease, errors.ProviderBadResponse("refused", phase="connect"))
         floor.board.end(lease)
     assert route.start("1", 99).channel.name == "b"
 
@@ -776,9 +765,9 @@ def test_where_a_price_is_required_a_model_without_one_is_hidden_and_refused() -
     assert [listed.id for listed in floor.list_models(CALLER)] == ["m"]
     assert floor.get_model(CALLER, "m").id == "m"
     assert floor.names() == ["a"]
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(errors.ModelNotFound):
         floor.get_model(CALLER, "free")
-    with pytest.raises(ModelNotPriced) as caught:
+    with pytest.raises(errors.ModelNotPriced) as caught:
         floor.options(call_of("free"))
     assert (caught.value.status, caught.value.param, caught.value.should_retry) == (403, "model", False)
     assert "has no price" in caught.value.message
@@ -812,20 +801,20 @@ def test_a_key_reaches_the_channels_of_its_group_and_those_for_everyone() -> Non
 @table_rows("group", [None, "lab"])
 def test_a_model_that_only_others_may_use_is_refused_for_its_group_and_not_unknown(group: str | None) -> None:
     floor = Floor(channel("vips", "m", groups=("vip",)), channel("all", "x"))
-    with pytest.raises(GroupNotAllowed) as caught:
+    with pytest.raises(errors.GroupNotAllowed) as caught:
         floor.options(caller=caller_of(group))
     assert (caught.value.status, caught.value.param, caught.value.should_retry) == (403, "model", False)
     assert ("without a group" if group is None else "'lab'") in caught.value.message
     assert [listed.id for listed in floor.list_models(caller_of(group))] == ["x"]
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(errors.ModelNotFound):
         floor.get_model(caller_of(group), "m")
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(errors.ModelNotFound):
         floor.options(call_of("nobody's"), caller_of(group))
 
 
 def test_a_group_that_the_account_may_not_use_reaches_nothing_and_sees_nothing() -> None:
     floor = Floor(channel("all", "m"))
-    with pytest.raises(GroupNotAllowed, match="'lab'"):
+    with pytest.raises(errors.GroupNotAllowed, match="'lab'"):
         floor.options(caller=caller_of("lab", "vip"))
     assert floor.list_models(caller_of("lab", "vip")) == []
 
@@ -835,9 +824,9 @@ def test_a_key_is_refused_models_it_may_not_use_whether_or_not_there_are_any() -
     only = caller_of(models=("m*",))
     assert floor.names(caller=only) == ["a"]
     for model in ("n", "nobody's"):
-        with pytest.raises(ModelNotAllowed):
+        with pytest.raises(errors.ModelNotAllowed):
             floor.options(call_of(model), only)
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(errors.ModelNotFound):
         floor.options(call_of("m2"), only)
 
 
@@ -860,7 +849,7 @@ def test_the_list_is_what_routing_finds_options_for() -> None:
 def has_options(floor: Floor, caller: Caller, model: str) -> bool:
     try:
         return bool(floor.options(call_of(model), caller))
-    except (ModelNotFound, ModelNotAllowed, ModelNotPriced, GroupNotAllowed):
+    except (errors.ModelNotFound, errors.ModelNotAllowed, errors.ModelNotPriced, errors.GroupNotAllowed):
         return False
 
 
@@ -891,8 +880,8 @@ def gallery() -> Floor:
     )
 
 
-def refuse(floor: Floor, inference: InferenceRequest) -> InvalidRequest:
-    with pytest.raises(InvalidRequest) as caught:
+def refuse(floor: Floor, inference: InferenceRequest) -> errors.InvalidRequest:
+    with pytest.raises(errors.InvalidRequest) as caught:
         floor.options(inference)
     error = caught.value
     assert (error.status, error.public_code) == (400, "invalid_request")
@@ -925,7 +914,7 @@ def test_one_that_cannot_is_not_asked_though_it_goes_first_and_the_able_one_is_f
         image_backend("small", "qwen-image", "dashscope", priority=9), image_backend("able", max_concurrency=1)
     )
     assert floor.begin(image(n=2))[1].channel.name == "able"
-    with pytest.raises(NoHealthyChannel):
+    with pytest.raises(errors.NoHealthyChannel):
         floor.begin(image(n=2))
     assert floor.begin(image())[1].channel.name == "small"
 
@@ -1135,7 +1124,7 @@ def test_what_was_found_once_is_found_anew_when_anything_of_it_changes() -> None
     floor.use(channel("second", "m"))
     assert floor.names() == ["second"]
     floor.use(channel("second", "other"))
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(errors.ModelNotFound):
         floor.names()
 
 
@@ -1144,7 +1133,7 @@ def test_a_listing_that_brings_a_model_is_seen_at_once() -> None:
     floor = Floor(synced)
     floor.catalog.apply_listing(synced, [ModelInfo("m", 1, "them")])
     assert floor.names() == ["up"]
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(errors.ModelNotFound):
         floor.names("new")
     floor.catalog.apply_listing(synced, [ModelInfo("m", 1, "them"), ModelInfo("new", 1, "them")])
     assert floor.names("new") == ["up"]
@@ -1153,6 +1142,6 @@ def test_a_listing_that_brings_a_model_is_seen_at_once() -> None:
 def test_who_may_not_is_told_so_though_others_may() -> None:
     floor = Floor(channel("up", "m"))
     assert floor.names() == ["up"]
-    with pytest.raises(ModelNotAllowed):
+    with pytest.raises(errors.ModelNotAllowed):
         floor.names(caller=caller_of(models=("other",)))
     assert floor.names(caller=caller_of(models=("m*",))) == ["up"]

@@ -8,19 +8,7 @@ import openai
 from hypothesis import strategies as st
 
 from gateway.domain.usage import Usage
-from gateway.formats.chat import (
-    ENDED,
-    ChoiceFinished,
-    Event,
-    ImageOutput,
-    MessageStart,
-    ReasoningDelta,
-    RefusalDelta,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallStart,
-    UsageReport,
-)
+from gateway.formats import chat
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 NAMES = st.from_regex(r"[a-z_]{1,12}", fullmatch=True)
@@ -41,9 +29,9 @@ def answering(raw: bytes) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def _used() -> st.SearchStrategy[UsageReport]:
+def _used() -> st.SearchStrategy[chat.UsageReport]:
     return st.builds(
-        lambda prompt, completion, cached, thought: UsageReport(
+        lambda prompt, completion, cached, thought: chat.UsageReport(
             Usage(prompt + 1, completion, min(cached, prompt), "upstream"), min(thought, completion)
         ),
         *[COUNTS] * 4,
@@ -51,37 +39,37 @@ def _used() -> st.SearchStrategy[UsageReport]:
 
 
 @st.composite
-def _choices(draw: st.DrawFn, choice: int) -> list[Event]:
+def _choices(draw: st.DrawFn, choice: int) -> list[chat.Event]:
     """All that one choice says, its finish last."""
-    events: list[Event] = []
+    events: list[chat.Event] = []
     calls = 0
     for kind in draw(st.lists(st.sampled_from(["text", "thought", "refusal", "tool", "picture"]), max_size=6)):
         match kind:
             case "text":
-                events.append(TextDelta(draw(WORDS), choice))
+                events.append(chat.TextDelta(draw(WORDS), choice))
             case "thought":
-                events.append(ReasoningDelta(draw(WORDS), choice))
+                events.append(chat.ReasoningDelta(draw(WORDS), choice))
             case "refusal":
-                events.append(RefusalDelta(draw(WORDS), choice))
+                events.append(chat.RefusalDelta(draw(WORDS), choice))
             case "picture":
-                events.append(ImageOutput("image/png", draw(st.sampled_from(["AAAA", "iVBORw0KGgo="])), choice))
+                events.append(chat.ImageOutput("image/png", draw(st.sampled_from(["AAAA", "iVBORw0KGgo="])), choice))
             case "tool":
                 signature = draw(st.none() | st.just("sig=="))
-                events.append(ToolCallStart(calls, f"call-{choice}-{calls}", draw(NAMES), choice, signature))
-                events += [ToolCallDelta(calls, words, choice) for words in draw(st.lists(WORDS, max_size=3))]
+                events.append(chat.ToolCallStart(calls, f"call-{choice}-{calls}", draw(NAMES), choice, signature))
+                events += [chat.ToolCallDelta(calls, words, choice) for words in draw(st.lists(WORDS, max_size=3))]
                 calls += 1
     reasons = ("tool_calls", "length") if calls else ("stop", "length", "content_filter")
-    return [*events, ChoiceFinished(draw(st.sampled_from(reasons)), choice)]
+    return [*events, chat.ChoiceFinished(draw(st.sampled_from(reasons)), choice)]
 
 
 @st.composite
-def answers(draw: st.DrawFn, most_choices: int = 3) -> list[Event]:
+def answers(draw: st.DrawFn, most_choices: int = 3) -> list[chat.Event]:
     """A whole answer as a reader gives it; its choices take turns in any way."""
     lanes = [draw(_choices(choice)) for choice in range(draw(st.integers(1, most_choices)))]
     name, model = draw(st.tuples(st.from_regex(r"(chatcmpl-|msg_)[a-zA-Z0-9]{1,9}", fullmatch=True), NAMES))
-    events: list[Event] = [MessageStart(name, model, draw(st.integers(1, 2**40)))]
+    events: list[chat.Event] = [chat.MessageStart(name, model, draw(st.integers(1, 2**40)))]
     while lanes:
         lane = draw(st.sampled_from(lanes))
         events.append(lane.pop(0))
         lanes = [left for left in lanes if left]
-    return [*events, *draw(st.lists(_used(), max_size=1)), ENDED]
+    return [*events, *draw(st.lists(_used(), max_size=1)), chat.ENDED]

@@ -4,19 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
+from gateway.domain import ledger
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.balance import DAY_S, UtcDay
-from gateway.domain.ledger import (
-    KeyTotals,
-    LedgerEntry,
-    Spending,
-    UsageAxis,
-    UsageFilter,
-    UsageLine,
-    check_same_credit,
-    counts_as_usage,
-    day_of,
-)
 from gateway.domain.request_log import RequestFilter, RequestPage, RequestRecord, StoredRequest
 
 _Owner = tuple[int, int]
@@ -28,7 +18,7 @@ class LedgerModel:
 
     def __init__(self) -> None:
         self._requests: dict[str, StoredRequest] = {}
-        self._entries: list[LedgerEntry] = []
+        self._entries: list[ledger.LedgerEntry] = []
         self._days: dict[_Day, tuple[int, int, int, int, int]] = {}
         self._last_id = 0
 
@@ -41,7 +31,7 @@ class LedgerModel:
                 self._requests[row.id] = StoredRequest(self._next_id(), row)
                 self._add_to_day(row)
                 if row.cost_nanos:
-                    charge = LedgerEntry(
+                    charge = ledger.LedgerEntry(
                         0, row.settled_ms, "charge", row.account_id, row.key_id, row.cost_nanos, row.id
                     )
                     self._add_entry(charge)
@@ -53,37 +43,37 @@ class LedgerModel:
         return max((entry.at_ms // (DAY_S * 1000) for entry in self._entries), default=None)
 
     async def add_credit(
-        self, entry: LedgerEntry, _audit: AuditRow | None = None, _decide: object = None
-    ) -> tuple[LedgerEntry, bool]:
+        self, entry: ledger.LedgerEntry, _audit: AuditRow | None = None, _decide: object = None
+    ) -> tuple[ledger.LedgerEntry, bool]:
         for known in self._credits_of(entry.account_id, entry.key_id):
             if entry.reference is not None and known.reference == entry.reference:
-                check_same_credit(known, entry)
+                ledger.check_same_credit(known, entry)
                 return known, False
         return self._add_entry(entry), True
 
-    async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[LedgerEntry]:
+    async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[ledger.LedgerEntry]:
         return self._credits_of(account_id, key_id)[::-1][:limit]
 
-    async def list_spending(self, day: UtcDay) -> Sequence[Spending]:
+    async def list_spending(self, day: UtcDay) -> Sequence[ledger.Spending]:
         lines = []
         for entry in self._entries:
             at_s, amount = entry.at_ms // 1000, entry.amount_nanos
             month = amount if day.month_start_s <= at_s < day.month_end_s else 0
             today = amount if day.holds(at_s) else 0
             sums = (amount, month, today, 0, 0, 0) if entry.kind == "charge" else (0, 0, 0, amount, month, today)
-            lines.append(Spending(entry.account_id, entry.key_id, *sums))
+            lines.append(ledger.Spending(entry.account_id, entry.key_id, *sums))
         return lines
 
-    async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:
+    async def list_usage(self, axis: ledger.UsageAxis, wanted: ledger.UsageFilter) -> Sequence[ledger.UsageLine]:
         found: dict[int | str, tuple[int, ...]] = {}
         for place, sums in self._days.items():
             if _is_wanted(place, wanted):
                 label = place[("day", "account", "key", "model").index(axis)]
                 found[label] = tuple(map(int.__add__, found.get(label, (0,) * len(sums)), sums))
-        lines = [UsageLine(str(label), *sums) for label, sums in sorted(found.items())]
+        lines = [ledger.UsageLine(str(label), *sums) for label, sums in sorted(found.items())]
         return lines if axis == "day" else sorted(lines, key=lambda line: (-line.cost_nanos, -line.requests))
 
-    async def list_totals(self) -> Sequence[KeyTotals]:
+    async def list_totals(self) -> Sequence[ledger.KeyTotals]:
         entries = _sum_by_key(
             (e.account_id, e.key_id or 0, e.amount_nanos) for e in self._entries if e.kind == "charge"
         )
@@ -91,13 +81,13 @@ class LedgerModel:
         charged = [(row.account_id, row.key_id, row.cost_nanos) for row in rows]
         requests = _sum_by_key(charged)
         return [
-            KeyTotals(*owner, entries.get(owner, 0), requests.get(owner, 0), requests.get(owner, 0))
+            ledger.KeyTotals(*owner, entries.get(owner, 0), requests.get(owner, 0), requests.get(owner, 0))
             for owner in sorted(entries.keys() | {owner for owner, total in requests.items() if total})
         ]
 
     def _add_to_day(self, row: RequestRecord) -> None:
-        if counts_as_usage(row):
-            place = (day_of(row), row.account_id, row.key_id, row.model)
+        if ledger.counts_as_usage(row):
+            place = (ledger.day_of(row), row.account_id, row.key_id, row.model)
             requests, prompt, completion, cached, cost = self._days.get(place, (0, 0, 0, 0, 0))
             self._days[place] = (
                 requests + 1,
@@ -107,11 +97,11 @@ class LedgerModel:
                 cost + row.cost_nanos,
             )
 
-    def _add_entry(self, entry: LedgerEntry) -> LedgerEntry:
+    def _add_entry(self, entry: ledger.LedgerEntry) -> ledger.LedgerEntry:
         self._entries.append(attrs.evolve(entry, sequence=self._next_id()))
         return self._entries[-1]
 
-    def _credits_of(self, account_id: int, key_id: int | None) -> list[LedgerEntry]:
+    def _credits_of(self, account_id: int, key_id: int | None) -> list[ledger.LedgerEntry]:
         return [
             entry
             for entry in self._entries
@@ -123,7 +113,7 @@ class LedgerModel:
         return self._last_id
 
 
-def _is_wanted(place: _Day, wanted: UsageFilter) -> bool:
+def _is_wanted(place: _Day, wanted: ledger.UsageFilter) -> bool:
     day, account_id, key_id, model = place
     return (
         wanted.since <= day <= wanted.until

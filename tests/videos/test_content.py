@@ -8,16 +8,9 @@ import attrs
 import pytest
 from structlog.testing import capture_logs
 
+from gateway import errors
 from gateway.domain.media import Media
 from gateway.domain.video import VideoJob
-from gateway.errors import (
-    InvalidRequest,
-    NotFound,
-    ProviderBadResponse,
-    ProviderContentGone,
-    ProviderTimeout,
-    StoreUnavailable,
-)
 from gateway.routing.target import ProviderAccess
 from gateway.storage.media_files import MediaFiles
 from gateway.videos import content as room
@@ -26,7 +19,7 @@ from tests.support.image_providers import draw
 from tests.support.table_rows import table_rows
 from tests.support.video_services import CLIP, Reel, VideoServices, play, refuse, run, task
 
-BROKEN = ProviderBadResponse("It broke off", phase="body")
+BROKEN = errors.ProviderBadResponse("It broke off", phase="body")
 
 
 async def begin(services: VideoServices) -> tuple[VideoJob, ProviderAccess]:
@@ -74,7 +67,7 @@ def test_what_is_not_the_whole_video_is_not_kept(reel: Reel) -> None:
         services = VideoServices(play(task(), task("completed")))
         services.files.reels = [attrs.evolve(reel, pieces=list(reel.pieces))]
         job, access = await begin(services)
-        with pytest.raises(ProviderBadResponse):
+        with pytest.raises(errors.ProviderBadResponse):
             await services.video_content.fetch(access, job)
         assert (services.shelf.files, services.shelf.open_drafts) == ({}, 0)
         assert services.files.reels[0].closed  # type: ignore[union-attr]
@@ -88,7 +81,7 @@ def test_what_is_too_large_by_its_own_word_is_not_begun() -> None:
         reel = Reel(pieces(CLIP), room.MAX_VIDEO_BYTES + 1)
         services.files.reels = [reel]
         job, access = await begin(services)
-        with pytest.raises(ProviderContentGone):
+        with pytest.raises(errors.ProviderContentGone):
             await services.video_content.fetch(access, job)
         assert len(reel.pieces) == len(pieces(CLIP)), "not a byte of it is read"
         assert (services.shelf.files, services.shelf.open_drafts) == ({}, 0)
@@ -126,7 +119,7 @@ def test_a_file_that_trickles_in_is_given_up(piece: bytes, wait_s: float, given_
         if given_up_s is None:
             assert (await services.video_content.fetch(access, job)).size == len(CLIP) + 12 * len(piece)
             return
-        with pytest.raises(ProviderTimeout):
+        with pytest.raises(errors.ProviderTimeout):
             await services.video_content.fetch(access, job)
         assert services.loop.time() - began == pytest.approx(given_up_s)
         assert (services.shelf.files, services.shelf.open_drafts) == ({}, 0)
@@ -139,9 +132,9 @@ def test_a_disk_that_is_full_keeps_nothing_and_says_so() -> None:
         services = VideoServices(play(task()))
         job, access = await begin(services)
         services.shelf.full = True
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(errors.StoreUnavailable):
             services.video_content.check_room()
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(errors.StoreUnavailable):
             await services.video_content.fetch(access, job)
         assert (services.shelf.files, services.shelf.open_drafts) == ({}, 0)
 
@@ -151,9 +144,9 @@ def test_a_disk_that_is_full_keeps_nothing_and_says_so() -> None:
 def test_a_file_that_is_gone_is_said_to_be() -> None:
     async def scene() -> None:
         services = VideoServices(play(task(), task("completed")))
-        services.files.reels = [ProviderContentGone("It is not there")]
+        services.files.reels = [errors.ProviderContentGone("It is not there")]
         job, access = await begin(services)
-        with pytest.raises(ProviderContentGone):
+        with pytest.raises(errors.ProviderContentGone):
             await services.video_content.fetch(access, job)
         assert services.shelf.drafts == []
 
@@ -165,7 +158,7 @@ async def test_on_a_real_disk_nothing_is_left_of_what_broke_off(tmp_path: Path) 
     video_content = VideoContent(MediaFiles(tmp_path), services.provider_api)
     job, access = await begin(services)
     services.files.reels = [Reel([*pieces(CLIP)[:3], BROKEN], len(CLIP)), Reel(pieces(CLIP), len(CLIP))]
-    with pytest.raises(ProviderBadResponse):
+    with pytest.raises(errors.ProviderBadResponse):
         await video_content.fetch(access, job)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     media = await video_content.fetch(access, job)
@@ -219,20 +212,20 @@ def test_another_variant_is_the_providers_or_named_as_one_that_is_not() -> None:
         runway = attrs.evolve(services.channels[0], provider="runway")
         services.use(runway)
         theirs = attrs.evolve(job, provider="runway", wire="runway_videos", clue="https://files.test/1.mp4")
-        with pytest.raises(InvalidRequest) as refused:
+        with pytest.raises(errors.InvalidRequest) as refused:
             await services.video_content.open(theirs, "thumbnail", None)
         assert refused.value.param == "variant"
 
     run(scene())
 
 
-@table_rows("answer", [refuse(404), refuse(500), ProviderBadResponse("It broke"), task("completed")])
+@table_rows("answer", [refuse(404), refuse(500), errors.ProviderBadResponse("It broke"), task("completed")])
 def test_what_nobody_has_any_more_is_not_found_whatever_is_said_of_its_task(answer: Any) -> None:
     async def scene() -> None:
         services = VideoServices(play(task(), answer))
         job, _ = await begin(services)
-        services.files.reels = [ProviderContentGone("It is not there")]
-        with pytest.raises(NotFound):
+        services.files.reels = [errors.ProviderContentGone("It is not there")]
+        with pytest.raises(errors.NotFound):
             await services.video_content.open(job, "video", None)
 
     run(scene())
@@ -243,7 +236,7 @@ def test_the_file_of_a_channel_that_is_no_more_is_not_found() -> None:
         services = VideoServices(play(task()))
         job, _ = await begin(services)
         services.use()
-        with pytest.raises(NotFound):
+        with pytest.raises(errors.NotFound):
             await services.video_content.open(job, "video", None)
 
     run(scene())

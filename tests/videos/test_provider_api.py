@@ -7,20 +7,10 @@ import attrs
 import pytest
 from structlog.testing import capture_logs
 
+from gateway import errors
 from gateway.domain.capability import Capability
 from gateway.domain.upload import Upload
 from gateway.domain.video import Reference, VideoJob
-from gateway.errors import (
-    InvalidRequest,
-    ProviderAnswerUnusable,
-    ProviderBadResponse,
-    ProviderContentGone,
-    ProviderError,
-    ProviderRateLimited,
-    ProviderRejected,
-    ProviderTimeout,
-    UnsupportedByProvider,
-)
 from gateway.formats.video_backend import TaskStatus
 from gateway.routing.target import ProviderAccess
 from gateway.videos.provider_api import POLL_TIMEOUT_S, PollResult, SubmitOutcomeUnknown, build_print, must_fetch
@@ -128,25 +118,28 @@ def test_what_is_said_of_a_task_is_read_with_how_long_to_wait() -> None:
 @table_rows(
     ("answer", "kind"),
     [
-        (refuse(404), ProviderRejected),
-        (refuse(429, Retry_After="9"), ProviderRateLimited),
-        (refuse(500), ProviderBadResponse),
-        (Answered(b"<html></html>", 200), ProviderAnswerUnusable),
-        (Answered({}, breaks=ProviderBadResponse("The body broke", phase="body")), ProviderBadResponse),
-        (Answered({}, 500, breaks=ProviderBadResponse("The body broke", phase="body")), ProviderBadResponse),
-        (ProviderTimeout("Connecting took too long", phase="connect"), ProviderTimeout),
+        (refuse(404), errors.ProviderRejected),
+        (refuse(429, Retry_After="9"), errors.ProviderRateLimited),
+        (refuse(500), errors.ProviderBadResponse),
+        (Answered(b"<html></html>", 200), errors.ProviderAnswerUnusable),
+        (Answered({}, breaks=errors.ProviderBadResponse("The body broke", phase="body")), errors.ProviderBadResponse),
+        (
+            Answered({}, 500, breaks=errors.ProviderBadResponse("The body broke", phase="body")),
+            errors.ProviderBadResponse,
+        ),
+        (errors.ProviderTimeout("Connecting took too long", phase="connect"), errors.ProviderTimeout),
     ],
 )
 def test_an_answer_that_is_none_is_a_fault_and_its_connection_is_given_back(
-    answer: Answer, kind: type[ProviderError]
+    answer: Answer, kind: type[errors.ProviderError]
 ) -> None:
     async def scene() -> None:
         services = VideoServices(play(task(), answer))
         job, access = await begin(services)
-        with pytest.raises(ProviderError) as met:
+        with pytest.raises(errors.ProviderError) as met:
             await services.provider_api.poll(access, job)
         assert type(met.value) is kind
-        assert kind is not ProviderRateLimited or met.value.provider_retry_after_s == 9.0
+        assert kind is not errors.ProviderRateLimited or met.value.provider_retry_after_s == 9.0
         assert all(reply.closed for reply in services.provider.replies)
 
     run(scene())
@@ -157,7 +150,7 @@ def test_an_answer_is_not_waited_for_for_ever() -> None:
         services = VideoServices(play(task(), Answered({}, wait_s=10**9)))
         job, access = await begin(services)
         began = services.loop.time()
-        with pytest.raises(ProviderTimeout):
+        with pytest.raises(errors.ProviderTimeout):
             await services.provider_api.poll(access, job)
         assert services.loop.time() - began == pytest.approx(POLL_TIMEOUT_S)
 
@@ -172,9 +165,9 @@ def test_what_cannot_be_said_is_another_channels_to_say_and_nothing_is_sent() ->
         services = make_runway(Answered({"id": RUNWAY_ID}))
         job, _ = await begin(services, seconds=5, size="1280x720")
         services.router.models = (Capability("*", remixes=True),)  # so the operator says, who is wrong
-        with pytest.raises(ProviderError) as met:
+        with pytest.raises(errors.ProviderError) as met:
             await services.submit(remix_of=attrs.evolve(job, state="completed"))
-        assert isinstance(met.value, UnsupportedByProvider)
+        assert isinstance(met.value, errors.UnsupportedByProvider)
         assert (met.value.param, met.value.status, met.value.retryable) == ("video_id", 400, True)
         assert services.provider.asked == []
 
@@ -196,7 +189,7 @@ def test_a_remix_is_asked_for_by_the_providers_own_name_of_the_original() -> Non
 
 
 def test_an_unknown_beginning_says_so_to_its_caller_and_to_whoever_tries_again() -> None:
-    error = SubmitOutcomeUnknown(ProviderTimeout("The provider took too long", phase="headers"))
+    error = SubmitOutcomeUnknown(errors.ProviderTimeout("The provider took too long", phase="headers"))
     assert (error.status, error.public_code, error.phase) == (504, "upstream_timeout", "headers")
     assert (error.retryable, error.should_retry) == (False, False)
     assert error.message == "The provider took too long; whether the job was begun is not known"
@@ -227,7 +220,7 @@ def test_a_place_in_a_network_of_somebodys_own_is_not_the_providers_to_fetch() -
     async def scene() -> None:
         services = VideoServices(play(task()))
         for url in ("http://10.0.0.5/1.png", "http://127.0.0.1:8080/1.png", "http://[::1]/1.png", "http://host/1.png"):
-            with pytest.raises(InvalidRequest) as refused:
+            with pytest.raises(errors.InvalidRequest) as refused:
                 await services.submit(reference=Reference(url=url))
             assert refused.value.param == "input_reference"
         assert (services.provider.asked, services.held, services.store.tried) == ([], 0, [])
@@ -278,12 +271,12 @@ def test_an_address_that_has_expired_is_asked_for_anew() -> None:
             Answered({"id": RUNWAY_ID}), Answered({"id": RUNWAY_ID, "status": "SUCCEEDED", "output": [fresh]})
         )
         job, access = await begin(services, seconds=5, size="1280x720")
-        services.files.reels = [ProviderBadResponse("The file was answered with status 403"), Reel([b"x"])]
+        services.files.reels = [errors.ProviderBadResponse("The file was answered with status 403"), Reel([b"x"])]
         found = await services.provider_api.open_anew(access, attrs.evolve(job, clue=FILE), "video")
         assert isinstance(found, Reel)
         assert [file_request.url for file_request in services.files.asked] == [FILE, fresh]
-        services.files.reels = [ProviderContentGone("It is not there")]
-        with pytest.raises(ProviderContentGone):
+        services.files.reels = [errors.ProviderContentGone("It is not there")]
+        with pytest.raises(errors.ProviderContentGone):
             await services.provider_api.open_anew(access, attrs.evolve(job, clue=fresh), "video")
         assert len(services.files.asked) == 3, "the same address is not asked twice"
 
@@ -293,14 +286,16 @@ def test_an_address_that_has_expired_is_asked_for_anew() -> None:
 @table_rows(
     ("answer", "kind"),
     [
-        (refuse(404), ProviderContentGone),
-        (refuse(410), ProviderContentGone),
-        (refuse(400), ProviderBadResponse),
-        (refuse(429), ProviderBadResponse),
-        (refuse(500), ProviderBadResponse),
+        (refuse(404), errors.ProviderContentGone),
+        (refuse(410), errors.ProviderContentGone),
+        (refuse(400), errors.ProviderBadResponse),
+        (refuse(429), errors.ProviderBadResponse),
+        (refuse(500), errors.ProviderBadResponse),
     ],
 )
-def test_who_does_not_say_where_a_file_is_is_not_its_readers_judge(answer: Answered, kind: type[ProviderError]) -> None:
+def test_who_does_not_say_where_a_file_is_is_not_its_readers_judge(
+    answer: Answered, kind: type[errors.ProviderError]
+) -> None:
     """Where the address of a file has to be asked for, a refusal is the provider's matter, as it is of the file."""
 
     async def scene() -> None:
@@ -309,7 +304,7 @@ def test_who_does_not_say_where_a_file_is_is_not_its_readers_judge(answer: Answe
         )
         services.use(attrs.evolve(services.channels[0], model_map=(("m", "MiniMax-Hailuo-2.3"),)))
         job, access = await begin(services, seconds=6)
-        with pytest.raises(ProviderError) as met:
+        with pytest.raises(errors.ProviderError) as met:
             await services.provider_api.open(access, attrs.evolve(job, clue="205258526306433"), "video")
         assert type(met.value) is kind
         assert services.files.asked == []
@@ -328,7 +323,7 @@ def test_a_task_is_stopped_and_forgotten_where_that_is_offered_and_nobody_is_tro
         assert services.provider.asked == []
         assert await services.provider_api.delete(access, job)
         assert [(asked.method, asked.path) for asked in services.provider.asked] == [("DELETE", f"/videos/{ID}")]
-        for answer in (refuse(404), refuse(500), ProviderBadResponse("It broke"), Answered({}, wait_s=10**6)):
+        for answer in (refuse(404), refuse(500), errors.ProviderBadResponse("It broke"), Answered({}, wait_s=10**6)):
             services.provider.clerk = play(answer)
             with capture_logs() as lines:
                 assert not await services.provider_api.delete(access, job)

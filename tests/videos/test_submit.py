@@ -7,27 +7,12 @@ import attrs
 import pytest
 from structlog.testing import capture_logs
 
+from gateway import errors
 from gateway.billing.request_record import find_outcome
 from gateway.domain.account import Caller
 from gateway.domain.balance import Quota
 from gateway.domain.capability import Capability
 from gateway.domain.video import VideoJob
-from gateway.errors import (
-    Conflict,
-    ContentBlocked,
-    ContentForbidden,
-    GatewayError,
-    ProviderAuthError,
-    ProviderBadResponse,
-    ProviderError,
-    ProviderRateLimited,
-    ProviderRejected,
-    ProviderTimeout,
-    QuotaExceeded,
-    RateLimited,
-    ShuttingDown,
-    StoreUnavailable,
-)
 from gateway.media.word_filter import WordList
 from gateway.videos.job_tasks import INSIST_S, LEASE_MS
 from gateway.videos.provider_api import SubmitOutcomeUnknown, build_print
@@ -50,15 +35,15 @@ from tests.support.video_services import (
     task,
 )
 
-LOST = ProviderBadResponse("The provider broke the connection", phase="headers")
-LATE = ProviderTimeout("The provider took too long to answer", phase="headers")
-FAR = ProviderBadResponse("The provider could not be reached", phase="connect")
+LOST = errors.ProviderBadResponse("The provider broke the connection", phase="headers")
+LATE = errors.ProviderTimeout("The provider took too long to answer", phase="headers")
+FAR = errors.ProviderBadResponse("The provider could not be reached", phase="connect")
 HELD = 4 * A_SECOND
 
 
-async def see(services: VideoServices, **body: Any) -> GatewayError:
+async def see(services: VideoServices, **body: Any) -> errors.GatewayError:
     """The fault that a call ends in."""
-    with pytest.raises(GatewayError) as met:
+    with pytest.raises(errors.GatewayError) as met:
         await services.submit(**body)
     return met.value
 
@@ -174,23 +159,23 @@ def test_the_keys_own_webhook_is_told_where_the_call_names_none(asked: str | Non
 # ---- a provider says no
 
 
-REFUSALS: list[tuple[Answer, type[ProviderError], bool]] = [
-    (refuse(400), ProviderRejected, False),
-    (refuse(404), ProviderRejected, True),
-    (refuse(400, code="moderation_blocked"), ContentBlocked, False),
-    (refuse(401), ProviderAuthError, True),
-    (refuse(402), ProviderAuthError, True),
-    (refuse(429), ProviderRateLimited, True),
-    (refuse(500), ProviderBadResponse, True),
-    (refuse(503), ProviderBadResponse, True),
-    (FAR, ProviderBadResponse, True),
-    (ProviderTimeout("Connecting took too long", phase="connect"), ProviderTimeout, True),
+REFUSALS: list[tuple[Answer, type[errors.ProviderError], bool]] = [
+    (refuse(400), errors.ProviderRejected, False),
+    (refuse(404), errors.ProviderRejected, True),
+    (refuse(400, code="moderation_blocked"), errors.ContentBlocked, False),
+    (refuse(401), errors.ProviderAuthError, True),
+    (refuse(402), errors.ProviderAuthError, True),
+    (refuse(429), errors.ProviderRateLimited, True),
+    (refuse(500), errors.ProviderBadResponse, True),
+    (refuse(503), errors.ProviderBadResponse, True),
+    (FAR, errors.ProviderBadResponse, True),
+    (errors.ProviderTimeout("Connecting took too long", phase="connect"), errors.ProviderTimeout, True),
 ]
 
 
 @table_rows(("answer", "kind", "elsewhere"), REFUSALS)
 def test_a_refusal_leaves_a_row_and_no_job_and_another_channel_takes_it_if_it_may(
-    answer: Answer, kind: type[ProviderError], elsewhere: bool
+    answer: Answer, kind: type[errors.ProviderError], elsewhere: bool
 ) -> None:
     async def scene() -> None:
         alone = VideoServices(play(answer))
@@ -239,7 +224,7 @@ def test_a_channel_that_has_no_words_for_it_is_passed_over_unasked() -> None:
 UNKNOWN: list[Answer] = [
     LOST,
     LATE,
-    ProviderBadResponse("The provider's answer is no HTTP", phase="headers"),
+    errors.ProviderBadResponse("The provider's answer is no HTTP", phase="headers"),
     Answered(b"<html>Bad gateway</html>", 502),
     Answered({}, 504),
     Answered({}, 408),
@@ -248,7 +233,7 @@ UNKNOWN: list[Answer] = [
     Answered(b"", 200),
     Answered({"status": "queued"}, 200),
     Answered({"id": "../x", "status": "queued"}, 201),
-    Answered({}, 200, breaks=ProviderBadResponse("The body broke off", phase="body")),
+    Answered({}, 200, breaks=errors.ProviderBadResponse("The body broke off", phase="body")),
 ]
 
 
@@ -298,7 +283,7 @@ def test_a_stop_in_the_middle_of_a_submit_is_no_reason_to_believe_that_it_was_no
         (job,) = (await list_jobs(services.store)).values()
         assert job.error_code == "submit_unknown"
         error = await see(services)
-        assert isinstance(error, ShuttingDown)
+        assert isinstance(error, errors.ShuttingDown)
         assert len(await list_jobs(services.store)) == 1, "and nothing more is begun"
         await check_nothing_left(services)
 
@@ -316,7 +301,7 @@ def test_who_cannot_pay_is_refused_and_nothing_is_asked() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
         ctx = services.order(broke())
-        with pytest.raises(QuotaExceeded):
+        with pytest.raises(errors.QuotaExceeded):
             await services.submissions.submit(ctx)
         assert services.provider.asked == []
         row = ctx.record
@@ -336,7 +321,7 @@ def test_a_turn_at_the_rate_limits_ends_with_the_submit_and_not_with_the_job() -
         first, second, third = (services.order(caller) for _ in range(3))
         submitting = asyncio.create_task(services.submissions.submit(first))
         await asyncio.sleep(1)
-        with pytest.raises(RateLimited):
+        with pytest.raises(errors.RateLimited):
             await services.submissions.submit(second)
         await submitting
         await services.submissions.submit(third)
@@ -352,7 +337,7 @@ def test_an_account_has_so_many_jobs_under_way_and_no_more_until_one_has_ended()
         services.rules = attrs.evolve(services.rules, max_open=2)
         first = await services.submit()
         await services.submit()
-        assert isinstance(await see(services), RateLimited)
+        assert isinstance(await see(services), errors.RateLimited)
         other = attrs.evolve(CALLER, account=attrs.evolve(CALLER.account, id=2), key=attrs.evolve(CALLER.key, id=8))
         await services.submissions.submit(services.order(other))
         assert (services.provider.begun, services.reservations.count_open(1), services.held) == (3, 2, 2 * HELD)
@@ -371,10 +356,10 @@ def test_what_came_to_nothing_is_not_under_way() -> None:
         services = VideoServices(play(refuse(400)))
         services.rules = attrs.evolve(services.rules, max_open=1)
         for _ in range(3):
-            assert isinstance(await see(services), ProviderRejected)
+            assert isinstance(await see(services), errors.ProviderRejected)
         services.store.refused = {"create": 2}
         for _ in range(2):
-            assert isinstance(await see(services), StoreUnavailable)
+            assert isinstance(await see(services), errors.StoreUnavailable)
         services.provider.clerk = play(LOST)
         for _ in range(2):
             assert isinstance(await see(services), SubmitOutcomeUnknown)
@@ -388,7 +373,7 @@ def test_a_store_that_fails_at_the_beginning_lets_nobody_be_asked() -> None:
         services = VideoServices(play(task()))
         services.store.refused = {"create": 1}
         caller = limited(max_concurrency=1)
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(errors.StoreUnavailable):
             await services.submissions.submit(services.order(caller))
         assert services.provider.asked == []
         await check_nothing_left(services)
@@ -401,7 +386,7 @@ def test_a_store_that_fails_before_the_submit_lets_nobody_be_asked_and_the_job_b
     async def scene() -> None:
         services = VideoServices(play(task()))
         services.store.refused = {"advance": 1, "drop": 2}
-        assert isinstance(await see(services), StoreUnavailable)
+        assert isinstance(await see(services), errors.StoreUnavailable)
         assert services.provider.asked == []
         assert len(await services.rows()) == 1
         await check_nothing_left(services)
@@ -420,7 +405,7 @@ def test_what_nobody_may_ask_for_is_refused_before_anything_is_held() -> None:
             attrs.evolve(inference, video=attrs.evolve(inference.video, prompt="Forbidden  FRUIT")),
             attrs.evolve(inference, body={"negative_prompt": "no forbidden fruit"}),
         ):
-            with pytest.raises(ContentForbidden) as refused:
+            with pytest.raises(errors.ContentForbidden) as refused:
                 services.submissions.check(spoilt)
             assert (refused.value.status, refused.value.should_retry) == (400, False)
 
@@ -432,7 +417,7 @@ def test_no_room_on_the_disk_is_a_reason_to_begin_nothing_unless_nothing_is_kept
         services = VideoServices(play(task()))
         services.shelf.full = True
         inference = services.order().inference
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(errors.StoreUnavailable):
             services.submissions.check(inference)
         services.rules = attrs.evolve(services.rules, keep=False)
         services.submissions.check(inference)
@@ -495,7 +480,7 @@ def test_a_job_that_is_cancelled_before_it_is_begun_is_not_begun() -> None:
         cancelling: list[Any] = []
         services.provider.clerk = cancel_first
         error = await see(services)
-        assert isinstance(error, Conflict)
+        assert isinstance(error, errors.Conflict)
         assert len(services.provider.asked) == 1
         assert (await cancelling[0]).error_code == "cancelled"
         (row,) = await services.rows()

@@ -10,17 +10,7 @@ from typing import Any
 import attrs
 import orjson
 
-from gateway.formats.chat import (
-    GEMINI_PREFIX,
-    Event,
-    ReasoningDelta,
-    ReasoningSignature,
-    RedactedReasoning,
-    RefusalDelta,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallStart,
-)
+from gateway.formats import chat
 
 ID_PREFIX = "msg_"
 _BLOCK_BYTES = 1_024
@@ -87,23 +77,23 @@ class ContentBlockBuilder:
         self.head = b""
         self.held = 0
 
-    def add_event(self, event: Event) -> None:
+    def add_event(self, event: chat.Event) -> None:
         """Append ``event`` to the block that it belongs to. Events of other answers than the first are ignored."""
         self.head = b""
         match event:
-            case TextDelta(choice=0) | RefusalDelta(choice=0) if event.text:
+            case chat.TextDelta(choice=0) | chat.RefusalDelta(choice=0) if event.text:
                 block = self._continue({"type": "text", "text": ""})
                 self._append(block, {"type": "text_delta", "text": event.text}, event.text)
-            case ReasoningDelta(choice=0) if event.text:
+            case chat.ReasoningDelta(choice=0) if event.text:
                 block = self._continue_thought()
                 self._append(block, {"type": "thinking_delta", "thinking": event.text}, event.text)
-            case ReasoningSignature(choice=0):
+            case chat.ReasoningSignature(choice=0):
                 self._sign(event.signature)
-            case RedactedReasoning(choice=0):
+            case chat.RedactedReasoning(choice=0):
                 self._begin(Block({"type": "redacted_thinking", "data": event.data}, over=True))
-            case ToolCallStart(choice=0):
+            case chat.ToolCallStart(choice=0):
                 self._call(event)
-            case ToolCallDelta(choice=0) if event.arguments:
+            case chat.ToolCallDelta(choice=0) if event.arguments:
                 self._add_arguments(event)
 
     def show(self, index: int) -> None:
@@ -111,14 +101,14 @@ class ContentBlockBuilder:
         if len(self.blocks) == 1:
             self.head = _HEAD % (index, _DELTAS[self.blocks[0].start["type"]])
 
-    def find_more(self, event: Event) -> str:
+    def find_more(self, event: chat.Event) -> str:
         """Return what ``event`` adds to the only block, which is shown; empty if it does something else."""
         block = self.blocks[0]
-        if type(event) is TextDelta:
+        if type(event) is chat.TextDelta:
             return event.text if event.choice == 0 and block.start["type"] == "text" else ""
-        if type(event) is ReasoningDelta:
+        if type(event) is chat.ReasoningDelta:
             return event.text if event.choice == 0 and block.start["type"] == "thinking" else ""
-        if type(event) is not ToolCallDelta or event.choice or self._calls.get(event.index) is not block:
+        if type(event) is not chat.ToolCallDelta or event.choice or self._calls.get(event.index) is not block:
             return ""
         self._keep(block, event.arguments)
         return event.arguments
@@ -174,16 +164,16 @@ class ContentBlockBuilder:
         self.held += block.kept
         return block
 
-    def _call(self, event: ToolCallStart) -> None:
+    def _call(self, event: chat.ToolCallStart) -> None:
         # Gemini signs the call. Of a client that gets reasoning at all, another block of it keeps the signature.
-        signed = GEMINI_PREFIX + (event.signature or "")
+        signed = chat.GEMINI_PREFIX + (event.signature or "")
         if event.signature and self._signature is not None and signed != self._signature:
             self._sign(signed)
         name = event.id or f"toolu_{self._name}_{event.index}"
         self._calls[event.index] = self._begin(Block({"type": "tool_use", "id": name, "name": event.name, "input": {}}))
         self.called = True
 
-    def _add_arguments(self, event: ToolCallDelta) -> None:
+    def _add_arguments(self, event: chat.ToolCallDelta) -> None:
         block = self._calls.get(event.index)
         if block is not None and not block.over:
             self._keep(block, event.arguments)

@@ -15,30 +15,15 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import Usage, attach_rare, find_cost, find_tier, parse_count
 from gateway.errors import ProviderBadResponse
+from gateway.formats import chat
 from gateway.formats.anthropic.content_blocks import ID_PREFIX, Block, ContentBlockBuilder
-from gateway.formats.chat import (
-    ENDED,
-    ChoiceFinished,
-    Event,
-    Json,
-    MessageStart,
-    Reason,
-    ReasoningDelta,
-    ReasoningSignature,
-    RedactedReasoning,
-    StreamError,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallStart,
-    UsageReport,
-)
 from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import NO_REASON, Secrets
 from gateway.formats.prompt_tokens import fill_counts
 
 _PRICED_PLACE = "us"
 """Inference in the United States costs a tenth more than anywhere; other values cost nothing more."""
-_REASONS: Mapping[str, Reason] = {
+_REASONS: Mapping[str, chat.Reason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "pause_turn": "stop",
@@ -47,7 +32,7 @@ _REASONS: Mapping[str, Reason] = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
-_STOPS: Mapping[Reason, str] = {
+_STOPS: Mapping[chat.Reason, str] = {
     "stop": "end_turn",
     "length": "max_tokens",
     "tool_calls": "tool_use",
@@ -107,7 +92,7 @@ def parse_start_usage(raw: object) -> Usage | None:
     return usage if usage is not None and usage.prompt_tokens else None
 
 
-def parse_delta_usage(begun: object, raw: object) -> UsageReport | None:
+def parse_delta_usage(begun: object, raw: object) -> chat.UsageReport | None:
     """Merge the usage of a ``message_delta`` into that of ``message_start``, as the client libraries do.
 
     Every count is a total and replaces an earlier one; a missing count, or a prompt of 0, does not.
@@ -121,13 +106,13 @@ def parse_delta_usage(begun: object, raw: object) -> UsageReport | None:
     return _parse_report({**before, "output_tokens": None, **counts})
 
 
-def _parse_report(raw: Mapping[str, Any]) -> UsageReport | None:
+def _parse_report(raw: Mapping[str, Any]) -> chat.UsageReport | None:
     usage = parse_usage(raw)
     if usage is None:
         return None
     details = raw.get("output_tokens_details")
     thinking = parse_count(details.get("thinking_tokens")) if isinstance(details, Mapping) else None
-    return UsageReport(usage, min(thinking or 0, usage.completion_tokens))
+    return chat.UsageReport(usage, min(thinking or 0, usage.completion_tokens))
 
 
 def build_usage(usage: Usage) -> dict[str, Any]:
@@ -147,7 +132,7 @@ def build_cache_creation(usage: Usage) -> dict[str, Any]:
     return {"cache_creation": {"ephemeral_5m_input_tokens": short, "ephemeral_1h_input_tokens": long}}
 
 
-def build_reasoning(used: UsageReport) -> dict[str, Any]:
+def build_reasoning(used: chat.UsageReport) -> dict[str, Any]:
     """Build the reasoning tokens of the completion; empty if unknown."""
     return {"output_tokens_details": {"thinking_tokens": used.reasoning_tokens}} if used.reasoning_tokens else {}
 
@@ -155,25 +140,25 @@ def build_reasoning(used: UsageReport) -> dict[str, Any]:
 # Finish reasons.
 
 
-def parse_finish(reason: object, sequence: object, *, called: bool = False) -> ChoiceFinished:
+def parse_finish(reason: object, sequence: object, *, called: bool = False) -> chat.ChoiceFinished:
     """Parse ``stop_reason`` and ``stop_sequence``; a missing or unknown reason is a ``stop``.
 
     ``called``: there were tool calls, which then is the default reason.
     """
     if not isinstance(reason, str):
-        return ChoiceFinished("tool_calls" if called else "stop")
+        return chat.ChoiceFinished("tool_calls" if called else "stop")
     stopped_at = sequence if reason == "stop_sequence" and isinstance(sequence, str) else None
-    return ChoiceFinished(_REASONS.get(reason, "stop"), stop_sequence=stopped_at)
+    return chat.ChoiceFinished(_REASONS.get(reason, "stop"), stop_sequence=stopped_at)
 
 
-def build_finish(finished: ChoiceFinished | None, *, called: bool) -> dict[str, Any]:
+def build_finish(finished: chat.ChoiceFinished | None, *, called: bool) -> dict[str, Any]:
     """Build ``stop_reason`` and ``stop_sequence``.
 
     A client runs its tools only at ``tool_use``; some servers of the OpenAI API format report ``stop`` instead.
     """
     if finished is not None and finished.stop_sequence is not None:
         return {"stop_reason": "stop_sequence", "stop_sequence": finished.stop_sequence}
-    reason: Reason = "stop" if finished is None else finished.reason
+    reason: chat.Reason = "stop" if finished is None else finished.reason
     if reason == "stop" and called:
         reason = "tool_calls"
     return {"stop_reason": _STOPS[reason], "stop_sequence": None}
@@ -182,16 +167,16 @@ def build_finish(finished: ChoiceFinished | None, *, called: bool) -> dict[str, 
 # Parsing of blocks.
 
 
-def parse_tool(block: Json, index: int, message_id: str) -> ToolCallStart:
+def parse_tool(block: chat.Json, index: int, message_id: str) -> chat.ToolCallStart:
     """Parse the start of a ``tool_use`` block. Raises ``ProviderBadResponse`` if it has no name."""
     name = block.get("name")
     if not isinstance(name, str) or not name:
         raise ProviderBadResponse("The provider's answer calls a tool without a name")
     made = f"toolu_{message_id.removeprefix(ID_PREFIX)}_{index}"
-    return ToolCallStart(index, read_text(block, "id") or made, name)
+    return chat.ToolCallStart(index, read_text(block, "id") or made, name)
 
 
-def parse_arguments(block: Json) -> str:
+def parse_arguments(block: chat.Json) -> str:
     """Return the input of a ``tool_use`` block as JSON text, ``{}`` if it has none. Raises ``ProviderBadResponse``."""
     value = block.get("input")
     try:
@@ -200,48 +185,51 @@ def parse_arguments(block: Json) -> str:
         raise ProviderBadResponse("The provider's answer calls a tool with arguments that cannot be read") from None
 
 
-def read_text(block: Json, name: str) -> str:
+def read_text(block: chat.Json, name: str) -> str:
     """Return a text of a block or a delta, empty if there is none."""
     value = block.get(name)
     return value if isinstance(value, str) else ""
 
 
-def parse_text_block(block: Json) -> list[Event]:
+def parse_text_block(block: chat.Json) -> list[chat.Event]:
     """Return the content of a block of text or reasoning; nothing for any other block."""
-    events: list[Event] = []
+    events: list[chat.Event] = []
     match block.get("type"):
         case "text" if text := read_text(block, "text"):
-            events.append(TextDelta(text))
+            events.append(chat.TextDelta(text))
         case "thinking" if text := read_text(block, "thinking"):
-            events.append(ReasoningDelta(text))
+            events.append(chat.ReasoningDelta(text))
         case "redacted_thinking" if data := read_text(block, "data"):
-            events.append(RedactedReasoning(data))
+            events.append(chat.RedactedReasoning(data))
     return events
 
 
-def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[Event]:
+def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[chat.Event]:
     """Parse an unstreamed message into events. Raises ``ProviderBadResponse`` for anything else.
 
     The ids of tool calls are made of ``answer_id`` if the provider gives none.
     """
     value = parse_message(raw, secrets)
     message_id = read_text(value, "id")
-    events: list[Event] = [MessageStart(message_id, read_text(value, "model"))]
+    events: list[chat.Event] = [chat.MessageStart(message_id, read_text(value, "model"))]
     calls = 0
     for block in value["content"]:
         if not isinstance(block, dict):
             continue
         if block.get("type") == "tool_use":
-            events += [parse_tool(block, calls, message_id or answer_id), ToolCallDelta(calls, parse_arguments(block))]
+            events += [
+                parse_tool(block, calls, message_id or answer_id),
+                chat.ToolCallDelta(calls, parse_arguments(block)),
+            ]
             calls += 1
             continue
         events += parse_text_block(block)
         if block.get("type") == "thinking" and (signature := read_text(block, "signature")):
-            events.append(ReasoningSignature(signature))
+            events.append(chat.ReasoningSignature(signature))
     events.append(parse_finish(value.get("stop_reason"), value.get("stop_sequence"), called=calls > 0))
     usage = value.get("usage")
     used = _parse_report(usage) if isinstance(usage, dict) else None
-    return [*events, used, ENDED] if used is not None else [*events, ENDED]
+    return [*events, used, chat.ENDED] if used is not None else [*events, chat.ENDED]
 
 
 def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
@@ -330,21 +318,21 @@ def build_message(message_id: str, model: str, usage: dict[str, Any]) -> dict[st
     }
 
 
-def build_answer(events: Iterable[Event], *, model: str, message_id: str) -> bytes:
+def build_answer(events: Iterable[chat.Event], *, model: str, message_id: str) -> bytes:
     """Build an unstreamed message from events. Raises the error of a ``StreamError``."""
     builder = ContentBlockBuilder(message_id)
-    finished: ChoiceFinished | None = None
-    used = UsageReport(Usage())
+    finished: chat.ChoiceFinished | None = None
+    used = chat.UsageReport(Usage())
     original_id = ""
     for event in events:
         match event:
-            case MessageStart():
+            case chat.MessageStart():
                 original_id = event.id
-            case ChoiceFinished():
+            case chat.ChoiceFinished():
                 finished = event if event.choice == 0 else finished
-            case UsageReport():
+            case chat.UsageReport():
                 used = event
-            case StreamError():
+            case chat.StreamError():
                 raise event.error
             case _:
                 builder.add_event(event)

@@ -15,37 +15,9 @@ import orjson
 from gateway.domain import exact_json
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse, ProviderError
-from gateway.formats import sse
+from gateway.formats import chat, sse
+from gateway.formats.anthropic import response
 from gateway.formats.anthropic.content_blocks import Block, ContentBlockBuilder
-from gateway.formats.anthropic.response import (
-    build_cache_creation,
-    build_finish,
-    build_id,
-    build_message,
-    build_reasoning,
-    build_usage,
-    parse_arguments,
-    parse_delta_usage,
-    parse_finish,
-    parse_start_usage,
-    parse_text_block,
-    parse_tool,
-    read_text,
-)
-from gateway.formats.chat import (
-    ENDED,
-    ChoiceFinished,
-    Event,
-    Json,
-    MessageStart,
-    ReasoningDelta,
-    ReasoningSignature,
-    StreamEnd,
-    StreamError,
-    TextDelta,
-    ToolCallDelta,
-    UsageReport,
-)
 from gateway.formats.openai.errors import NO_REASON, ErrorBody, Secrets, build_reported, parse_error_value
 
 MAX_HELD = 16 * 1024 * 1024
@@ -126,7 +98,7 @@ class MessagesStreamParser:
         self._closed = False
         self._error: ProviderError | None = None
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[chat.Event]:
         if self._closed:
             return []
         try:
@@ -135,7 +107,7 @@ class MessagesStreamParser:
             return [self._fail(ProviderBadResponse(str(error), phase="stream"))]
         return [event for piece in pieces for event in self._read(piece)]
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[chat.Event]:
         """Return the last events. The end mark may lack its blank line, or be missing after everything else."""
         if self._error is not None:
             raise self._error
@@ -154,7 +126,7 @@ class MessagesStreamParser:
     def noise(self) -> int:
         return self._splitter.noise
 
-    def _read(self, event: bytes) -> list[Event]:
+    def _read(self, event: bytes) -> list[chat.Event]:
         event = event.removeprefix(sse.BOM)
         payload = sse.parse_data(event)
         if self._closed or not payload:
@@ -173,8 +145,8 @@ class MessagesStreamParser:
             error.phase = "stream"
             return [self._fail(error)]
 
-    def _convert(self, kind: str, value: Json) -> list[Event]:
-        events: list[Event] = []
+    def _convert(self, kind: str, value: chat.Json) -> list[chat.Event]:
+        events: list[chat.Event] = []
         match kind:
             case "content_block_start":
                 events = self._start(value)
@@ -188,91 +160,95 @@ class MessagesStreamParser:
                 events = self._end()
         return events
 
-    def _begin(self, value: Json) -> list[Event]:
+    def _begin(self, value: chat.Json) -> list[chat.Event]:
         message = value.get("message")
         if self._begun or not isinstance(message, dict):
             return []
         self._begun = True
         self._begun_usage = message.get("usage")
-        message_id = read_text(message, "id")
+        message_id = response.read_text(message, "id")
         self._id = message_id or self._id
-        return [MessageStart(message_id, read_text(message, "model"), usage=parse_start_usage(self._begun_usage))]
+        return [
+            chat.MessageStart(
+                message_id, response.read_text(message, "model"), usage=response.parse_start_usage(self._begun_usage)
+            )
+        ]
 
-    def _start(self, value: Json) -> list[Event]:
+    def _start(self, value: chat.Json) -> list[chat.Event]:
         block = value.get("content_block")
         if not isinstance(block, dict):
             return []
-        opened = _OpenBlock(block.get("type"), signature=read_text(block, "signature"))
+        opened = _OpenBlock(block.get("type"), signature=response.read_text(block, "signature"))
         before = self._stop(_index(value))  # a block that was never stopped
         self._open[_index(value)] = opened
         if len(self._open) > MAX_OPEN:
             raise ProviderBadResponse("The provider's answer has too many content blocks open at once")
         if opened.kind != "tool_use":
-            return before + parse_text_block(block)
+            return before + response.parse_text_block(block)
         opened.call = self._calls
-        opened.arguments = parse_arguments(block)
+        opened.arguments = response.parse_arguments(block)
         self._calls += 1
-        return [*before, parse_tool(block, opened.call, self._id)]
+        return [*before, response.parse_tool(block, opened.call, self._id)]
 
-    def _change(self, value: Json) -> list[Event]:
+    def _change(self, value: chat.Json) -> list[chat.Event]:
         delta = value.get("delta")
         if not isinstance(delta, dict):
             return []
         kind = delta.get("type")
         if kind == "text_delta":
-            return [TextDelta(text)] if (text := read_text(delta, "text")) else []
+            return [chat.TextDelta(text)] if (text := response.read_text(delta, "text")) else []
         if kind == "thinking_delta":
-            return [ReasoningDelta(text)] if (text := read_text(delta, "thinking")) else []
+            return [chat.ReasoningDelta(text)] if (text := response.read_text(delta, "thinking")) else []
         opened = self._open.get(_index(value))
         if opened is None:
             return []
-        if kind == "input_json_delta" and opened.call >= 0 and (text := read_text(delta, "partial_json")):
+        if kind == "input_json_delta" and opened.call >= 0 and (text := response.read_text(delta, "partial_json")):
             opened.arguments = ""  # the start did not contain all of them
-            return [ToolCallDelta(opened.call, text)]
+            return [chat.ToolCallDelta(opened.call, text)]
         if kind == "signature_delta":
-            opened.signature = read_text(delta, "signature")
+            opened.signature = response.read_text(delta, "signature")
         return []
 
-    def _stop(self, index: int) -> list[Event]:
+    def _stop(self, index: int) -> list[chat.Event]:
         """Return what is known only at a block's end: a tool call's arguments if no delta had any, a signature."""
         opened = self._open.pop(index, None)
         if opened is None:
             return []
         if opened.call >= 0 and opened.arguments:
-            return [ToolCallDelta(opened.call, opened.arguments)]
-        return [ReasoningSignature(opened.signature)] if opened.kind == "thinking" and opened.signature else []
+            return [chat.ToolCallDelta(opened.call, opened.arguments)]
+        return [chat.ReasoningSignature(opened.signature)] if opened.kind == "thinking" and opened.signature else []
 
-    def _close_message(self, value: Json) -> list[Event]:
-        events: list[Event] = []
+    def _close_message(self, value: chat.Json) -> list[chat.Event]:
+        events: list[chat.Event] = []
         delta = value.get("delta")
         if isinstance(delta, dict) and delta.get("stop_reason") is not None and not self._finished:
             events += self._finish_with(delta.get("stop_reason"), delta.get("stop_sequence"))
-        used = parse_delta_usage(self._begun_usage, value.get("usage"))
+        used = response.parse_delta_usage(self._begun_usage, value.get("usage"))
         return [*events, used] if used is not None else events
 
-    def _finish_with(self, reason: object, sequence: object) -> list[Event]:
+    def _finish_with(self, reason: object, sequence: object) -> list[chat.Event]:
         self._finished = True
-        return [*self._flush_open(), parse_finish(reason, sequence, called=self._calls > 0)]
+        return [*self._flush_open(), response.parse_finish(reason, sequence, called=self._calls > 0)]
 
-    def _flush_open(self) -> list[Event]:
+    def _flush_open(self) -> list[chat.Event]:
         """Return the last events of blocks that were not stopped; they stay open: a cut stream is not complete."""
-        events: list[Event] = []
+        events: list[chat.Event] = []
         for index, opened in list(self._open.items()):
             events += self._stop(index)
             self._open[index] = attrs.evolve(opened, arguments="", signature="")
         return events
 
-    def _end(self) -> list[Event]:
+    def _end(self) -> list[chat.Event]:
         self._closed = True
-        return [ENDED] if self._finished else [*self._finish_with(None, None), ENDED]
+        return [chat.ENDED] if self._finished else [*self._finish_with(None, None), chat.ENDED]
 
-    def _fail(self, error: ProviderError) -> StreamError:
+    def _fail(self, error: ProviderError) -> chat.StreamError:
         self._closed = True
         self._error = error
-        return StreamError(error)
+        return chat.StreamError(error)
 
 
-def _index(value: Json) -> int:
+def _index(value: chat.Json) -> int:
     index = value.get("index")
     return index if type(index) is int else 0
 
@@ -300,10 +276,10 @@ class MessagesStreamSerializer:
         self._builder = ContentBlockBuilder(message_id)
         self._begun = False
         self._index = 0
-        self._finished: ChoiceFinished | None = None
-        self._used: UsageReport | None = None
+        self._finished: chat.ChoiceFinished | None = None
+        self._used: chat.UsageReport | None = None
 
-    def write(self, event: Event) -> bytes:
+    def write(self, event: chat.Event) -> bytes:
         # Hot path, nearly every event of a stream: a block goes on that the client has, and nothing waits for it.
         if (head := self._builder.head) and (text := self._builder.find_more(event)):
             if self._builder.held > MAX_HELD:
@@ -311,18 +287,18 @@ class MessagesStreamSerializer:
             return head + orjson.dumps(text) + b"}}\n\n"
         return self._write_slowly(event)
 
-    def _write_slowly(self, event: Event) -> bytes:
+    def _write_slowly(self, event: chat.Event) -> bytes:
         written = b""
         match event:
-            case MessageStart():
+            case chat.MessageStart():
                 written = self._begin(event)
-            case UsageReport():
+            case chat.UsageReport():
                 self._used = event
-            case StreamEnd():
+            case chat.StreamEnd():
                 written = self._end()
-            case StreamError():
+            case chat.StreamError():
                 pass
-            case ChoiceFinished():
+            case chat.ChoiceFinished():
                 if event.choice == 0 and self._finished is None:
                     written = self._finish(event)
             case _ if self._finished is None:
@@ -332,13 +308,15 @@ class MessagesStreamSerializer:
                     raise _too_much()
         return written if self._begun or not written else self._begin() + written
 
-    def _begin(self, event: MessageStart | None = None) -> bytes:
+    def _begin(self, event: chat.MessageStart | None = None) -> bytes:
         if self._begun:
             return b""
         self._begun = True
         usage = (event.usage if event is not None else None) or Usage()
-        name = build_id(event.id if event is not None else "", self._message_id)
-        message = build_message(name, self._model, build_usage(usage) | build_cache_creation(usage))
+        name = response.build_id(event.id if event is not None else "", self._message_id)
+        message = response.build_message(
+            name, self._model, response.build_usage(usage) | response.build_cache_creation(usage)
+        )
         return build_event("message_start", {"message": message})
 
     def _build_blocks(self) -> bytes:
@@ -364,7 +342,7 @@ class MessagesStreamSerializer:
             self._builder.show(self._index)
         return written
 
-    def _finish(self, event: ChoiceFinished) -> bytes:
+    def _finish(self, event: chat.ChoiceFinished) -> bytes:
         self._finished = event
         self._builder.close()
         return self._build_blocks()
@@ -372,7 +350,7 @@ class MessagesStreamSerializer:
     def _end(self) -> bytes:
         self._builder.close()
         blocks = self._build_blocks()
-        delta = build_finish(self._finished, called=self._builder.called)
+        delta = response.build_finish(self._finished, called=self._builder.called)
         return blocks + build_event("message_delta", {"delta": delta, "usage": _build_totals(self._used)}) + STOP_EVENT
 
 
@@ -380,6 +358,6 @@ def _too_much() -> ProviderBadResponse:
     return ProviderBadResponse("The provider's answer has unfinished tool calls", phase="stream")
 
 
-def _build_totals(used: UsageReport | None) -> Mapping[str, Any]:
+def _build_totals(used: chat.UsageReport | None) -> Mapping[str, Any]:
     """Build the totals. Without counts only the completion is written: the client keeps the rest of the start."""
-    return {"output_tokens": 0} if used is None else build_usage(used.usage) | build_reasoning(used)
+    return {"output_tokens": 0} if used is None else response.build_usage(used.usage) | response.build_reasoning(used)

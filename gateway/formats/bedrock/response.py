@@ -13,27 +13,12 @@ import orjson
 from gateway.domain import exact_json
 from gateway.domain.usage import Usage, attach_tier, parse_count
 from gateway.errors import ProviderBadResponse
-from gateway.formats.chat import (
-    ENDED,
-    ChoiceFinished,
-    Event,
-    ImageOutput,
-    Json,
-    MessageStart,
-    Reason,
-    ReasoningDelta,
-    ReasoningSignature,
-    RedactedReasoning,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallStart,
-    UsageReport,
-)
+from gateway.formats import chat
 from gateway.formats.json_values import as_object, as_text, list_objects
 from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import Secrets
 
-_REASONS: Mapping[str, Reason] = {
+_REASONS: Mapping[str, chat.Reason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "max_tokens": "length",
@@ -45,7 +30,7 @@ _REASONS: Mapping[str, Reason] = {
 _COUNTS = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
 
-def parse_usage(raw: object, tier: object = None) -> UsageReport | None:
+def parse_usage(raw: object, tier: object = None) -> chat.UsageReport | None:
     """Parse a usage object; None if it is missing or a count is not believable. ``tier`` has served the request."""
     if not isinstance(raw, dict) or raw.get("inputTokens") is None:
         return None
@@ -64,67 +49,70 @@ def parse_usage(raw: object, tier: object = None) -> UsageReport | None:
     usage = Usage(
         prompt, completion, cached, "upstream", written_tokens=written, written_long_tokens=min(lasting, written)
     )
-    return UsageReport(attach_tier(usage, as_object(tier).get("type")))
+    return chat.UsageReport(attach_tier(usage, as_object(tier).get("type")))
 
 
-def parse_finish(reason: object, *, called: bool) -> ChoiceFinished:
+def parse_finish(reason: object, *, called: bool) -> chat.ChoiceFinished:
     """Parse a ``stopReason``. An unknown one is a ``stop``; a missing one, too, unless there were tool calls."""
     if not isinstance(reason, str):
-        return ChoiceFinished("tool_calls" if called else "stop")
-    return ChoiceFinished(_REASONS.get(reason, "stop"))
+        return chat.ChoiceFinished("tool_calls" if called else "stop")
+    return chat.ChoiceFinished(_REASONS.get(reason, "stop"))
 
 
-def parse_tool(use: Json, index: int, answer_id: str) -> ToolCallStart:
+def parse_tool(use: chat.Json, index: int, answer_id: str) -> chat.ToolCallStart:
     """Parse the start of a tool call. Raises ``ProviderBadResponse`` if it has no name."""
     name = as_text(use.get("name"))
     if not name:
         raise ProviderBadResponse("The provider's answer calls a tool without a name")
-    return ToolCallStart(index, as_text(use.get("toolUseId")) or f"tooluse_{answer_id}_{index}", name)
+    return chat.ToolCallStart(index, as_text(use.get("toolUseId")) or f"tooluse_{answer_id}_{index}", name)
 
 
-def parse_image(block: Json) -> list[Event]:
+def parse_image(block: chat.Json) -> list[chat.Event]:
     """Parse an image of the answer; nothing if it has no data."""
     image = as_object(block.get("image"))
     data = as_text(as_object(image.get("source")).get("bytes"))
-    return [ImageOutput(f"image/{as_text(image.get('format')) or 'png'}", data)] if data else []
+    return [chat.ImageOutput(f"image/{as_text(image.get('format')) or 'png'}", data)] if data else []
 
 
-def parse_answer(raw: bytes, identity_id: str, model: str, secrets: Secrets = ()) -> list[Event]:
+def parse_answer(raw: bytes, identity_id: str, model: str, secrets: Secrets = ()) -> list[chat.Event]:
     """Parse an unstreamed answer into events, up to ``StreamEnd``. Raises ``ProviderBadResponse``."""
     value = parse_answer_object(raw, secrets, exact=True)
     content = as_object(as_object(value.get("output")).get("message")).get("content")
     if not isinstance(content, list):
         raise ProviderBadResponse("The provider's answer has no content")
-    events: list[Event] = [MessageStart(identity_id, model)]
+    events: list[chat.Event] = [chat.MessageStart(identity_id, model)]
     calls = 0
     for block in list_objects(content):
         use = block.get("toolUse")
         if isinstance(use, dict):
-            events += [parse_tool(use, calls, identity_id), ToolCallDelta(calls, _write_arguments(use.get("input")))]
+            events += [
+                parse_tool(use, calls, identity_id),
+                chat.ToolCallDelta(calls, _write_arguments(use.get("input"))),
+            ]
             calls += 1
         else:
             events += _parse_block(block)
     events.append(parse_finish(value.get("stopReason"), called=calls > 0))
     used = parse_usage(value.get("usage"), value.get("serviceTier"))
-    return [*events, used, ENDED] if used is not None else [*events, ENDED]
+    return [*events, used, chat.ENDED] if used is not None else [*events, chat.ENDED]
 
 
-def _parse_block(block: Json) -> list[Event]:
+def _parse_block(block: chat.Json) -> list[chat.Event]:
     """Return the content of a block of text, reasoning, citations or an image; nothing for any other block."""
     if text := as_text(block.get("text")):
-        return [TextDelta(text)]
+        return [chat.TextDelta(text)]
     cited = list_objects(as_object(block.get("citationsContent")).get("content"))
     if cited:
-        return [TextDelta(text) for part in cited if (text := as_text(part.get("text")))]
+        return [chat.TextDelta(text) for part in cited if (text := as_text(part.get("text")))]
     reasoning = as_object(block.get("reasoningContent"))
     shown = as_object(reasoning.get("reasoningText"))
-    events: list[Event] = []
+    events: list[chat.Event] = []
     if text := as_text(shown.get("text")):
-        events.append(ReasoningDelta(text))
+        events.append(chat.ReasoningDelta(text))
     if signature := as_text(shown.get("signature")):
-        events.append(ReasoningSignature(signature))
+        events.append(chat.ReasoningSignature(signature))
     if sealed := as_text(reasoning.get("redactedContent")):
-        events.append(RedactedReasoning(sealed))
+        events.append(chat.RedactedReasoning(sealed))
     return events or parse_image(block)
 
 

@@ -12,20 +12,9 @@ import orjson
 
 from gateway.domain import exact_json
 from gateway.errors import ProviderBadResponse, ProviderError
+from gateway.formats import chat
 from gateway.formats.bedrock.event_stream import MEDIA_TYPE, EventMessage, EventStreamSplitter
 from gateway.formats.bedrock.response import parse_finish, parse_image, parse_tool, parse_usage
-from gateway.formats.chat import (
-    ENDED,
-    Event,
-    Json,
-    MessageStart,
-    ReasoningDelta,
-    ReasoningSignature,
-    RedactedReasoning,
-    StreamError,
-    TextDelta,
-    ToolCallDelta,
-)
 from gateway.formats.json_values import as_object, as_text
 from gateway.formats.openai.errors import Secrets, mask
 from gateway.formats.vendor_errors import parse_worded_error
@@ -83,29 +72,29 @@ class ConverseStreamParser:
         self._closed = False
         self._error: ProviderError | None = None
 
-    def feed(self, data: bytes) -> list[Event]:
-        events: list[Event] = []
+    def feed(self, data: bytes) -> list[chat.Event]:
+        events: list[chat.Event] = []
         if self._closed:
             return events
         try:
             for message in self._splitter.split(data):
                 events += self._read(message)
-                if events[-1:] == [ENDED]:
+                if events[-1:] == [chat.ENDED]:
                     break
         except ProviderError as error:
             error.phase = "stream"
             self._closed, self._error = True, error
-            events.append(StreamError(error))
+            events.append(chat.StreamError(error))
         return events
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[chat.Event]:
         if self._error is not None:
             raise self._error
         if self._closed:
             return []
         if self._finished and not self._splitter.held_bytes:  # only the usage is missing
             self._closed = True
-            return [ENDED]
+            return [chat.ENDED]
         raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
     @property
@@ -116,7 +105,7 @@ class ConverseStreamParser:
     def noise(self) -> int:
         return self._splitter.noise
 
-    def _read(self, message: EventMessage) -> list[Event]:
+    def _read(self, message: EventMessage) -> list[chat.Event]:
         headers = message.headers
         kind = headers.get(":message-type", "event")
         if kind != "event":
@@ -141,8 +130,8 @@ class ConverseStreamParser:
         error.declined = True
         return error
 
-    def _convert(self, name: str, value: Json, size: int) -> list[Event]:
-        events: list[Event] = []
+    def _convert(self, name: str, value: chat.Json, size: int) -> list[chat.Event]:
+        events: list[chat.Event] = []
         match name:
             case "contentBlockDelta":
                 events = self._change(value)
@@ -160,13 +149,13 @@ class ConverseStreamParser:
                 self._splitter.noise += size
         return events
 
-    def _begin(self) -> list[Event]:
+    def _begin(self) -> list[chat.Event]:
         if self._begun:
             return []
         self._begun = True
-        return [MessageStart(self._id, self._model)]
+        return [chat.MessageStart(self._id, self._model)]
 
-    def _start(self, value: Json) -> list[Event]:
+    def _start(self, value: chat.Json) -> list[chat.Event]:
         before = [*self._begin(), *self._stop(_index(value))]  # a block that was never stopped
         opened = self._find_open(value)
         use = as_object(value.get("start")).get("toolUse")
@@ -176,50 +165,50 @@ class ConverseStreamParser:
         self._calls += 1
         return [*before, parse_tool(use, opened.call, self._id)]
 
-    def _find_open(self, value: Json) -> _Open:
+    def _find_open(self, value: chat.Json) -> _Open:
         """Return the block of an event. Only tool calls have to be started."""
         opened = self._open.setdefault(_index(value), _Open())
         if len(self._open) > MAX_OPEN:
             raise ProviderBadResponse("The provider's answer has too many content blocks open at once")
         return opened
 
-    def _change(self, value: Json) -> list[Event]:
+    def _change(self, value: chat.Json) -> list[chat.Event]:
         begun = self._begin()
         delta = as_object(value.get("delta"))
         opened = self._find_open(value)
         if text := as_text(delta.get("text")):
-            return [*begun, TextDelta(text)]
+            return [*begun, chat.TextDelta(text)]
         if opened.call >= 0 and (text := as_text(as_object(delta.get("toolUse")).get("input"))):
-            return [*begun, ToolCallDelta(opened.call, text)]
+            return [*begun, chat.ToolCallDelta(opened.call, text)]
         reasoning = as_object(delta.get("reasoningContent"))
         opened.signature += as_text(reasoning.get("signature"))
         if text := as_text(reasoning.get("text")):
-            return [*begun, ReasoningDelta(text)]
+            return [*begun, chat.ReasoningDelta(text)]
         if sealed := as_text(reasoning.get("redactedContent")):
-            return [*begun, RedactedReasoning(sealed)]
+            return [*begun, chat.RedactedReasoning(sealed)]
         return [*begun, *parse_image(delta)]
 
-    def _stop(self, index: int) -> list[Event]:
+    def _stop(self, index: int) -> list[chat.Event]:
         opened = self._open.pop(index, None)
-        return [ReasoningSignature(opened.signature)] if opened is not None and opened.signature else []
+        return [chat.ReasoningSignature(opened.signature)] if opened is not None and opened.signature else []
 
-    def _stop_message(self, value: Json) -> list[Event]:
+    def _stop_message(self, value: chat.Json) -> list[chat.Event]:
         if self._finished:
             return []
         self._finished = True
         signed = [event for index in list(self._open) for event in self._stop(index)]
         return [*self._begin(), *signed, parse_finish(value.get("stopReason"), called=self._calls > 0)]
 
-    def _end(self, value: Json) -> list[Event]:
+    def _end(self, value: chat.Json) -> list[chat.Event]:
         """Return the usage; it ends the stream if the message has stopped."""
         used: Any = parse_usage(value.get("usage"), value.get("serviceTier"))
-        events: list[Event] = [used] if used is not None else []
+        events: list[chat.Event] = [used] if used is not None else []
         if self._finished:
             self._closed = True
-            events.append(ENDED)
+            events.append(chat.ENDED)
         return events
 
 
-def _index(value: Json) -> int:
+def _index(value: chat.Json) -> int:
     index = value.get("contentBlockIndex")
     return index if type(index) is int else 0

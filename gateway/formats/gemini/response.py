@@ -16,24 +16,7 @@ import orjson
 
 from gateway.domain import exact_json
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderRejected
-from gateway.formats import sse
-from gateway.formats.chat import (
-    ENDED,
-    GEMINI_PREFIX,
-    ChoiceFinished,
-    Event,
-    ImageOutput,
-    LogprobsReport,
-    MessageStart,
-    Reason,
-    ReasoningDelta,
-    ReasoningSignature,
-    StreamError,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallStart,
-    UsageReport,
-)
+from gateway.formats import chat, sse
 from gateway.formats.gemini.logprobs import parse_logprobs
 from gateway.formats.gemini.usage_metadata import attach_searches, has_completion, parse_usage_metadata
 from gateway.formats.openai.chunk_reader import MAX_CALLS
@@ -75,23 +58,23 @@ class GenerateContentParser:
         self._begun = False
         self._closed = False
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[chat.Event]:
         """Never returns ``StreamEnd``."""
         if self._closed:
             return []
-        events: list[Event] = []
+        events: list[chat.Event] = []
         try:
             for event in self._splitter.split(data):
                 events += self._read(event)
         except sse.EventTooLong as error:
             self._closed = True
-            events.append(StreamError(ProviderBadResponse(str(error), phase="stream")))
+            events.append(chat.StreamError(ProviderBadResponse(str(error), phase="stream")))
         except ProviderError as fault:
             self._closed = True
-            events.append(StreamError(fault))
+            events.append(chat.StreamError(fault))
         return events
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[chat.Event]:
         if self._closed:
             return []
         self._closed = True
@@ -106,10 +89,10 @@ class GenerateContentParser:
     def noise(self) -> int:
         return self._splitter.noise
 
-    def take_usage(self) -> UsageReport | None:
+    def take_usage(self) -> chat.UsageReport | None:
         return self._answer.take_usage()
 
-    def _read(self, event: bytes, *, last: bool = False) -> Iterable[Event]:
+    def _read(self, event: bytes, *, last: bool = False) -> Iterable[chat.Event]:
         if not self._begun:
             self._begun = True
             event = event.removeprefix(sse.BOM)
@@ -126,7 +109,7 @@ class GenerateContentParser:
         self._splitter.noise += len(event)
         return () if payload is not None else self._parse_bare(event.strip(), last=last)
 
-    def _parse_bare(self, text: bytes, *, last: bool) -> Iterator[Event]:
+    def _parse_bare(self, text: bytes, *, last: bool) -> Iterator[chat.Event]:
         """Parse an event without data: an error as bare JSON. Anything else is ignored, as the standard says."""
         if not text.startswith((b"{", b"[")):
             return
@@ -148,7 +131,7 @@ def _load_refused(payload: bytes, error: orjson.JSONDecodeError, *, last: bool) 
         raise ProviderBadResponse(message, phase="stream") from None
 
 
-def parse_answer(raw: bytes, *, answer_id: str, model: str, secrets: Secrets = ()) -> list[Event]:
+def parse_answer(raw: bytes, *, answer_id: str, model: str, secrets: Secrets = ()) -> list[chat.Event]:
     """Parse an unstreamed answer into events, up to ``StreamEnd``.
 
     Raises ``ProviderRejected`` if the prompt was blocked, ``ProviderBadResponse`` if it is no valid answer.
@@ -196,7 +179,7 @@ class _Answer:
         self._searched: dict[str, Any] = {}  # the last chunk that names searches
         self._counted: object = None  # the usage metadata of the last chunk that has counted something, not parsed yet
 
-    def read(self, value: object) -> Iterator[Event]:
+    def read(self, value: object) -> Iterator[chat.Event]:
         """Yield the events of a chunk; an unstreamed answer is its only one."""
         error = parse_error_value(value, self._secrets)
         if error is not None:
@@ -208,7 +191,7 @@ class _Answer:
         if not self._begun:
             self._begun = True
             used = parse_usage_metadata(metadata)
-            yield MessageStart(
+            yield chat.MessageStart(
                 _text(value.get("responseId")) or self._id,
                 _text(value.get("modelVersion")) or self._model,
                 usage=used.usage if used else None,
@@ -223,7 +206,7 @@ class _Answer:
         if self._stopped and (report := self.take_usage()) is not None:
             yield report
 
-    def read_text(self, value: object) -> TextDelta | ReasoningDelta | None:
+    def read_text(self, value: object) -> chat.TextDelta | chat.ReasoningDelta | None:
         """Return the text, or reasoning, of a chunk that has nothing else, as most of a stream; None for every other.
 
         Its usage is only kept: every chunk repeats the totals so far, and all but the last are outdated by the next.
@@ -240,9 +223,9 @@ class _Answer:
         metadata = value.get("usageMetadata")
         if has_completion(metadata):
             self._counted = metadata
-        return ReasoningDelta(text, index) if thought else TextDelta(text, index)
+        return chat.ReasoningDelta(text, index) if thought else chat.TextDelta(text, index)
 
-    def take_usage(self) -> UsageReport | None:
+    def take_usage(self) -> chat.UsageReport | None:
         """Return the totals that no event has reported yet; None if there are none, or none that are believable."""
         counted, self._counted = self._counted, None
         report = parse_usage_metadata(counted)
@@ -250,23 +233,24 @@ class _Answer:
             return report
         return attrs.evolve(report, usage=attach_searches(report.usage, self._searched))
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[chat.Event]:
         """Return the last events."""
         if self._phase == "stream" and not self._stopped:
             raise self._error(_CUT)
         if not self._candidates:
             raise self._error("The provider's answer has no candidates")
         finished = [
-            ChoiceFinished(self._find_reason(candidate), index) for index, candidate in sorted(self._candidates.items())
+            chat.ChoiceFinished(self._find_reason(candidate), index)
+            for index, candidate in sorted(self._candidates.items())
         ]
         report = self.take_usage()
-        return [*finished, ENDED] if report is None else [report, *finished, ENDED]
+        return [*finished, chat.ENDED] if report is None else [report, *finished, chat.ENDED]
 
     @property
     def _stopped(self) -> bool:
         return bool(self._candidates) and all(candidate.reason for candidate in self._candidates.values())
 
-    def _find_reason(self, candidate: _Candidate) -> Reason:
+    def _find_reason(self, candidate: _Candidate) -> chat.Reason:
         """Convert the finish reason; an unknown one counts as ``STOP`` if there is an answer."""
         reason = candidate.reason or "STOP"
         if reason in _FILTERED:
@@ -288,13 +272,13 @@ class _Answer:
             code="content_policy_violation",
         )
 
-    def _parse_candidate(self, raw: Mapping[str, Any]) -> Iterator[Event]:
+    def _parse_candidate(self, raw: Mapping[str, Any]) -> Iterator[chat.Event]:
         index = raw.get("index") or 0
         if type(index) is not int or not 0 <= index < MAX_CHOICES:
             raise self._error("The provider's answer has a candidate with an invalid index")
         candidate = self._candidates.setdefault(index, _Candidate())
         if raw.get("logprobsResult") and (tokens := parse_logprobs(raw["logprobsResult"])):
-            yield LogprobsReport(tokens, index)
+            yield chat.LogprobsReport(tokens, index)
         content = raw.get("content")
         for part in self._list(self._object(content).get("parts")) if content is not None else ():
             for event in self._parse_part(self._object(part), index, candidate):
@@ -310,26 +294,26 @@ class _Answer:
             raise self._model_failed(f"The model spoiled its answer: {mask(f'{reason} {detail}', self._secrets)}")
         candidate.reason = reason
 
-    def _parse_part(self, part: Mapping[str, Any], index: int, candidate: _Candidate) -> Iterator[Event]:
+    def _parse_part(self, part: Mapping[str, Any], index: int, candidate: _Candidate) -> Iterator[chat.Event]:
         signature = _text(part.get("thoughtSignature"))
         text = _text(part.get("text"))
         if part.get("thought") is True and "functionCall" not in part:
             if text:
                 candidate.thinking = True
-                yield ReasoningDelta(text, index)
+                yield chat.ReasoningDelta(text, index)
             yield from _sign(signature, index, candidate)
             return
         # Google signs what follows the reasoning; the common model signs the reasoning, while it is the last content.
         yield from _sign(signature, index, candidate)
         events = [*self._parse_call(part, index, candidate), *_parse_image(part, index)]
         if text:
-            events.append(TextDelta(text, index))
+            events.append(chat.TextDelta(text, index))
         if events:
             candidate.thinking = False
             candidate.has_content = True
         yield from events
 
-    def _parse_call(self, part: Mapping[str, Any], index: int, candidate: _Candidate) -> Iterator[Event]:
+    def _parse_call(self, part: Mapping[str, Any], index: int, candidate: _Candidate) -> Iterator[chat.Event]:
         raw = part.get("functionCall")
         if raw is None:
             return
@@ -342,8 +326,8 @@ class _Answer:
         if candidate.tools > MAX_CALLS:
             raise self._error("The provider's answer has too many tool calls")
         call_id = _text(call.get("id")) or f"call_{self._id}_{index}_{number}"
-        yield ToolCallStart(number, call_id, name, index, _text(part.get("thoughtSignature")) or None)
-        yield ToolCallDelta(number, self._build_arguments(call.get("args")), index)
+        yield chat.ToolCallStart(number, call_id, name, index, _text(part.get("thoughtSignature")) or None)
+        yield chat.ToolCallDelta(number, self._build_arguments(call.get("args")), index)
 
     def _build_arguments(self, args: object) -> str:
         try:
@@ -393,20 +377,20 @@ def _find_only_text(candidates: object) -> tuple[int, str, bool] | None:
     return index, text, thought
 
 
-def _sign(signature: str, index: int, candidate: _Candidate) -> Iterator[Event]:
+def _sign(signature: str, index: int, candidate: _Candidate) -> Iterator[chat.Event]:
     if signature and candidate.thinking:
         candidate.thinking = False
-        yield ReasoningSignature(GEMINI_PREFIX + signature, index)
+        yield chat.ReasoningSignature(chat.GEMINI_PREFIX + signature, index)
 
 
-def _parse_image(part: Mapping[str, Any], index: int) -> Iterator[Event]:
+def _parse_image(part: Mapping[str, Any], index: int) -> Iterator[chat.Event]:
     """Yield an image; audio and other data have no place in a chat answer."""
     blob = part.get("inlineData")
     if not isinstance(blob, dict):
         return
     media_type, data = _text(blob.get("mimeType")), _text(blob.get("data"))
     if media_type.startswith("image/") and data:
-        yield ImageOutput(media_type, data, index)
+        yield chat.ImageOutput(media_type, data, index)
 
 
 def _text(value: object) -> str:

@@ -18,18 +18,11 @@ from gateway.domain.image import MAX_IMAGES, Image, ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import parse_usage
 from gateway.errors import ImageBlocked, ProviderBadResponse
+from gateway.formats import image_data
 from gateway.formats.aspect_ratios import DEFAULT_TIER, parse_shape
 from gateway.formats.content_filter import build_block, find_block
 from gateway.formats.gemini.images import BLOCKED, build_no_image, build_text_answer, check_expressible
 from gateway.formats.image_backend import ImageBackend, ProviderRequest
-from gateway.formats.image_data import (
-    FoundImage,
-    build_format_field,
-    estimate_usage,
-    is_web_url,
-    parse_base64,
-    parse_url,
-)
 from gateway.formats.json_values import as_list, as_object, as_text, list_objects
 from gateway.formats.openai.errors import Secrets, parse_error_value
 from gateway.formats.request_body import build_data_url
@@ -103,8 +96,8 @@ class ChatImageBackend(ImageBackend):
         usage = parse_usage(value.get("usage"), completes=True)
         return Images(
             tuple(one.image for one in found),
-            attrs.evolve(usage, images=len(found)) if usage else estimate_usage(self._inference, len(found)),
-            build_format_field(found),
+            attrs.evolve(usage, images=len(found)) if usage else image_data.estimate_usage(self._inference, len(found)),
+            image_data.build_format_field(found),
         )
 
 
@@ -123,7 +116,7 @@ def _parse_error_type(value: object) -> str:
     return as_text(as_object(as_object(as_object(value).get("error")).get("metadata")).get("error_type"))
 
 
-def _find_images(message: Mapping[str, Any]) -> list[FoundImage]:
+def _find_images(message: Mapping[str, Any]) -> list[image_data.FoundImage]:
     """Return the images of a message from the first place that has any: several places repeat the same ones."""
     listed = [one for item in as_list(message.get("images")) for one in _parse_part(item)]
     if listed:
@@ -134,7 +127,7 @@ def _find_images(message: Mapping[str, Any]) -> list[FoundImage]:
     return [one for part in as_list(content) for one in _parse_content_part(part)]
 
 
-def _parse_content_part(part: object) -> Iterator[FoundImage]:
+def _parse_content_part(part: object) -> Iterator[image_data.FoundImage]:
     if not isinstance(part, dict):
         return
     if as_text(part.get("type")) in _IMAGE_PARTS:
@@ -143,7 +136,7 @@ def _parse_content_part(part: object) -> Iterator[FoundImage]:
         yield from _find_in_text(part["text"])
 
 
-def _parse_part(part: object) -> Iterator[FoundImage]:
+def _parse_part(part: object) -> Iterator[image_data.FoundImage]:
     """Parse an image: ``{"image_url": {"url"}}``, ``{"image_url": "…"}``, ``{"url"}``, ``{"b64_json"}``, an address."""
     url: object = part
     if isinstance(part, dict):
@@ -151,19 +144,19 @@ def _parse_part(part: object) -> Iterator[FoundImage]:
         if isinstance(url, dict):
             url = url.get("url")
         if url is None and part.get("b64_json") is not None:
-            yield FoundImage(Image(data=parse_base64(part["b64_json"])))
+            yield image_data.FoundImage(Image(data=image_data.parse_base64(part["b64_json"])))
     if isinstance(url, str) and url:
-        yield parse_url(url)
+        yield image_data.parse_url(url)
 
 
-def _find_in_text(text: str) -> Iterator[FoundImage]:
+def _find_in_text(text: str) -> Iterator[image_data.FoundImage]:
     """Yield at most ``MAX_IMAGES`` images that a text displays; a link to an image is none."""
     found = 0
     for match in _IN_TEXT.finditer(text):
         data, url = match.groups()
-        if data is None and not (is_web_url(url) and _is_shown(text, match.start())):
+        if data is None and not (image_data.is_web_url(url) and _is_shown(text, match.start())):
             continue
-        shown = parse_url(data or url)
+        shown = image_data.parse_url(data or url)
         yield attrs.evolve(shown, image=attrs.evolve(shown.image, quoted=True))
         found += 1
         if found == MAX_IMAGES:

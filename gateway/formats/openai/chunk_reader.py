@@ -15,23 +15,8 @@ import orjson
 from gateway.domain import exact_json
 from gateway.domain.usage import attach_tier, parse_count, parse_usage
 from gateway.errors import ProviderBadResponse
+from gateway.formats import chat
 from gateway.formats.call_ids import find_unused_id
-from gateway.formats.chat import (
-    ENDED,
-    ChoiceFinished,
-    Event,
-    ImageOutput,
-    LogprobsReport,
-    MessageStart,
-    Reason,
-    ReasoningDelta,
-    RefusalDelta,
-    StreamError,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallStart,
-    UsageReport,
-)
 from gateway.formats.json_values import as_object, as_text, list_objects
 from gateway.formats.openai.content_parts import find_signature, split_data_url
 from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value
@@ -39,7 +24,7 @@ from gateway.formats.openai.fields import MAX_CHOICES
 from gateway.formats.openai.logprobs import parse_logprobs
 from gateway.formats.vendor_errors import find_failure
 
-_REASONS: Mapping[str, Reason] = {
+_REASONS: Mapping[str, chat.Reason] = {
     "stop": "stop", "length": "length", "tool_calls": "tool_calls", "content_filter": "content_filter",
     "function_call": "tool_calls", "model_length": "length",
 }  # fmt: skip
@@ -99,7 +84,7 @@ class ChoiceCalls:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix  # of ids that the gateway makes
         self.finished = self.ended = False
-        self.reason: Reason = "stop"
+        self.reason: chat.Reason = "stop"
         self.closed: set[int] = set()
         self.calls: list[_ToolCall] = []
         self.keys: dict[object, _ToolCall] = {}  # by index or id, in a choice after the first with its index
@@ -130,14 +115,14 @@ class ChoiceCalls:
         self.keys[key] = call
         return call
 
-    def begin(self, call: _ToolCall, name: str, choice: int, signature: str | None) -> ToolCallStart:
+    def begin(self, call: _ToolCall, name: str, choice: int, signature: str | None) -> chat.ToolCallStart:
         """Start ``call`` and return its event. Its id becomes unique."""
         call.name = name
         call_id = find_unused_id(call.id or f"call_{self.prefix}{choice}_{call.index}", self.used)
         self.used.add(call_id)
-        return ToolCallStart(call.index, call_id, name, choice, signature)
+        return chat.ToolCallStart(call.index, call_id, name, choice, signature)
 
-    def close(self, choice: int, reason: Reason) -> None:
+    def close(self, choice: int, reason: chat.Reason) -> None:
         """Note a finish reason of one of the provider's choices; a cause that breaks the answer off stays."""
         self.finished = True
         self.closed.add(choice)
@@ -168,23 +153,23 @@ class ChunkParser:
         self._secrets = secrets
         self._choices: dict[int, ChoiceCalls] = {}
         self._prefix = _make_prefix(answer_id)
-        self._used: UsageReport | None = None
+        self._used: chat.UsageReport | None = None
         self._late = False  # a choice has finished since the last usage
         self.begun = False
         self.finished = 0
 
-    def read(self, value: object, *, named_error: bool = False) -> Iterator[Event]:
+    def read(self, value: object, *, named_error: bool = False) -> Iterator[chat.Event]:
         """Yield the events of one chunk. ``named_error``: its event is named ``error``."""
         if not isinstance(value, dict):
             yield fail("The provider sent a chunk that is not a JSON object")
             return
         error = parse_error_value({"error": value} if named_error and "error" not in value else value, self._secrets)
         if error is not None:
-            yield StreamError(build_reported(error))
+            yield chat.StreamError(build_reported(error))
             return
         listed = value.get("choices")
         if not listed and (failure := find_failure(value, self._secrets)) is not None:
-            yield StreamError(failure)
+            yield chat.StreamError(failure)
             return
         choices = [choice for choice in listed if isinstance(choice, dict)] if isinstance(listed, list) else []
         if self._single and not choices and value.get("usage") is not None:  # which follows the last choice
@@ -197,7 +182,7 @@ class ChunkParser:
             if usage is not None:
                 yield from self._use(usage, value.get("service_tier"))
 
-    def read_usual(self, value: object) -> Event | None:
+    def read_usual(self, value: object) -> chat.Event | None:
         """Return the event of a chunk that continues one text and has nothing else; None for every other chunk."""
         if type(value) is not dict or not self.begun or value.get("error") or value.get("usage") is not None:
             return None
@@ -219,28 +204,28 @@ class ChunkParser:
                 found = name
         return _read_only_part(found, delta.get(found), index, choice)
 
-    def end(self) -> Iterator[Event]:
+    def end(self) -> Iterator[chat.Event]:
         """Yield the last events of a complete answer. The usage follows every finish, if necessary again."""
         yield from self._finish_all(len(self._choices))
         if self._used is not None and self._late:
             yield self._used
-        yield ENDED
+        yield chat.ENDED
 
-    def _finish_all(self, count: int) -> Iterator[Event]:
+    def _finish_all(self, count: int) -> Iterator[chat.Event]:
         """Yield the end of the first ``count`` choices, as far as it is not written yet."""
         for index, choice in [*self._choices.items()][:count]:
             if not choice.ended:
                 yield self._finish(index, choice, choice.reason)
 
-    def _start(self, value: dict[str, Any]) -> MessageStart:
+    def _start(self, value: dict[str, Any]) -> chat.MessageStart:
         self.begun = True
         name, model, created = value.get("id"), value.get("model"), value.get("created")
         name = name if isinstance(name, str) else ""
         self._prefix = _make_prefix(name) or self._prefix
         believable = type(created) is int and 0 < created < 2**53
-        return MessageStart(name, model if isinstance(model, str) else "", created if believable else None)
+        return chat.MessageStart(name, model if isinstance(model, str) else "", created if believable else None)
 
-    def _parse_choice(self, value: dict[str, Any]) -> Iterator[Event]:
+    def _parse_choice(self, value: dict[str, Any]) -> Iterator[chat.Event]:
         at = value.get("index")
         place = at if type(at) is int and 0 <= at < MAX_CHOICES else 0
         index = 0 if self._single else place
@@ -250,7 +235,7 @@ class ChunkParser:
         if choice.ended:
             return
         if value.get("logprobs") and (tokens := parse_logprobs(value["logprobs"])):
-            yield LogprobsReport(tokens, index)
+            yield chat.LogprobsReport(tokens, index)
         delta = value.get("delta")
         if isinstance(delta, dict):
             yield from self._parse_delta(delta, index, choice, place if self._single else 0)
@@ -264,21 +249,21 @@ class ChunkParser:
             if not self._single:
                 yield self._finish(index, choice, choice.reason)
 
-    def _parse_delta(self, delta: dict[str, Any], index: int, choice: ChoiceCalls, place: int) -> Iterator[Event]:
+    def _parse_delta(self, delta: dict[str, Any], index: int, choice: ChoiceCalls, place: int) -> Iterator[chat.Event]:
         for name in _REASONING_FIELDS:
             thought = delta.get(name)
             if isinstance(thought, str) and thought:
-                yield ReasoningDelta(thought, index)
+                yield chat.ReasoningDelta(thought, index)
                 break
         content = delta.get("content")
         if isinstance(content, str):
             if content:
-                yield TextDelta(content, index)
+                yield chat.TextDelta(content, index)
         elif isinstance(content, list):
             yield from _parse_parts(content, index)
         refusal = delta.get("refusal")
         if isinstance(refusal, str) and refusal:
-            yield RefusalDelta(refusal, index)
+            yield chat.RefusalDelta(refusal, index)
         if delta.get("images"):
             yield from _parse_images(delta["images"], index)
         if delta.get("tool_calls"):
@@ -286,19 +271,19 @@ class ChunkParser:
         if delta.get("function_call"):
             yield from _parse_fragments([{"index": 0, "function": delta["function_call"]}], index, choice, place)
 
-    def _finish(self, index: int, choice: ChoiceCalls, reason: Reason) -> ChoiceFinished:
+    def _finish(self, index: int, choice: ChoiceCalls, reason: chat.Reason) -> chat.ChoiceFinished:
         choice.finished = choice.ended = self._late = True
         # A forced tool ends with a plain "stop" in the OpenAI API format, and with some vendors any call does.
         called = any(call.started for call in choice.calls)
-        return ChoiceFinished("tool_calls" if reason == "stop" and called else reason, index)
+        return chat.ChoiceFinished("tool_calls" if reason == "stop" and called else reason, index)
 
-    def _use(self, value: object, tier: object) -> Iterator[UsageReport]:
+    def _use(self, value: object, tier: object) -> Iterator[chat.UsageReport]:
         usage = parse_usage(value, completes=True)
         if usage is None:
             return
         usage = attach_tier(usage, tier)
         reasoning = parse_count(as_object(as_object(value).get("completion_tokens_details")).get("reasoning_tokens"))
-        used = UsageReport(usage, min(reasoning or 0, usage.completion_tokens))
+        used = chat.UsageReport(usage, min(reasoning or 0, usage.completion_tokens))
         if used != self._used or self._late:
             self._used, self._late = used, False
             yield used
@@ -308,17 +293,17 @@ def _make_prefix(answer_id: str) -> str:
     return f"{_NO_ID.sub('', answer_id)[-_LONGEST_ID:]}_" if answer_id else ""
 
 
-def fail(message: str) -> StreamError:
+def fail(message: str) -> chat.StreamError:
     """Build the event of an invalid stream."""
-    return StreamError(ProviderBadResponse(message, phase="stream"))
+    return chat.StreamError(ProviderBadResponse(message, phase="stream"))
 
 
-def _read_only_part(name: str, value: object, index: int, choice: ChoiceCalls) -> Event | None:
+def _read_only_part(name: str, value: object, index: int, choice: ChoiceCalls) -> chat.Event | None:
     """Return the event of a delta's only field; None if it is not the continuation of a text."""
     if type(value) is str:
         if name == "content":
-            return TextDelta(value, index)
-        return ReasoningDelta(value, index) if name in _REASONING_FIELDS else None
+            return chat.TextDelta(value, index)
+        return chat.ReasoningDelta(value, index) if name in _REASONING_FIELDS else None
     if name != "tool_calls" or type(value) is not list or len(value) != 1 or type(part := value[0]) is not dict:
         return None
     function, at = part.get("function"), part.get("index")
@@ -327,28 +312,28 @@ def _read_only_part(name: str, value: object, index: int, choice: ChoiceCalls) -
     call, arguments = choice.keys.get(at), function.get("arguments")
     if call is None or not call.name or type(arguments) is not str or not arguments:
         return None
-    return ToolCallDelta(call.index, arguments, index)
+    return chat.ToolCallDelta(call.index, arguments, index)
 
 
-def _parse_parts(content: list[Any], index: int) -> Iterator[Event]:
+def _parse_parts(content: list[Any], index: int) -> Iterator[chat.Event]:
     """Yield content in parts: text, and Mistral's ``{"type": "thinking", "thinking": [text parts]}``."""
     for part in list_objects(content):
         if text := as_text(part.get("text")):
-            yield TextDelta(text, index)
+            yield chat.TextDelta(text, index)
         for inner in list_objects(part.get("thinking")):
             if thought := as_text(inner.get("text")):
-                yield ReasoningDelta(thought, index)
+                yield chat.ReasoningDelta(thought, index)
 
 
-def _parse_images(images: object, index: int) -> Iterator[ImageOutput]:
+def _parse_images(images: object, index: int) -> Iterator[chat.ImageOutput]:
     """Yield images from data URLs. An image at an address is dropped: the common chat model has no place for one."""
     for image in list_objects(images):
         found = split_data_url(as_text(as_object(image.get("image_url")).get("url")))
         if found is not None:
-            yield ImageOutput(found[0], found[1], index)
+            yield chat.ImageOutput(found[0], found[1], index)
 
 
-def _parse_fragments(fragments: object, index: int, choice: ChoiceCalls, place: int) -> Iterator[Event]:
+def _parse_fragments(fragments: object, index: int, choice: ChoiceCalls, place: int) -> Iterator[chat.Event]:
     for fragment in fragments if isinstance(fragments, list) else ():
         function = fragment.get("function") if isinstance(fragment, dict) else None
         if not isinstance(function, dict):
@@ -368,7 +353,7 @@ def _parse_fragments(fragments: object, index: int, choice: ChoiceCalls, place: 
             arguments = "".join([*call.early, arguments])
             call.early.clear()
         if arguments:
-            yield ToolCallDelta(call.index, arguments, index)
+            yield chat.ToolCallDelta(call.index, arguments, index)
 
 
 def _parse_arguments(value: object) -> str:

@@ -16,18 +16,8 @@ from typing import Any
 import attrs
 import orjson
 
+from gateway import errors
 from gateway.error_status import STATUS
-from gateway.errors import (
-    ContextExceeded,
-    GatewayError,
-    OutputLimitExceeded,
-    ProviderAuthError,
-    ProviderBadResponse,
-    ProviderError,
-    ProviderRateLimited,
-    ProviderRejected,
-    ProxyRefused,
-)
 from gateway.formats.context_window import CODE, is_context_exceeded
 from gateway.formats.json_values import loads_or_none
 from gateway.formats.output_limit import find_output_limit
@@ -104,7 +94,7 @@ class ErrorBody:
     code: str | None = None
 
 
-def build_error(failure: GatewayError, request_id: str) -> bytes:
+def build_error(failure: errors.GatewayError, request_id: str) -> bytes:
     """Build the error object as a JSON body."""
     error = {
         "message": f"{failure.message} (request id: {request_id})",
@@ -117,7 +107,7 @@ def build_error(failure: GatewayError, request_id: str) -> bytes:
     return orjson.dumps({"error": error})
 
 
-def build_error_event(error: GatewayError, request_id: str) -> bytes:
+def build_error_event(error: errors.GatewayError, request_id: str) -> bytes:
     """Build the error object as an event of a stream, from which the client libraries raise ``APIError``."""
     return b"data: " + build_error(error, request_id) + b"\n\n"
 
@@ -173,10 +163,12 @@ def write_reason(message: object, code: object, secrets: Secrets = ()) -> str:
     return f"{text} ({name})" if name and name not in text else text
 
 
-def refuse_credentials(what: str, reason: str) -> ProviderAuthError:
+def refuse_credentials(what: str, reason: str) -> errors.ProviderAuthError:
     """Return the error for a rejected key; ``what`` is the status or code, ``reason`` the provider's, masked."""
     more = "" if reason.startswith((NO_REASON, _RETURNED)) else f": {reason}"
-    return ProviderAuthError(f"The provider refused the gateway's credentials ({what}){more}", should_retry=False)
+    return errors.ProviderAuthError(
+        f"The provider refused the gateway's credentials ({what}){more}", should_retry=False
+    )
 
 
 def _word(value: object, secrets: Secrets) -> str | None:
@@ -185,7 +177,7 @@ def _word(value: object, secrets: Secrets) -> str | None:
 
 def parse_provider_error(
     status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None, path: str | None = None
-) -> ProviderError:
+) -> errors.ProviderError:
     """Convert a provider's unsuccessful answer (not 2xx) into an error.
 
     Its message has the provider's message and status. Its status is the provider's only for the client's own mistakes:
@@ -198,14 +190,14 @@ def parse_provider_error(
     if error.message.startswith(NO_REASON):
         error = attrs.evolve(error, message=write_reason(_find_reason(status, path), error.code or error.type))
     if status == _PROXY_REFUSES:
-        failure: ProviderError = ProxyRefused(describe_status(status))
+        failure: errors.ProviderError = errors.ProxyRefused(describe_status(status))
     elif status == _BAD_REQUEST and _NO_KEY.search(raw):
         failure = refuse_credentials(describe_status(status), error.message)
     else:
         failure = _find_error(status, error)
     failure.provider_retry_after_s = provider_retry_after_s
     failure.lacks_path = path is not None and status in _NO_PATH and _is_about_path(error.message, path)
-    if isinstance(failure, ProviderRateLimited):
+    if isinstance(failure, errors.ProviderRateLimited):
         failure.retry_after_s = min(max(math.ceil(provider_retry_after_s or 1), 1), _MAX_RETRY_AFTER_S)
     return failure
 
@@ -225,7 +217,7 @@ def describe_status(status: int) -> str:
     return f"{status} {responses.get(status, '')}".strip()
 
 
-def _find_error(status: int, error: ErrorBody) -> ProviderError:
+def _find_error(status: int, error: ErrorBody) -> errors.ProviderError:
     message = error.message
     if status in _CREDENTIALS or (status == _TOO_MANY_REQUESTS and _USED_UP & {error.code, error.type}):
         return refuse_credentials(describe_status(status), message)
@@ -237,12 +229,12 @@ def _find_error(status: int, error: ErrorBody) -> ProviderError:
     if code is None or code == str(status) or (code.isdecimal() and int(code) in _STATUSES):
         code = _CODES.get(status)
     if status == _TOO_MANY_REQUESTS:
-        return ProviderRateLimited(message, status=status, type=error.type, param=error.param, code=code)
+        return errors.ProviderRateLimited(message, status=status, type=error.type, param=error.param, code=code)
     if (400 <= status < 500 and status not in _TRANSIENT) or status == _UNSUPPORTED:  # noqa: PLR2004
         limit = find_output_limit(message) if status in _TOO_LONG else None
-        kind = ProviderRejected if limit is None else OutputLimitExceeded
+        kind = errors.ProviderRejected if limit is None else errors.OutputLimitExceeded
         refused = kind(message, status=status, type=error.type, param=error.param, code=code)
-        if isinstance(refused, OutputLimitExceeded):
+        if isinstance(refused, errors.OutputLimitExceeded):
             refused.limit = limit or 0
         refused.retryable = status in _ELSEWHERE
         refused.should_retry = False if status == _UNSUPPORTED else None
@@ -250,34 +242,34 @@ def _find_error(status: int, error: ErrorBody) -> ProviderError:
     return _find_failure(status, message, code)
 
 
-def _find_failure(status: int, message: str, code: str | None) -> ProviderBadResponse:
+def _find_failure(status: int, message: str, code: str | None) -> errors.ProviderBadResponse:
     """Return the error for a status that blames the provider, not the request."""
     if status < 500:  # noqa: PLR2004
-        error = ProviderBadResponse(
+        error = errors.ProviderBadResponse(
             message if message.startswith(_RETURNED) else f"{_RETURNED}{describe_status(status)}: {message}"
         )
         error.passing = status in _TRANSIENT
         return error
     if not message.startswith(_RETURNED):
         message = f"The provider failed with status {status}: {write_reason(message, code)}"
-    error = ProviderBadResponse(message)
+    error = errors.ProviderBadResponse(message)
     error.passing = status not in _PERMANENT
     error.may_be_prompt = status == _BROKE_DOWN
     return error
 
 
-def _exceed_context(error: ErrorBody) -> ContextExceeded:
+def _exceed_context(error: ErrorBody) -> errors.ContextExceeded:
     """Return the error of a prompt that is too long, with the status and the code that clients act on."""
-    return ContextExceeded(
+    return errors.ContextExceeded(
         error.message, status=_BAD_REQUEST, type=error.type or "invalid_request_error", param=error.param, code=CODE
     )
 
 
-def build_reported(error: ErrorBody, phase: str = "stream") -> ProviderError:
+def build_reported(error: ErrorBody, phase: str = "stream") -> errors.ProviderError:
     """Build the error for an answer that began successfully, with status 200, and then reports a failure."""
     if is_context_exceeded(error.message, (error.code, error.type), error.param):
         return _exceed_context(error)
-    failure = ProviderBadResponse(f"The provider reported an error: {error.message}", phase=phase)
+    failure = errors.ProviderBadResponse(f"The provider reported an error: {error.message}", phase=phase)
     failure.declined = failure.may_be_prompt = True
     return failure
 

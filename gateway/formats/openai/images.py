@@ -17,17 +17,9 @@ from gateway.domain.usage import Usage, attach_rare, find_modalities, parse_coun
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.content_filter import find_block
 from gateway.formats.form import Kinds, ReceivedForm, check_files, parse_fields, parse_files
+from gateway.formats.openai import fields
 from gateway.formats.openai.chat import parse_any_object
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.openai.fields import (
-    Body,
-    parse_flag,
-    parse_integer,
-    parse_model,
-    parse_object,
-    parse_prompt,
-    read_text,
-)
 from gateway.formats.openai.image_params import check_fields, check_size
 from gateway.formats.openai.token_bounds import bound_text
 from gateway.formats.prompt_tokens import estimate_prompt
@@ -83,12 +75,12 @@ _REPORTED = {
 _LAST_SECOND = 2**40
 
 
-def parse_images_inference(body: Body) -> InferenceRequest:
+def parse_images_inference(body: fields.Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
 
     Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged.
     """
-    parse_object(body, "svg")
+    fields.parse_object(body, "svg")
     return _parse_inference("images", body)
 
 
@@ -114,18 +106,18 @@ def parse_edits_inference(form: ReceivedForm) -> InferenceRequest:
     )
 
 
-def _parse_inference(operation: Operation, body: Body) -> InferenceRequest:
-    model = parse_model(body)
-    prompt = parse_prompt(body, MAX_PROMPT_CHARS)
+def _parse_inference(operation: Operation, body: fields.Body) -> InferenceRequest:
+    model = fields.parse_model(body)
+    prompt = fields.parse_prompt(body, MAX_PROMPT_CHARS)
     for name in _TEXTS:
-        read_text(body, name)
+        fields.read_text(body, name)
     for name, low, high in _INTEGERS:
-        parse_integer(body, name, low, high)
+        fields.parse_integer(body, name, low, high)
     size = _parse_size(body)
     check_fields(body, sized=size is not None)
     image_request = ImageRequest(
         prompt,
-        count=parse_integer(body, "n", 1, MAX_IMAGES) or 1,
+        count=fields.parse_integer(body, "n", 1, MAX_IMAGES) or 1,
         size=size,
         form=_parse_form(body),
     )
@@ -133,7 +125,7 @@ def _parse_inference(operation: Operation, body: Body) -> InferenceRequest:
         operation=operation,
         model=model,
         body=body,
-        stream=parse_flag(body, "stream"),
+        stream=fields.parse_flag(body, "stream"),
         choices=image_request.count,
         prompt_chars=len(prompt),
         max_prompt_tokens=bound_text(prompt),
@@ -142,8 +134,8 @@ def _parse_inference(operation: Operation, body: Body) -> InferenceRequest:
     )
 
 
-def _parse_size(body: Body) -> str | None:
-    size = read_text(body, "size")
+def _parse_size(body: fields.Body) -> str | None:
+    size = fields.read_text(body, "size")
     if size is None or size == AUTO:
         return None
     if not SIZE.fullmatch(size):
@@ -151,7 +143,7 @@ def _parse_size(body: Body) -> str | None:
     return size
 
 
-def _bound_image(body: Body, size: str | None) -> int:
+def _bound_image(body: fields.Body, size: str | None) -> int:
     """Return an upper estimate of an image's tokens, all frames and partial images included."""
     width, height = map(int, size.split("x")) if size else (0, 0)
     frames = body.get("frame_count") or (_USUAL_FRAMES if body.get("output_format") == "gif" else 1)
@@ -160,8 +152,8 @@ def _bound_image(body: Body, size: str | None) -> int:
     return -(-rate * (more + pixels) // divisor) + PARTIAL_TOKENS * (body.get("partial_images") or 0)
 
 
-def _parse_form(body: Body) -> ImageForm:
-    form = read_text(body, "response_format")
+def _parse_form(body: fields.Body) -> ImageForm:
+    form = fields.read_text(body, "response_format")
     if form not in {None, "url", "b64_json"}:
         raise InvalidRequest("'response_format' must be 'url' or 'b64_json'", param="response_format")
     return "b64_json" if form == "b64_json" else "url"
@@ -176,7 +168,7 @@ def _get_ask(inference: InferenceRequest) -> ImageRequest:
     return inference.image or ImageRequest("")
 
 
-def build_images_body(inference: InferenceRequest, model: str, *, shaped: bool = False) -> Body:
+def build_images_body(inference: InferenceRequest, model: str, *, shaped: bool = False) -> fields.Body:
     """Build the body of a generation with the provider's name of the model.
 
     ``response_format`` is left out: a stream contains its images, and otherwise ``OpenAiImageBackend`` knows what a
@@ -219,7 +211,7 @@ def parse_images_answer(raw: bytes, inference: InferenceRequest, secrets: Secret
     return Images(images, _parse_usage(value.get("usage"), inference, len(images)), _parse_reported(value))
 
 
-def _build_failure(value: Body, secrets: Secrets) -> ProviderBadResponse:
+def _build_failure(value: fields.Body, secrets: Secrets) -> ProviderBadResponse:
     words = parse_words(value, secrets)
     return ProviderBadResponse(f"The provider reported an error: {words}" if words else "The provider made no image")
 
@@ -276,9 +268,9 @@ def parse_images_usage(raw: object) -> Usage | None:
     return attach_rare(usage, find_modalities(details, raw.get("output_tokens_details")))
 
 
-def _parse_reported(value: Body) -> Body:
+def _parse_reported(value: fields.Body) -> fields.Body:
     """Return the fields that describe the images, as far as they are valid in the OpenAI API format."""
-    reported: Body = {name: value[name] for name, words in _REPORTED.items() if _is_word(value.get(name), words)}
+    reported: fields.Body = {name: value[name] for name, words in _REPORTED.items() if _is_word(value.get(name), words)}
     if is_size(value.get("size")):
         reported["size"] = value["size"]
     if type(value.get("created")) is int and 0 <= value["created"] < _LAST_SECOND:
@@ -298,7 +290,7 @@ def _is_word(value: Any, words: frozenset[str]) -> bool:
     return isinstance(value, str) and value in words
 
 
-def parse_details(raw: object) -> Body | None:
+def parse_details(raw: object) -> fields.Body | None:
     """Build the usage object of images for clients; None if a count is missing or not believable."""
     used = raw if isinstance(raw, dict) else {}
     details = used.get("input_tokens_details")

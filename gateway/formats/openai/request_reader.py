@@ -22,16 +22,7 @@ from typing import cast, get_args
 from gateway.domain.usage import MAX_TOKENS
 from gateway.formats import chat
 from gateway.formats.adaptations import LEFT_OUT, Adaptations, check_choice
-from gateway.formats.openai.content_parts import (
-    expect_list,
-    expect_object,
-    expect_text,
-    find_signature,
-    parse_cache,
-    parse_parts,
-    read_arguments,
-    refuse,
-)
+from gateway.formats.openai import content_parts
 from gateway.formats.openai.custom_tools import build_custom, write_input
 from gateway.formats.openai.fields import (
     MAX_TEMPERATURE,
@@ -62,7 +53,7 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
     adaptations = Adaptations()
     messages = tuple(_parse_messages(body["messages"], adaptations))
     if not messages:
-        raise refuse("messages", "'messages' say nothing")
+        raise content_parts.refuse("messages", "'messages' say nothing")
     tools, choice = _parse_tools(body, adaptations)
     effort, thinking = _parse_thinking(body)
     return chat.ChatRequest(
@@ -94,7 +85,7 @@ def _parse_top_logprobs(body: Body) -> int | None:
     if parse_flag(body, "logprobs"):
         return top or 0
     if top:
-        raise refuse("top_logprobs", "'top_logprobs' requires 'logprobs'")
+        raise content_parts.refuse("top_logprobs", "'top_logprobs' requires 'logprobs'")
     return None
 
 
@@ -102,17 +93,19 @@ def _check_only_openai(body: Body) -> None:
     for name in _ONLY_OPENAI:
         # An empty object requests a search.
         if body.get(name) or (name == "web_search_options" and body.get(name) is not None):
-            raise refuse(name, f"'{name}' only works with a channel that speaks the convention")
+            raise content_parts.refuse(name, f"'{name}' only works with a channel that speaks the convention")
     check_tier(body, STANDARD_TIERS)
     if "audio" in (parse_list(body, "modalities") or ()):
-        raise refuse("modalities", "Audio answers only work with a channel that speaks the convention")
+        raise content_parts.refuse("modalities", "Audio answers only work with a channel that speaks the convention")
 
 
 def check_tier(body: Body, standard: Container[str | None]) -> None:
     """Raise ``InvalidRequest`` for a ``service_tier`` other than the ``standard`` ones: it has another price."""
     tier = read_text(body, "service_tier")
     if tier not in standard:
-        raise refuse("service_tier", f"The 'service_tier' {tier!r} only works with a channel of the same API format")
+        raise content_parts.refuse(
+            "service_tier", f"The 'service_tier' {tier!r} only works with a channel of the same API format"
+        )
 
 
 def _parse_messages(messages: list[Body], adaptations: Adaptations) -> Iterator[chat.Message]:
@@ -161,32 +154,32 @@ def _read_content(message: Body, where: str, role: str, adaptations: Adaptations
     if message.get("content") is None and adaptations.is_past:
         return ()
     if message.get("content") is None:
-        raise refuse(f"{where}.content", f"Missing required field '{where}.content'")
-    return parse_parts(message["content"], f"{where}.content", role, adaptations)
+        raise content_parts.refuse(f"{where}.content", f"Missing required field '{where}.content'")
+    return content_parts.parse_parts(message["content"], f"{where}.content", role, adaptations)
 
 
 def _parse_reasoning(message: Body, where: str) -> Iterator[chat.Part]:
     for name in ("reasoning_content", "reasoning"):
         if message.get(name):
-            yield chat.ReasoningPart(expect_text(message[name], f"{where}.{name}"))
+            yield chat.ReasoningPart(content_parts.expect_text(message[name], f"{where}.{name}"))
             return
 
 
 def _parse_content(message: Body, where: str, adaptations: Adaptations) -> Iterator[chat.Part]:
     if message.get("audio") is not None:
-        yield from adaptations.write("audio", expect_object(message["audio"], f"{where}.audio"))
-    yield from parse_parts(message.get("content") or (), f"{where}.content", "assistant", adaptations)
+        yield from adaptations.write("audio", content_parts.expect_object(message["audio"], f"{where}.audio"))
+    yield from content_parts.parse_parts(message.get("content") or (), f"{where}.content", "assistant", adaptations)
     if message.get("refusal"):
-        yield chat.TextPart(expect_text(message["refusal"], f"{where}.refusal"))
+        yield chat.TextPart(content_parts.expect_text(message["refusal"], f"{where}.refusal"))
     if message.get("images"):
-        yield from parse_parts(
-            expect_list(message["images"], f"{where}.images"), f"{where}.images", "pictures", adaptations
+        yield from content_parts.parse_parts(
+            content_parts.expect_list(message["images"], f"{where}.images"), f"{where}.images", "pictures", adaptations
         )
 
 
 def _parse_calls(message: Body, where: str, legacy: list[str]) -> Iterator[chat.ToolCallPart]:
     calls = message.get("tool_calls")
-    for index, call in enumerate(expect_list(calls, f"{where}.tool_calls") if calls else ()):
+    for index, call in enumerate(content_parts.expect_list(calls, f"{where}.tool_calls") if calls else ()):
         yield _parse_call(call, f"{where}.tool_calls[{index}]")
     called = message.get("function_call")
     if called is not None:
@@ -197,30 +190,30 @@ def _parse_calls(message: Body, where: str, legacy: list[str]) -> Iterator[chat.
 
 
 def _parse_call(call: object, where: str) -> chat.ToolCallPart:
-    values = expect_object(call, where)
-    name = expect_text(values.get("id"), f"{where}.id")
-    cache = parse_cache(values, where)
+    values = content_parts.expect_object(call, where)
+    name = content_parts.expect_text(values.get("id"), f"{where}.id")
+    cache = content_parts.parse_cache(values, where)
     if values.get("type") == "custom":
-        custom = expect_object(values.get("custom"), f"{where}.custom")
-        text = expect_text(custom.get("input"), f"{where}.custom.input")
-        tool = expect_text(custom.get("name"), f"{where}.custom.name")
+        custom = content_parts.expect_object(values.get("custom"), f"{where}.custom")
+        text = content_parts.expect_text(custom.get("input"), f"{where}.custom.input")
+        tool = content_parts.expect_text(custom.get("name"), f"{where}.custom.name")
         return chat.ToolCallPart(name, tool, write_input(text), cache=cache)
     tool, arguments = _parse_function(values.get("function"), f"{where}.function")
-    return chat.ToolCallPart(name, tool, arguments, find_signature(values), cache)
+    return chat.ToolCallPart(name, tool, arguments, content_parts.find_signature(values), cache)
 
 
 def _parse_function(value: object, where: str) -> tuple[str, str]:
-    function = expect_object(value, where)
-    name = expect_text(function.get("name"), f"{where}.name")
-    return name, read_arguments(function.get("arguments"), f"{where}.arguments")
+    function = content_parts.expect_object(value, where)
+    name = content_parts.expect_text(function.get("name"), f"{where}.name")
+    return name, content_parts.read_arguments(function.get("arguments"), f"{where}.arguments")
 
 
 def _parse_result(message: Body, where: str, legacy: list[str], adaptations: Adaptations) -> chat.Part:
-    found = parse_parts(message.get("content") or (), f"{where}.content", "tool", adaptations)
+    found = content_parts.parse_parts(message.get("content") or (), f"{where}.content", "tool", adaptations)
     parts = tuple([part for part in found if isinstance(part, chat.TextPart | chat.MediaPart)])
     if message["role"] == "tool":
-        name = expect_text(message.get("tool_call_id"), f"{where}.tool_call_id")
-        return chat.ToolResultPart(name, parts, cache=parse_cache(message, where))
+        name = content_parts.expect_text(message.get("tool_call_id"), f"{where}.tool_call_id")
+        return chat.ToolResultPart(name, parts, cache=content_parts.parse_cache(message, where))
     if not legacy:
         adaptations.note("function")
         return parts[0] if parts else chat.TextPart("")
@@ -229,7 +222,7 @@ def _parse_result(message: Body, where: str, legacy: list[str], adaptations: Ada
 
 def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice | None]:
     listed = [
-        (expect_object(tool, f"tools[{index}]"), f"tools[{index}]")
+        (content_parts.expect_object(tool, f"tools[{index}]"), f"tools[{index}]")
         for index, tool in enumerate(parse_list(body, "tools") or ())
     ]
     for tool, where in listed:
@@ -242,13 +235,13 @@ def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool,
     if choice is None or (isinstance(choice, str) and choice in {"auto", "none", "required"}):
         return tools, check_choice(cast("chat.ToolChoice | None", choice), tools, adaptations)
     if not isinstance(choice, dict):
-        raise refuse("tool_choice", "'tool_choice' must be auto, none, required or an object")
+        raise content_parts.refuse("tool_choice", "'tool_choice' must be auto, none, required or an object")
     if choice.get("type") in ("function", "tool", "custom"):
         forced = chat.ForcedTool(_parse_name(choice, "tool_choice"))
         return tools, check_choice(forced, tools, adaptations)
     if choice.get("type") == "allowed_tools":
         return _parse_allowed(choice, tools)
-    raise refuse(
+    raise content_parts.refuse(
         "tool_choice.type", "A 'tool_choice' of this type only works with a channel that speaks the convention"
     )
 
@@ -260,18 +253,18 @@ def _is_hosted(tool: Body, where: str) -> bool:
         return False
     if kind is None and any(isinstance(value, dict) for value in tool.values()):  # Google's have no type
         return True
-    return expect_text(kind, f"{where}.type") not in {"function", "custom"}
+    return content_parts.expect_text(kind, f"{where}.type") not in {"function", "custom"}
 
 
 def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice]:
     where = "tool_choice.allowed_tools"
-    allowed = expect_object(choice.get("allowed_tools"), where)
+    allowed = content_parts.expect_object(choice.get("allowed_tools"), where)
     mode = allowed.get("mode")
     if not isinstance(mode, str) or mode not in {"auto", "required"}:
-        raise refuse(f"{where}.mode", f"'{where}.mode' must be auto or required")
-    named = expect_list(allowed.get("tools"), f"{where}.tools")
+        raise content_parts.refuse(f"{where}.mode", f"'{where}.mode' must be auto or required")
+    named = content_parts.expect_list(allowed.get("tools"), f"{where}.tools")
     names = {
-        _parse_name(expect_object(tool, f"{where}.tools[{at}]"), f"{where}.tools[{at}]")
+        _parse_name(content_parts.expect_object(tool, f"{where}.tools[{at}]"), f"{where}.tools[{at}]")
         for at, tool in enumerate(named)
     }
     return tuple([tool for tool in tools if tool.name in names]), cast("chat.ToolChoice", mode)
@@ -281,9 +274,9 @@ def _parse_name(tool: Body, where: str) -> str:
     """Return the name of a tool. Some clients write its fields beside its type."""
     kind = "custom" if tool.get("type") == "custom" else "function"
     if tool.get(kind) is None and tool.get("name") is not None:
-        return expect_text(tool["name"], f"{where}.name")
-    fields = expect_object(tool.get(kind), f"{where}.{kind}")
-    return expect_text(fields.get("name"), f"{where}.{kind}.name")
+        return content_parts.expect_text(tool["name"], f"{where}.name")
+    fields = content_parts.expect_object(tool.get(kind), f"{where}.{kind}")
+    return content_parts.expect_text(fields.get("name"), f"{where}.{kind}.name")
 
 
 def _parse_tool(tool: Body, where: str) -> chat.Tool:
@@ -297,21 +290,21 @@ def _parse_tool(tool: Body, where: str) -> chat.Tool:
     field = "input_schema" if function.get("parameters") is None and "input_schema" in function else "parameters"
     schema = function.get(field)
     if strict is not None and not isinstance(strict, bool):
-        raise refuse(f"{here}.strict", f"'{here}.strict' must be a boolean")
+        raise content_parts.refuse(f"{here}.strict", f"'{here}.strict' must be a boolean")
     return chat.Tool(
         name,
-        None if description is None else expect_text(description, f"{here}.description"),
-        None if schema is None else expect_object(schema, f"{here}.{field}"),
+        None if description is None else content_parts.expect_text(description, f"{here}.description"),
+        None if schema is None else content_parts.expect_object(schema, f"{here}.{field}"),
         strict,
-        parse_cache(tool, where) or parse_cache(function, here),
+        content_parts.parse_cache(tool, where) or content_parts.parse_cache(function, here),
     )
 
 
 def _parse_custom(tool: Body, name: str, where: str) -> chat.Tool:
     fields, here = (tool, where) if tool.get("custom") is None else (tool["custom"], f"{where}.custom")
     description, form = fields.get("description"), fields.get("format")
-    described = None if description is None else expect_text(description, f"{here}.description")
-    return build_custom(name, described, {} if form is None else expect_object(form, f"{here}.format"))
+    described = None if description is None else content_parts.expect_text(description, f"{here}.description")
+    return build_custom(name, described, {} if form is None else content_parts.expect_object(form, f"{here}.format"))
 
 
 def parse_parallel(body: Body) -> bool | None:
@@ -324,8 +317,8 @@ def _parse_stop(body: Body) -> tuple[str, ...]:
     if stop is None or isinstance(stop, str):
         return (stop,) if stop else ()
     if not isinstance(stop, list):
-        raise refuse("stop", "'stop' must be a string or an array of strings")
-    return tuple([expect_text(word, f"stop[{index}]") for index, word in enumerate(stop)])
+        raise content_parts.refuse("stop", "'stop' must be a string or an array of strings")
+    return tuple([content_parts.expect_text(word, f"stop[{index}]") for index, word in enumerate(stop)])
 
 
 def _parse_format(body: Body) -> chat.ResponseFormat | None:
@@ -336,16 +329,18 @@ def _parse_format(body: Body) -> chat.ResponseFormat | None:
     if kind == "json_object":
         return chat.ResponseFormat("json")
     if kind != "json_schema":
-        raise refuse("response_format.type", "'response_format.type' must be text, json_object or json_schema")
+        raise content_parts.refuse(
+            "response_format.type", "'response_format.type' must be text, json_object or json_schema"
+        )
     where = "response_format.json_schema"
-    described = expect_object(wanted.get("json_schema"), where)
+    described = content_parts.expect_object(wanted.get("json_schema"), where)
     schema: chat.Json | None = described.get("schema")
     if schema is None:
         return chat.ResponseFormat("json")
     strict = described.get("strict")
     return chat.ResponseFormat(
         "schema",
-        expect_object(schema, f"{where}.schema"),
+        content_parts.expect_object(schema, f"{where}.schema"),
         parse_schema_name(described, where),
         strict if isinstance(strict, bool) else None,
     )
@@ -354,7 +349,7 @@ def _parse_format(body: Body) -> chat.ResponseFormat | None:
 def parse_schema_name(described: Body, where: str) -> str | None:
     """Return the name of an answer's schema, which only OpenAI requires; None if it has none."""
     name = described.get("name")
-    return None if name is None else expect_text(name, f"{where}.name")
+    return None if name is None else content_parts.expect_text(name, f"{where}.name")
 
 
 def _parse_thinking(body: Body) -> tuple[chat.Effort | None, int | None]:
@@ -383,7 +378,7 @@ def parse_effort(value: object, where: str) -> chat.Effort | None:
     if value is None:
         return None
     if not isinstance(value, str) or value not in _EFFORTS:
-        raise refuse(where, f"'{where}' must be one of {', '.join(_EFFORTS)}")
+        raise content_parts.refuse(where, f"'{where}' must be one of {', '.join(_EFFORTS)}")
     return cast("chat.Effort", value)
 
 

@@ -14,17 +14,8 @@ from gateway.domain import exact_json
 from gateway.formats import chat
 from gateway.formats.adaptations import Adaptations
 from gateway.formats.json_values import as_text
+from gateway.formats.openai import content_parts
 from gateway.formats.openai.compaction import KINDS, TRIGGER, find_replaced, is_of_user, read_summary
-from gateway.formats.openai.content_parts import (
-    expect_list,
-    expect_object,
-    expect_text,
-    parse_address,
-    parse_audio,
-    parse_file,
-    read_arguments,
-    refuse,
-)
 from gateway.formats.openai.custom_tools import write_input
 from gateway.formats.openai.fields import Body
 from gateway.formats.openai.response_client_tools import parse_client_call, parse_client_result
@@ -47,8 +38,8 @@ def parse_items(value: object, adaptations: Adaptations | None = None) -> list[c
         return [chat.Message("user", (chat.TextPart(value),))] if value else []
     listed = [
         one
-        for at, item in enumerate(expect_list(value, "input"))
-        for one in _read_message(expect_object(item, f"input[{at}]"), f"input[{at}]")
+        for at, item in enumerate(content_parts.expect_list(value, "input"))
+        for one in _read_message(content_parts.expect_object(item, f"input[{at}]"), f"input[{at}]")
     ]
     items = [item for _, item in listed]
     adaptations = Adaptations() if adaptations is None else adaptations
@@ -88,8 +79,8 @@ def _read_message(item: Body, where: str) -> Iterator[tuple[str, Body]]:
         yield where, {"role": role, "content": item["content"]}
     for at, listed in enumerate(calls):
         here = f"{where}.tool_calls[{at}]"
-        call = expect_object(listed, here)
-        function = expect_object(call.get("function"), f"{here}.function")
+        call = content_parts.expect_object(listed, here)
+        function = content_parts.expect_object(call.get("function"), f"{here}.function")
         yield here, {"type": "function_call", "call_id": call.get("id"), **function}
 
 
@@ -117,8 +108,8 @@ def _parse_item(item: Body, where: str, history: _History) -> tuple[chat.Message
     if kind == "message":
         return _parse_message(item, where, history.adaptations)
     if kind == "item_reference":
-        raise refuse(where, f"'{where}' refers to a stored item: send the item itself")
-    kind = expect_text(kind, f"{where}.type")
+        raise content_parts.refuse(where, f"'{where}' refers to a stored item: send the item itself")
+    kind = content_parts.expect_text(kind, f"{where}.type")
     part: chat.Part | None = None
     if (parse_call := _OF_MODEL.get(kind)) is not None:
         part = parse_call(item, where)
@@ -147,7 +138,7 @@ def _adapt(kind: str, item: Body, adaptations: Adaptations) -> chat.Message:
 def _parse_message(item: Body, where: str, adaptations: Adaptations) -> tuple[chat.Message, bool]:
     role = item.get("role")
     if not isinstance(role, str) or role not in _ROLES:
-        raise refuse(f"{where}.role", f"'{where}.role' must be one of {', '.join(_ROLES)}")
+        raise content_parts.refuse(f"{where}.role", f"'{where}.role' must be one of {', '.join(_ROLES)}")
     content = item.get("content")
     content = "" if content is None and adaptations.is_past else content
     parts = _parse_content(content, f"{where}.content", role, adaptations)
@@ -165,8 +156,10 @@ def _parse_content(content: object, where: str, role: str, adaptations: Adaptati
         return (chat.TextPart(content),) if content else ()
     parts = [
         parsed
-        for at, part in enumerate(expect_list(content, where))
-        for parsed in _parse_part(expect_object(part, f"{where}[{at}]"), f"{where}[{at}]", role, adaptations)
+        for at, part in enumerate(content_parts.expect_list(content, where))
+        for parsed in _parse_part(
+            content_parts.expect_object(part, f"{where}[{at}]"), f"{where}[{at}]", role, adaptations
+        )
     ]
     return tuple([part for part in parts if not isinstance(part, chat.TextPart) or part.text])
 
@@ -174,9 +167,9 @@ def _parse_content(content: object, where: str, role: str, adaptations: Adaptati
 def _parse_part(part: Body, where: str, role: str, adaptations: Adaptations) -> Sequence[_Part]:
     kind = part.get("type")
     if isinstance(kind, str) and kind in _TEXTS:
-        return [chat.TextPart(expect_text(part.get("text"), f"{where}.text"))]
+        return [chat.TextPart(content_parts.expect_text(part.get("text"), f"{where}.text"))]
     if role == "assistant" and kind == "refusal":
-        return [chat.TextPart(expect_text(part.get("refusal"), f"{where}.refusal"))]
+        return [chat.TextPart(content_parts.expect_text(part.get("refusal"), f"{where}.refusal"))]
     if role in {"user", "tool"} and isinstance(kind, str) and kind in _MEDIA:
         if adaptations.is_past and part.get("file_id") is not None:
             return [adaptations.replace_file(kind)]
@@ -187,47 +180,49 @@ def _parse_part(part: Body, where: str, role: str, adaptations: Adaptations) -> 
         "user": "input_text, input_image, input_file or input_audio",
         "assistant": "output_text or refusal",
     }.get(role, "input_text")
-    raise refuse(f"{where}.type", f"'{where}.type' must be {allowed}")
+    raise content_parts.refuse(f"{where}.type", f"'{where}.type' must be {allowed}")
 
 
 def _parse_image(part: Body, where: str) -> chat.MediaPart:
     if part.get("file_id") is not None:
-        raise refuse(
+        raise content_parts.refuse(
             f"{where}.file_id",
             "An uploaded file only works with a channel that speaks the Responses API; send image_url",
         )
     image = part.get("image_url")
     nested = image if isinstance(image, dict) else {}  # as in a chat body
-    url = expect_text(nested.get("url", image), f"{where}.image_url")
+    url = content_parts.expect_text(nested.get("url", image), f"{where}.image_url")
     detail = nested.get("detail", part.get("detail"))
-    return parse_address(
-        url, f"{where}.image_url", detail=None if detail is None else expect_text(detail, f"{where}.detail")
+    return content_parts.parse_address(
+        url,
+        f"{where}.image_url",
+        detail=None if detail is None else content_parts.expect_text(detail, f"{where}.detail"),
     )
 
 
 def _parse_file(part: Body, where: str) -> chat.MediaPart:
     url = part.get("file_url")
     if url is None:
-        return parse_file(part, where)
-    url = expect_text(url, f"{where}.file_url")
+        return content_parts.parse_file(part, where)
+    url = content_parts.expect_text(url, f"{where}.file_url")
     if not url[:8].lower().startswith(_WEB):
-        raise refuse(f"{where}.file_url", f"'{where}.file_url' must be an http(s) address")
-    return parse_file({"file_data": url, "filename": part.get("filename")}, where)
+        raise content_parts.refuse(f"{where}.file_url", f"'{where}.file_url' must be an http(s) address")
+    return content_parts.parse_file({"file_data": url, "filename": part.get("filename")}, where)
 
 
 def _parse_function_call(item: Body, where: str) -> chat.ToolCallPart:
     return chat.ToolCallPart(
-        expect_text(item.get("call_id"), f"{where}.call_id"),
-        join_name(item.get("namespace"), expect_text(item.get("name"), f"{where}.name")),
-        read_arguments(item.get("arguments"), f"{where}.arguments"),
+        content_parts.expect_text(item.get("call_id"), f"{where}.call_id"),
+        join_name(item.get("namespace"), content_parts.expect_text(item.get("name"), f"{where}.name")),
+        content_parts.read_arguments(item.get("arguments"), f"{where}.arguments"),
     )
 
 
 def _parse_custom_call(item: Body, where: str) -> chat.ToolCallPart:
-    text = expect_text(item.get("input"), f"{where}.input")
+    text = content_parts.expect_text(item.get("input"), f"{where}.input")
     return chat.ToolCallPart(
-        expect_text(item.get("call_id"), f"{where}.call_id"),
-        join_name(item.get("namespace"), expect_text(item.get("name"), f"{where}.name")),
+        content_parts.expect_text(item.get("call_id"), f"{where}.call_id"),
+        join_name(item.get("namespace"), content_parts.expect_text(item.get("name"), f"{where}.name")),
         write_input(text),
     )
 
@@ -235,22 +230,22 @@ def _parse_custom_call(item: Body, where: str) -> chat.ToolCallPart:
 def _parse_reasoning(item: Body, where: str) -> chat.ReasoningPart | None:
     texts = []
     for name in ("summary", "content"):
-        for at, part in enumerate(expect_list(item.get(name) or [], f"{where}.{name}")):
+        for at, part in enumerate(content_parts.expect_list(item.get(name) or [], f"{where}.{name}")):
             here = f"{where}.{name}[{at}]"
-            texts.append(expect_text(expect_object(part, here).get("text"), f"{here}.text"))
+            texts.append(content_parts.expect_text(content_parts.expect_object(part, here).get("text"), f"{here}.text"))
     return parse_reasoning("\n\n".join(texts), as_text(item.get("encrypted_content")))
 
 
 def _parse_generated_image(item: Body, where: str) -> chat.MediaPart | None:
     if item.get("result") is None:
         return None
-    data = expect_text(item["result"], f"{where}.result")
+    data = content_parts.expect_text(item["result"], f"{where}.result")
     form = as_text(item.get("output_format")) or "png"
     return chat.MediaPart("image", f"image/{form}", data)
 
 
 def _parse_result(item: Body, where: str, adaptations: Adaptations) -> chat.ToolResultPart:
-    call_id = expect_text(item.get("call_id"), f"{where}.call_id")
+    call_id = content_parts.expect_text(item.get("call_id"), f"{where}.call_id")
     output = item.get("output")
     if isinstance(output, dict):
         output = exact_json.dumps(output).decode()
@@ -279,6 +274,6 @@ _MEDIA: Mapping[str, Callable[[Body, str], chat.MediaPart]] = {
     "image_url": _parse_image,
     "computer_screenshot": _parse_image,
     "input_file": _parse_file,
-    "input_audio": parse_audio,
+    "input_audio": content_parts.parse_audio,
 }
 """Parts of a user's message or a tool's result other than text. ``image_url`` is of chat bodies."""

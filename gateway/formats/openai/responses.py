@@ -30,6 +30,7 @@ from gateway.formats import sse
 from gateway.formats.head_tail_buffer import HeadTailBuffer
 from gateway.formats.json_values import as_object, list_objects, loads_or_none
 from gateway.formats.kept_names import list_made
+from gateway.formats.openai import errors
 from gateway.formats.openai.chat import (
     check_sampling,
     find_affinity_key,
@@ -37,15 +38,6 @@ from gateway.formats.openai.chat import (
     parse_any_object,
 )
 from gateway.formats.openai.compaction import asks_for_summary, is_summary
-from gateway.formats.openai.errors import (
-    NO_REASON,
-    ErrorBody,
-    Secrets,
-    build_reported,
-    mask,
-    parse_error_value,
-    parse_provider_error,
-)
 from gateway.formats.openai.fields import (
     Body,
     kind_of,
@@ -78,7 +70,7 @@ UNFINISHED = frozenset({"queued", "in_progress"})
 _PART = re.compile(rb"response\.[a-z_]+\.[a-z_.]+\Z")
 _PARTS = re.compile(rb"(?:event: response\.[a-z_]+\.[a-z_.]+\ndata: \{[^\r\n]*+(?<=\})\n\n)++")
 _NAME = re.compile(rb"(?:\A|[\r\n])event: ?([^\r\n]*)")
-_NO_REASON = ErrorBody(NO_REASON)
+_NO_REASON = errors.ErrorBody(errors.NO_REASON)
 
 _LIMITED = frozenset({"rate_limit_exceeded", "insufficient_quota"})
 _REFUSED = frozenset(
@@ -195,7 +187,7 @@ def build_responses_body(inference: InferenceRequest, model: str) -> Body:
     return body
 
 
-def parse_responses_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
+def parse_responses_answer(raw: bytes, inference: InferenceRequest, secrets: errors.Secrets = ()) -> Usage:
     """Return the usage of an unstreamed answer. The bytes are forwarded unchanged.
 
     Raises ``ProviderBadResponse`` if it is no response, and the error of a failed one: ``ProviderRejected`` if that
@@ -206,7 +198,7 @@ def parse_responses_answer(raw: bytes, inference: InferenceRequest, secrets: Sec
     return parse_response_usage(answer, inference)
 
 
-def parse_response(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
+def parse_response(raw: bytes, secrets: errors.Secrets = ()) -> dict[str, Any]:
     """Parse a whole response. Raises like ``parse_responses_answer``."""
     value = parse_any_object(raw)
     if value.get("object") != "response":
@@ -269,13 +261,13 @@ def _find_rare(answer: Mapping[str, Any]) -> dict[str, Any]:
 _SEARCHES = {"web_search_call": "searches", "file_search_call": "file_searches"}
 
 
-def _parse_failure(error: object, secrets: Secrets, *, phase: str = "stream") -> ProviderError:
+def _parse_failure(error: object, secrets: errors.Secrets, *, phase: str = "stream") -> ProviderError:
     """Convert the error of a response, or of an error event."""
-    reported = parse_error_value({"error": error}, secrets) or _NO_REASON
+    reported = errors.parse_error_value({"error": error}, secrets) or _NO_REASON
     status = _STATUS.get(reported.code or "") or _STATUS.get(reported.type or "")
     if status is None:
-        return build_reported(reported, phase)
-    return parse_provider_error(status, orjson.dumps({"error": attrs.asdict(reported)}), secrets)
+        return errors.build_reported(reported, phase)
+    return errors.parse_provider_error(status, orjson.dumps({"error": attrs.asdict(reported)}), secrets)
 
 
 def find_response_id(raw: bytes) -> str:
@@ -301,7 +293,7 @@ class ResponsesPassthrough(PassthroughStream):
 
     __slots__ = ("_buffer", "_inference", "_usage")
 
-    def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
+    def __init__(self, inference: InferenceRequest, secrets: errors.Secrets = ()) -> None:
         super().__init__(secrets)
         self._inference = inference
         self._buffer = HeadTailBuffer()
@@ -410,13 +402,13 @@ def _without_type(value: dict[str, Any]) -> dict[str, Any]:
     return {name: value.get(name) for name in ("message", "param", "code")}
 
 
-def _mask_failure(event: bytes, value: dict[str, Any], secrets: Secrets) -> bytes:
+def _mask_failure(event: bytes, value: dict[str, Any], secrets: errors.Secrets) -> bytes:
     """Return the event of a failed response with a masked message."""
     answer = value.get("response")
     error = answer.get("error") if isinstance(answer, dict) else None
     if not isinstance(error, dict) or not isinstance(message := error.get("message"), str):
         return event
-    error["message"] = mask(message, secrets)
+    error["message"] = errors.mask(message, secrets)
     if error["message"] == message:
         return event
     try:

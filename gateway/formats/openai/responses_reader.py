@@ -15,17 +15,9 @@ OpenAI does not document.
 
 from gateway.formats import chat
 from gateway.formats.adaptations import Adaptations
+from gateway.formats.openai import fields
 from gateway.formats.openai.compaction import PROMPT, asks_for_summary
 from gateway.formats.openai.content_parts import expect_object, refuse
-from gateway.formats.openai.fields import (
-    MAX_TEMPERATURE,
-    Body,
-    parse_flag,
-    parse_list,
-    parse_number,
-    parse_object,
-    read_text,
-)
 from gateway.formats.openai.request_reader import (
     STANDARD_TIERS,
     check_tier,
@@ -43,10 +35,10 @@ _ONLY_OPENAI = (
 _LOGPROBS = "message.output_text.logprobs"
 
 
-def parse_chat_request(body: Body) -> chat.ChatRequest:
+def parse_chat_request(body: fields.Body) -> chat.ChatRequest:
     """Parse a checked body (see ``parse_responses_call``). Raises ``InvalidRequest`` naming the field."""
     _check_only_openai(body)
-    instructions = read_text(body, "instructions")
+    instructions = fields.read_text(body, "instructions")
     adaptations = Adaptations()
     messages = parse_items(body.get("input") or "", adaptations)
     if not messages:
@@ -60,35 +52,35 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
     if summarizes:
         messages.append(chat.Message("user", (chat.TextPart(PROMPT),)))
         choice = "none" if tools else None
-    reasoning = parse_object(body, "reasoning") or {}
+    reasoning = fields.parse_object(body, "reasoning") or {}
     return chat.ChatRequest(
         messages=tuple(messages),
         max_tokens=body.get("max_output_tokens"),
-        temperature=parse_number(body, "temperature", 0, MAX_TEMPERATURE),
-        top_p=parse_number(body, "top_p", 0, 1),
+        temperature=fields.parse_number(body, "temperature", 0, fields.MAX_TEMPERATURE),
+        top_p=fields.parse_number(body, "top_p", 0, 1),
         tools=tools,
         tool_choice=choice,
         parallel_tools=parse_parallel(body),
         format=None if summarizes else _parse_format(body),
         effort=parse_effort(reasoning.get("effort"), "reasoning.effort"),
-        user=read_text(body, "safety_identifier") or read_text(body, "user") or None,
+        user=fields.read_text(body, "safety_identifier") or fields.read_text(body, "user") or None,
         adapted=tuple(adaptations.names),
     )
 
 
-def _check_only_openai(body: Body) -> None:
+def _check_only_openai(body: fields.Body) -> None:
     for name in _ONLY_OPENAI:
         if body.get(name):
             raise only_there(name, f"'{name}'")
     check_tier(body, STANDARD_TIERS)
-    if parse_flag(body, "background"):
+    if fields.parse_flag(body, "background"):
         raise only_there("background", "'background'")
-    if _LOGPROBS in (parse_list(body, "include") or ()):
+    if _LOGPROBS in (fields.parse_list(body, "include") or ()):
         raise only_there("include", f"'{_LOGPROBS}' in 'include'")
 
 
-def _parse_format(body: Body) -> chat.ResponseFormat | None:
-    text = parse_object(body, "text") or {}
+def _parse_format(body: fields.Body) -> chat.ResponseFormat | None:
+    text = fields.parse_object(body, "text") or {}
     wanted = text.get("format")
     if wanted is None:
         return None

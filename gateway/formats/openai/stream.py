@@ -10,24 +10,7 @@ import orjson
 
 from gateway.domain import exact_json
 from gateway.errors import ProviderBadResponse
-from gateway.formats import sse
-from gateway.formats.chat import (
-    ChoiceFinished,
-    Event,
-    ImageOutput,
-    LogprobsReport,
-    MessageStart,
-    Reason,
-    ReasoningDelta,
-    RefusalDelta,
-    StreamEnd,
-    StreamError,
-    TextDelta,
-    TokenLogprob,
-    ToolCallDelta,
-    ToolCallStart,
-    UsageReport,
-)
+from gateway.formats import chat, sse
 from gateway.formats.openai.chat import DONE_EVENT
 from gateway.formats.openai.chunk_reader import ChunkParser, fail
 from gateway.formats.openai.errors import Secrets
@@ -35,7 +18,7 @@ from gateway.formats.openai.logprobs import build_logprobs
 from gateway.formats.openai.stream_tail import DONE
 
 _ARGUMENTS_KEY = b'"arguments"'
-_LAST = frozenset({StreamEnd, StreamError})
+_LAST = frozenset({chat.StreamEnd, chat.StreamError})
 
 
 class ChatStreamParser:
@@ -53,7 +36,7 @@ class ChatStreamParser:
         self._begun = False
         self._closed = False
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[chat.Event]:
         if self._closed:
             return []
         try:
@@ -61,7 +44,7 @@ class ChatStreamParser:
         except sse.EventTooLong as error:
             self._closed = True
             return [fail(str(error))]
-        events: list[Event] = []
+        events: list[chat.Event] = []
         for piece in pieces:
             for event in self._read(piece):
                 events.append(event)
@@ -78,7 +61,7 @@ class ChatStreamParser:
     def noise(self) -> int:
         return self._splitter.noise
 
-    def _read(self, piece: bytes) -> Iterable[Event]:
+    def _read(self, piece: bytes) -> Iterable[chat.Event]:
         if not self._begun:
             self._begun = True
             piece = piece.removeprefix(sse.BOM)
@@ -104,13 +87,13 @@ class ChatStreamParser:
             value = exact_json.load_exactly(payload, value)
         return self._chunks.read(value)
 
-    def _end(self) -> Iterator[Event]:
+    def _end(self) -> Iterator[chat.Event]:
         if self._chunks.begun:
             yield from self._chunks.end()
         else:
             yield fail("The provider's stream ended before it began")
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[chat.Event]:
         if self._closed:
             return []
         self._closed = True
@@ -121,7 +104,7 @@ class ChatStreamParser:
         raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
 
-def build_usage(used: UsageReport) -> dict[str, Any]:
+def build_usage(used: chat.UsageReport) -> dict[str, Any]:
     """Build the usage object."""
     usage = used.usage
     prompt: dict[str, int] = {"cached_tokens": usage.cached_tokens}
@@ -136,7 +119,7 @@ def build_usage(used: UsageReport) -> dict[str, Any]:
     }
 
 
-def build_call(event: ToolCallStart) -> dict[str, Any]:
+def build_call(event: chat.ToolCallStart) -> dict[str, Any]:
     """Build a tool call without arguments."""
     call: dict[str, Any] = {"id": event.id, "type": "function", "function": {"name": event.name, "arguments": ""}}
     if event.signature:
@@ -144,7 +127,7 @@ def build_call(event: ToolCallStart) -> dict[str, Any]:
     return call
 
 
-def build_image(event: ImageOutput) -> dict[str, Any]:
+def build_image(event: chat.ImageOutput) -> dict[str, Any]:
     """Build an image in OpenRouter's extension of the format."""
     return {"type": "image_url", "image_url": {"url": f"data:{event.media_type};base64,{event.data}"}}
 
@@ -177,59 +160,59 @@ class ChatStreamSerializer:
         )
         self._begun: dict[int, bytes] = {}  # by begun choice: a chunk up to the first field of its delta
         self._heads: dict[int, bytes] = {}  # the same, of choices whose next chunk has no log probabilities
-        self._logprobs: dict[int, tuple[TokenLogprob, ...]] = {}  # by choice: those of the next chunk
-        self._used: UsageReport | None = None
+        self._logprobs: dict[int, tuple[chat.TokenLogprob, ...]] = {}  # by choice: those of the next chunk
+        self._used: chat.UsageReport | None = None
 
-    def write(self, event: Event) -> bytes:
+    def write(self, event: chat.Event) -> bytes:
         # Hot path, nearly every event of a stream: head and tail are built once, only the text each time.
-        if type(event) is TextDelta and (head := self._heads.get(event.choice)):
+        if type(event) is chat.TextDelta and (head := self._heads.get(event.choice)):
             return head + b'"content":' + orjson.dumps(event.text) + self._tail
-        if type(event) is ReasoningDelta and (head := self._heads.get(event.choice)):
+        if type(event) is chat.ReasoningDelta and (head := self._heads.get(event.choice)):
             return head + b'"reasoning_content":' + orjson.dumps(event.text) + self._tail
-        if type(event) is ToolCallDelta and (head := self._heads.get(event.choice)):
+        if type(event) is chat.ToolCallDelta and (head := self._heads.get(event.choice)):
             return head + _ARGUMENTS % (event.index, orjson.dumps(event.arguments)) + self._tail
         return self._write_slowly(event)
 
-    def _write_slowly(self, event: Event) -> bytes:
+    def _write_slowly(self, event: chat.Event) -> bytes:
         delta: dict[str, Any] = {}
-        reason: Reason | None = None
+        reason: chat.Reason | None = None
         match event:
-            case TextDelta():
+            case chat.TextDelta():
                 delta["content"] = event.text
-            case ReasoningDelta():
+            case chat.ReasoningDelta():
                 delta["reasoning_content"] = event.text
-            case ToolCallDelta():
+            case chat.ToolCallDelta():
                 delta["tool_calls"] = [{"index": event.index, "function": {"arguments": event.arguments}}]
-            case ToolCallStart():
+            case chat.ToolCallStart():
                 delta["tool_calls"] = [{"index": event.index} | build_call(event)]
-            case RefusalDelta():
+            case chat.RefusalDelta():
                 delta["refusal"] = event.text
-            case ImageOutput():
+            case chat.ImageOutput():
                 delta["images"] = [build_image(event)]
-            case ChoiceFinished():
+            case chat.ChoiceFinished():
                 reason = event.reason
             case _:
                 return self._build_rest(event)
         return self._build_delta(event.choice, delta, reason)
 
-    def _build_rest(self, event: Event) -> bytes:
+    def _build_rest(self, event: chat.Event) -> bytes:
         match event:
-            case MessageStart():  # nothing is written yet: until the first content another channel may be tried
+            case chat.MessageStart():  # nothing is written yet: until the first content another channel may be tried
                 self._id = event.id or self._id
                 self._model = event.model or self._model
                 self._created_s = event.created_s or self._created_s
-            case LogprobsReport():
+            case chat.LogprobsReport():
                 self._logprobs[event.choice] = (*self._logprobs.get(event.choice, ()), *event.tokens)
                 self._heads.pop(event.choice, None)
-            case UsageReport():
+            case chat.UsageReport():
                 self._used = event
-            case StreamEnd() if self._include_usage and self._used is not None:
+            case chat.StreamEnd() if self._include_usage and self._used is not None:
                 return self._build_chunk([], build_usage(self._used)) + DONE_EVENT
-            case StreamEnd():
+            case chat.StreamEnd():
                 return DONE_EVENT
         return b""
 
-    def _build_delta(self, choice: int, delta: dict[str, Any], reason: Reason | None) -> bytes:
+    def _build_delta(self, choice: int, delta: dict[str, Any], reason: chat.Reason | None) -> bytes:
         if choice not in self._begun:
             delta = {"role": "assistant", "content": None} | delta
             self._begun[choice] = self._make_head(choice)

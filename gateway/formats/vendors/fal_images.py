@@ -14,16 +14,9 @@ from gateway.domain.capability import Capability
 from gateway.domain.image import ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import InvalidRequest, ProviderBadResponse
+from gateway.formats import image_task
 from gateway.formats.content_filter import build_block, find_block
 from gateway.formats.image_backend import ImageBackend, ProviderRequest
-from gateway.formats.image_task import (
-    build_images,
-    check_expressible,
-    check_format,
-    copy_fields,
-    parse_image,
-    parse_sides,
-)
 from gateway.formats.json_values import as_list, list_objects
 from gateway.formats.openai.chat import parse_any_object
 from gateway.formats.openai.errors import Secrets
@@ -63,18 +56,18 @@ class FalImageBackend(ImageBackend):
 
     def begin(self, count: int) -> ProviderRequest:
         edits = fnmatchcase(self._model, EDITS)
-        check_expressible(self._inference, takes=edits, needs=edits)
+        image_task.check_expressible(self._inference, takes=edits, needs=edits)
         if not _MODEL.match(self._model):
             raise InvalidRequest("The provider calls its models owner/name", param="model")
         self._count = count
         body = self._inference.body
-        fields: Body = copy_fields(body, _GATEWAY_FIELDS)
+        fields: Body = image_task.copy_fields(body, _GATEWAY_FIELDS)
         fields["prompt"] = self._ask.prompt
         if self._ask.size is not None:
             fields["image_size"] = _build_size(self._model, self._ask.size)
         if count > 1:
             fields["num_images"] = count
-        check_format(body.get("output_format"), _FORMATS)
+        image_task.check_format(body.get("output_format"), _FORMATS)
         if body.get("output_format") is not None:
             fields["output_format"] = body["output_format"]
         if edits:
@@ -90,11 +83,11 @@ class FalImageBackend(ImageBackend):
             )
         if True in as_list(value.get("has_nsfw_concepts")):
             raise build_block(None, secrets)
-        return build_images([parse_image(item.get("url")) for item in items], self._count)
+        return image_task.build_images([image_task.parse_image(item.get("url")) for item in items], self._count)
 
 
 def _build_size(model: str, size: str) -> Body:
     if any(fnmatchcase(model, glob) for glob in _SHAPED) or not any(fnmatchcase(model, glob) for glob in SIZED):
         raise InvalidRequest("'size' cannot be said to this model; its own fields can be given instead", param="size")
-    width, height = parse_sides(size)
+    width, height = image_task.parse_sides(size)
     return {"width": width, "height": height}

@@ -23,6 +23,7 @@ import attrs
 
 from gateway.domain.video import Reference
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
+from gateway.formats import video_backend
 from gateway.formats.content_filter import build_verdict
 from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.image_data import find_url
@@ -32,24 +33,6 @@ from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Inline, build_data_url
 from gateway.formats.vendor_errors import parse_words
 from gateway.formats.vendors.models import find_model
-from gateway.formats.video_backend import (
-    BLOCKED,
-    MAX_ID_CHARS,
-    ContentLocation,
-    ProviderTask,
-    TaskState,
-    TaskStatus,
-    Variant,
-    VideoBackend,
-    VideoSpec,
-    build_error,
-    check_reference,
-    check_size_and_seconds,
-    parse_code_error,
-    parse_id,
-    parse_object,
-    parse_reported,
-)
 from gateway.formats.video_sizes import list_video_sizes
 
 _H3 = "MiniMax-H3"
@@ -101,7 +84,7 @@ _QUERY_H3 = "/v2/query/video_generation/"
 _FLAGS = ("prompt_optimizer", "fast_pretreatment")
 _FLAGS_H3 = ("aigc_watermark",)
 _REJECTED = ("first_frame_image", "last_frame_image", "subject_reference", "content")
-_STATES: dict[str, TaskState] = {
+_STATES: dict[str, video_backend.TaskState] = {
     "Preparing": "queued",
     "Queueing": "queued",
     "Processing": "processing",
@@ -134,21 +117,21 @@ _CODE_IN_TEXT = re.compile(r"\((\d{4})\)\s*\Z", re.ASCII)
 _MOST_SECONDS = 600
 
 
-class MiniMaxVideoBackend(VideoBackend):
+class MiniMaxVideoBackend(video_backend.VideoBackend):
     """``VideoBackend``; a ``clue`` is the id of a file, whose address is requested. H3 gives a new id each time."""
 
     __slots__ = ()
 
-    def submit(self, spec: VideoSpec) -> ProviderRequest:
+    def submit(self, spec: video_backend.VideoSpec) -> ProviderRequest:
         model = find_model(MODELS, spec.model)
         _check(spec, model)
         return _build_h3_body(spec, model) if _is_h3(spec.model) else _build_body(spec, model)
 
-    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        value = parse_object(raw)
+    def parse_submitted(self, raw: bytes, secrets: Secrets) -> video_backend.TaskStatus:
+        value = video_backend.parse_object(raw)
         if _parse_code(value) or "error" in value:
             raise self.parse_refused(_GOOD, raw, secrets)
-        return TaskStatus("queued", parse_id(_read_text(value.get("task_id"))))
+        return video_backend.TaskStatus("queued", video_backend.parse_id(_read_text(value.get("task_id"))))
 
     def parse_refused(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
@@ -158,22 +141,24 @@ class MiniMaxVideoBackend(VideoBackend):
         code = _parse_code(value)
         sensitive = as_object(as_object(value).get("error")).get("type") == "unprocessable_entity_error"
         if code in _BLOCKS or sensitive:
-            return ContentBlocked(build_verdict(BLOCKED, parse_words(value, secrets), secrets))
-        return parse_code_error(
+            return ContentBlocked(build_verdict(video_backend.BLOCKED, parse_words(value, secrets), secrets))
+        return video_backend.parse_code_error(
             status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
         )
 
-    def poll(self, task: ProviderTask) -> ProviderRequest:
+    def poll(self, task: video_backend.ProviderTask) -> ProviderRequest:
         path = _QUERY_H3 if _is_h3(task.model) else _QUERY
         return ProviderRequest(method="GET", path=path + quote(task.id, safe=""), passing=True)
 
-    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_polled(self, raw: bytes, secrets: Secrets) -> video_backend.TaskStatus:
         """An error says nothing about the task, except the filter's."""
-        value = parse_object(raw)
+        value = video_backend.parse_object(raw)
         task = value.get("task")
         return _parse_h3_task(task, secrets) if isinstance(task, dict) else _parse_task(value, secrets)
 
-    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
+    def find_content(
+        self, task: video_backend.ProviderTask, variant: video_backend.Variant
+    ) -> video_backend.ContentLocation | ProviderRequest | None:
         """The address is valid for some hours, so it is requested each time."""
         if variant != "video" or task.clue is None:
             return None
@@ -181,22 +166,22 @@ class MiniMaxVideoBackend(VideoBackend):
             return self.poll(task)
         return ProviderRequest(method="GET", path=_FILE + quote(task.clue, safe=""), passing=True)
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:
-        value = parse_object(raw)
+    def read_content(self, raw: bytes, secrets: Secrets) -> video_backend.ContentLocation:
+        value = video_backend.parse_object(raw)
         if _parse_code(value):
-            raise parse_reported(value, secrets)
+            raise video_backend.parse_reported(value, secrets)
         task = value.get("task")
         holder = as_object(task.get("content") if isinstance(task, dict) else value.get("file"))
         url = find_url(holder.get("url") or holder.get("download_url"))
         if url is None:
             raise ProviderBadResponse("The provider's answer has no address of the video")
-        return ContentLocation(url=url)
+        return video_backend.ContentLocation(url=url)
 
-    def cancel(self, task: ProviderTask) -> ProviderRequest | None:
+    def cancel(self, task: video_backend.ProviderTask) -> ProviderRequest | None:
         """Only H3, and only a waiting task."""
         return self.delete(task)
 
-    def delete(self, task: ProviderTask) -> ProviderRequest | None:
+    def delete(self, task: video_backend.ProviderTask) -> ProviderRequest | None:
         """Only H3, and only a task that has ended."""
         if not _is_h3(task.model):
             return None
@@ -207,16 +192,16 @@ def _is_h3(model: str) -> bool:
     return model.startswith(_H3)
 
 
-def _check(spec: VideoSpec, model: HailuoModel) -> None:
+def _check(spec: video_backend.VideoSpec, model: HailuoModel) -> None:
     """Raise ``InvalidRequest`` for what the model does not make, or the OpenAI API format names differently."""
-    check_reference(spec, takes=model.images, needs=model.needs)
-    check_size_and_seconds(spec, model.sizes, model.seconds)
+    video_backend.check_reference(spec, takes=model.images, needs=model.needs)
+    video_backend.check_size_and_seconds(spec, model.sizes, model.seconds)
     stray = next((name for name in _REJECTED if spec.extra.get(name) not in (None, "")), None)
     if stray is not None:
         raise InvalidRequest(f"'{stray}' is not supported: set 'input_reference' for the first image", param=stray)
 
 
-def _build_body(spec: VideoSpec, model: HailuoModel) -> ProviderRequest:
+def _build_body(spec: video_backend.VideoSpec, model: HailuoModel) -> ProviderRequest:
     body: Body = {"model": spec.model, "prompt": spec.prompt, **_parse_flags(spec.extra, _FLAGS)}
     if spec.size is not None:
         body["resolution"] = model.sizes[spec.size][0]
@@ -229,7 +214,7 @@ def _build_body(spec: VideoSpec, model: HailuoModel) -> ProviderRequest:
     return ProviderRequest(body, path=TASKS, begins=True)
 
 
-def _build_h3_body(spec: VideoSpec, model: HailuoModel) -> ProviderRequest:
+def _build_h3_body(spec: video_backend.VideoSpec, model: HailuoModel) -> ProviderRequest:
     """Build the body for H3, which requires length, resolution and, without an image, a shape."""
     resolution, ratio = model.sizes[spec.size or next(iter(model.sizes))]
     content: list[Body] = [{"type": "text", "text": spec.prompt}]
@@ -256,23 +241,23 @@ def _build_image(reference: Reference) -> str | Inline:
     return build_data_url(reference.upload) if reference.upload is not None else reference.url or ""
 
 
-def _parse_task(value: Body, secrets: Secrets) -> TaskStatus:
+def _parse_task(value: Body, secrets: Secrets) -> video_backend.TaskStatus:
     code, word = _parse_code(value), value.get("status")
     state = _STATES.get(word) if isinstance(word, str) else None
     if state == "failed" or code in _BLOCKS:
         message = as_object(value.get("base_resp")).get("status_msg") if code else None
-        return TaskStatus("failed", error=build_error(code or None, message, secrets))
+        return video_backend.TaskStatus("failed", error=video_backend.build_error(code or None, message, secrets))
     if code or not isinstance(word, str):
-        raise parse_reported(value, secrets)
+        raise video_backend.parse_reported(value, secrets)
     if state != "completed":
-        return TaskStatus(state)
+        return video_backend.TaskStatus(state)
     clue = _read_text(value.get("file_id"))
     if clue is None:
         raise ProviderBadResponse("The provider's task is done, and has no video")
-    return TaskStatus(state, progress=100, clue=clue)
+    return video_backend.TaskStatus(state, progress=100, clue=clue)
 
 
-def _parse_h3_task(task: Body, secrets: Secrets) -> TaskStatus:
+def _parse_h3_task(task: Body, secrets: Secrets) -> video_backend.TaskStatus:
     word = task.get("status")
     if not isinstance(word, str):
         raise ProviderBadResponse("The provider's answer does not contain the task")
@@ -280,13 +265,13 @@ def _parse_h3_task(task: Body, secrets: Secrets) -> TaskStatus:
     if state == "failed":
         error = as_object(task.get("error"))
         message = error.get("message") or _ENDINGS.get(word)
-        return TaskStatus(state, error=build_error(error.get("code"), message, secrets))
+        return video_backend.TaskStatus(state, error=video_backend.build_error(error.get("code"), message, secrets))
     if state != "completed":
-        return TaskStatus(state)
+        return video_backend.TaskStatus(state)
     url = find_url(as_object(task.get("content")).get("url"))
     if url is None:
         raise ProviderBadResponse("The provider's task is done, and has no video")
-    return TaskStatus(state, progress=100, clue=url, seconds=_parse_seconds(task.get("duration")))
+    return video_backend.TaskStatus(state, progress=100, clue=url, seconds=_parse_seconds(task.get("duration")))
 
 
 def _parse_seconds(value: object) -> str | None:
@@ -296,7 +281,7 @@ def _parse_seconds(value: object) -> str | None:
 def _read_text(value: object) -> str | None:
     """Return an id, which some answers have as a number."""
     text = str(value) if type(value) is int and value > 0 else value
-    return text if isinstance(text, str) and 0 < len(text) <= MAX_ID_CHARS else None
+    return text if isinstance(text, str) and 0 < len(text) <= video_backend.MAX_ID_CHARS else None
 
 
 def _parse_code(value: object) -> int:

@@ -8,14 +8,7 @@ from pathlib import Path
 
 import attrs
 
-from gateway.domain.media import (
-    AnyMedia,
-    CleanupResult,
-    RemoteMedia,
-    UnknownMedia,
-    find_media_type,
-    sniff_media,
-)
+from gateway.domain import media
 from gateway.errors import NotFound, StoreUnavailable
 from gateway.storage.bucket.client import Bucket, StoredObject
 from gateway.storage.file_draft import FileDraft, make_media_id
@@ -40,15 +33,15 @@ class BucketMedia:
         self._drafts = drafts
         self._sweeping = asyncio.Lock()  # two sweeps at once would free the same space twice
 
-    async def put(self, data: bytes) -> RemoteMedia:
+    async def put(self, data: bytes) -> media.RemoteMedia:
         """Store ``data`` under a new id. Raises ``UnknownMedia`` or ``StoreUnavailable``."""
         return await self.store(data, data, len(data))
 
-    async def store(self, head: bytes, data: bytes | Path, size: int) -> RemoteMedia:
+    async def store(self, head: bytes, data: bytes | Path, size: int) -> media.RemoteMedia:
         """Store ``data``, which begins with ``head``, under a new id. Raises ``UnknownMedia``, ``StoreUnavailable``."""
-        media_type = sniff_media(head)
+        media_type = media.sniff_media(head)
         if media_type is None:
-            raise UnknownMedia("The gateway does not keep files of this type")
+            raise media.UnknownMedia("The gateway does not keep files of this type")
         media_id = make_media_id(media_type)
         name = self._name(media_id)
         await self._bucket.put(name, data, size)
@@ -63,9 +56,9 @@ class BucketMedia:
         self._bucket.check_up()
         self._drafts.check_room()
 
-    async def find(self, media_id: str) -> RemoteMedia | None:
+    async def find(self, media_id: str) -> media.RemoteMedia | None:
         """Return the file of that id; None if there is none or the id is malformed. Raises ``StoreUnavailable``."""
-        media_type = find_media_type(media_id)
+        media_type = media.find_media_type(media_id)
         stored = await self._bucket.find(self._name(media_id)) if media_type is not None else None
         if media_type is None or stored is None:
             return None
@@ -78,7 +71,7 @@ class BucketMedia:
         await self._bucket.delete([self._name(media_id)])
         return True
 
-    async def sweep(self, *, before_s: float, max_bytes: int) -> CleanupResult:
+    async def sweep(self, *, before_s: float, max_bytes: int) -> media.CleanupResult:
         """Delete files that were stored before ``before_s``, then the oldest until at most ``max_bytes`` remain.
 
         Without an answer of the bucket nothing is deleted; the client has logged why.
@@ -87,10 +80,10 @@ class BucketMedia:
             try:
                 return await self._sweep(before_s, max_bytes)
             except StoreUnavailable:
-                return CleanupResult()
+                return media.CleanupResult()
 
-    async def _sweep(self, before_s: float, max_bytes: int) -> CleanupResult:
-        swept, left = CleanupResult(), 0
+    async def _sweep(self, before_s: float, max_bytes: int) -> media.CleanupResult:
+        swept, left = media.CleanupResult(), 0
         async for batch in self._list_media():
             going = [one for one in batch if one.stored_s < before_s]
             left += sum(one.size for one in batch if one.stored_s >= before_s)
@@ -107,11 +100,11 @@ class BucketMedia:
 
     async def _list_media(self) -> AsyncIterator[list[StoredObject]]:
         async for batch in self._bucket.list_objects(self._folder):
-            yield [one for one in batch if find_media_type(one.name.rpartition("/")[2])]
+            yield [one for one in batch if media.find_media_type(one.name.rpartition("/")[2])]
 
-    async def _delete(self, going: list[StoredObject], swept: CleanupResult) -> CleanupResult:
+    async def _delete(self, going: list[StoredObject], swept: media.CleanupResult) -> media.CleanupResult:
         await delete_objects(self._bucket, [one.name for one in going])
-        return CleanupResult(swept.files + len(going), swept.freed_bytes + sum(one.size for one in going))
+        return media.CleanupResult(swept.files + len(going), swept.freed_bytes + sum(one.size for one in going))
 
     def _name(self, media_id: str) -> str:
         return f"{self._folder}/{media_id[:2]}/{media_id}"
@@ -127,7 +120,7 @@ class BucketDraft:
     async def write(self, piece: bytes) -> None:
         await self._draft.write(piece)
 
-    async def keep(self) -> AnyMedia:
+    async def keep(self) -> media.AnyMedia:
         path, size, head = await asyncio.to_thread(self._draft.end_now)
         try:
             return await self._store.store(head, path, size)
@@ -138,9 +131,9 @@ class BucketDraft:
         self._draft.discard()
 
 
-def make_remote(bucket: Bucket, stored: StoredObject, media_id: str, media_type: str) -> RemoteMedia:
+def make_remote(bucket: Bucket, stored: StoredObject, media_id: str, media_type: str) -> media.RemoteMedia:
     """Return the media of an object of the bucket."""
-    return RemoteMedia(media_id, media_type, stored.size, stored.stored_s, partial(_read, bucket, stored.name))
+    return media.RemoteMedia(media_id, media_type, stored.size, stored.stored_s, partial(_read, bucket, stored.name))
 
 
 async def _read(bucket: Bucket, name: str, start: int, stop: int) -> bytes:

@@ -14,6 +14,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import MAX_TOKENS, Usage
 from gateway.errors import ProviderBadResponse
+from gateway.formats import chat
 from gateway.formats.anthropic.response import (
     build_answer,
     build_count_answer,
@@ -22,20 +23,6 @@ from gateway.formats.anthropic.response import (
     parse_passed_answer,
     parse_usage,
 )
-from gateway.formats.chat import (
-    ENDED,
-    ChoiceFinished,
-    Event,
-    MessageStart,
-    ReasoningDelta,
-    ReasoningSignature,
-    RedactedReasoning,
-    StreamError,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallStart,
-    UsageReport,
-)
 from gateway.formats.prompt_tokens import estimate_prompt
 from tests.support.anthropic_cassettes import ANSWERED, MESSAGE, MODEL
 from tests.support.table_rows import table_rows
@@ -43,19 +30,19 @@ from tests.support.table_rows import table_rows
 CALL = InferenceRequest(
     "messages", "m", {"messages": [{"role": "user", "content": "four words a line " * 20}]}, max_prompt_tokens=400
 )
-EVENTS: list[Event] = [
-    MessageStart("msg_013Zva2CMHLNnXjNJJKqJ2EF", MODEL),
-    ReasoningDelta("Let me see"),
-    ReasoningSignature("WaUjzkypQ2mUEVM36O2TxuC06KN8xyfbJwyem2dw3URve"),
-    RedactedReasoning("EmwKAhgB"),
-    TextDelta("Hi! My name is Claude."),
-    ToolCallStart(0, "toolu_01A09q90qw90lq917835lq9", "get_weather"),
-    ToolCallDelta(0, '{"city":"SF"}'),
-    ToolCallStart(1, "toolu_02", "now"),
-    ToolCallDelta(1, "{}"),
-    ChoiceFinished("tool_calls"),
-    UsageReport(Usage(2150, 503, 5, "upstream", written_tokens=50), 17),
-    ENDED,
+EVENTS: list[chat.Event] = [
+    chat.MessageStart("msg_013Zva2CMHLNnXjNJJKqJ2EF", MODEL),
+    chat.ReasoningDelta("Let me see"),
+    chat.ReasoningSignature("WaUjzkypQ2mUEVM36O2TxuC06KN8xyfbJwyem2dw3URve"),
+    chat.RedactedReasoning("EmwKAhgB"),
+    chat.TextDelta("Hi! My name is Claude."),
+    chat.ToolCallStart(0, "toolu_01A09q90qw90lq917835lq9", "get_weather"),
+    chat.ToolCallDelta(0, '{"city":"SF"}'),
+    chat.ToolCallStart(1, "toolu_02", "now"),
+    chat.ToolCallDelta(1, "{}"),
+    chat.ChoiceFinished("tool_calls"),
+    chat.UsageReport(Usage(2150, 503, 5, "upstream", written_tokens=50), 17),
+    chat.ENDED,
 ]
 KINDS = st.sampled_from(["error", "text", "tool_use", "thinking"])
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -137,33 +124,33 @@ def test_a_fault_has_the_providers_words_and_no_secrets() -> None:
     ],
 )
 def test_a_reason_is_read(answer: object, reason: str) -> None:
-    (finished,) = [event for event in parse_answer(dump(stop_reason=answer)) if isinstance(event, ChoiceFinished)]
+    (finished,) = [event for event in parse_answer(dump(stop_reason=answer)) if isinstance(event, chat.ChoiceFinished)]
     assert (finished.reason, finished.stop_sequence) == (reason, None)
 
 
 def test_an_answer_without_calls_and_without_a_reason_stopped() -> None:
-    assert parse_answer(b'{"content":[]}') == [MessageStart("", ""), ChoiceFinished("stop"), ENDED]
+    assert parse_answer(b'{"content":[]}') == [chat.MessageStart("", ""), chat.ChoiceFinished("stop"), chat.ENDED]
 
 
 def test_a_stop_sequence_is_read() -> None:
     raw = dump(content=[], stop_reason="stop_sequence", stop_sequence="END")
-    assert ChoiceFinished("stop", 0, "END") in parse_answer(raw)
-    assert ChoiceFinished("stop") in parse_answer(dump(stop_reason="stop_sequence", stop_sequence=5))
+    assert chat.ChoiceFinished("stop", 0, "END") in parse_answer(raw)
+    assert chat.ChoiceFinished("stop") in parse_answer(dump(stop_reason="stop_sequence", stop_sequence=5))
 
 
 @table_rows("block", [None, 5, "x", [], {}, {"type": []}, {"type": "text"}, {"type": "text", "text": 5},
                                    {"type": "thinking", "thinking": None, "signature": 5},
                                    {"type": "redacted_thinking", "data": {}}])  # fmt: skip
 def test_a_block_that_says_nothing_is_left_out(block: object) -> None:
-    assert parse_answer(dump(content=[block]))[1:-2] == [ChoiceFinished("tool_calls")]
+    assert parse_answer(dump(content=[block]))[1:-2] == [chat.ChoiceFinished("tool_calls")]
 
 
 @table_rows("answer", [None, "x", [], 5])
 def test_a_call_without_arguments_has_an_empty_object(answer: object) -> None:
     block = {"type": "tool_use", "name": "x", "input": answer}
     assert parse_answer(dump(content=[block]))[1:3] == [
-        ToolCallStart(0, "toolu_013Zva2CMHLNnXjNJJKqJ2EF_0", "x"),
-        ToolCallDelta(0, "{}"),
+        chat.ToolCallStart(0, "toolu_013Zva2CMHLNnXjNJJKqJ2EF_0", "x"),
+        chat.ToolCallDelta(0, "{}"),
     ]
 
 
@@ -256,10 +243,10 @@ def test_the_client_library_takes_what_is_written(name: str) -> None:
     events = ANSWERED[name][1]
     message = judge(build_answer(events, model="m", message_id="x"))
     assert "".join(block.text for block in message.content if block.type == "text") == "".join(
-        event.text for event in events if isinstance(event, TextDelta)
+        event.text for event in events if isinstance(event, chat.TextDelta)
     )
     assert message.stop_reason is not None
-    (used,) = [event.usage for event in events if isinstance(event, UsageReport)]
+    (used,) = [event.usage for event in events if isinstance(event, chat.UsageReport)]
     assert message.usage.output_tokens == used.completion_tokens
 
 
@@ -274,31 +261,35 @@ def test_the_client_library_takes_what_is_written(name: str) -> None:
     ],
 )
 def test_arguments_are_written_as_an_object(arguments: str, written: dict[str, Any]) -> None:
-    events: list[Event] = [ToolCallStart(0, "", "f"), ToolCallDelta(0, arguments), ChoiceFinished("length")]
+    events: list[chat.Event] = [
+        chat.ToolCallStart(0, "", "f"),
+        chat.ToolCallDelta(0, arguments),
+        chat.ChoiceFinished("length"),
+    ]
     value = orjson.loads(build_answer(events, model="m", message_id="msg_9"))
     assert value["content"] == [{"type": "tool_use", "id": "toolu_9_0", "name": "f", "input": written}]
     assert value["stop_reason"] == "max_tokens"
 
 
 def test_nothing_is_added_to_arguments_that_were_whole_when_the_next_block_began() -> None:
-    events: list[Event] = [
-        ToolCallStart(0, "t", "f"),
-        ToolCallDelta(0, '{"a":1}'),
-        TextDelta("b"),
-        ToolCallDelta(0, "}"),
-        ChoiceFinished("stop"),
+    events: list[chat.Event] = [
+        chat.ToolCallStart(0, "t", "f"),
+        chat.ToolCallDelta(0, '{"a":1}'),
+        chat.TextDelta("b"),
+        chat.ToolCallDelta(0, "}"),
+        chat.ChoiceFinished("stop"),
     ]
     value = orjson.loads(build_answer(events, model="m", message_id="x"))
     assert value["content"][0]["input"] == {"a": 1}
 
 
 def test_only_the_first_answer_is_written() -> None:
-    events: list[Event] = [
-        TextDelta("b", 1),
-        ChoiceFinished("length", 1),
-        TextDelta("a"),
-        ChoiceFinished("stop"),
-        ENDED,
+    events: list[chat.Event] = [
+        chat.TextDelta("b", 1),
+        chat.ChoiceFinished("length", 1),
+        chat.TextDelta("a"),
+        chat.ChoiceFinished("stop"),
+        chat.ENDED,
     ]
     value = orjson.loads(build_answer(events, model="m", message_id="x"))
     assert (value["id"], value["content"], value["stop_reason"]) == (
@@ -311,7 +302,7 @@ def test_only_the_first_answer_is_written() -> None:
 def test_a_fault_is_raised() -> None:
     error = ProviderBadResponse("no")
     with pytest.raises(ProviderBadResponse) as caught:
-        build_answer([TextDelta("a"), StreamError(error)], model="m", message_id="x")
+        build_answer([chat.TextDelta("a"), chat.StreamError(error)], model="m", message_id="x")
     assert caught.value is error
 
 

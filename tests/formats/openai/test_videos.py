@@ -13,14 +13,7 @@ from openai.types import Video
 
 from gateway.domain.video import TRANSITIONS, Reference, VideoError, VideoJob, VideoState
 from gateway.errors import InvalidRequest
-from gateway.formats.openai.videos import (
-    SAFE_FIELDS,
-    OpenAiVideoBackend,
-    build_deleted,
-    build_status,
-    build_video,
-    build_videos,
-)
+from gateway.formats.openai import videos
 from gateway.formats.request_body import Form
 from gateway.formats.video_backend import ProviderTask, VideoBackend, VideoSpec
 from tests.support.image_calls import read_sent, upload
@@ -28,7 +21,7 @@ from tests.support.image_providers import draw
 from tests.support.request_records import ROW
 from tests.support.table_rows import table_rows
 
-BACKEND: VideoBackend = OpenAiVideoBackend()
+BACKEND: VideoBackend = videos.OpenAiVideoBackend()
 NOW = 1_750_000_000_999
 JOB = VideoJob("video_1", ROW, "a cat", "1280x720", "8", "video_0", progress=7)
 TASK = ProviderTask("video_68d7512d07848190b3e45da0ecbebcde", "sora-2")
@@ -58,16 +51,16 @@ def build_spec(**fields: Any) -> VideoSpec:
     ],
 )  # fmt: skip
 def test_build_status_uses_the_words_of_the_clients_api(state: VideoState, spec: str, openai: str) -> None:
-    assert (build_status(state, "spec"), build_status(state, "openai")) == (spec, openai)
+    assert (videos.build_status(state, "spec"), videos.build_status(state, "openai")) == (spec, openai)
 
 
 def test_build_status_uses_all_words_of_the_client_library() -> None:
-    words = {build_status(state, "openai") for state in TRANSITIONS}
+    words = {videos.build_status(state, "openai") for state in TRANSITIONS}
     assert words == set(get_args(Video.model_fields["status"].annotation))
 
 
 def test_build_video_of_a_running_job_has_every_key_and_no_error() -> None:
-    assert build_video(job("processing"), "spec") == {
+    assert videos.build_video(job("processing"), "spec") == {
         "id": "video_1",
         "object": "video",
         "model": "m",
@@ -84,42 +77,44 @@ def test_build_video_of_a_running_job_has_every_key_and_no_error() -> None:
 
 
 def test_build_video_of_a_completed_job_has_its_times() -> None:
-    reported = build_video(done(), "openai")
+    reported = videos.build_video(done(), "openai")
     assert (reported["status"], reported["progress"]) == ("completed", 100)
     assert (reported["completed_at"], reported["expires_at"]) == (NOW // 1000, NOW // 1000 + 60)
     assert "error" not in reported
 
 
 def test_build_video_of_a_failed_job_has_its_error_and_no_times() -> None:
-    reported = build_video(job("processing").fail(VideoError("timeout", "Too late"), NOW), "spec")
+    reported = videos.build_video(job("processing").fail(VideoError("timeout", "Too late"), NOW), "spec")
     assert (reported["status"], reported["error"]) == ("failed", {"code": "timeout", "message": "Too late"})
     assert (reported["completed_at"], reported["expires_at"]) == (None, None)
 
 
 @table_rows("state", TRANSITIONS)
 def test_the_client_library_parses_build_video(state: VideoState) -> None:
-    reported = orjson.dumps(build_video(job(state), "openai"))
+    reported = orjson.dumps(videos.build_video(job(state), "openai"))
     if state != "failed":
-        assert Video.model_validate_json(reported, strict=True).status == build_status(state, "openai")
+        assert Video.model_validate_json(reported, strict=True).status == videos.build_status(state, "openai")
 
 
 def test_build_video_shows_nothing_internal() -> None:
     inside = {"channel": "hush", "provider": "hush", "upstream_id": "hush", "clue": "hush", "key_print": "hush"}
-    reported = build_video(job("processing", **inside, webhook_url="hush", upstream_model="hush", owner="hush"), "spec")
+    reported = videos.build_video(
+        job("processing", **inside, webhook_url="hush", upstream_model="hush", owner="hush"), "spec"
+    )
     assert "hush" not in str(reported)
 
 
 def test_build_videos_names_the_ends_of_a_page() -> None:
     other = attrs.evolve(JOB, id="video_2")
-    page = build_videos([JOB, other], lambda one: "openai" if one is other else "spec", more=True)
+    page = videos.build_videos([JOB, other], lambda one: "openai" if one is other else "spec", more=True)
     assert (page["object"], page["first_id"], page["last_id"], page["has_more"]) == ("list", "video_1", "video_2", True)
-    assert page["data"] == [build_video(JOB, "spec"), build_video(other, "openai")]
+    assert page["data"] == [videos.build_video(JOB, "spec"), videos.build_video(other, "openai")]
     empty: dict[str, Any] = {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
-    assert build_videos([], lambda _: "spec", more=False) == empty
+    assert videos.build_videos([], lambda _: "spec", more=False) == empty
 
 
 def test_build_deleted_says_what_is_deleted() -> None:
-    assert build_deleted("video_1") == {"id": "video_1", "object": "video.deleted", "deleted": True}
+    assert videos.build_deleted("video_1") == {"id": "video_1", "object": "video.deleted", "deleted": True}
 
 
 # ---- requests to providers
@@ -127,7 +122,7 @@ def test_build_deleted_says_what_is_deleted() -> None:
 
 def test_submit_sends_the_safe_fields() -> None:
     """Others are refused: ``vendors/openai_videos.json``."""
-    fields = dict.fromkeys(SAFE_FIELDS, "x")
+    fields = dict.fromkeys(videos.SAFE_FIELDS, "x")
     assert read_sent(BACKEND.submit(build_spec(extra=fields))) == fields | {"model": "sora-2", "prompt": "a cat"}
     with pytest.raises(InvalidRequest) as refused:
         BACKEND.submit(build_spec(extra={"x" * 500: 1}))
@@ -164,7 +159,7 @@ def test_parse_polled_reads_what_build_video_writes(state: VideoState, words: An
     reported = (
         job(state, progress=40) if state != "failed" else job("processing").fail(VideoError("timeout", "Late"), NOW)
     )
-    status = BACKEND.parse_polled(orjson.dumps(build_video(reported, words)), ())
+    status = BACKEND.parse_polled(orjson.dumps(videos.build_video(reported, words)), ())
     expected = {"created": "queued", "submitting": "queued", "fetching": "processing"}.get(state, state)
     assert status.state == expected
     assert (status.seconds, status.size) == ("8", "1280x720")

@@ -5,18 +5,10 @@ from typing import Any, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.server.console.form_choices import (
-    Choices,
-    Kind,
-    find_first,
-    find_free_name,
-    find_kind,
-    format_choices,
-    sort,
-)
+from gateway.server.console import form_choices
 from tests.support.table_rows import table_rows
 
-KINDS: dict[Kind, tuple[str, ...]] = {
+KINDS: dict[form_choices.Kind, tuple[str, ...]] = {
     "chat": (
         "demo-chat", "gpt-5-mini", "gpt-4o-2024-08-06", "claude-haiku-4-5", "gemini-2.5-flash", "llama-3.3-70b",
         "deepseek/deepseek-r1", "qwen2.5-vl-72b-instruct", "mistral-large-latest", "o3", "grok-4", "kimi-k2",
@@ -43,44 +35,46 @@ KINDS: dict[Kind, tuple[str, ...]] = {
 
 
 @table_rows("kind", KINDS)
-def test_a_models_name_says_what_it_does(kind: Kind) -> None:
-    assert {name: find_kind(name, {}) for name in KINDS[kind]} == dict.fromkeys(KINDS[kind], kind)
+def test_a_models_name_says_what_it_does(kind: form_choices.Kind) -> None:
+    assert {name: form_choices.find_kind(name, {}) for name in KINDS[kind]} == dict.fromkeys(KINDS[kind], kind)
 
 
 def test_where_a_name_says_nothing_its_price_may() -> None:
-    assert find_kind("nano-banana", {"usd_per_image": 0.04}) == "images"
-    assert find_kind("nano-banana", {"usd_per_image": 0, "input_usd_per_million": 1}) == "chat"
+    assert form_choices.find_kind("nano-banana", {"usd_per_image": 0.04}) == "images"
+    assert form_choices.find_kind("nano-banana", {"usd_per_image": 0, "input_usd_per_million": 1}) == "chat"
 
 
 @given(st.lists(st.text(min_size=1, max_size=40), unique=True))
 def test_every_model_is_offered_once_whatever_its_name(names: list[str]) -> None:
-    choices = Choices([], frozenset(), sort({"id": name} for name in names))
+    choices = form_choices.Choices([], frozenset(), form_choices.sort({"id": name} for name in names))
     for kind in ("chat", "images", "video", "speech", "transcription"):
-        reported = format_choices(choices, kind)
-        assert sorted(reported["all_models"]) == sorted(name for name in names if find_kind(name, {}) == kind)
+        reported = form_choices.format_choices(choices, kind)
+        assert sorted(reported["all_models"]) == sorted(
+            name for name in names if form_choices.find_kind(name, {}) == kind
+        )
         assert reported["model"] in {*names, ""}
-    assert {find_kind(name, {}) for name in names} <= set(get_args(Kind))
+    assert {form_choices.find_kind(name, {}) for name in names} <= set(get_args(form_choices.Kind))
 
 
 def test_what_is_tried_first_answers_fast_and_costs_little() -> None:
-    assert find_first(["claude-opus-4-5", "gpt-5", "gpt-5-mini"]) == "gpt-5-mini"
-    assert find_first(["demo-chat", "demo-mini", "gpt-5"]) == "gpt-5"
-    assert find_first(["demo-chat"]) == "demo-chat"
-    assert find_first(["gemini-2.5-flash", "gemini-2.5-pro"]) == "gemini-2.5-flash"
-    assert find_first(["b", "a"]) == "b"
-    assert find_first([]) is None
+    assert form_choices.find_first(["claude-opus-4-5", "gpt-5", "gpt-5-mini"]) == "gpt-5-mini"
+    assert form_choices.find_first(["demo-chat", "demo-mini", "gpt-5"]) == "gpt-5"
+    assert form_choices.find_first(["demo-chat"]) == "demo-chat"
+    assert form_choices.find_first(["gemini-2.5-flash", "gemini-2.5-pro"]) == "gemini-2.5-flash"
+    assert form_choices.find_first(["b", "a"]) == "b"
+    assert form_choices.find_first([]) is None
 
 
 @given(st.sets(st.sampled_from(["connect", "connect 2", "connect 3", "first"])))
 def test_a_name_for_a_new_key_is_free(taken: set[str]) -> None:
-    name = find_free_name("connect", taken)
+    name = form_choices.find_free_name("connect", taken)
     assert name not in taken
     assert name.startswith("connect")
 
 
 def test_a_form_lists_only_the_models_of_its_kind() -> None:
     named: list[dict[str, Any]] = [{"id": name} for name in ("demo-chat", "demo-image", "gpt-5", "whisper-1")]
-    choices = Choices([], frozenset(), sort(named))
+    choices = form_choices.Choices([], frozenset(), form_choices.sort(named))
     assert choices.list_groups("chat") == [("Chat models", ["gpt-5", "demo-chat"])]
     assert choices.list_groups("images") == [("Image models", ["demo-image"])]
     assert choices.list_groups("video") == [("Video models", [])]

@@ -1,27 +1,19 @@
 """Providers that refuse what those of nine vendors refuse, one class for each, with a coding model that does a task."""
 
+from tests.support.strict_providers import chat_vendors
 from tests.support.strict_providers.agent_task import Agent
-from tests.support.strict_providers.chat_vendors import (
-    Custom,
-    DashScope,
-    DeepSeek,
-    Mistral,
-    Moonshot,
-    OpenAI,
-    OpenAIWithoutReasoning,
-)
 from tests.support.strict_providers.converse import Converse
 from tests.support.strict_providers.own_formats import Anthropic, Gemini
 
 STRICT: tuple[type[Agent], ...] = (
-    OpenAI,
-    OpenAIWithoutReasoning,
-    Custom,
+    chat_vendors.OpenAI,
+    chat_vendors.OpenAIWithoutReasoning,
+    chat_vendors.Custom,
     Anthropic,
     Gemini,
     Converse,
-    Mistral,
-    Moonshot,
-    DashScope,
-    DeepSeek,
+    chat_vendors.Mistral,
+    chat_vendors.Moonshot,
+    chat_vendors.DashScope,
+    chat_vendors.DeepSeek,
 )
