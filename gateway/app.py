@@ -9,7 +9,8 @@ from aiohttp.typedefs import Middleware
 
 from gateway.deferred import late_handler
 from gateway.options import AppOptions
-from gateway.server.admin.operation import OPERATIONS, PREFIX, register_operations
+from gateway.server.admin.operation import OPERATIONS, register_operations
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.admin.routes import list_admin_operations
 from gateway.server.console.routes import ROOT, add_console
 from gateway.server.context import API, SERVICES, Services

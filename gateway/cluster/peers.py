@@ -24,7 +24,7 @@ from gateway.domain.audit_log import Actor
 from gateway.domain.node import Node
 from gateway.errors import InvalidApiKey, InvalidRequest, NotFound, Overloaded
 from gateway.server.actor_header import ACTOR_HEADER, format_actor, parse_actor
-from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.prefix import PREFIX
 from gateway.storage.database import Database
 from gateway.storage.nodes import list_nodes
 

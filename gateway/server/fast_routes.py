@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler
 from aiohttp.web_urldispatcher import MatchInfoError, PlainResource, UrlMappingMatchInfo
 
 from gateway.errors import ApiNotImplemented, GatewayError, InvalidRequest, Overloaded
-from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.console.routes import ROOT
 from gateway.server.context import API, CONTEXT
 from gateway.server.error_responses import answer_error

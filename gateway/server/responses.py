@@ -14,7 +14,7 @@ from aiohttp.helpers import rfc822_formatted_time
 from gateway.domain.request_log import build_adapted
 from gateway.formats.openai.rate_limit_headers import build_limits
 from gateway.request_context import RequestContext, make_request_id
-from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import CONTEXT
 from gateway.server.error_responses import ANTHROPIC_PATHS
 

@@ -14,7 +14,7 @@ from yarl import URL
 from gateway.demo.models import ALL as DEMO_MODELS
 from gateway.demo.server import DemoUpstream
 from gateway.domain.member import Member, Role
-from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.sessions import COOKIE
 from tests.browser.axe import Scanner
 from tests.browser.chromium import Watch

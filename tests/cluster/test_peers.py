@@ -19,7 +19,7 @@ from gateway.cluster.peers import CANCEL, MAX_ANSWER_BYTES, PeerAnswer, PeerAnsw
 from gateway.domain.audit_log import OPERATOR, Actor
 from gateway.errors import InvalidRequest, NotFound
 from gateway.server.actor_header import ACTOR_HEADER, format_actor, parse_actor
-from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import SERVICES
 from gateway.storage.nodes import list_nodes
 from gateway.storage.open import open_database

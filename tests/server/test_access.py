@@ -14,7 +14,7 @@ from yarl import URL
 from gateway.app import create_app
 from gateway.config.schema import Config
 from gateway.options import AppOptions
-from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.admin.routes import list_admin_operations
 from gateway.server.console.routes import list_pages
 from gateway.server.context import SERVICES

@@ -7,7 +7,7 @@ import attrs
 from yarl import URL
 
 from gateway.domain.audit_log import OPERATOR
-from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import SERVICES
 from tests.support.gateway import RunningGateway
 

@@ -6,7 +6,7 @@ import aiohttp
 import attrs
 from yarl import URL
 
-from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import SERVICES
 from gateway.server.sessions import CONSOLE_HEADER
 from tests.support.gateway import RunningGateway

@@ -1,22 +1,15 @@
 """Admin API: accounts and API keys. A member sees those of its own account."""
 
-from aiohttp import web
-
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec
-from gateway.server.admin.handler import Query, admin_operation
+from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
 from gateway.server.admin.io import (
     OF_ACCOUNT,
     allow_in_force,
     parse_key_id,
     read_change,
     read_fields,
-    respond_change,
-    respond_json,
-    respond_list,
 )
-from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
-from gateway.server.sessions import get_signed
 
 STATUS = s.one_of("active", "disabled")
 STANDING = s.record(
@@ -73,60 +66,55 @@ CONFIRM = Query("confirm", "The name of the account: required for the only accou
 
 
 @admin_operation(answer=s.listing(ACCOUNT))
-async def list_accounts(request: web.Request) -> web.Response:
+async def list_accounts(request: AdminRequest) -> list[Fields]:
     """List all accounts."""
-    return respond_list(await request.app[SERVICES].auth.accounts.list_accounts(request[ACTOR]))
+    return await request.services.auth.accounts.list_accounts(request.actor)
 
 
-@admin_operation(takes=AccountSpec, answer=ACCOUNT, status=201)
-async def add_account(request: web.Request) -> web.Response:
+@admin_operation(takes=AccountSpec, answer=ACCOUNT, status=201, change=True)
+async def add_account(request: AdminRequest) -> Fields:
     """Create an account."""
     fields = await read_change(request)
-    return await respond_change(
-        request, await request.app[SERVICES].auth.accounts.add_account(fields, request[ACTOR]), 201
-    )
+    return await request.services.auth.accounts.add_account(fields, request.actor)
 
 
 @admin_operation(answer=ACCOUNT)
-async def get_account(request: web.Request) -> web.Response:
+async def get_account(request: AdminRequest) -> Fields:
     """Get an account."""
     name = request.match_info["name"]
-    return respond_json(await request.app[SERVICES].auth.accounts.get_account(name, request[ACTOR]))
+    return await request.services.auth.accounts.get_account(name, request.actor)
 
 
 @admin_operation(answer=ACCOUNT)
-async def get_own_account(request: web.Request) -> web.Response:
+async def get_own_account(request: AdminRequest) -> Fields:
     """Get the account of the member who is signed in."""
-    name = get_signed(request).account.name
-    return respond_json(await request.app[SERVICES].auth.accounts.get_account(name, request[ACTOR]))
+    name = request.signed.account.name
+    return await request.services.auth.accounts.get_account(name, request.actor)
 
 
-@admin_operation(takes=AccountSpec, partly=True, answer=ACCOUNT)
-async def edit_account(request: web.Request) -> web.Response:
+@admin_operation(takes=AccountSpec, partly=True, answer=ACCOUNT, change=True)
+async def edit_account(request: AdminRequest) -> Fields:
     """Change fields of an account."""
     name, fields = request.match_info["name"], await read_change(request)
-    return await respond_change(
-        request, await request.app[SERVICES].auth.accounts.edit_account(name, fields, request[ACTOR])
-    )
+    return await request.services.auth.accounts.edit_account(name, fields, request.actor)
 
 
-@admin_operation(query=(CONFIRM,), answer=allow_in_force(s.record(name=s.TEXT, deleted=s.FLAG)))
-async def delete_account(request: web.Request) -> web.Response:
+@admin_operation(query=(CONFIRM,), answer=allow_in_force(s.record(name=s.TEXT, deleted=s.FLAG)), change=True)
+async def delete_account(request: AdminRequest) -> Fields:
     """Delete an account and its keys."""
     name, confirm = request.match_info["name"], request.query.get("confirm")
-    await request.app[SERVICES].auth.accounts.delete_account(name, request[ACTOR], confirm=confirm)
-    return await respond_change(request, {"name": name, "deleted": True})
+    await request.services.auth.accounts.delete_account(name, request.actor, confirm=confirm)
+    return {"name": name, "deleted": True}
 
 
 @admin_operation(query=(OF_ACCOUNT,), answer=s.listing(KEY))
-async def list_keys(request: web.Request) -> web.Response:
+async def list_keys(request: AdminRequest) -> list[Fields]:
     """List API keys, of all accounts or of one."""
-    keys = await request.app[SERVICES].auth.accounts.list_keys(request[ACTOR], request.query.get("account"))
-    return respond_list(keys)
+    return await request.services.auth.accounts.list_keys(request.actor, request.query.get("account"))
 
 
-@admin_operation(takes=KeySpec, answer=_NEW_KEY, status=201)
-async def add_key(request: web.Request) -> web.Response:
+@admin_operation(takes=KeySpec, answer=_NEW_KEY, status=201, change=True)
+async def add_key(request: AdminRequest) -> Fields:
     """Create an API key. The answer is the only one that shows its secret.
 
     A member creates keys for its own account and need not name it. Their group is one of the account's groups, by
@@ -134,42 +122,38 @@ async def add_key(request: web.Request) -> web.Response:
     the first, and the gateway generates their secret.
     """
     fields = await read_change(request)
-    return await respond_change(request, await request.app[SERVICES].auth.accounts.add_key(fields, request[ACTOR]), 201)
+    return await request.services.auth.accounts.add_key(fields, request.actor)
 
 
 @admin_operation(answer=KEY)
-async def get_key(request: web.Request) -> web.Response:
+async def get_key(request: AdminRequest) -> Fields:
     """Get an API key."""
-    return respond_json(await request.app[SERVICES].auth.accounts.get_key(parse_key_id(request), request[ACTOR]))
+    return await request.services.auth.accounts.get_key(parse_key_id(request), request.actor)
 
 
-@admin_operation(takes=KeySpec, partly=True, answer=KEY)
-async def edit_key(request: web.Request) -> web.Response:
+@admin_operation(takes=KeySpec, partly=True, answer=KEY, change=True)
+async def edit_key(request: AdminRequest) -> Fields:
     """Change fields of an API key. A member cannot change the fields in ``locked``, which an administrator has set.
 
     An administrator unlocks a field by setting it to null, and the status by enabling the key.
     """
     fields = await read_change(request)
-    return await respond_change(
-        request, await request.app[SERVICES].auth.accounts.edit_key(parse_key_id(request), fields, request[ACTOR])
-    )
+    return await request.services.auth.accounts.edit_key(parse_key_id(request), fields, request.actor)
 
 
-@admin_operation(takes=RotateSpec, answer=_NEW_KEY)
-async def rotate_key(request: web.Request) -> web.Response:
+@admin_operation(takes=RotateSpec, answer=_NEW_KEY, change=True)
+async def rotate_key(request: AdminRequest) -> Fields:
     """Replace the secret of an API key. The answer is the only one that shows the new secret.
 
     The old secret stays valid for ``overlap_h`` hours, until ``former_until``; with 0 it ends at once.
     """
     fields = await read_fields(request)
-    return await respond_change(
-        request, await request.app[SERVICES].auth.accounts.rotate_key(parse_key_id(request), fields, request[ACTOR])
-    )
+    return await request.services.auth.accounts.rotate_key(parse_key_id(request), fields, request.actor)
 
 
-@admin_operation(answer=allow_in_force(s.record(id=s.INTEGER, deleted=s.FLAG)))
-async def delete_key(request: web.Request) -> web.Response:
+@admin_operation(answer=allow_in_force(s.record(id=s.INTEGER, deleted=s.FLAG)), change=True)
+async def delete_key(request: AdminRequest) -> Fields:
     """Delete an API key. A member cannot delete a key with fields in ``locked``."""
     key_id = parse_key_id(request)
-    await request.app[SERVICES].auth.accounts.delete_key(key_id, request[ACTOR])
-    return await respond_change(request, {"id": key_id, "deleted": True})
+    await request.services.auth.accounts.delete_key(key_id, request.actor)
+    return {"id": key_id, "deleted": True}

@@ -17,9 +17,8 @@ from gateway.error_status import STATUS
 from gateway.errors import ClientDisconnected, Conflict, GatewayError, NotFound, StoreUnavailable
 from gateway.server.admin.activity_feed import merge_calls
 from gateway.server.admin.asked import ALONE, is_asked_alone
-from gateway.server.admin.handler import admin_operation
-from gateway.server.admin.io import respond_json
-from gateway.server.context import ACTOR, SERVICES, Services
+from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
+from gateway.server.context import Services
 from gateway.server.handlers.video_events import SEND_TIMEOUT_S
 from gateway.server.openapi import schema as s
 from gateway.server.sessions import check_still_signed
@@ -52,30 +51,30 @@ _CANCELLED = s.record(id=s.TEXT, cancelled=s.FLAG, unanswered=s.array(s.TEXT))
 
 
 @admin_operation(query=(ALONE,), answer=s.listing(RUNNING, unanswered=s.array(s.TEXT)))
-async def list_running(request: web.Request) -> web.Response:
+async def list_running(request: AdminRequest) -> Fields:
     """List the active requests, the oldest first; at most a thousand.
 
     In a cluster every node is asked: `unanswered` has the ids of those that did not answer within a second. `node` is
     for administrators.
     """
-    services, now, actor = request.app[SERVICES], asyncio.get_running_loop().time(), request[ACTOR]
+    services, now, actor = request.services, asyncio.get_running_loop().time(), request.actor
     calls, unanswered = services.active_requests.list_calls(actor.scope, now), tuple[str, ...]()
     if services.admin.peers is not None and not is_asked_alone(request):
         answers = await services.admin.peers.ask_all("GET", ("running",), actor)
         calls, unanswered = merge_calls(calls, answers.list_items()), answers.unanswered
-    return respond_json({"object": "list", "data": calls, "unanswered": unanswered})
+    return {"object": "list", "data": calls, "unanswered": unanswered}
 
 
 @admin_operation(media_type="text/event-stream")
-async def get_running_events(request: web.Request) -> web.StreamResponse:
+async def get_running_events(request: AdminRequest) -> web.StreamResponse:
     """Stream the same list as events named "running": at once, and after a change, at most once a second.
 
     An event "unanswered" has the ids of the nodes whose requests are missing, if there are any and after a change.
     """
-    live, actor = request.app[SERVICES].admin.active_feed, request[ACTOR]
+    live, actor = request.services.admin.active_feed, request.actor
     response = EventSourceResponse(sep="\n", send_timeout=SEND_TIMEOUT_S)
     with live.following.join(actor.account_id), live.watch(actor.scope):
-        await response.prepare(request)
+        await response.prepare(request.http)
         try:
             async with response:
                 await _send_changes(request, response)
@@ -84,9 +83,9 @@ async def get_running_events(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _send_changes(request: web.Request, response: EventSourceResponse) -> None:
-    live, scope, loop = request.app[SERVICES].admin.active_feed, request[ACTOR].scope, asyncio.get_running_loop()
-    drain, sent, checked_at = request.app[SERVICES].drain, 0, loop.time()
+async def _send_changes(request: AdminRequest, response: EventSourceResponse) -> None:
+    live, scope, loop = request.services.admin.active_feed, request.actor.scope, asyncio.get_running_loop()
+    drain, sent, checked_at = request.services.drain, 0, loop.time()
     missing: tuple[str, ...] = ()
     while drain.open:
         unanswered = await live.ask_others(scope, loop.time())
@@ -101,24 +100,24 @@ async def _send_changes(request: web.Request, response: EventSourceResponse) -> 
         if loop.time() - checked_at >= live.again_s:
             checked_at = loop.time()
             try:
-                await check_still_signed(request)
+                await check_still_signed(request.http)
             except GatewayError:
                 return
 
 
 @admin_operation(query=(ALONE,), answer=_CANCELLED)
-async def cancel_running(request: web.Request) -> web.Response:
+async def cancel_running(request: AdminRequest) -> Fields:
     """Cancel an active request. The gateway disconnects from the provider and charges for what was delivered.
 
     In a cluster the node that has it cancels it. If no node that answered has it, the `unanswered` ones are notified,
     and `cancelled` is false: whether one of them has it is not known.
     """
-    services, actor = request.app[SERVICES], request[ACTOR]
+    services, actor = request.services, request.actor
     request_id, peers = request.match_info["id"], services.admin.peers
     if peers is not None and request_id not in services.active_requests.calls and not is_asked_alone(request):
-        return respond_json(await cancel_elsewhere(peers, request_id, actor))
+        return await cancel_elsewhere(peers, request_id, actor)
     await cancel_here(services, request_id, actor)
-    return respond_json({"id": request_id, "cancelled": True, "unanswered": []})
+    return {"id": request_id, "cancelled": True, "unanswered": []}
 
 
 async def cancel_here(services: Services, request_id: str, actor: Actor) -> None:

@@ -2,15 +2,11 @@
 
 from typing import Any
 
-from aiohttp import web
-
 from gateway.alerts.watcher import AlertWatcher
 from gateway.domain.account_spec import build_time
 from gateway.domain.alert import KINDS, TargetStatus
 from gateway.errors import NotFound
-from gateway.server.admin.handler import admin_operation
-from gateway.server.admin.io import respond_json, respond_list
-from gateway.server.context import SERVICES
+from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
 from gateway.server.openapi import schema as s
 
 _TARGET = s.record(
@@ -27,39 +23,37 @@ _TESTED = s.record(name=s.TEXT, delivered=s.FLAG, error=s.maybe(s.TEXT))
 
 
 @admin_operation(answer=s.record(targets=s.array(_TARGET), recent=s.array(_ALERT)))
-async def list_alerts(request: web.Request) -> web.Response:
+async def list_alerts(request: AdminRequest) -> Fields:
     """List the targets of alerts and the last alerts since the start, the newest first."""
-    watcher = request.app[SERVICES].alerts
+    watcher = request.services.alerts
     recent = [] if watcher is None else watcher.recent
-    return respond_json(
-        {
-            "targets": [] if watcher is None else [_build_target(target.status) for target in watcher.targets],
-            "recent": [
-                {"type": one.kind, "subject": one.subject, "message": one.message, "at": build_time(one.at_s)}
-                for one in recent
-            ],
-        }
-    )
+    return {
+        "targets": [] if watcher is None else [_build_target(target.status) for target in watcher.targets],
+        "recent": [
+            {"type": one.kind, "subject": one.subject, "message": one.message, "at": build_time(one.at_s)}
+            for one in recent
+        ],
+    }
 
 
 @admin_operation(answer=s.listing(_TESTED))
-async def test_alerts(request: web.Request) -> web.Response:
+async def test_alerts(request: AdminRequest) -> list[Fields]:
     """Send a test alert to every target, and tell which took it."""
-    return respond_list(await _get_watcher(request).test())
+    return await _get_watcher(request).test()
 
 
 @admin_operation(answer=_TESTED)
-async def test_alert(request: web.Request) -> web.Response:
+async def test_alert(request: AdminRequest) -> Fields:
     """Send a test alert to one target, and tell whether it took it."""
     name = request.match_info["name"]
     tested = await _get_watcher(request).test(name)
     if not tested:
         raise NotFound(f"No [[alert]] has the name {name[:64]!r}")
-    return respond_json(tested[0])
+    return tested[0]
 
 
-def _get_watcher(request: web.Request) -> AlertWatcher:
-    watcher = request.app[SERVICES].alerts
+def _get_watcher(request: AdminRequest) -> AlertWatcher:
+    watcher = request.services.alerts
     if watcher is None:
         raise NotFound("The configuration has no [[alert]]")
     return watcher

@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from aiohttp import web
 
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import KINDS, AuditFilter, AuditRow
-from gateway.server.admin.handler import Query, admin_operation
-from gateway.server.admin.io import LIMIT, parse_limit, respond_list
-from gateway.server.context import SERVICES
+from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
+from gateway.server.admin.io import LIMIT, parse_limit
 from gateway.server.openapi import schema as s
 from gateway.server.query import parse_number
 
@@ -37,12 +35,12 @@ _ROW = s.record(
     ),
     answer=s.listing(_ROW),
 )
-async def list_audit(request: web.Request) -> web.Response:
+async def list_audit(request: AdminRequest) -> list[Fields]:
     """List changes, the newest first.
 
     ``detail`` has the changed fields with their values before and after; for a secret field only that it ``changed``.
     """
-    services, query = request.app[SERVICES], request.query
+    services, query = request.services, request.query
     account = query.get("account")
     wanted = AuditFilter(
         account_id=None if account is None else (await services.auth.accounts.get_account_noun(account)).id,
@@ -52,7 +50,7 @@ async def list_audit(request: web.Request) -> web.Response:
     )
     rows = await services.admin.audit_log.list_audit(wanted, parse_limit(request))
     names = await services.auth.accounts.name_accounts()
-    return respond_list([_build_row(row, names) for row in rows])
+    return [_build_row(row, names) for row in rows]
 
 
 def _build_row(row: AuditRow, names: Mapping[int, str]) -> dict[str, Any]:

@@ -1,20 +1,16 @@
 """Admin API: batches. A member sees those of its own account."""
 
-from typing import Any, get_args
-
-from aiohttp import web
+from typing import get_args
 
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import Actor
 from gateway.domain.batch import Batch, BatchFilter, BatchStatus, is_batch_id
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM
 from gateway.errors import InvalidRequest
-from gateway.server.admin.handler import Query, admin_operation
-from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_limit, respond_json, respond_list
-from gateway.server.context import ACTOR, SERVICES
+from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
+from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_limit
 from gateway.server.openapi import schema as s
 
-Fields = dict[str, Any]
 _STATUSES: tuple[BatchStatus, ...] = get_args(BatchStatus)
 _TRUTH = {"true": True, "false": False}
 
@@ -61,52 +57,50 @@ _QUERY = (
 
 
 @admin_operation(query=_QUERY, answer=s.listing(_BATCH))
-async def list_batches(request: web.Request) -> web.Response:
+async def list_batches(request: AdminRequest) -> list[Fields]:
     """List batches, the newest first."""
     wanted = await _parse_filter(request)
-    found = await request.app[SERVICES].batches.list_batches(wanted, parse_limit(request))
-    names = await request.app[SERVICES].auth.accounts.name_accounts()
-    return respond_list([_build_batch(request, batch, names) for batch in found])
+    found = await request.services.batches.list_batches(wanted, parse_limit(request))
+    names = await request.services.auth.accounts.name_accounts()
+    return [_build_batch(request, batch, names) for batch in found]
 
 
 @admin_operation(answer=_WHOLE_BATCH)
-async def get_batch(request: web.Request) -> web.Response:
+async def get_batch(request: AdminRequest) -> Fields:
     """Get a batch with its errors, and what its requests have cost so far."""
-    services, actor = request.app[SERVICES], request[ACTOR]
+    services, actor = request.services, request.actor
     batch = await services.batches.get(request.match_info["id"], actor.scope)
     requests, cost_nanos = await services.batches.sum_cost(batch.id)
-    return respond_json(
-        {
-            **_build_batch(request, batch, await services.auth.accounts.name_accounts()),
-            "input_file_id": batch.input_file_id,
-            "output_file_id": batch.output_file_id if batch.ended else None,
-            "error_file_id": batch.error_file_id if batch.ended else None,
-            "requests": requests,
-            "cost_usd": cost_nanos / NANOS_PER_USD,
-            "cost_nanos": cost_nanos,
-            "errors": [
-                {"code": error.code, "message": error.message, "line": error.line, "param": error.param}
-                for error in batch.errors
-            ],
-        }
-    )
+    return {
+        **_build_batch(request, batch, await services.auth.accounts.name_accounts()),
+        "input_file_id": batch.input_file_id,
+        "output_file_id": batch.output_file_id if batch.ended else None,
+        "error_file_id": batch.error_file_id if batch.ended else None,
+        "requests": requests,
+        "cost_usd": cost_nanos / NANOS_PER_USD,
+        "cost_nanos": cost_nanos,
+        "errors": [
+            {"code": error.code, "message": error.message, "line": error.line, "param": error.param}
+            for error in batch.errors
+        ],
+    }
 
 
 @admin_operation(answer=_BATCH)
-async def cancel_batch(request: web.Request) -> web.Response:
+async def cancel_batch(request: AdminRequest) -> Fields:
     """Cancel a batch: requests under way may finish, and no other begins."""
-    services, actor = request.app[SERVICES], request[ACTOR]
+    services, actor = request.services, request.actor
     batch = await services.batches.cancel(request.match_info["id"], actor.scope)
     now_ms = int(services.clock() * 1000)
     await services.admin.audit_log.add_audit(
         actor.did("batch.cancelled", batch.id, now_ms, account_id=batch.account_id)
     )
-    return respond_json(_build_batch(request, batch, await services.auth.accounts.name_accounts()))
+    return _build_batch(request, batch, await services.auth.accounts.name_accounts())
 
 
-async def _parse_filter(request: web.Request) -> BatchFilter:
+async def _parse_filter(request: AdminRequest) -> BatchFilter:
     """Return the filters of the query, within the actor's scope. Raises ``InvalidRequest``, ``NotFound``."""
-    query, actor = request.query, request[ACTOR]
+    query, actor = request.query, request.actor
     after, account = query.get("after"), query.get("account")
     if after is not None and not is_batch_id(after):
         raise InvalidRequest("'after' must be the id of a batch", param="after")
@@ -119,15 +113,15 @@ async def _parse_filter(request: web.Request) -> BatchFilter:
     return BatchFilter(account_id=await _find_account(request, account, actor), after=after, status=status, live=live)
 
 
-async def _find_account(request: web.Request, name: str | None, actor: Actor) -> int | None:
+async def _find_account(request: AdminRequest, name: str | None, actor: Actor) -> int | None:
     if name is None:
         return actor.scope
-    return (await request.app[SERVICES].auth.accounts.get_account_noun(name, actor)).id
+    return (await request.services.auth.accounts.get_account_noun(name, actor)).id
 
 
-def _build_batch(request: web.Request, batch: Batch, names: dict[int, str]) -> Fields:
+def _build_batch(request: AdminRequest, batch: Batch, names: dict[int, str]) -> Fields:
     """Return a batch as lists show it. The name of a deleted key is null."""
-    caller = request.app[SERVICES].auth.api_keys.find_caller(batch.key_id)
+    caller = request.services.auth.api_keys.find_caller(batch.key_id)
     ended_s = max(batch.times.values(), default=None) if batch.ended else None
     return {
         "id": batch.id,

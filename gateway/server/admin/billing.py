@@ -1,13 +1,10 @@
 """Admin API: credits, and the reconciliation of balances."""
 
-from aiohttp import web
-
 from gateway.domain.account_spec import CreditSpec
 from gateway.parsing import parse_spec
 from gateway.server.admin.accounts import STANDING
-from gateway.server.admin.handler import admin_operation
-from gateway.server.admin.io import LIMIT, parse_key_id, parse_limit, read_change, respond_json, respond_list
-from gateway.server.context import ACTOR, SERVICES
+from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
+from gateway.server.admin.io import LIMIT, parse_key_id, parse_limit, read_change
 from gateway.server.openapi import schema as s
 
 _CREDIT = s.record(
@@ -37,41 +34,40 @@ _AUDIT = s.record(
 
 
 @admin_operation(takes=CreditSpec, answer=_CREDITED, status=201)
-async def credit_account(request: web.Request) -> web.Response:
+async def credit_account(request: AdminRequest) -> Fields:
     """Add credit to an account, or set the amount that it has left."""
-    services, fields = request.app[SERVICES], await read_change(request)
-    account = await services.auth.accounts.get_account_noun(request.match_info["name"], request[ACTOR])
-    credited = await services.billing.accounting.credit(account, parse_spec(fields, CreditSpec), request[ACTOR])
-    return respond_json(credited, 201)
+    services, fields = request.services, await read_change(request)
+    account = await services.auth.accounts.get_account_noun(request.match_info["name"], request.actor)
+    return await services.billing.accounting.credit(account, parse_spec(fields, CreditSpec), request.actor)
 
 
 @admin_operation(takes=CreditSpec, answer=_CREDITED, status=201)
-async def credit_key(request: web.Request) -> web.Response:
+async def credit_key(request: AdminRequest) -> Fields:
     """Add credit to an API key, or set the amount that it has left."""
-    services, fields = request.app[SERVICES], await read_change(request)
-    key = await services.auth.accounts.get_key_noun(parse_key_id(request), request[ACTOR])
+    services, fields = request.services, await read_change(request)
+    key = await services.auth.accounts.get_key_noun(parse_key_id(request), request.actor)
     subject = f"{(await services.auth.accounts.name_accounts()).get(key.account_id, '')}/{key.name}"
     spec = parse_spec(fields, CreditSpec)
-    return respond_json(await services.billing.accounting.credit(key, spec, request[ACTOR], subject=subject), 201)
+    return await services.billing.accounting.credit(key, spec, request.actor, subject=subject)
 
 
 @admin_operation(query=(LIMIT,), answer=s.listing(_CREDIT))
-async def list_account_credits(request: web.Request) -> web.Response:
+async def list_account_credits(request: AdminRequest) -> list[Fields]:
     """List the newest credits of an account."""
-    services = request.app[SERVICES]
-    account = await services.auth.accounts.get_account_noun(request.match_info["name"], request[ACTOR])
-    return respond_list(await services.billing.accounting.list_credits(account, parse_limit(request)))
+    services = request.services
+    account = await services.auth.accounts.get_account_noun(request.match_info["name"], request.actor)
+    return await services.billing.accounting.list_credits(account, parse_limit(request))
 
 
 @admin_operation(query=(LIMIT,), answer=s.listing(_CREDIT))
-async def list_key_credits(request: web.Request) -> web.Response:
+async def list_key_credits(request: AdminRequest) -> list[Fields]:
     """List the newest credits of an API key."""
-    services = request.app[SERVICES]
-    key = await services.auth.accounts.get_key_noun(parse_key_id(request), request[ACTOR])
-    return respond_list(await services.billing.accounting.list_credits(key, parse_limit(request)))
+    services = request.services
+    key = await services.auth.accounts.get_key_noun(parse_key_id(request), request.actor)
+    return await services.billing.accounting.list_credits(key, parse_limit(request))
 
 
 @admin_operation(answer=_AUDIT)
-async def get_audit(request: web.Request) -> web.Response:
+async def get_audit(request: AdminRequest) -> Fields:
     """Check that every balance is the sum of its ledger entries."""
-    return respond_json(await request.app[SERVICES].billing.accounting.reconcile())
+    return await request.services.billing.accounting.reconcile()

@@ -2,8 +2,6 @@
 
 from typing import Any, get_args
 
-from aiohttp import web
-
 from gateway.domain.channel import Origin
 from gateway.domain.circuit_breaker import State
 from gateway.domain.operation import Operation
@@ -14,14 +12,12 @@ from gateway.routing.channel_order import ChannelOrder
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.routing.channels import Check
 from gateway.server.admin.asked import NODE, ask_named_node
-from gateway.server.admin.handler import Query, admin_operation
-from gateway.server.admin.io import read_change, respond_json, respond_list
+from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
+from gateway.server.admin.io import read_change
 from gateway.server.admin.route_explain import RouteExplainer
-from gateway.server.context import ACTOR, SERVICES, Services
+from gateway.server.context import Services
 from gateway.server.openapi import schema as s
 from gateway.server.query import parse_number
-
-Fields = dict[str, Any]
 
 _OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
@@ -190,15 +186,15 @@ _TEST_QUERY = (
 
 
 @admin_operation(query=(NODE,), answer=s.listing(_CHANNEL))
-async def list_channels(request: web.Request) -> web.Response:
+async def list_channels(request: AdminRequest) -> Any:
     """List all channels with their state, without secrets.
 
     Each node of a cluster has its own figures and circuits of a channel: those of the others have to be asked for.
     """
     if (answer := await ask_named_node(request, "channels")) is not None:
         return answer
-    services = request.app[SERVICES]
-    return respond_list(await _name_accounts(services, services.routing.channels.list_channels()))
+    services = request.services
+    return await _name_accounts(services, services.routing.channels.list_channels())
 
 
 async def _name_accounts(services: Services, channels: list[Fields]) -> list[Fields]:
@@ -212,62 +208,62 @@ async def _name_accounts(services: Services, channels: list[Fields]) -> list[Fie
     return channels
 
 
-async def _respond_channel(services: Services, channel: Fields, status: int = 200) -> web.Response:
+async def _name_accounts_of(services: Services, channel: Fields) -> Fields:
     (named,) = await _name_accounts(services, [channel])
-    return respond_json(named, status)
+    return named
 
 
 @admin_operation(takes=ChannelSpec, query=_ADD_QUERY, answer=_CHANNEL, status=201)
-async def add_channel(request: web.Request) -> web.Response:
+async def add_channel(request: AdminRequest) -> Fields:
     """Create a channel, which takes requests at once. Its provider is asked first."""
     check = next((known for known in _CHECKS if known == request.query.get("check", "refuse")), None)
     if check is None:
         raise InvalidRequest(f"'check' must be one of {', '.join(_CHECKS)}", param="check")
-    services, fields = request.app[SERVICES], await read_change(request)
-    added = await services.routing.channels.add(fields, request[ACTOR], check=check, request=_asks_request(request))
-    return await _respond_channel(services, added, 201)
+    services, fields = request.services, await read_change(request)
+    added = await services.routing.channels.add(fields, request.actor, check=check, request=_asks_request(request))
+    return await _name_accounts_of(services, added)
 
 
 @admin_operation(query=(NODE,), answer=s.extend(_CHANNEL, offered=s.array(s.TEXT)))
-async def get_channel(request: web.Request) -> web.Response:
+async def get_channel(request: AdminRequest) -> Any:
     """Get a channel and the models that it offers."""
     if (answer := await ask_named_node(request, "channels", request.match_info["name"])) is not None:
         return answer
-    services = request.app[SERVICES]
+    services = request.services
     channel = services.routing.channels.get(request.match_info["name"])
     offer = services.routing.catalog.find_offer(channel) or ()
     described = {**services.routing.channels.describe(channel), "offered": [listed.id for listed in offer]}
-    return await _respond_channel(services, described)
+    return await _name_accounts_of(services, described)
 
 
 @admin_operation(takes=ChannelSpec, partly=True, answer=_CHANNEL)
-async def edit_channel(request: web.Request) -> web.Response:
+async def edit_channel(request: AdminRequest) -> Fields:
     """Change fields of a channel. Secrets that are not named stay."""
-    services, fields = request.app[SERVICES], await read_change(request)
-    edited = await services.routing.channels.edit(request.match_info["name"], fields, request[ACTOR])
-    return await _respond_channel(services, edited)
+    services, fields = request.services, await read_change(request)
+    edited = await services.routing.channels.edit(request.match_info["name"], fields, request.actor)
+    return await _name_accounts_of(services, edited)
 
 
 @admin_operation(answer=s.record(name=s.TEXT, deleted=s.FLAG))
-async def delete_channel(request: web.Request) -> web.Response:
+async def delete_channel(request: AdminRequest) -> Fields:
     """Delete a channel; active requests finish."""
     name = request.match_info["name"]
-    await request.app[SERVICES].routing.channels.delete(name, request[ACTOR])
-    return respond_json({"name": name, "deleted": True})
+    await request.services.routing.channels.delete(name, request.actor)
+    return {"name": name, "deleted": True}
 
 
 @admin_operation(query=_TEST_QUERY, answer=_TESTED)
-async def test_channel(request: web.Request) -> web.Response:
+async def test_channel(request: AdminRequest) -> Fields:
     """Test a channel: ask the provider for its models with every key.
 
     With `request`, send one real chat request of one token, too, which the provider charges.
     """
-    channels, model = request.app[SERVICES].routing.channels, request.query.get("model") or None
+    channels, model = request.services.routing.channels, request.query.get("model") or None
     channel = channels.get(request.match_info["name"])
-    return respond_json(await channels.test(channel, request=_asks_request(request), model=model))
+    return await channels.test(channel, request=_asks_request(request), model=model)
 
 
-def _asks_request(request: web.Request) -> bool:
+def _asks_request(request: AdminRequest) -> bool:
     requested = request.query.get("request", "false")
     if requested not in {"true", "false"}:
         raise InvalidRequest("'request' must be true or false", param="request")
@@ -275,9 +271,9 @@ def _asks_request(request: web.Request) -> bool:
 
 
 @admin_operation(answer=_CHANNEL)
-async def sync_channel(request: web.Request) -> web.Response:
+async def sync_channel(request: AdminRequest) -> Fields:
     """Synchronise a channel's models with the provider's list. If that fails, ``sync_error`` has the reason."""
-    services = request.app[SERVICES]
+    services = request.services
     channels = services.routing.channels
     channel = channels.get(request.match_info["name"])
     if not channel.sync:
@@ -285,20 +281,20 @@ async def sync_channel(request: web.Request) -> web.Response:
     if channel.status != "active":
         raise Conflict(f"The channel {channel.name!r} is disabled; its provider is not asked")
     await channels.sync(channel)
-    return await _respond_channel(services, channels.describe(channel))
+    return await _name_accounts_of(services, channels.describe(channel))
 
 
 @admin_operation(takes=ChannelOrder, answer=s.listing(_CHANNEL))
-async def order_channels(request: web.Request) -> web.Response:
+async def order_channels(request: AdminRequest) -> list[Fields]:
     """Set the order in which channels are tried. Stored channels get new priorities for it."""
-    services, fields = request.app[SERVICES], await read_change(request)
-    return respond_list(await _name_accounts(services, await services.routing.channels.order(fields, request[ACTOR])))
+    services, fields = request.services, await read_change(request)
+    return await _name_accounts(services, await services.routing.channels.order(fields, request.actor))
 
 
 @admin_operation(query=_EXPLAIN_QUERY, answer=_EXPLAINED)
-async def explain(request: web.Request) -> web.Response:
+async def explain(request: AdminRequest) -> Fields:
     """Explain which channels would serve a model, and why others would not."""
-    query, services = request.query, request.app[SERVICES]
+    query, services = request.query, request.services
     model = query.get("model", "")
     if not 0 < len(model) <= MAX_MODEL_LENGTH:
         raise InvalidRequest("'model' must be the name of a model", param="model")
@@ -306,7 +302,7 @@ async def explain(request: web.Request) -> web.Response:
     if operation is None:
         raise InvalidRequest(f"'operation' must be one of {', '.join(_OPERATIONS)}", param="operation")
     key_id = parse_number(query, "key")
-    caller = None if key_id is None else request.app[SERVICES].auth.api_keys.find_caller(key_id)
+    caller = None if key_id is None else request.services.auth.api_keys.find_caller(key_id)
     if key_id is not None and caller is None:
         raise NotFound(f"No key has the id {key_id}", param="key")
     if caller is not None:
@@ -315,11 +311,11 @@ async def explain(request: web.Request) -> web.Response:
     explainer = RouteExplainer(
         routing.catalog, routing.load_balancer, routing.router, services.billing.accounting, services.clock
     )
-    return respond_json(explainer.explain(caller, model, operation))
+    return explainer.explain(caller, model, operation)
 
 
 @admin_operation(answer=s.record(changes=s.array(s.TEXT), needs_restart=s.array(s.TEXT)))
-async def reload(request: web.Request) -> web.Response:
+async def reload(request: AdminRequest) -> Fields:
     """Reload the configuration files, all or nothing."""
-    report: dict[str, Any] = await request.app[SERVICES].admin.reloader.reload(request[ACTOR])
-    return respond_json(report)
+    report: dict[str, Any] = await request.services.admin.reloader.reload(request.actor)
+    return report

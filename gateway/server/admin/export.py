@@ -17,10 +17,9 @@ from aiohttp import web
 from gateway.domain.audit_log import Actor
 from gateway.domain.request_log import StoredRequest
 from gateway.errors import ClientDisconnected, InvalidRequest, Overloaded
-from gateway.server.admin.handler import Query, admin_operation
+from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.request_history import walk
 from gateway.server.admin.requests import FILTERS, ROW, build_row, parse_filter
-from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.responses import await_reader
 from gateway.server.sessions import check_still_signed
@@ -77,7 +76,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
 
 
 @admin_operation(query=(Query("format", "The file format.", s.one_of(*FORMATS)), *FILTERS), media_type="text/csv")
-async def export_requests(request: web.Request) -> web.StreamResponse:
+async def export_requests(request: AdminRequest) -> web.StreamResponse:
     """Export all requests that the filters match, as CSV (RFC 4180, with a header line) or as JSON lines.
 
     The newest come first, and at most a million: for older ones export again with `until`. In CSV a text that begins
@@ -86,17 +85,17 @@ async def export_requests(request: web.Request) -> web.StreamResponse:
     fails
     halfway, the connection breaks off.
     """
-    name, actor = request.query.get("format", "csv"), request[ACTOR]
+    name, actor = request.query.get("format", "csv"), request.actor
     if name not in FORMATS:
         raise InvalidRequest(f"'format' must be one of {', '.join(FORMATS)}", param="format")
-    wanted, history, form = await parse_filter(request), request.app[SERVICES].admin.history, FORMATS[name]
+    wanted, history, form = await parse_filter(request), request.services.admin.history, FORMATS[name]
     headers = {"Content-Disposition": f'attachment; filename="requests.{name}"', "Cache-Control": "no-store"}
     response = web.StreamResponse(headers=headers)
     response.content_type, response.charset = form.media_type, "utf-8"
     with history.exporting(actor.scope):
         async with aclosing(walk(history.log, wanted)) as pages:
             first = await anext(pages)  # an error of the store can still be reported
-            await response.prepare(request)
+            await response.prepare(request.http)
             try:
                 await _send(request, response, form.head + form.write(_format_rows(first, actor)))
                 checked_at = asyncio.get_running_loop().time()
@@ -113,20 +112,20 @@ def _format_rows(page: Sequence[StoredRequest], actor: Actor) -> list[Row]:
     return [build_row(stored, actor) for stored in page]
 
 
-async def _send(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+async def _send(request: AdminRequest, response: web.StreamResponse, data: bytes) -> None:
     """Raise ``ConnectionError`` if the client has disconnected."""
-    if request.transport is None:
+    if request.http.transport is None:
         raise ConnectionResetError("the client has disconnected")
     if data:
-        await await_reader(partial(response.write, data), request.transport)
+        await await_reader(partial(response.write, data), request.http.transport)
 
 
-async def _check(request: web.Request, checked_at: float) -> float:
+async def _check(request: AdminRequest, checked_at: float) -> float:
     """Check from time to time that the export may go on; return when that was. Raises ``GatewayError``."""
-    if not request.app[SERVICES].drain.open:
+    if not request.services.drain.open:
         raise Overloaded("The gateway is shutting down", retry_after_s=5)
     now = asyncio.get_running_loop().time()
-    if now - checked_at < request.app[SERVICES].admin.history.again_s:
+    if now - checked_at < request.services.admin.history.again_s:
         return checked_at
-    await check_still_signed(request)
+    await check_still_signed(request.http)
     return now

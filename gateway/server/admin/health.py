@@ -4,16 +4,13 @@ import time
 from collections import Counter
 from typing import Any, get_args
 
-from aiohttp import web
-
 from gateway.errors import StoreUnavailable
 from gateway.observability.process_monitor import find_size
 from gateway.routing.channel_health import Health, find_health
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.server.admin.asked import NODE, ask_named_node
-from gateway.server.admin.handler import admin_operation
-from gateway.server.admin.io import respond_json
-from gateway.server.context import SERVICES, Services, StorageServices
+from gateway.server.admin.handler import AdminRequest, admin_operation
+from gateway.server.context import Services, StorageServices
 from gateway.server.openapi import schema as s
 from gateway.server.protocol import GatewayProtocol
 from gateway.storage.schema import REVISION
@@ -57,39 +54,37 @@ HEALTH = s.record(
 
 
 @admin_operation(query=(NODE,), answer=HEALTH)
-async def get_health(request: web.Request) -> web.Response:
+async def get_health(request: AdminRequest) -> Any:
     """Get the state of the process: memory, event loop, store and channels. Folder sizes are at most a minute old.
 
     Each node of a cluster has its own state; `node` is its id.
     """
     if (answer := await ask_named_node(request, "health")) is not None:
         return answer
-    services, connection, now = request.app[SERVICES], request.protocol, time.monotonic()
+    services, connection, now = request.services, request.http.protocol, time.monotonic()
     monitor, storage = services.admin.monitor, services.storage
     alone = storage.node is None or storage.node.live <= 1
-    return respond_json(
-        {
-            "node": services.active_requests.node,
-            **monitor.describe(),
-            "running": len(services.active_requests),
-            "store": await _describe_store(storage),
-            "queue": {
-                "waiting_rows": len(storage.write_queue),
-                "failing": storage.write_queue.failing or storage.journal.failing,
-                "set_aside": storage.unstorable.count,
-            },
-            "limits": _describe_limits(services),
-            "journal_bytes": find_size(monitor.journal),
-            "media": await monitor.media.measure(now),
-            "media_shared": alone or services.media.stores.shared,
-            "videos": {
-                "open": await services.videos.jobs.reservations.count_all_open(),
-                "kept": await monitor.videos.measure(now),
-            },
-            "channels": _count_channels(services.routing.load_balancer),
-            "connections": connection.connections if isinstance(connection, GatewayProtocol) else 0,
-        }
-    )
+    return {
+        "node": services.active_requests.node,
+        **monitor.describe(),
+        "running": len(services.active_requests),
+        "store": await _describe_store(storage),
+        "queue": {
+            "waiting_rows": len(storage.write_queue),
+            "failing": storage.write_queue.failing or storage.journal.failing,
+            "set_aside": storage.unstorable.count,
+        },
+        "limits": _describe_limits(services),
+        "journal_bytes": find_size(monitor.journal),
+        "media": await monitor.media.measure(now),
+        "media_shared": alone or services.media.stores.shared,
+        "videos": {
+            "open": await services.videos.jobs.reservations.count_all_open(),
+            "kept": await monitor.videos.measure(now),
+        },
+        "channels": _count_channels(services.routing.load_balancer),
+        "connections": connection.connections if isinstance(connection, GatewayProtocol) else 0,
+    }
 
 
 async def _describe_store(storage: StorageServices) -> dict[str, Any]:

@@ -1,44 +1,41 @@
 """Admin API: a member's identities at sign-in providers."""
 
-from aiohttp import web
+from functools import partial
+from typing import Any
 
 from gateway.domain.member_spec import ConsentSpec
-from gateway.server.admin.handler import admin_operation
-from gateway.server.admin.io import respond_json, respond_list
+from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
 from gateway.server.admin.sessions import build_client_info, read_small
-from gateway.server.context import SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.provider_flow import begin_flow, get_provider_sign_in, set_flow_cookie
-from gateway.server.sessions import get_signed
 
 _AFTER = "/console/account"
 
 
 @admin_operation(answer=s.listing(s.record(name=s.TEXT, title=s.TEXT, linked=s.FLAG)))
-async def list_identities(request: web.Request) -> web.Response:
+async def list_identities(request: AdminRequest) -> list[Any]:
     """List the sign-in providers; ``linked`` marks those that you can sign in with."""
-    service, signed = request.app[SERVICES].sign_in, get_signed(request)
-    return respond_list([] if service is None else await service.list_identities(signed.member))
+    service, signed = request.services.sign_in, request.signed
+    return [] if service is None else await service.list_identities(signed.member)
 
 
 @admin_operation(takes=ConsentSpec, answer=s.record(continue_at=s.TEXT))
-async def link_identity(request: web.Request) -> web.Response:
+async def link_identity(request: AdminRequest) -> Fields:
     """Link your identity at a sign-in provider to you; the browser goes on at ``continue_at``."""
-    spec, signed = await read_small(request, ConsentSpec), get_signed(request)
-    sessions = request.app[SERVICES].auth.sessions
-    get_provider_sign_in(request)
-    await sessions.check_consent(signed, spec.passphrase, build_client_info(request))
-    begun = await begin_flow(request, _AFTER, signed)
-    response = respond_json({"continue_at": begun.url})
-    set_flow_cookie(request, response, begun)
-    return response
+    spec, signed = await read_small(request, ConsentSpec), request.signed
+    sessions = request.services.auth.sessions
+    get_provider_sign_in(request.http)
+    await sessions.check_consent(signed, spec.passphrase, build_client_info(request.http))
+    begun = await begin_flow(request.http, _AFTER, signed)
+    request.finish.append(partial(set_flow_cookie, request.http, begun=begun))
+    return {"continue_at": begun.url}
 
 
 @admin_operation(takes=ConsentSpec, answer=s.record(name=s.TEXT, linked=s.FLAG))
-async def unlink_identity(request: web.Request) -> web.Response:
+async def unlink_identity(request: AdminRequest) -> Fields:
     """Unlink your identity at a sign-in provider; you then sign in with your passphrase."""
-    spec, signed, name = await read_small(request, ConsentSpec), get_signed(request), request.match_info["provider"]
-    service, visitor = get_provider_sign_in(request), build_client_info(request)
-    await request.app[SERVICES].auth.sessions.check_consent(signed, spec.passphrase, visitor)
+    spec, signed, name = await read_small(request, ConsentSpec), request.signed, request.match_info["provider"]
+    service, visitor = get_provider_sign_in(request.http), build_client_info(request.http)
+    await request.services.auth.sessions.check_consent(signed, spec.passphrase, visitor)
     await service.unlink(name, signed, visitor)
-    return respond_json({"name": name, "linked": False})
+    return {"name": name, "linked": False}

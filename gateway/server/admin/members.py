@@ -1,20 +1,15 @@
 """Admin API: members, and the links that invite them or let them set a new passphrase."""
 
-from typing import Any
-
-from aiohttp import web
-
 from gateway.domain.member import ROLES
 from gateway.domain.member_spec import InviteSpec, MemberSpec
 from gateway.domain.passkey_spec import build_passkey
 from gateway.errors import NotFound
 from gateway.parsing import parse_spec
-from gateway.server.admin.handler import Query, admin_operation
-from gateway.server.admin.io import read_change, respond_json, respond_list
+from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
+from gateway.server.admin.io import read_change
 from gateway.server.admin.passkeys import PASSKEY
 from gateway.server.admin.sessions import MEMBER
 from gateway.server.client_ip import find_public_url
-from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number
 
@@ -38,73 +33,71 @@ _DELETED = s.record(id=s.INTEGER, name=s.TEXT, deleted=s.FLAG)
 
 
 @admin_operation(query=(Query("account", "A name."),), answer=s.listing(_SHOWN))
-async def list_members(request: web.Request) -> web.Response:
+async def list_members(request: AdminRequest) -> list[Fields]:
     """List members, of all accounts or of one."""
-    return respond_list(await request.app[SERVICES].auth.members.list_members(request.query.get("account")))
+    return await request.services.auth.members.list_members(request.query.get("account"))
 
 
 @admin_operation(answer=s.extend(_SHOWN, passkey_list=s.array(PASSKEY)))
-async def get_member(request: web.Request) -> web.Response:
+async def get_member(request: AdminRequest) -> Fields:
     """Get a member with its passkeys, as ``passkey_list``."""
-    auth, member_id = request.app[SERVICES].auth, _parse_member_id(request)
+    auth, member_id = request.services.auth, _parse_member_id(request)
     member = await auth.members.get(member_id)
     passkeys = await auth.passkeys.list_passkeys(member_id)
-    return respond_json({**member, "passkey_list": list(map(build_passkey, passkeys))})
+    return {**member, "passkey_list": list(map(build_passkey, passkeys))}
 
 
 @admin_operation(takes=MemberSpec, partly=True, answer=_SHOWN)
-async def edit_member(request: web.Request) -> web.Response:
+async def edit_member(request: AdminRequest) -> Fields:
     """Change fields of a member.
 
     A change of role or status ends its sessions; ``second_factor: false`` removes that with all passkeys, and
     ``passkeys: false`` only the passkeys.
     """
     spec = parse_spec(await read_change(request), MemberSpec)
-    return respond_json(await request.app[SERVICES].auth.members.edit(_parse_member_id(request), spec, request[ACTOR]))
+    return await request.services.auth.members.edit(_parse_member_id(request), spec, request.actor)
 
 
 @admin_operation(answer=_DELETED)
-async def delete_member(request: web.Request) -> web.Response:
+async def delete_member(request: AdminRequest) -> Fields:
     """Delete a member. Its account and the account's keys stay."""
-    member = await request.app[SERVICES].auth.members.delete(_parse_member_id(request), request[ACTOR])
-    return respond_json({"id": member.id, "name": member.name, "deleted": True})
+    member = await request.services.auth.members.delete(_parse_member_id(request), request.actor)
+    return {"id": member.id, "name": member.name, "deleted": True}
 
 
 @admin_operation(answer=_NEW_LINK, status=201)
-async def reset_member(request: web.Request) -> web.Response:
+async def reset_member(request: AdminRequest) -> Fields:
     """Create a link that resets a member's passphrase: single use, valid for three days, shown only in this answer."""
-    return _respond_link(
-        request, await request.app[SERVICES].auth.members.reset(_parse_member_id(request), request[ACTOR])
-    )
+    return _add_url(request, await request.services.auth.members.reset(_parse_member_id(request), request.actor))
 
 
 @admin_operation(takes=InviteSpec, answer=_NEW_LINK, status=201)
-async def add_link(request: web.Request) -> web.Response:
+async def add_link(request: AdminRequest) -> Fields:
     """Create an invitation link for a new member of an account: single use, shown only in this answer."""
     spec = parse_spec(await read_change(request), InviteSpec)
-    return _respond_link(request, await request.app[SERVICES].auth.members.invite(spec, request[ACTOR]))
+    return _add_url(request, await request.services.auth.members.invite(spec, request.actor))
 
 
 @admin_operation(answer=s.listing(_LINK))
-async def list_links(request: web.Request) -> web.Response:
+async def list_links(request: AdminRequest) -> list[Fields]:
     """List the valid links, the newest first, without their tokens."""
-    return respond_list(await request.app[SERVICES].auth.members.list_links())
+    return await request.services.auth.members.list_links()
 
 
 @admin_operation(answer=s.record(id=s.TEXT, deleted=s.FLAG))
-async def delete_link(request: web.Request) -> web.Response:
+async def delete_link(request: AdminRequest) -> Fields:
     """Revoke a link."""
     link_id = request.match_info["id"]
-    await request.app[SERVICES].auth.members.delete_link(link_id, request[ACTOR])
-    return respond_json({"id": link_id, "deleted": True})
+    await request.services.auth.members.delete_link(link_id, request.actor)
+    return {"id": link_id, "deleted": True}
 
 
-def _respond_link(request: web.Request, link: dict[str, Any]) -> web.Response:
+def _add_url(request: AdminRequest, link: Fields) -> Fields:
     # Browsers do not send what follows a '#', so it gets into no server's log.
-    return respond_json({**link, "url": f"{find_public_url(request)}{JOIN_PATH}#{link['token']}"}, 201)
+    return {**link, "url": f"{find_public_url(request.http)}{JOIN_PATH}#{link['token']}"}
 
 
-def _parse_member_id(request: web.Request) -> int:
+def _parse_member_id(request: AdminRequest) -> int:
     """Return the member id in the path. Raises ``NotFound``."""
     text = request.match_info["id"]
     if not is_number(text):

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from typing import Any, get_args
 
 import attrs
-from aiohttp import web
 
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import build_change
@@ -14,9 +13,8 @@ from gateway.domain.node import Node, NodeState
 from gateway.domain.price import NANOS_PER_USD
 from gateway.errors import NotFound
 from gateway.parsing import parse_spec
-from gateway.server.admin.handler import admin_operation
-from gateway.server.admin.io import read_change, respond_json, respond_list
-from gateway.server.context import ACTOR, SERVICES
+from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
+from gateway.server.admin.io import read_change
 from gateway.server.openapi import schema as s
 from gateway.storage.nodes import list_nodes as read_nodes
 
@@ -51,18 +49,18 @@ class ForgetSpec:
 
 
 @admin_operation(answer=s.listing(_NODE))
-async def list_nodes(request: web.Request) -> web.Response:
+async def list_nodes(request: AdminRequest) -> list[Fields]:
     """List the gateways on the same database: the live and dead ones, and those that ended within a day or hold credit.
 
     `clock_offset_ms`, `waiting_rows` and `active_requests` are as of the node's last beat, which live nodes repeat
     every two seconds. `outstanding_usd` is credit that the node holds of spending limits. `config_differs`: its
     configuration is not that of most live nodes. Without a `url` no other node can ask it.
     """
-    storage = request.app[SERVICES].storage
+    storage = request.services.storage
     own = "" if storage.node is None else storage.node.id
     nodes = await read_nodes(storage.database)
     usual = find_usual_digest(nodes)
-    return respond_list([_build_node(node, own, usual) for node in nodes])
+    return [_build_node(node, own, usual) for node in nodes]
 
 
 def find_usual_digest(nodes: Iterable[Node]) -> str:
@@ -94,13 +92,13 @@ def _build_node(node: Node, own: str, usual_digest: str) -> dict[str, Any]:
 
 
 @admin_operation(takes=ForgetSpec, answer=_FORGOTTEN)
-async def forget_node(request: web.Request) -> web.Response:
+async def forget_node(request: AdminRequest) -> Fields:
     """Settle the credit of a node that does not come back, and sign it off. Refused for one that lives."""
-    services, node = request.app[SERVICES], request.match_info["id"]
+    services, node = request.services, request.match_info["id"]
     spec = parse_spec(await read_change(request), ForgetSpec)
     if services.admin.settle_node is None:
         raise NotFound(f"There is no node {node[:40]}")
     now_s, detail = services.clock(), build_change({}, {"leases": spec.leases})
-    audit = request[ACTOR].did("node.forgotten", node[:40], int(now_s * 1000), detail=detail)
+    audit = request.actor.did("node.forgotten", node[:40], int(now_s * 1000), detail=detail)
     nanos = await services.admin.settle_node(node, spec.leases, now_s, audit)
-    return respond_json({"id": node, "leases": spec.leases, "outstanding_usd": nanos / NANOS_PER_USD})
+    return {"id": node, "leases": spec.leases, "outstanding_usd": nanos / NANOS_PER_USD}

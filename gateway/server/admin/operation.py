@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 from aiohttp import web
 
+from gateway.server.admin.prefix import PREFIX
+
 if TYPE_CHECKING:  # routes are known at start, handlers are not imported
     from gateway.server.admin.handler import AdminHandler
-
-PREFIX = "/admin/v1"
 
 Access = Literal["anyone", "viewer", "member", "administrator"]
 """The least role that may call an operation, or anyone. A bearer of the admin token is an administrator."""
@@ -62,4 +62,4 @@ def register_operations(admin: web.Application, operations: Iterable[AdminOperat
 
 
 async def _respond(operation: AdminOperation, request: web.Request) -> web.StreamResponse:
-    return await operation.handler(request)
+    return await operation.handler.respond(request)

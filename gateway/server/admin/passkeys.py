@@ -1,18 +1,14 @@
 """Admin API: passkeys of members. Options and answers are those of the browser's ``navigator.credentials``."""
 
-from aiohttp import web
-
 from gateway.domain.member_spec import ConsentSpec
 from gateway.domain.passkey import RelyingParty
 from gateway.domain.passkey_spec import AssertionSpec, AttestationSpec, PasskeyNameSpec, PasskeyStartSpec, build_passkey
 from gateway.errors import InvalidRequest, NotFound
-from gateway.server.admin.handler import admin_operation
-from gateway.server.admin.io import respond_json, respond_list
-from gateway.server.admin.sessions import ENTRY, build_client_info, read_small, respond_signed_in
-from gateway.server.context import SERVICES
+from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
+from gateway.server.admin.sessions import ENTRY, build_client_info, build_signed_in, read_small
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number
-from gateway.server.sessions import find_site, get_signed
+from gateway.server.sessions import find_site
 
 PASSKEY = s.record(
     id=s.INTEGER, name=s.TEXT, transports=s.array(s.TEXT), created_at=s.MOMENT, used_at=s.maybe(s.MOMENT)
@@ -34,82 +30,78 @@ _REQUEST = s.record(
 
 
 @admin_operation(takes=PasskeyStartSpec, answer=_REQUEST)
-async def start_passkey_sign_in(request: web.Request) -> web.Response:
+async def start_passkey_sign_in(request: AdminRequest) -> Fields:
     """Get options to sign in with a passkey: alone, or as second factor after ``name`` and ``passphrase``.
 
     The challenge is valid for five minutes and for one sign-in.
     """
     spec, service, site = (
         await read_small(request, PasskeyStartSpec),
-        request.app[SERVICES].auth.passkeys,
+        request.services.auth.passkeys,
         _site(request),
     )
     if spec.name is None and spec.passphrase is None:
-        return respond_json(service.start_sign_in(site))
+        return service.start_sign_in(site)
     if spec.name is None or spec.passphrase is None:
         raise InvalidRequest("Send both name and passphrase, or none of them", param="name")
-    client = build_client_info(request)
-    return respond_json(await service.start_second_factor(site, spec.name, spec.passphrase, client))
+    client = build_client_info(request.http)
+    return await service.start_second_factor(site, spec.name, spec.passphrase, client)
 
 
 @admin_operation(takes=AssertionSpec, answer=ENTRY, status=201)
-async def sign_in_with_passkey(request: web.Request) -> web.Response:
+async def sign_in_with_passkey(request: AdminRequest) -> Fields:
     """Sign in with a passkey. The answer sets the session's cookie."""
     spec = await read_small(request, AssertionSpec)
-    entry = await request.app[SERVICES].auth.passkeys.sign_in(_site(request), spec.parse(), build_client_info(request))
-    return respond_signed_in(request, entry)
+    entry = await request.services.auth.passkeys.sign_in(_site(request), spec.parse(), build_client_info(request.http))
+    return build_signed_in(request, entry)
 
 
 @admin_operation(answer=s.listing(PASSKEY))
-async def list_passkeys(request: web.Request) -> web.Response:
+async def list_passkeys(request: AdminRequest) -> list[Fields]:
     """List your own passkeys, the oldest first."""
-    found = await request.app[SERVICES].auth.passkeys.list_passkeys(get_signed(request).member.id)
-    return respond_list(list(map(build_passkey, found)))
+    found = await request.services.auth.passkeys.list_passkeys(request.signed.member.id)
+    return list(map(build_passkey, found))
 
 
 @admin_operation(takes=ConsentSpec, answer=_CREATION)
-async def start_passkey_registration(request: web.Request) -> web.Response:
+async def start_passkey_registration(request: AdminRequest) -> Fields:
     """Get options to register a passkey. The challenge is valid for five minutes, once, in this session."""
-    spec, signed = await read_small(request, ConsentSpec), get_signed(request)
-    client = build_client_info(request)
-    return respond_json(
-        await request.app[SERVICES].auth.passkeys.start_registration(_site(request), signed, spec.passphrase, client)
-    )
+    spec, signed = await read_small(request, ConsentSpec), request.signed
+    client = build_client_info(request.http)
+    return await request.services.auth.passkeys.start_registration(_site(request), signed, spec.passphrase, client)
 
 
 @admin_operation(takes=AttestationSpec, answer=PASSKEY, status=201)
-async def register_passkey(request: web.Request) -> web.Response:
+async def register_passkey(request: AdminRequest) -> Fields:
     """Register a passkey. From now on you sign in with it, or with your passphrase and a second factor."""
-    spec, signed = await read_small(request, AttestationSpec), get_signed(request)
-    client = build_client_info(request)
-    made = await request.app[SERVICES].auth.passkeys.register(_site(request), signed, spec.parse(), client)
-    return respond_json(build_passkey(made), 201)
+    spec, signed = await read_small(request, AttestationSpec), request.signed
+    client = build_client_info(request.http)
+    made = await request.services.auth.passkeys.register(_site(request), signed, spec.parse(), client)
+    return build_passkey(made)
 
 
 @admin_operation(takes=PasskeyNameSpec, answer=PASSKEY)
-async def rename_passkey(request: web.Request) -> web.Response:
+async def rename_passkey(request: AdminRequest) -> Fields:
     """Rename one of your own passkeys."""
-    spec, signed = await read_small(request, PasskeyNameSpec), get_signed(request)
-    service = request.app[SERVICES].auth.passkeys
-    return respond_json(
-        build_passkey(await service.rename(signed, _parse_id(request), spec.name, build_client_info(request)))
-    )
+    spec, signed = await read_small(request, PasskeyNameSpec), request.signed
+    service = request.services.auth.passkeys
+    return build_passkey(await service.rename(signed, _parse_id(request), spec.name, build_client_info(request.http)))
 
 
 @admin_operation(takes=ConsentSpec, answer=s.record(id=s.INTEGER, deleted=s.FLAG))
-async def remove_passkey(request: web.Request) -> web.Response:
+async def remove_passkey(request: AdminRequest) -> Fields:
     """Remove one of your own passkeys."""
-    spec, signed, passkey_id = await read_small(request, ConsentSpec), get_signed(request), _parse_id(request)
-    service = request.app[SERVICES].auth.passkeys
-    await service.remove(signed, passkey_id, spec.passphrase, build_client_info(request))
-    return respond_json({"id": passkey_id, "deleted": True})
+    spec, signed, passkey_id = await read_small(request, ConsentSpec), request.signed, _parse_id(request)
+    service = request.services.auth.passkeys
+    await service.remove(signed, passkey_id, spec.passphrase, build_client_info(request.http))
+    return {"id": passkey_id, "deleted": True}
 
 
-def _site(request: web.Request) -> RelyingParty:
-    return request.app[SERVICES].auth.passkeys.check_ready(find_site(request))
+def _site(request: AdminRequest) -> RelyingParty:
+    return request.services.auth.passkeys.check_ready(find_site(request.http))
 
 
-def _parse_id(request: web.Request) -> int:
+def _parse_id(request: AdminRequest) -> int:
     """Return the passkey id in the path. Raises ``NotFound``."""
     text = request.match_info["id"]
     if not is_number(text):

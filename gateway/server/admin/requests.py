@@ -1,10 +1,9 @@
 """Admin API: the request log. A member sees the requests of its account."""
 
 from collections.abc import Iterable
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 import attrs
-from aiohttp import web
 
 from gateway.billing.cost_breakdown import BillLine
 from gateway.domain.account_spec import build_time
@@ -25,13 +24,11 @@ from gateway.domain.request_log import (
 )
 from gateway.domain.usage import UsageSource
 from gateway.errors import InvalidRequest
-from gateway.server.admin.handler import Query, admin_operation
-from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_limit, respond_json
-from gateway.server.context import ACTOR, SERVICES
+from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
+from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_limit
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_moment, parse_number
 
-Fields = dict[str, Any]
 _OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
@@ -121,7 +118,7 @@ _PAGING = (
     query=(*_PAGING, *FILTERS),
     answer=s.listing(ROW, more=s.FLAG, next=s.maybe(s.TEXT), searched_to=s.maybe(s.MOMENT), newest=s.TEXT),
 )
-async def list_requests(request: web.Request) -> web.Response:
+async def list_requests(request: AdminRequest) -> Fields:
     """List requests, the newest first; with `after` the oldest after it first.
 
     One page searches a limited number of rows: if `more` is true, `next` continues (as `before`, or `after`), and
@@ -132,13 +129,13 @@ async def list_requests(request: web.Request) -> web.Response:
     wanted = attrs.evolve(wanted, before=parse_number(query, "before"), after=query.get("after"))
     if wanted.before is not None and wanted.after is not None:
         raise InvalidRequest("Either 'before' or 'after', not both", param="after")
-    page = await request.app[SERVICES].admin.history.log.list_requests(wanted, parse_limit(request))
+    page = await request.services.admin.history.log.list_requests(wanted, parse_limit(request))
     rows: Iterable[StoredRequest] = page if wanted.after is not None else reversed(page)
-    return respond_json(_build_page(page, [build_row(stored, request[ACTOR]) for stored in rows]))
+    return _build_page(page, [build_row(stored, request.actor) for stored in rows])
 
 
 @admin_operation(answer=_WHOLE_ROW)
-async def get_request(request: web.Request) -> web.Response:
+async def get_request(request: AdminRequest) -> Fields:
     """Get a request with its attempts and its cost breakdown, by its id or a beginning that no other id has.
 
     `served_model` is the provider's name of the model that was charged, if that is not `model`. `units` are the counts
@@ -146,20 +143,18 @@ async def get_request(request: web.Request) -> web.Response:
     They add up to the charge, in `cost_nanos`, or each of them is `estimated`; the request's own `cost_usd` is the
     charge.
     """
-    actor, history = request[ACTOR], request.app[SERVICES].admin.history
+    actor, history = request.actor, request.services.admin.history
     stored = await history.get(request.match_info["id"], actor.scope)
     row = stored.row
-    return respond_json(
-        {
-            **build_row(stored, actor),
-            "attempts_made": [_build_attempt(one, actor) for one in _list_attempts(row)],
-            "lines": [_build_line(line) for line in history.list_lines(row)],
-            "timing": {"first_byte_ms": row.first_byte_ms, "total_ms": row.total_ms},
-        },
-    )
+    return {
+        **build_row(stored, actor),
+        "attempts_made": [_build_attempt(one, actor) for one in _list_attempts(row)],
+        "lines": [_build_line(line) for line in history.list_lines(row)],
+        "timing": {"first_byte_ms": row.first_byte_ms, "total_ms": row.total_ms},
+    }
 
 
-async def parse_filter(request: web.Request) -> RequestFilter:
+async def parse_filter(request: AdminRequest) -> RequestFilter:
     """Return the filters of the query, within the actor's scope.
 
     Raises ``InvalidRequest``, ``NotFound``, ``Forbidden``.
@@ -190,17 +185,17 @@ async def parse_filter(request: web.Request) -> RequestFilter:
     )
 
 
-async def parse_account(request: web.Request) -> int | None:
+async def parse_account(request: AdminRequest) -> int | None:
     """Return the requested account's id, for a member its own; None for all. Raises ``NotFound``."""
-    name, actor = request.query.get("account"), request[ACTOR]
+    name, actor = request.query.get("account"), request.actor
     if name is None:
         return actor.scope
-    return (await request.app[SERVICES].auth.accounts.get_account_noun(name, actor)).id
+    return (await request.services.auth.accounts.get_account_noun(name, actor)).id
 
 
-def parse_channel(request: web.Request) -> str | None:
+def parse_channel(request: AdminRequest) -> str | None:
     """Return the requested channel. Raises ``Forbidden`` for a member: only operators see the channels."""
-    if "channel" in request.query and request[ACTOR].scope is not None:
+    if "channel" in request.query and request.actor.scope is not None:
         raise Forbidden("Only administrators choose by channel", param="channel", should_retry=False)
     return request.query.get("channel")
 

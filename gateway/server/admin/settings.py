@@ -6,16 +6,14 @@ from fnmatch import fnmatchcase
 from typing import Any, get_args
 
 import attrs
-from aiohttp import web
 
 from gateway.billing.price_spec import GroupSpec, PriceSpec, SettingSpec, build_price
 from gateway.domain.price import ONE_PPM
 from gateway.domain.setting import GroupView, PriceSource, PriceView, SettingView, Source
 from gateway.errors import InvalidRequest
 from gateway.parsing import parse_spec
-from gateway.server.admin.handler import Query, admin_operation
-from gateway.server.admin.io import allow_in_force, read_change, respond_change, respond_json, respond_list
-from gateway.server.context import ACTOR, SERVICES
+from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
+from gateway.server.admin.io import allow_in_force, read_change
 from gateway.server.openapi import schema as s
 
 _SOURCES: tuple[Source, ...] = get_args(Source)
@@ -77,53 +75,51 @@ LISTED_PRICE = s.extend(PRICE, source=s.one_of(*_PRICE_SOURCES), in_force=s.FLAG
 
 
 @admin_operation(answer=s.record(sections=s.table(s.table(SETTING))))
-async def list_settings(request: web.Request) -> web.Response:
+async def list_settings(request: AdminRequest) -> Fields:
     """List all settings except secrets, by section, with their values and sources."""
     sections: dict[str, dict[str, Any]] = {}
-    for view in request.app[SERVICES].admin.settings.list_settings():
+    for view in request.services.admin.settings.list_settings():
         sections.setdefault(view.section, {})[view.key] = _build_setting(view)
-    return respond_json({"sections": sections})
+    return {"sections": sections}
 
 
-@admin_operation(takes=SettingSpec, answer=SETTING)
-async def put_setting(request: web.Request) -> web.Response:
+@admin_operation(takes=SettingSpec, answer=SETTING, change=True)
+async def put_setting(request: AdminRequest) -> Fields:
     """Set a setting, in force at once; 409 if the file or the environment sets it, or if only a start reads it."""
     spec, where = parse_spec(await read_change(request), SettingSpec), request.match_info
-    view = await request.app[SERVICES].admin.settings.put_setting(
-        where["section"], where["key"], spec.value, request[ACTOR]
-    )
-    return await respond_change(request, _build_setting(view))
+    view = await request.services.admin.settings.put_setting(where["section"], where["key"], spec.value, request.actor)
+    return _build_setting(view)
 
 
-@admin_operation(answer=SETTING)
-async def delete_setting(request: web.Request) -> web.Response:
+@admin_operation(answer=SETTING, change=True)
+async def delete_setting(request: AdminRequest) -> Fields:
     """Remove a setting's stored value: the file's value applies again, or the default."""
     where = request.match_info
-    view = await request.app[SERVICES].admin.settings.delete_setting(where["section"], where["key"], request[ACTOR])
-    return await respond_change(request, _build_setting(view))
+    view = await request.services.admin.settings.delete_setting(where["section"], where["key"], request.actor)
+    return _build_setting(view)
 
 
 @admin_operation(answer=s.listing(GROUP))
-async def list_groups(request: web.Request) -> web.Response:
+async def list_groups(request: AdminRequest) -> list[Fields]:
     """List the groups that keys, accounts or channels use, or that have a price multiplier."""
-    return respond_list(await _list_groups(request, request.app[SERVICES].admin.settings.list_groups()))
+    return await _list_groups(request, request.services.admin.settings.list_groups())
 
 
-@admin_operation(takes=GroupSpec, partly=True, answer=GROUP)
-async def put_group(request: web.Request) -> web.Response:
+@admin_operation(takes=GroupSpec, partly=True, answer=GROUP, change=True)
+async def put_group(request: AdminRequest) -> Fields:
     """Set the price multiplier of a group's keys, on top of the price of model and channel."""
     fields = await read_change(request)
-    view = await request.app[SERVICES].admin.settings.put_group(request.match_info["name"], fields, request[ACTOR])
+    view = await request.services.admin.settings.put_group(request.match_info["name"], fields, request.actor)
     groups = await _list_groups(request, [view])
-    return await respond_change(request, next(group for group in groups if group["name"] == view.name))
+    return next(group for group in groups if group["name"] == view.name)
 
 
-@admin_operation(answer=allow_in_force(s.record(name=s.TEXT, deleted=s.FLAG)))
-async def delete_group(request: web.Request) -> web.Response:
+@admin_operation(answer=allow_in_force(s.record(name=s.TEXT, deleted=s.FLAG)), change=True)
+async def delete_group(request: AdminRequest) -> Fields:
     """Remove a group's price multiplier; its keys and channels stay."""
     name = request.match_info["name"]
-    await request.app[SERVICES].admin.settings.delete_group(name, request[ACTOR])
-    return await respond_change(request, {"name": name, "deleted": True})
+    await request.services.admin.settings.delete_group(name, request.actor)
+    return {"name": name, "deleted": True}
 
 
 @admin_operation(
@@ -133,38 +129,36 @@ async def delete_group(request: web.Request) -> web.Response:
     ),
     answer=s.listing(LISTED_PRICE),
 )
-async def list_prices(request: web.Request) -> web.Response:
+async def list_prices(request: AdminRequest) -> list[Fields]:
     """List all prices in dollars: the file's, then the console's, then the built-in list."""
     model, source = request.query.get("model"), request.query.get("source")
     if source is not None and source not in _PRICE_SOURCES:
         raise InvalidRequest(f"'source' must be one of {', '.join(_PRICE_SOURCES)}", param="source")
-    prices = request.app[SERVICES].admin.settings.list_prices()
-    return respond_list(
-        [
-            _build_listed_price(view)
-            for view in prices
-            if source in {None, view.source} and (model is None or _is_for(view.price.model, model))
-        ],
-    )
+    prices = request.services.admin.settings.list_prices()
+    return [
+        _build_listed_price(view)
+        for view in prices
+        if source in {None, view.source} and (model is None or _is_for(view.price.model, model))
+    ]
 
 
 @admin_operation(takes=PriceSpec, partly=True, answer=LISTED_PRICE)
-async def put_price(request: web.Request) -> web.Response:
+async def put_price(request: AdminRequest) -> Fields:
     """Set the whole price of a model, or of all models that a glob matches; with ``provider`` only at that provider."""
     fields = await read_change(request)
-    view = await request.app[SERVICES].admin.settings.put_price(request.match_info["model"], fields, request[ACTOR])
-    return respond_json(_build_listed_price(view))
+    view = await request.services.admin.settings.put_price(request.match_info["model"], fields, request.actor)
+    return _build_listed_price(view)
 
 
 @admin_operation(
     query=(Query("provider", "The price at this provider; without it, the price at any provider."),),
     answer=s.record(model=s.TEXT, provider=s.maybe(s.TEXT), deleted=s.FLAG),
 )
-async def delete_price(request: web.Request) -> web.Response:
+async def delete_price(request: AdminRequest) -> Fields:
     """Remove a price that was set here; with ``provider`` that provider's."""
     model, provider = request.match_info["model"], request.query.get("provider")
-    await request.app[SERVICES].admin.settings.delete_price(model, provider, request[ACTOR])
-    return respond_json({"model": model, "provider": provider, "deleted": True})
+    await request.services.admin.settings.delete_price(model, provider, request.actor)
+    return {"model": model, "provider": provider, "deleted": True}
 
 
 def _build_setting(view: SettingView) -> dict[str, Any]:
@@ -173,12 +167,12 @@ def _build_setting(view: SettingView) -> dict[str, Any]:
     return {**fields, "choices": list(view.choices)}
 
 
-async def _list_groups(request: web.Request, view: Iterable[GroupView]) -> list[dict[str, Any]]:
+async def _list_groups(request: AdminRequest, view: Iterable[GroupView]) -> list[dict[str, Any]]:
     """Return the groups with a setting and the groups in use, by name."""
-    services = request.app[SERVICES]
-    keys = Counter(key["group"] for key in await services.auth.accounts.list_keys(request[ACTOR]) if key["group"])
+    services = request.services
+    keys = Counter(key["group"] for key in await services.auth.accounts.list_keys(request.actor) if key["group"])
     channels = Counter(group for channel in services.routing.catalog.channels for group in set(channel.groups))
-    accounts = await services.auth.accounts.list_accounts(request[ACTOR])
+    accounts = await services.auth.accounts.list_accounts(request.actor)
     used = {*keys, *channels, *(group for account in accounts for group in account["groups"])}
     groups = {name: GroupView(name, ONE_PPM, "default") for name in used} | {group.name: group for group in view}
     return [

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import get_args
 
 import attrs
-from aiohttp import web
 
 from gateway.domain.account_spec import build_time
 from gateway.domain.channel import Channel
@@ -15,14 +14,12 @@ from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import Verdict
 from gateway.domain.traffic import DAY_HOURS, HOUR_MS, Facet, TrafficAxis, TrafficFilter, TrafficLine
 from gateway.errors import InvalidRequest
-from gateway.server.admin.handler import Query, admin_operation
-from gateway.server.admin.io import OF_ACCOUNT, respond_json
+from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
+from gateway.server.admin.io import OF_ACCOUNT
 from gateway.server.admin.requests import STATUS, parse_account, parse_channel
-from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.query import day_of_number, parse_moment, parse_number
 
-Fields = dict[str, Any]
 Names = Mapping[str, str]
 _PROVIDER = "provider"
 _AXES: tuple[TrafficAxis, ...] = get_args(TrafficAxis)
@@ -85,7 +82,7 @@ _FILTERS = (
     ),
     answer=s.listing(s.either(*_LINES), by=s.one_of(*_ALL_AXES), since=s.TEXT, until=s.TEXT, total=_SUMS),
 )
-async def get_usage(request: web.Request) -> web.Response:
+async def get_usage(request: AdminRequest) -> Fields:
     """Sum all requests `by` day, hour, model, key, account, status, channel or provider.
 
     `failed` counts the `requests` that were refused or failed. `total_ms` is the sum of their durations. Times are
@@ -98,21 +95,19 @@ async def get_usage(request: web.Request) -> web.Response:
     axis = next((axis for axis in _AXES if axis == by), default)
     wanted = await _parse_filter(request, by_hour=axis == "hour")
     wanted = attrs.evolve(wanted, status=parse_number(request.query, "status"))
-    lines = await request.app[SERVICES].admin.history.traffic.list_traffic(axis, wanted)
+    lines = await request.services.admin.history.traffic.list_traffic(axis, wanted)
     if by == _PROVIDER:
-        lines = _sum_by_provider(lines, request.app[SERVICES].routing.catalog.channels)
+        lines = _sum_by_provider(lines, request.services.routing.catalog.channels)
     names = await _list_names(request, axis)
     since, until = _format_times(wanted, axis)
-    return respond_json(
-        {
-            "object": "list",
-            "by": by,
-            "since": since,
-            "until": until,
-            "data": [{**_label(line.label, by, names), **_build_sums(line)} for line in lines if line.label],
-            "total": _build_sums(reduce(_add, lines, _NO_TRAFFIC)),
-        },
-    )
+    return {
+        "object": "list",
+        "by": by,
+        "since": since,
+        "until": until,
+        "data": [{**_label(line.label, by, names), **_build_sums(line)} for line in lines if line.label],
+        "total": _build_sums(reduce(_add, lines, _NO_TRAFFIC)),
+    }
 
 
 @admin_operation(
@@ -122,7 +117,7 @@ async def get_usage(request: web.Request) -> web.Response:
     ),
     answer=_FACETS,
 )
-async def get_facets(request: web.Request) -> web.Response:
+async def get_facets(request: AdminRequest) -> Fields:
     """List the values to filter requests by, with the number of requests for each, the most frequent first.
 
     Each kind is counted without its own filter. Times are whole hours, without any the last 30 days; if there are very
@@ -135,29 +130,26 @@ async def get_facets(request: web.Request) -> web.Response:
         verdict=verdict,
         status=None if verdict else parse_number(request.query, "status"),
     )
-    facets = await request.app[SERVICES].admin.history.traffic.list_facets(wanted)
+    facets = await request.services.admin.history.traffic.list_facets(wanted)
     names = await _list_names(request, "key")
-    channels = facets.channels if request[ACTOR].scope is None else ()
-    return respond_json(
-        {
-            "since": _format_hour(facets.since),
-            "until": _format_hour(facets.until),
-            "models": [_build_facet(facet) for facet in facets.models],
-            "keys": [
-                {"value": int(one.value), "name": _name(one.value, names), "requests": one.requests}
-                for one in facets.keys
-            ],
-            "statuses": [{"value": int(one.value), "requests": one.requests} for one in facets.statuses],
-            "channels": [_build_facet(facet) for facet in channels],
-        },
-    )
+    channels = facets.channels if request.actor.scope is None else ()
+    return {
+        "since": _format_hour(facets.since),
+        "until": _format_hour(facets.until),
+        "models": [_build_facet(facet) for facet in facets.models],
+        "keys": [
+            {"value": int(one.value), "name": _name(one.value, names), "requests": one.requests} for one in facets.keys
+        ],
+        "statuses": [{"value": int(one.value), "requests": one.requests} for one in facets.statuses],
+        "channels": [_build_facet(facet) for facet in channels],
+    }
 
 
-def _parse_by(request: web.Request) -> str:
+def _parse_by(request: AdminRequest) -> str:
     by = request.query.get("by", "day")
     if by not in _ALL_AXES:
         raise InvalidRequest(f"'by' must be one of {', '.join(_ALL_AXES)}", param="by")
-    if by in _OF_OPERATORS and request[ACTOR].scope is not None:
+    if by in _OF_OPERATORS and request.actor.scope is not None:
         raise Forbidden(f"Only administrators see usage by {by}", param="by", should_retry=False)
     return by
 
@@ -172,7 +164,7 @@ def _sum_by_provider(lines: Sequence[TrafficLine], channels: Iterable[Channel]) 
     return sorted(sums.values(), key=lambda line: (-line.cost_nanos, -line.requests, line.label))
 
 
-async def _parse_filter(request: web.Request, *, by_hour: bool = False) -> TrafficFilter:
+async def _parse_filter(request: AdminRequest, *, by_hour: bool = False) -> TrafficFilter:
     """Return the filters of the query except the status, within the actor's scope."""
     since, until = _parse_hours(request, by_hour=by_hour)
     return TrafficFilter(
@@ -185,14 +177,14 @@ async def _parse_filter(request: web.Request, *, by_hour: bool = False) -> Traff
     )
 
 
-def _parse_hours(request: web.Request, *, by_hour: bool) -> tuple[int, int]:
+def _parse_hours(request: AdminRequest, *, by_hour: bool) -> tuple[int, int]:
     """Return the first hour, and the one after the last. Raises ``InvalidRequest``."""
     since_ms, until_ms = parse_moment(request.query, "since"), parse_moment(request.query, "until", ends=True)
     if until_ms is not None:
         until = -(-until_ms // HOUR_MS)
     else:
         step = HOUR_MS if by_hour else DAY_HOURS * HOUR_MS
-        until = (int(request.app[SERVICES].clock() * 1000) // step + 1) * step // HOUR_MS
+        until = (int(request.services.clock() * 1000) // step + 1) * step // HOUR_MS
     if since_ms is not None:
         since = since_ms // HOUR_MS
     else:
@@ -204,9 +196,9 @@ def _parse_hours(request: web.Request, *, by_hour: bool) -> tuple[int, int]:
     return max(since, 0), until
 
 
-async def _list_names(request: web.Request, axis: TrafficAxis) -> Names:
+async def _list_names(request: AdminRequest, axis: TrafficAxis) -> Names:
     """Return the names of keys or accounts by their id."""
-    accounts, actor = request.app[SERVICES].auth.accounts, request[ACTOR]
+    accounts, actor = request.services.auth.accounts, request.actor
     if axis == "account":
         return {str(account_id): name for account_id, name in (await accounts.name_accounts()).items()}
     if axis == "key":

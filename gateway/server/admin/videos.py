@@ -1,8 +1,6 @@
 """Admin API: video jobs and webhook deliveries. A member sees those of its own account."""
 
-from typing import Any, get_args
-
-from aiohttp import web
+from typing import get_args
 
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import Actor
@@ -11,12 +9,10 @@ from gateway.domain.request_log import Outcome
 from gateway.domain.video import VideoFilter, VideoJob, VideoState, is_video_id
 from gateway.domain.webhook import DeliveryStatus, WebhookDelivery, build_secret
 from gateway.errors import InvalidRequest
-from gateway.server.admin.handler import Query, admin_operation
-from gateway.server.admin.io import LIMIT, MAX_LISTED, OF_ACCOUNT, parse_key_id, parse_limit, respond_json, respond_list
-from gateway.server.context import ACTOR, SERVICES
+from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
+from gateway.server.admin.io import LIMIT, MAX_LISTED, OF_ACCOUNT, parse_key_id, parse_limit
 from gateway.server.openapi import schema as s
 
-Fields = dict[str, Any]
 _MAX_NAMED = 100
 _STATES: tuple[VideoState, ...] = get_args(VideoState)
 _TRUTH = {"true": True, "false": False}
@@ -97,54 +93,54 @@ _SECRET = s.record(secret=s.TEXT)
 
 
 @admin_operation(query=_VIDEO_QUERY, answer=s.listing(_JOB))
-async def list_videos(request: web.Request) -> web.Response:
+async def list_videos(request: AdminRequest) -> list[Fields]:
     """List video jobs, the newest first. With ``ids`` only these jobs, and all other filters are ignored."""
-    services, query, actor = request.app[SERVICES], request.query, request[ACTOR]
+    services, query, actor = request.services, request.query, request.actor
     if "ids" in query:
         found = [await services.videos.jobs.store.find(video_id) for video_id in _parse_ids(query["ids"])]
         seen = [job for job in found if job is not None and actor.may_see(job.account_id)]
     else:
         wanted = await _parse_filter(request)
         seen = list(await services.videos.jobs.store.list_videos(wanted, parse_limit(request)))
-    return respond_list([_build_job(job, actor) for job in seen])
+    return [_build_job(job, actor) for job in seen]
 
 
 @admin_operation(answer=_WHOLE_JOB)
-async def get_video(request: web.Request) -> web.Response:
+async def get_video(request: AdminRequest) -> Fields:
     """Get a video job with its file and its webhook deliveries."""
-    services, actor = request.app[SERVICES], request[ACTOR]
+    services, actor = request.services, request.actor
     job = await services.videos.jobs.get(request.match_info["id"], actor.scope)
     found = await services.videos.deliveries.list_deliveries(video_id=job.id, limit=MAX_LISTED)
     deliveries = [_build_delivery(one) for one in found]
-    return respond_json({**_build_job(job, actor), **_build_details(job, actor), "deliveries": deliveries})
+    return {**_build_job(job, actor), **_build_details(job, actor), "deliveries": deliveries}
 
 
 @admin_operation(answer=_JOB)
-async def cancel_video(request: web.Request) -> web.Response:
+async def cancel_video(request: AdminRequest) -> Fields:
     """Cancel a video job at no cost; its provider is asked to stop if it can."""
-    actor = request[ACTOR]
-    job = await request.app[SERVICES].videos.jobs.cancel(request.match_info["id"], actor)
-    return respond_json(_build_job(job, actor))
+    actor = request.actor
+    job = await request.services.videos.jobs.cancel(request.match_info["id"], actor)
+    return _build_job(job, actor)
 
 
 @admin_operation(query=_DELIVERY_QUERY, answer=s.listing(_DELIVERY))
-async def list_deliveries(request: web.Request) -> web.Response:
+async def list_deliveries(request: AdminRequest) -> list[Fields]:
     """List webhook deliveries, the newest first."""
-    video_id, deliveries = request.query.get("video"), request.app[SERVICES].videos.deliveries
+    video_id, deliveries = request.query.get("video"), request.services.videos.deliveries
     if video_id is not None and not is_video_id(video_id):
         raise InvalidRequest("'video' must be the id of a video", param="video")
     found = await deliveries.list_deliveries(
-        video_id=video_id, limit=parse_limit(request), account_id=request[ACTOR].scope
+        video_id=video_id, limit=parse_limit(request), account_id=request.actor.scope
     )
-    return respond_list([_build_delivery(one) for one in found])
+    return [_build_delivery(one) for one in found]
 
 
 @admin_operation(answer=_SECRET)
-async def get_webhook_secret(request: web.Request) -> web.Response:
+async def get_webhook_secret(request: AdminRequest) -> Fields:
     """Get the secret that signs the webhooks of an API key."""
-    services = request.app[SERVICES]
-    key = await services.auth.accounts.get_key_noun(parse_key_id(request), request[ACTOR])
-    return respond_json({"secret": build_secret(services.videos.find_secret(key.id))})
+    services = request.services
+    key = await services.auth.accounts.get_key_noun(parse_key_id(request), request.actor)
+    return {"secret": build_secret(services.videos.find_secret(key.id))}
 
 
 def _parse_ids(text: str) -> list[str]:
@@ -154,8 +150,8 @@ def _parse_ids(text: str) -> list[str]:
     return ids
 
 
-async def _parse_filter(request: web.Request) -> VideoFilter:
-    accounts, query, actor = request.app[SERVICES].auth.accounts, request.query, request[ACTOR]
+async def _parse_filter(request: AdminRequest) -> VideoFilter:
+    accounts, query, actor = request.services.auth.accounts, request.query, request.actor
     account, after, order = query.get("account"), query.get("after"), query.get("order", "desc")
     if order not in {"asc", "desc"}:
         raise InvalidRequest("'order' must be 'asc' or 'desc'", param="order")

@@ -38,15 +38,15 @@ CHANGES = ("passphrase", "second-factor-off", "others-ended", "passkey-added", "
 async def load_account(request: web.Request) -> Data:
     """Load the member and the member's sessions."""
     own = await ask(request, "/session")
-    sessions = (await ask(request, "/sessions"))["data"]
+    sessions = await ask(request, "/sessions")
     changed = request.query.get("changed")
     return {
         "own": own,
-        "passkeys": (await ask(request, "/session/passkeys"))["data"],
+        "passkeys": await ask(request, "/session/passkeys"),
         "install": write_install("sso"),
         "obstacle": request.app[SERVICES].auth.passkeys.find_obstacle(find_site(request)),
         "most": MOST_PASSKEYS,
-        "providers": (await ask(request, "/session/identities"))["data"],
+        "providers": await ask(request, "/session/identities"),
         "sessions": [{**session, "device": format_device(session["agent"])} for session in sessions],
         "others": sum(not session["current"] for session in sessions),
         "changed": changed if changed in CHANGES else None,

@@ -20,9 +20,9 @@ async def load_accounts(request: web.Request) -> Data:
         ask(request, "/accounts"), ask(request, "/keys"), ask(request, "/members")
     )
     return {
-        "accounts": accounts["data"],
-        "keys": _count(keys["data"]),
-        "members": _count(members["data"]),
+        "accounts": accounts,
+        "keys": _count(keys),
+        "members": _count(members),
     }
 
 
@@ -46,10 +46,10 @@ async def load_account(request: web.Request) -> Data:
     )
     return {
         "shown": account,
-        "credits": credits_["data"],
-        "keys": keys["data"],
-        "members": members["data"],
-        "links": [link for link in links["data"] if link["account"] == name],
+        "credits": credits_,
+        "keys": keys,
+        "members": members,
+        "links": [link for link in links if link["account"] == name],
     }
 
 
@@ -61,13 +61,13 @@ async def load_trail(request: web.Request) -> Data:
         ask(request, "/accounts"),
         ask(request, "/members"),
     )
-    rows = audit_log["data"]
+    rows = audit_log
     older = urlencode({**wanted, "before": rows[-1]["sequence"]}) if len(rows) == _LISTED else None
     return {
         "rows": rows,
         "wanted": wanted,
-        "accounts": accounts["data"],
-        "members": members["data"],
+        "accounts": accounts,
+        "members": members,
         "subjects": SUBJECTS,
         "older": None if older is None else f"{ROOT}/audit?{older}",
     }

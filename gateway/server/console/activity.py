@@ -23,4 +23,4 @@ async def load_health(request: web.Request) -> Data:
 
 async def load_nodes(request: web.Request) -> Data:
     """Load the nodes of the cluster."""
-    return {"nodes": (await ask(request, "/nodes"))["data"]}
+    return {"nodes": await ask(request, "/nodes")}

@@ -14,8 +14,8 @@ async def load_channels(request: web.Request) -> Data:
     channels, providers, nodes = await asyncio.gather(
         ask(request, "/channels", node=request.query.get("node")), ask(request, "/providers"), list_live_nodes(request)
     )
-    ordered = sorted(channels["data"], key=lambda one: -one["priority"])
-    return {"channels": ordered, "providers": providers["data"], "nodes": nodes}
+    ordered = sorted(channels, key=lambda one: -one["priority"])
+    return {"channels": ordered, "providers": providers, "nodes": nodes}
 
 
 async def load_channel(request: web.Request) -> Data:
@@ -26,4 +26,4 @@ async def load_channel(request: web.Request) -> Data:
         ask(request, "/requests", channel=request.match_info["name"], limit=_LATEST),
         list_live_nodes(request),
     )
-    return {"channel": channel, "providers": providers["data"], "latest": latest["data"], "nodes": nodes}
+    return {"channel": channel, "providers": providers, "latest": latest["data"], "nodes": nodes}

@@ -64,9 +64,9 @@ _TITLES: Mapping[Kind, str] = {
 async def find_choices(request: web.Request) -> Choices:
     """Return what the viewer's account can choose from now."""
     account, now = request[SIGNED].account.name, build_time(int(request.app[SERVICES].clock()))
-    keys = (await ask(request, "/keys", account=account))["data"]
+    keys = await ask(request, "/keys", account=account)
     usable = [key for key in keys if _is_usable(key, account, now)]
-    models = (await ask(request, "/models"))["data"]
+    models = await ask(request, "/models")
     return Choices(
         keys=sorted(usable, key=lambda key: (bool(key["models"] or key["allow_ips"]), key["id"])),
         taken=frozenset(key["name"] for key in keys if key["account"] == account),

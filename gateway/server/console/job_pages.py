@@ -16,11 +16,10 @@ async def load_jobs(request: web.Request, kind: str) -> Data:
     everyone = request[ACTOR].scope is None
     chosen = request.query.get("account") if everyone else None
     status = request.query.get("status")
-    found = await ask(
+    jobs = await ask(
         request, f"/{kind}", limit=_LISTED + 1, after=request.query.get("after"), account=chosen, status=status
     )
-    jobs = found["data"]
-    accounts = (await ask(request, "/accounts"))["data"] if everyone else []
+    accounts = await ask(request, "/accounts") if everyone else []
     kept = {name: value for name, value in (("account", chosen), ("status", status)) if value}
     older = urlencode({"after": jobs[_LISTED - 1]["id"], **kept}) if len(jobs) > _LISTED else None
     return {

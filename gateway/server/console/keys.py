@@ -22,9 +22,9 @@ async def load_keys(request: web.Request) -> Data:
         ask(request, "/accounts") if everyone else _nothing(),
     )
     return {
-        "keys": keys["data"],
-        "models": models["data"],
-        "accounts": accounts["data"],
+        "keys": keys,
+        "models": models,
+        "accounts": accounts,
         "chosen_account": chosen,
         "own_account": request[SIGNED].account.name,
     }
@@ -42,13 +42,13 @@ async def load_key(request: web.Request) -> Data:
     )
     return {
         "key": key,
-        "models": models["data"],
+        "models": models,
         "latest": latest["data"],
-        "credits": credits_["data"],
-        "accounts": accounts["data"],
+        "credits": credits_,
+        "accounts": accounts,
         "own_account": request[SIGNED].account.name,
     }
 
 
-async def _nothing() -> dict[str, Any]:
-    return {"data": []}
+async def _nothing() -> list[Any]:
+    return []

@@ -89,12 +89,12 @@ async def load_overview(request: web.Request) -> Data:
         "speed": measure_speed(sample["data"]),
         "errors": count_errors(sample["data"]),
         "latest": latest["data"],
-        "unpriced": {model["id"] for model in listed["data"] if model["price"] is None},
+        "unpriced": {model["id"] for model in listed if model["price"] is None},
     }
 
 
 async def _list_accounts(request: web.Request, *, everyone: bool) -> list[Data]:
-    listed: list[Data] = (await ask(request, "/accounts"))["data"] if everyone else []
+    listed: list[Data] = await ask(request, "/accounts") if everyone else []
     return listed
 
 

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
@@ -17,8 +16,10 @@ from gateway import __version__
 from gateway.auth.sessions import CurrentUser
 from gateway.deferred import load
 from gateway.domain.member import Forbidden, Role, may
-from gateway.errors import GatewayError
-from gateway.server.admin.operation import OPERATIONS, PREFIX
+from gateway.errors import GatewayError, NotFound
+from gateway.server.admin.handler import AdminRequest
+from gateway.server.admin.operation import OPERATIONS
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.client_ip import find_client_ip
 from gateway.server.console.headers import HEADERS
 from gateway.server.console.language import ENGLISH, LANGUAGE, find_language, read_catalogue
@@ -77,16 +78,15 @@ async def ask(request: web.Request, path: str, **query: Any) -> Any:
     if operation.access != "anyone" and not may(signed.member.role, operation.access):
         raise Forbidden(f"This needs the role {operation.access!r}; yours is {signed.member.role!r}")
     values = {name: str(value) for name, value in query.items() if value not in {None, ""}}
-    page_request = request.clone(rel_url=request.rel_url.with_path(PREFIX + path).with_query(values))
-    answer = await operation.handler(page_request)
-    if not isinstance(answer, web.Response) or not isinstance(answer.body, bytes):
-        raise TypeError(f"{path} has no answer that a page could show")
-    return orjson.loads(answer.body)
+    answer = await operation.handler.function(AdminRequest(request, values))
+    if isinstance(answer, web.StreamResponse):
+        raise NotFound(f"Another node has no such answer: its status is {answer.status}")
+    return answer
 
 
 async def list_live_nodes(request: web.Request) -> list[Data]:
     """Return the nodes that a page can show the state of; none if the gateway is alone. Only administrators ask."""
-    nodes: list[Data] = (await ask(request, "/nodes"))["data"]
+    nodes: list[Data] = await ask(request, "/nodes")
     return [node for node in nodes if node["state"] == "live"]
 
 

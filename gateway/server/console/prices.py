@@ -12,7 +12,7 @@ _PRICES_SHOWN = 50
 
 async def load_models(request: web.Request) -> Data:
     """Load the models whose names have the search text, and that have a price or none if the query asks for that."""
-    models = (await ask(request, "/models"))["data"]
+    models = await ask(request, "/models")
     wanted = request.query.get("find", "").strip().lower()
     found = [model for model in models if wanted in model["id"].lower()] if wanted else models
     price = request.query.get("price")
@@ -27,14 +27,14 @@ async def load_prices(request: web.Request) -> Data:
     groups, prices, providers = await asyncio.gather(
         ask(request, "/groups"), ask(request, "/prices"), ask(request, "/providers")
     )
-    own = [price for price in prices["data"] if price["source"] != "shipped"]
-    shipped = [price for price in prices["data"] if price["source"] == "shipped" and wanted in price["model"].lower()]
+    own = [price for price in prices if price["source"] != "shipped"]
+    shipped = [price for price in prices if price["source"] == "shipped" and wanted in price["model"].lower()]
     return {
-        "groups": groups["data"],
+        "groups": groups,
         "own": own,
         "shipped": shipped[:_PRICES_SHOWN],
         "found": len(shipped),
-        "providers": providers["data"],
+        "providers": providers,
     }
 
 

@@ -2,11 +2,9 @@
 
 import re
 
-import orjson
 from aiohttp import web
 
 from gateway.domain.member import MAX_PASSPHRASE, MIN_PASSPHRASE
-from gateway.server.admin.operation import OPERATIONS, PREFIX
 from gateway.server.console.page import Data
 from gateway.server.console.routes import ROOT
 from gateway.server.context import SERVICES
@@ -47,5 +45,4 @@ async def load_join(request: web.Request) -> Data:  # noqa: ARG001 - as every pa
 
 
 async def _is_setup_open(request: web.Request) -> bool:
-    answer = await request.app[OPERATIONS]["GET", f"{PREFIX}/setup"].handler(request)
-    return isinstance(answer, web.Response) and bool(orjson.loads(answer.body)["open"])  # type: ignore[arg-type]
+    return await request.app[SERVICES].auth.find_setup_token() is not None

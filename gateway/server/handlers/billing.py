@@ -6,14 +6,15 @@ one cap, the stricter of the key's and the account's, and what was spent of it i
 """
 
 from datetime import timedelta
+from typing import Any
 
+import orjson
 from aiohttp import web
 
 from gateway.domain.balance import DAY_S
 from gateway.domain.ledger import UsageFilter
 from gateway.domain.price import NANOS_PER_USD
 from gateway.errors import InvalidRequest
-from gateway.server.admin.io import respond_json
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.query import day_of_time, number_of_day, parse_date
 
@@ -33,7 +34,7 @@ async def get_subscription(request: web.Request) -> web.Response:
     limit_usd: float = NO_LIMIT_USD
     if balance.quota.limit_nanos is not None and balance.quota.capped:
         limit_usd = (balance.quota.limit_nanos + balance.tally(day).credit_nanos) / NANOS_PER_USD
-    return respond_json(
+    return _respond(
         {
             "object": "billing_subscription",
             "has_payment_method": True,
@@ -68,7 +69,7 @@ async def get_usage(request: web.Request) -> web.Response:
     lines = await services.billing.accounting.list_usage("day", wanted)
     costs = {int(line.label): line.cost_nanos for line in lines}
     total_nanos = balance.tally(day).spent_nanos if balance.quota.capped else sum(costs.values())
-    return respond_json(
+    return _respond(
         {
             "object": "list",
             "total_usage": _cents(total_nanos),
@@ -85,3 +86,7 @@ async def get_usage(request: web.Request) -> web.Response:
 
 def _cents(amount_nanos: int) -> float:
     return amount_nanos * _CENTS / NANOS_PER_USD
+
+
+def _respond(fields: dict[str, Any]) -> web.Response:
+    return web.Response(body=orjson.dumps(fields), content_type="application/json")

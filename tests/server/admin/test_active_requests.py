@@ -18,7 +18,8 @@ from gateway.errors import StoreUnavailable
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.server.admin.active_requests import note
 from gateway.server.admin.activity_feed import MOST_WATCHING, TICK_S, ActiveRequestsFeed
-from gateway.server.admin.operation import PREFIX, AdminOperation
+from gateway.server.admin.operation import AdminOperation
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.admin.routes import list_admin_operations
 from gateway.server.context import SERVICES
 from gateway.server.sessions import CONSOLE_HEADER, COOKIE

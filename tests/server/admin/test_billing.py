@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import SERVICES
 from tests.support.admin_calls import Ask, ask_office
 from tests.support.capped_calls import RESERVE, stream_until

@@ -9,7 +9,7 @@ import pytest
 from gateway.auth.declared import declare
 from gateway.domain.account_spec import AccountSpec, KeySpec
 from gateway.domain.key_lock import LOCKABLE
-from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE
 from tests.support.console import PAGE, add_member, open_session

@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.admin.routes import list_admin_operations
 from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
-from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.admin.routes import list_admin_operations
 from tests.support.admin_calls import Ask, ask_office, expire_key
 from tests.support.gateway import CHAT, KEY, RunningGateway, channel, channels

@@ -10,7 +10,7 @@ import pytest
 from gateway.domain.member import Member
 from gateway.domain.passkey import CHALLENGE_MS, MOST_PASSKEYS
 from gateway.domain.passkey_spec import encode
-from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE, SECURE_COOKIE
 from tests.support.console import FROGS, PAGE, add_member, open_session

@@ -22,7 +22,8 @@ from gateway.domain.member import Credential, Member, Role
 from gateway.domain.request_log import MAX_ERROR, RequestFilter, RequestPage, RequestRecord, StoredRequest
 from gateway.domain.usage import UsageSource
 from gateway.server.admin.export import format_csv
-from gateway.server.admin.operation import OPERATIONS, PREFIX
+from gateway.server.admin.operation import OPERATIONS
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.admin.request_history import MOST_EXPORTS, PAGE
 from gateway.server.admin.requests import build_row
 from gateway.server.context import SERVICES

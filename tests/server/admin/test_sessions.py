@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from gateway.domain.member import ABSOLUTE_MS, IDLE_MS, Member, Role
 from gateway.domain.member_spec import MemberSpec
-from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import SERVICES
 from gateway.server.sessions import CONSOLE_HEADER, COOKIE, KEY_HEADER, SECURE_COOKIE
 from tests.support.console import FROGS, PAGE, add_member, open_session

@@ -23,7 +23,8 @@ from gateway.config.schema import Config
 from gateway.domain.audit_log import OPERATOR, AuditFilter
 from gateway.domain.member import Credential, Member
 from gateway.errors import StoreUnavailable
-from gateway.server.admin.operation import OPERATIONS, PREFIX
+from gateway.server.admin.operation import OPERATIONS
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import SERVICES
 from gateway.storage.settings import SettingRepository
 from tests.support.admin_calls import ask_office

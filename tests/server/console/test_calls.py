@@ -7,7 +7,7 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE, KEY_HEADER
 from tests.support.console import PAGE, add_member, open_session

@@ -11,7 +11,7 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 from yarl import URL
 
-from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import SERVICES
 from tests.support.console_people import PASSPHRASE, Person, invite, make_administrator, meet
 from tests.support.gateway import RunningGateway

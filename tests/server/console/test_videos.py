@@ -8,7 +8,7 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE, KEY_HEADER
 from gateway.videos.events import JobChanged

@@ -6,13 +6,12 @@ from typing import Any
 
 import orjson
 import pytest
-from aiohttp import web
 from jsonschema import Draft202012Validator
 
 from gateway import __version__
 from gateway.domain.account_spec import CreditSpec
 from gateway.error_status import STATUS
-from gateway.server.admin.handler import Query, admin_operation
+from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.routes import list_admin_operations
 from gateway.server.openapi.admin import build_admin
@@ -251,18 +250,18 @@ THING = record(id=COUNT, name=TEXT, on=FLAG, words=array(TEXT))
 
 
 @admin_operation(query=(Query("limit", "How many.", COUNT),), answer=listing(THING))
-async def get_thing(_request: web.Request) -> web.Response:
+async def get_thing(_request: AdminRequest) -> dict[str, str]:
     """One ``thing``.
 
     More of it.
     """
-    return web.Response()
+    return {}
 
 
 @admin_operation(takes=CreditSpec, partly=True, answer=THING, status=202)
-async def credit_thing(_request: web.Request) -> web.Response:
+async def credit_thing(_request: AdminRequest) -> dict[str, str]:
     """Add to it."""
-    return web.Response()
+    return {}
 
 
 DOORS = (
@@ -286,8 +285,8 @@ def test_a_door_is_told_as_it_is() -> None:
 
 
 @admin_operation()
-async def get_silent(_request: web.Request) -> web.Response:
-    return web.Response()
+async def get_silent(_request: AdminRequest) -> dict[str, str]:
+    return {}
 
 
 def test_a_door_that_says_nothing_is_told_all_the_same() -> None:

@@ -1,0 +1,3 @@
+"""The path of the admin API."""
+
+PREFIX = "/admin/v1"
