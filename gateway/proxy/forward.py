@@ -28,7 +28,7 @@ from gateway.providers.registry import PROVIDERS
 from gateway.proxy import fan_out
 from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.failover import Proxy
-from gateway.proxy.stream import MAX_HELD_BYTES, StreamRelay
+from gateway.proxy.stream import MAX_HELD_BYTES, OpenStream, ProviderStream
 from gateway.proxy.stream_timeouts import StreamTimeouts
 from gateway.request_context import RequestContext
 from gateway.routing.target import Attempt, Packed, Target, find_answered
@@ -45,7 +45,7 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 OpenedStream = tuple[HttpResponse, StreamTransform, Callable[[], StreamTransform] | None]
 """The provider's response, its transform, and what makes the transform if the provider sends one JSON answer instead
 of a stream (None if it cannot)."""
-OpenStream = Callable[[Proxy, Attempt], Awaitable[OpenedStream]]
+StreamOpener = Callable[[Proxy, Attempt], Awaitable[OpenedStream]]
 
 
 @frozen
@@ -201,11 +201,12 @@ async def stream(
     client_stream: ClientStream,
     *,
     settle: Callable[[ProviderError | None], None],
-    open_stream: OpenStream = open_provider_stream,
+    open_stream: StreamOpener = open_provider_stream,
 ) -> ProviderError | None:
     """Stream an answer to the client.
 
-    ``settle`` is called with the error, if any, before the end mark is sent. Returns the error that ended the stream
+    ``settle`` is called with the error, if any, before the end mark is sent: the client must not have an answer that no
+    record charges. So the handler hands it down instead of settling itself. Returns the error that ended the stream
     after its first byte. Raises ``ClientDisconnected``, and as ``with_failover`` while nothing has been sent.
     """
 
@@ -218,17 +219,17 @@ async def stream(
         watch = StreamTimeouts(timeouts, proxy.timer, give_up=attempt.abort, keep_alive=keep_alive)
         try:
             response, transform, open_whole = await open_stream(proxy, attempt)
-            relay = StreamRelay(
+            provider = ProviderStream(
                 response,
                 transform,
-                ctx,
-                client_stream,
                 timeouts=watch,
-                sound_type=_find_type(response, mode) if mode.binary else None,
                 answered=partial(_record_first_event, proxy, attempt),
                 open_whole=open_whole,
             )
-            return await relay.run(partial(_end, proxy, attempt, settle))
+            await provider.await_first_event(comments=not mode.binary)
+            sound_type = _find_type(response, mode) if mode.binary else None
+            opened = OpenStream(provider, ctx, client_stream, sound_type)
+            return await opened.run(partial(_end, proxy, attempt, settle))
         finally:
             watch.stop()
             attempt.client = None  # it references the request, which has the attempt: a cycle

@@ -27,7 +27,7 @@ class StreamTimeouts:
         keep_alive: called when the client has received nothing for ``KEEPALIVE_AFTER_S``.
 
     Attributes:
-        event_at: when the last complete event came (loop time); None before the first. ``StreamRelay`` stores it.
+        event_at: when the last complete event came (loop time); None before the first. ``proxy/stream.py`` sets it.
         written_at: when the client was last written to (loop time); None before it is answered.
     """
 

@@ -219,7 +219,7 @@ def test_every_package_was_looked_into() -> None:
         ("providers/x.py", "def f():\n    from gateway.storage.journal import Journal", "imports up"),
         ("storage/x.py", "from gateway.upstream.interface import HttpResponse", "imports sideways"),
         ("upstream/x.py", "from gateway.storage import database", "imports sideways"),
-        ("routing/x.py", "from gateway.proxy.stream import StreamRelay", "imports up"),
+        ("routing/x.py", "from gateway.proxy.stream import OpenStream", "imports up"),
         ("proxy/x.py", "from gateway.media.images import ImageService", "imports up"),
         ("videos/x.py", "from gateway.config.schema import Config", "imports up"),
         ("server/x.py", "from gateway.app import create_app", "imports up"),
