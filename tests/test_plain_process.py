@@ -40,7 +40,7 @@ UNUSED = (
     "babel", "gateway.alerts", "gateway.auth.sessions", "gateway.batches", "gateway.cli.channels", "gateway.cluster",
     "gateway.demo.server", "gateway.doctor", "gateway.formats.bedrock", "gateway.formats.gemini.request_reader",
     "gateway.formats.gemini.response", "gateway.formats.openai.realtime", "gateway.formats.openai.transcriptions",
-    "gateway.formats.vendors", "gateway.media.images", "gateway.providers.azure_openai",
+    "gateway.formats.vendors", "gateway.media.images", "gateway.media.word_filter", "gateway.providers.azure_openai",
     "gateway.server.admin.accounts", "gateway.server.admin.handler", "gateway.server.background_responses",
     "gateway.server.console.page", "gateway.server.handlers.realtime", "gateway.server.handlers.videos",
     "gateway.server.openapi", "gateway.services.alerts", "gateway.storage.bucket", "gateway.storage.postgres",

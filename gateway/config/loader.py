@@ -11,7 +11,7 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import attrs
 
@@ -19,14 +19,18 @@ from gateway.billing.price_spec import PriceSpec
 from gateway.config.built_in_prices import BuiltInPrices
 from gateway.config.merge import FileConfig
 from gateway.config.schema import Config
+from gateway.deferred import late
 from gateway.domain.price import Price, PriceLayer, PriceList
 from gateway.domain.setting import Source, name_setting
-from gateway.media.word_filter import WordList, parse_words
 from gateway.parsing import EnvText, Problem, ValidationErrors, join_path, parse_table
 from gateway.providers.registry import LOCAL
 from gateway.upstream.environment_proxy import EXPECTED_PROXY, list_tls_proxies
 
+if TYPE_CHECKING:
+    from gateway.media.word_filter import WordList
+
 ENV_PREFIX = "GATEWAY_"
+_parse_words = late("media.word_filter:parse_words")  # its patterns take 20 ms to compile
 _ENV_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -132,7 +136,7 @@ def _read_shipped(path: Path) -> PriceList:
     return PriceList(PriceLayer(prices, prices.list_free()))
 
 
-def read_words_file(config: Config) -> WordList | None:
+def read_words_file(config: Config) -> "WordList | None":
     """Read ``safety.words_file``; None if it is not set. Raises ``ConfigError``."""
     where = config.safety.words_file
     if not where:
@@ -147,9 +151,10 @@ def read_words_file(config: Config) -> WordList | None:
 
 
 @lru_cache(1)
-def _build_words(text: str) -> WordList:
+def _build_words(text: str) -> "WordList":
     """Parse a word list. A long one takes up to a second, so an unchanged file is not parsed again on a reload."""
-    return parse_words(text)
+    words: WordList = _parse_words(text)
+    return words
 
 
 def find_data(name: str) -> Path:

@@ -6,7 +6,7 @@ Running requests keep their channel, price and reservation.
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import structlog
@@ -29,12 +29,14 @@ from gateway.domain.media import MediaRules
 from gateway.domain.price import ONE_PPM
 from gateway.domain.video import VideoRules
 from gateway.errors import Conflict, GatewayError, InvalidRequest
-from gateway.media.word_filter import WordList
 from gateway.routing.channels import ChannelService
 from gateway.routing.pricing_policy import PricingPolicy, Unpriced
 from gateway.routing.router import Router
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.settings import SettingRepository
+
+if TYPE_CHECKING:
+    from gateway.media.word_filter import WordList
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -70,7 +72,7 @@ class LiveConfig:
     """
 
     effective: EffectiveConfig
-    words: WordList | None = None
+    words: "WordList | None" = None
 
     @property
     def config(self) -> Config:
@@ -122,7 +124,7 @@ class LiveConfig:
     def find_demo_mode(self) -> Literal["auto", "on", "off"]:
         return self.config.routing.demo
 
-    def find_words(self) -> WordList | None:
+    def find_words(self) -> "WordList | None":
         return self.words
 
     def find_allowed_networks(self) -> Networks:
@@ -213,7 +215,7 @@ class Reloader:
         await asyncio.gather(*(self._channels.sync(channel) for channel in fresh))
         return {"changes": changes, "needs_restart": restart}
 
-    def _describe(self, effective: EffectiveConfig, words: WordList | None, renewed: Certificate | None) -> list[str]:
+    def _describe(self, effective: EffectiveConfig, words: "WordList | None", renewed: Certificate | None) -> list[str]:
         changes = _describe(self._live.effective, effective)
         if words is not self._live.words and effective.config.safety == self._live.config.safety:
             changes.append("the words of safety.words_file changed")
@@ -265,7 +267,7 @@ class Reloader:
         except GatewayError as error:
             log.error("configuration_not_reloaded", error=error.message)  # noqa: TRY400 - a refusal, not a bug
 
-    def _read_all(self) -> tuple[FileConfig, WordList | None, Certificate | None]:
+    def _read_all(self) -> tuple[FileConfig, "WordList | None", Certificate | None]:
         """Read the configuration, the word list it names, and the certificate if it changed. Runs in a thread."""
         if self._read is None:
             raise Conflict("This gateway was started without a configuration that can be reloaded")

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 import attrs
 import structlog
@@ -17,6 +18,7 @@ import structlog
 from gateway.billing.quota import QuotaService
 from gateway.billing.request_record import build_record, find_outcome
 from gateway.billing.settlement import Settlement
+from gateway.deferred import late
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_DURATION_MS, Usage
 from gateway.domain.video import SUBMIT_UNKNOWN, VideoJob, VideoRequest, find_wait_s
@@ -29,7 +31,6 @@ from gateway.errors import (
     ShuttingDown,
 )
 from gateway.formats.video_backend import TaskStatus, VideoSpec
-from gateway.media.word_filter import WordList, check_body
 from gateway.proxy.failover import Proxy
 from gateway.request_context import RequestContext
 from gateway.routing.target import UNKNOWN_SECONDS, Attempt
@@ -40,8 +41,13 @@ from gateway.videos.jobs import Videos
 from gateway.videos.provider_api import SubmitOutcomeUnknown, build_print, find_key, must_fetch
 from gateway.videos.reference_image import References
 
+if TYPE_CHECKING:
+    from gateway.media.word_filter import WordList
+
 _ID_BYTES = 16
 _HOUR_MS = 3_600_000
+
+_check_body = late("media.word_filter:check_body")
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -68,7 +74,7 @@ class VideoSubmitter:
         proxy: Proxy,
         video_content: VideoContent,
         references: References,
-        find_words: Callable[[], WordList | None] = lambda: None,
+        find_words: Callable[[], "WordList | None"] = lambda: None,
     ) -> None:
         self._videos = videos
         self._quota = quota
@@ -86,7 +92,7 @@ class VideoSubmitter:
             StoreUnavailable: there is no room for a video, and videos are kept.
         """
         try:
-            check_body(self.find_words(), inference.body | {"prompt": _get_video(inference).prompt})
+            _check_body(self.find_words(), inference.body | {"prompt": _get_video(inference).prompt})
         except SensitiveWords as forbidden:
             raise ContentForbidden(forbidden.message, param=forbidden.param) from None
         if self._videos.rules.keep:
