@@ -77,7 +77,7 @@ class DemoAudio:
         transcription_request, heard = await self._hear(request, parse_transcription)
         if not transcription_request.stream:
             return _answer(build_transcript(transcription_request, heard, task="transcribe"))
-        events = pass_events(map(build_event, build_events(transcription_request, heard)))
+        events = pass_events(map(build_event, build_events(heard)))
         return await send_pieces(request, events, headers=EVENT_STREAM, pace_s=self._pace_s)
 
     async def _translate(self, request: web.Request) -> web.StreamResponse:

@@ -8,13 +8,12 @@ from gateway.demo.forms import DemoForm
 from gateway.demo.models import SPEECH_MODEL, TRANSCRIPTION_MODEL
 from gateway.demo.requests import Json, RequestError, fields_of, one_of, typed
 
-TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
+TranscriptFormat = Literal["json", "text", "verbose_json"]
 
 _MAX_INPUT = 4_096
-_MAX_INSTRUCTIONS = 4_096
 _SLOWEST, _FASTEST = 0.25, 4.0
 _UNSPOKEN = ("mp3", "opus", "aac", "flac")
-_FORMATS: tuple[TranscriptFormat, ...] = ("json", "text", "srt", "verbose_json", "vtt")
+_FORMATS: tuple[TranscriptFormat, ...] = ("json", "text", "verbose_json")
 _FLAGS = {"true": True, "1": True, "True": True, "false": False, "0": False, "False": False, "": False}
 
 
@@ -31,13 +30,11 @@ class SpeechRequest:
 
 @frozen(kw_only=True)
 class TranscriptionRequest:
-    """A recording to transcribe. ``speaker``: the name of the speaker; ``words``: include the time of every word."""
+    """A recording to transcribe."""
 
     form: TranscriptFormat
     language: str
     stream: bool = False
-    words: bool = False
-    speaker: str = "A"
 
 
 def parse_speech(body: object) -> SpeechRequest:
@@ -66,32 +63,29 @@ def parse_transcription(form: DemoForm) -> TranscriptionRequest:
     stream = form.text("stream") or ""
     if stream not in _FLAGS:
         raise RequestError("'stream' must be true or false.", param="stream")
-    names = form.texts("known_speaker_names")
     return TranscriptionRequest(
-        form=_parse_format(form, (*_FORMATS, "diarized_json")),
+        form=_parse_format(form),
         language=form.text("language") or "english",
         stream=_FLAGS[stream],
-        words="word" in form.texts("timestamp_granularities"),
-        speaker=names[0] if names else "A",
     )
 
 
 def parse_translation(form: DemoForm) -> TranscriptionRequest:
     """Parse a request to translate a recording into English. Raises ``RequestError`` for the first wrong field."""
     _check_model(form)
-    return TranscriptionRequest(form=_parse_format(form, _FORMATS), language="english")
+    return TranscriptionRequest(form=_parse_format(form), language="english")
 
 
 def _check_model(form: DemoForm) -> None:
     fields_of({"model": form.text("model")}, TRANSCRIPTION_MODEL)
 
 
-def _parse_format(form: DemoForm, known: tuple[TranscriptFormat, ...]) -> TranscriptFormat:
+def _parse_format(form: DemoForm) -> TranscriptFormat:
     wanted = form.text("response_format") or "json"
-    for one in known:
+    for one in _FORMATS:
         if one == wanted:
             return one
-    raise RequestError(f"'response_format' must be one of {', '.join(known)}.", param="response_format")
+    raise RequestError(f"'response_format' must be one of {', '.join(_FORMATS)}.", param="response_format")
 
 
 def _parse_voice(value: object) -> str:

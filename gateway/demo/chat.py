@@ -10,7 +10,7 @@ import orjson
 from attrs import frozen
 
 from gateway.demo.requests import DemoChatRequest, DemoTool, Json, RequestError, typed
-from gateway.demo.schemas import fill, find_form, find_sample, wants_json
+from gateway.demo.schemas import fill
 from gateway.demo.text import pieces
 
 _OPENINGS = ("Hello!", "Hi there!", "Good to meet you!")
@@ -24,7 +24,6 @@ _QUOTE_LENGTH = 600
 _FRAGMENT_LENGTH = 6
 _MESSAGE_TOKENS = 3
 _IMAGE_TOKENS = 85
-_INSTRUCTING = frozenset({"developer", "system"})
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -127,16 +126,7 @@ def _full_text(chat_request: DemoChatRequest, index: int) -> str:
         text = f"The tool answered: {quoted}. A real model would now put that into its own words. {_ABOUT}"
     else:
         text = f"{_OPENINGS[index % len(_OPENINGS)]} {_echo(question)} {_ABOUT}"
-    prompt = "\n".join([*(text_of(m) for m in chat_request.messages if m["role"] in _INSTRUCTING), text_of(question)])
-    return _dumps(_build_json(prompt, text_of(question), text)) if kind == "json_object" or wants_json(prompt) else text
-
-
-def _build_json(prompt: str, question: str, text: str) -> Json:
-    """Return the object that a prompt asks for: by a schema, by field names, by a sample, or any."""
-    form = find_form(prompt)
-    if form is not None:
-        return _fill_object(form, question)
-    return find_sample(prompt) or {"answer": text}
+    return _dumps({"answer": text}) if kind == "json_object" else text
 
 
 def _fill_object(schema: Json, prompt: str) -> Json:

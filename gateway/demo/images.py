@@ -14,11 +14,11 @@ from concurrent.futures import Executor
 from aiohttp import web
 from attrs import frozen
 
-from gateway.demo.forms import DemoForm, FormFile, receive_form
-from gateway.demo.image_requests import SIZES, DemoImageRequest, is_png, parse_edit, parse_generation
-from gateway.demo.png import PngHeader, draw, parse_header
+from gateway.demo.forms import receive_form
+from gateway.demo.image_requests import DemoImageRequest, parse_edit, parse_generation
+from gateway.demo.png import draw
 from gateway.demo.replies import EVENT_STREAM, build_event, json_reply, parse_json, send_pieces
-from gateway.demo.requests import Json, RequestError
+from gateway.demo.requests import Json
 
 FILES = "/files/"
 
@@ -67,8 +67,7 @@ class DemoImages:
     async def _edit(self, request: web.Request) -> web.StreamResponse:
         async with receive_form(request) as form:
             image_request = parse_edit(form)
-            size = await asyncio.to_thread(_find_size, image_request, form)
-        return await self._answer(request, _Drawing(image_request, size, edit=True))
+        return await self._answer(request, _Drawing(image_request, image_request.size or _DEFAULT_SIZE, edit=True))
 
     async def _show(self, request: web.Request) -> web.Response:
         data = self._files.find(request.match_info["name"])
@@ -155,37 +154,6 @@ class Files:
         data, timer = self._data.pop(name)
         timer.cancel()
         self._bytes -= len(data)
-
-
-def _find_size(image_request: DemoImageRequest, form: DemoForm) -> tuple[int, int]:
-    """Return the size of an edited image in pixels. Raises ``RequestError`` for a wrong image or mask."""
-    source = _parse_header(form.files_of("image")[0], "image")
-    for file in form.files_of("mask"):
-        mask = _parse_header(file, "mask")
-        if mask is None or not mask.has_alpha:
-            raise RequestError("The mask must be a PNG with transparency.", param="mask")
-        if source is not None and (mask.width, mask.height) != (source.width, source.height):
-            raise RequestError("The mask must have the size of the image.", param="mask")
-    if image_request.size is not None:
-        return image_request.size
-    return _DEFAULT_SIZE if source is None else _choose_size(source.width, source.height)
-
-
-def _parse_header(file: FormFile, param: str) -> PngHeader | None:
-    """Return the header of a PNG; None for an image of another kind."""
-    if not is_png(file):
-        return None
-    header = parse_header(file.file)
-    if header is None:
-        raise RequestError("The PNG is damaged.", param=param)
-    return header
-
-
-def _choose_size(width: int, height: int) -> tuple[int, int]:
-    """Return the image's own size if the demo draws it, else the large size of the nearest shape."""
-    if (width, height) in SIZES:
-        return width, height
-    return min(SIZES[2:], key=lambda size: abs(size[0] * height - size[1] * width) / (size[1] * height))
 
 
 def _describe(drawing: _Drawing) -> Json:

@@ -3,9 +3,7 @@
 CHAT_MODEL = "demo-chat"
 EMBEDDING_MODEL = "demo-embedding"
 IMAGE_MODEL = "demo-image"
-MODERATION_MODEL = "demo-moderation"
 REALTIME_MODEL = "demo-realtime"
-RERANK_MODEL = "demo-rerank"
 SPEECH_MODEL = "demo-speech"
 TRANSCRIPTION_MODEL = "demo-transcribe"
 VIDEO_MODEL = "demo-video"
@@ -16,8 +14,6 @@ VIDEO_MODELS: tuple[str, ...] = (VIDEO_MODEL, FAILING_VIDEO_MODEL, BLOCKED_VIDEO
 ALL: tuple[str, ...] = (
     CHAT_MODEL,
     EMBEDDING_MODEL,
-    MODERATION_MODEL,
-    RERANK_MODEL,
     IMAGE_MODEL,
     SPEECH_MODEL,
     TRANSCRIPTION_MODEL,

@@ -1,4 +1,4 @@
-"""PNG images for the demo: write gradients, and read the headers of uploaded images.
+"""PNG images for the demo: gradients.
 
 Format: W3C Portable Network Graphics (third edition), sections 5 and 11.2.1.
 """
@@ -6,37 +6,11 @@ Format: W3C Portable Network Graphics (third edition), sections 5 and 11.2.1.
 import struct
 import zlib
 from hashlib import blake2b
-from typing import BinaryIO
-
-from attrs import frozen
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADER = struct.Struct(">IIBBBBB")
-_WITH_ALPHA = frozenset({4, 6})
 _BORDER = 16
 """The border of an edited image is this part of its shorter side."""
-
-
-@frozen
-class PngHeader:
-    """Width and height in pixels, and whether each pixel has an alpha value."""
-
-    width: int
-    height: int
-    has_alpha: bool
-
-
-def parse_header(file: BinaryIO) -> PngHeader | None:
-    """Read the header of ``file``; None if it is not a PNG, or its header is damaged."""
-    file.seek(0)
-    start = file.read(len(SIGNATURE) + 12 + _HEADER.size)
-    chunk, checksum = start[12:-4], start[-4:]
-    if not start.startswith(SIGNATURE) or len(chunk) != 4 + _HEADER.size or not chunk.startswith(b"IHDR"):
-        return None
-    if zlib.crc32(chunk) != int.from_bytes(checksum, "big"):
-        return None
-    width, height, _, color, *_ = _HEADER.unpack(chunk[4:])
-    return PngHeader(width, height, color in _WITH_ALPHA) if width and height else None
 
 
 def draw(prompt: str, index: int, size: tuple[int, int], *, border: bool = False, bands: int | None = None) -> bytes:

@@ -1,7 +1,6 @@
-"""Generate JSON that fits a schema, and find the schema or sample in a prompt. Pure, and bounded for any input."""
+"""Generate JSON that fits a schema. Pure, and bounded for any input."""
 
 import itertools
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -16,14 +15,6 @@ _MOST_VALUES = 2_000
 _MOST_OBJECTS = 20
 _MOST_TEXT = 200_000
 _WORD = re.compile(r"[^\W_]+")
-_WANTED = re.compile(
-    r"\b(?:answer|format|generate|give|instance|objects?|output|produce|provide|reply|respond|return|write)\w*\b"
-    r"[^.\n]{0,80}\bjson\b|\bjson[ -](?:array|format|instance|object|only|schema)\b",
-    re.IGNORECASE,
-)
-_NAMED = re.compile(r"\b(?:fields?|keys?|properties)\b([^.\n]{0,300})", re.IGNORECASE)
-_NAME = re.compile(r"""["'`](\w{1,64})["'`]""")
-_MARKS = frozenset({"properties", "$ref", "$defs", "anyOf", "oneOf", "allOf", "items"})
 _FORMATS = {
     "date": "2026-01-01",
     "date-time": "2026-01-01T12:00:00Z",
@@ -36,41 +27,6 @@ _FORMATS = {
     "uri": "https://example.com/",
     "uuid": "00000000-0000-4000-8000-000000000000",
 }
-
-
-def wants_json(prompt: str) -> bool:
-    """Return whether a prompt asks for JSON in words."""
-    return _WANTED.search(prompt[:_MOST_TEXT]) is not None
-
-
-def find_form(prompt: str) -> Json | None:
-    """Return the last schema in a prompt, else one of the fields that it names; None if it has neither."""
-    schemas = [value for value in _find_objects(prompt[:_MOST_TEXT]) if _MARKS & value.keys()]
-    if schemas:
-        return schemas[-1]
-    named = [name for part in _NAMED.findall(prompt[:_MOST_TEXT]) for name in _NAME.findall(part)]
-    return {"type": "object", "properties": {name: {} for name in named}} if named else None
-
-
-def find_sample(prompt: str) -> Json | None:
-    """Return the last JSON object in a prompt; None if it has none."""
-    return next(reversed(_find_objects(prompt[:_MOST_TEXT])), None)
-
-
-def _find_objects(text: str) -> list[Json]:
-    """Return the outermost objects in a text; inside an invalid one, the valid ones."""
-    decoder, found, at = json.JSONDecoder(), [], 0
-    for _ in range(_MOST_OBJECTS):
-        at = text.find("{", at)
-        if at < 0:
-            break
-        try:
-            value, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            at += 1
-        else:
-            found.append(value)
-    return found
 
 
 def fill(schema: Json, prompt: str) -> Any:

@@ -16,7 +16,7 @@ from aiohttp import hdrs, web
 from attrs import frozen
 
 from gateway.demo import chat as talk
-from gateway.demo import completions, models, scores
+from gateway.demo import completions, models
 from gateway.demo import requests as asks
 from gateway.demo import text as words
 from gateway.demo.audio import DemoAudio
@@ -65,7 +65,6 @@ class DemoUpstream:
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/embeddings", _embeddings)
         completions.add_routes(app, pace_s=self._pace_s)
-        scores.add_routes(app)
         app.router.add_get("/v1/models", _models)
         app.router.add_get("/v1/models/{model:.+}", _model)
         # One thread: the GIL allows no more, and a stream waits for at most one task.

@@ -16,8 +16,6 @@ DEMO = base.Provider(
     endpoints=(
         *_only("demo-chat", base.CHAT, base.COMPLETIONS),
         *_only("demo-embedding", base.EMBEDDINGS),
-        *_only("demo-moderation", base.MODERATIONS),
-        *_only("demo-rerank", base.RERANK),
         *_only("demo-image", base.IMAGES, base.EDITS),
         *_only("demo-speech", base.SPEECH),
         *_only("demo-transcribe", base.TRANSCRIPTIONS, base.TRANSLATIONS),
@@ -31,7 +29,6 @@ DEMO = base.Provider(
             max_n=10,
             response_formats=("url", "b64_json"),
             edits=True,
-            masks=True,
             max_sources=16,
             streams=True,
         ),

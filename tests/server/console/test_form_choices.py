@@ -27,7 +27,7 @@ KINDS: dict[form_choices.Kind, tuple[str, ...]] = {
     "transcription": ("demo-transcribe", "whisper-1", "gpt-4o-transcribe", "qwen3-asr-flash"),
     "audio": ("gpt-4o-audio-preview", "gpt-realtime", "demo-realtime"),
     "other": (
-        "demo-embedding", "demo-moderation", "demo-rerank",
+        "demo-embedding",
         "text-embedding-3-small", "BAAI/bge-m3", "omni-moderation-latest", "babbage-002",
         "gpt-3.5-turbo-instruct", "rerank-v3.5", "davinci-002",
     ),
