@@ -211,7 +211,7 @@ class VideoJob:
             raise ValueError(f"a job that is {self.state} does not become {state}")
         return attrs.evolve(self, state=state, updated_ms=now_ms, **changes)
 
-    def go_on(self, progress: int | None, now_ms: int, **changes: Any) -> "VideoJob":
+    def report_progress(self, progress: int | None, now_ms: int, **changes: Any) -> "VideoJob":
         """Return the job in the same state with new progress, which never decreases and is below 100 before the end."""
         known = self.progress if progress is None else max(self.progress, min(progress, _NEARLY_FULL))
         return attrs.evolve(self, progress=known, updated_ms=now_ms, **changes)
@@ -223,19 +223,19 @@ class VideoJob:
             progress=_FULL,
             completed_ms=now_ms,
             expires_ms=expires_ms,
-            **_LET_GO,
+            **_RELEASED,
         )
 
     def fail(self, error: "VideoError", now_ms: int) -> "VideoJob":
         fields = {"error_code": error.code, "error_message": error.message, "completed_ms": now_ms}
-        return self.move("failed", now_ms, **fields, **_LET_GO)
+        return self.move("failed", now_ms, **fields, **_RELEASED)
 
-    def let_go(self, due_ms: int) -> "VideoJob":
+    def release(self, due_ms: int) -> "VideoJob":
         """Return the job without an owner until ``due_ms``."""
         return attrs.evolve(self, owner="", lease_until_ms=0, due_ms=due_ms)
 
 
-_LET_GO: Mapping[str, Any] = {"owner": "", "lease_until_ms": 0, "due_ms": None}
+_RELEASED: Mapping[str, Any] = {"owner": "", "lease_until_ms": 0, "due_ms": None}
 
 
 @attrs.frozen

@@ -40,7 +40,7 @@ class PromptAddresses:
         self._fetcher = fetcher
         self._memory = memory
 
-    async def bring_in(self, ctx: RequestContext, attempt: Attempt) -> None:
+    async def load(self, ctx: RequestContext, attempt: Attempt) -> None:
         """Replace the addresses in the request of ``attempt`` by what is there. Each is fetched once per request.
 
         Raises ``UnsupportedByProvider``: something cannot be used; the field is named. A part of an earlier turn

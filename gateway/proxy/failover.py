@@ -52,7 +52,7 @@ T = TypeVar("T")
 class PromptMedia(Protocol):
     """Replaces addresses in the request of an attempt by what is there; see ``media/prompt_addresses.py``."""
 
-    async def bring_in(self, ctx: RequestContext, attempt: Attempt) -> None: ...
+    async def load(self, ctx: RequestContext, attempt: Attempt) -> None: ...
 
 
 class Proxy:
@@ -148,7 +148,7 @@ class Proxy:
             attempt.began_at, began = loop.time(), monotonic()  # the loop's clock does not advance in a busy loop
             try:
                 if attempt.target.endpoint.fetches:
-                    await self._bring_in(ctx, attempt)
+                    await self._load_prompt_media(ctx, attempt)
                 answer = await send(attempt)
             except ProviderError as raised:
                 error = attempt.cancelled or raised
@@ -170,10 +170,10 @@ class Proxy:
                 break
         raise attempts.error
 
-    async def _bring_in(self, ctx: RequestContext, attempt: Attempt) -> None:
+    async def _load_prompt_media(self, ctx: RequestContext, attempt: Attempt) -> None:
         """Fetch what the prompt names by address. Raises ``UnsupportedByProvider`` naming the field."""
         if self._prompt_media is not None:
-            fetching = self._prompt_media.bring_in(ctx, attempt)
+            fetching = self._prompt_media.load(ctx, attempt)
             await attempt.wait_for(fetching, attempt.timeouts.total_s, self.timer)
 
 

@@ -1,1 +1,15 @@
-"""Video jobs: submitting, tracking, content, webhooks."""
+"""Durable video jobs: a client creates one, a worker polls its provider, a webhook tells its end.
+
+Creation:  server.handlers.video_create parses the request -> submit.VideoSubmitter: loads the reference image
+           (reference_image), stores the job with its reservation (reservations), and asks a provider
+           (proxy.failover, provider_api, formats.video_backends) -> stores the started job -> events.JobStarted
+Polling:   poll_worker.VideoPoller claims the jobs that are due -> tracker.VideoTracker polls the provider of one
+           (provider_api), or downloads its file (content) -> the poller stores the jobs that go on
+End:       jobs.Videos.finish -> reservations: in one commit the end, the charge and the webhook delivery
+           -> events.JobEnded -> webhook_worker.WebhookWorker -> webhook_sender
+Changes:   events.JobChanged -> notifier.JobNotifier wakes server.handlers.video_events, which a client follows
+
+``domain.video`` has the states of a job and the steps between them, ``storage.videos`` the store. A job belongs to one
+process by a lease, which the poller renews; ``job_tasks`` has the work outside the poller. ``services.videos`` puts the
+parts together; in a cluster its nodes relay the events (``cluster.membership.job_events``).
+"""

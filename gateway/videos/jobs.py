@@ -74,7 +74,7 @@ class Videos:
             self.reservations.restore(job)
         # No wait is longer than this one: the clock was set back since.
         latest_ms = now_ms + round(LONGEST_HINT_S * 1000)
-        await self.store.advance([(job, job.let_go(now_ms)) for job in jobs if (job.due_ms or 0) > latest_ms])
+        await self.store.advance([(job, job.release(now_ms)) for job in jobs if (job.due_ms or 0) > latest_ms])
 
     async def advance(self, changes: Sequence[tuple[VideoJob, VideoJob]]) -> None:
         """Store changes of jobs that go on: pairs of before and after. Raises ``StoreUnavailable``."""

@@ -26,10 +26,10 @@ PAUSE_S = 0.05
 """The shortest pause between two turns."""
 RENEW_S = LEASE_MS / 1000 / 4
 ORPHANS_S = 60.0
-MOST = 400
+MAX_CLAIMED = 400
 """The most jobs claimed at a time."""
-AGAIN_MS = 2_000
-FETCHES = 4
+CRASH_PAUSE_MS = 2_000
+MAX_FETCHES = 4
 """Downloads of one channel at a time."""
 
 log = structlog.stdlib.get_logger(__name__)
@@ -40,7 +40,7 @@ class VideoPoller:
 
     Args:
         videos: the video jobs.
-        watch: checks one job.
+        tracker: checks one job.
         events: say when to look for jobs at once, and which task to stop.
         polls: returns how many polls of one channel may run at a time.
         owns: returns whether this node polls a channel's jobs; None: it is the only process.
@@ -50,7 +50,7 @@ class VideoPoller:
     def __init__(
         self,
         videos: Videos,
-        watch: VideoTracker,
+        tracker: VideoTracker,
         events: Events,
         *,
         polls: Callable[[], int],
@@ -58,19 +58,19 @@ class VideoPoller:
         idle: bool = False,
     ) -> None:
         self._videos = videos
-        self._watch = watch
+        self._tracker = tracker
         self._polls = polls
         self._owns = owns
         self._share: frozenset[str] | None = None
-        self._wakened = asyncio.Event()
+        self._woken = asyncio.Event()
         self._working: dict[str, tuple[str, bool]] = {}
         self._tasks: dict[str, asyncio.Task[VideoJob | None]] = {}
-        self._seen: list[tuple[VideoJob, VideoJob]] = []
-        self._renewed_s = self._looked_s = float("-inf")
-        self._more = False
+        self._results: list[tuple[VideoJob, VideoJob]] = []
+        self._renewed_s = self._orphans_checked_s = float("-inf")
+        self._crowded = False
         self._idle = idle
         for kind in (JobStarted, ShareChanged):
-            events.subscribe(kind, lambda _: self._wakened.set())
+            events.subscribe(kind, lambda _: self._woken.set())
         events.subscribe(JobCancelled, self._drop)
 
     def _drop(self, event: JobCancelled) -> None:
@@ -85,7 +85,7 @@ class VideoPoller:
             if self._idle:
                 await self._rest(IDLE_S)
             while True:
-                self._wakened.clear()  # before the turn: a wake during the turn may come after the turn's claim
+                self._woken.clear()  # before the turn: a wake during the turn may come after the turn's claim
                 try:
                     wait_s = await self._turn()
                 except StoreUnavailable as error:
@@ -100,14 +100,14 @@ class VideoPoller:
     async def _rest(self, wait_s: float) -> None:
         try:
             async with asyncio.timeout(wait_s):
-                await self._wakened.wait()
+                await self._woken.wait()
         except TimeoutError:
             return
         await asyncio.sleep(PAUSE_S)
 
     async def _turn(self) -> float:
         """Store results, claim jobs and start their tasks. Return the seconds until the next turn."""
-        await self._note()
+        await self._store_results()
         await self._renew()
         await self._release_orphans()
         if self._owns is not None:
@@ -117,7 +117,7 @@ class VideoPoller:
             wait_s = IDLE_S if due_ms is None else (due_ms - self._videos.now_ms) / 1000
             if wait_s > 0:
                 return min(max(wait_s, TICK_S), IDLE_S)
-        self._more = False
+        self._crowded = False
         for fetching in (False, True):
             for job in await self._claim(fetching=fetching):
                 self._start(job)
@@ -127,18 +127,18 @@ class VideoPoller:
         store = self._videos.store
         return await (store.find_next_due() if self._share is None else store.find_next_due(self._share))
 
-    async def _note(self) -> None:
+    async def _store_results(self) -> None:
         """Store the results since the last turn."""
-        seen, self._seen = self._seen, []
-        if seen:
-            noted = False
+        results, self._results = self._results, []
+        if results:
+            stored = False
             try:
-                await self._videos.advance(seen)
-                noted = True
+                await self._videos.advance(results)
+                stored = True
             finally:
-                if not noted:
-                    self._seen = seen + self._seen
-            for _, after in seen:
+                if not stored:
+                    self._results = results + self._results
+            for _, after in results:
                 self._working.pop(after.id, None)
 
     async def _renew(self) -> None:
@@ -150,23 +150,23 @@ class VideoPoller:
     async def _release_orphans(self) -> None:
         """Release jobs that the store assigns to this process but no task works on: a claim whose reply was lost."""
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._looked_s < ORPHANS_S:
+        if now_s - self._orphans_checked_s < ORPHANS_S:
             return
         videos = self._videos
         mine = [job for job in await videos.store.list_open() if job.owner == videos.tasks.owner]
         orphans = [job for job in mine if job.id not in self._working and not videos.tasks.is_claimed(job.id)]
         if orphans:
-            await videos.store.advance([(job, job.let_go(videos.now_ms)) for job in orphans])
-        self._looked_s = now_s
+            await videos.store.advance([(job, job.release(videos.now_ms)) for job in orphans])
+        self._orphans_checked_s = now_s
 
     async def _claim(self, *, fetching: bool) -> list[VideoJob]:
-        each = FETCHES if fetching else self._polls()
+        each = MAX_FETCHES if fetching else self._polls()
         busy = Counter(channel for channel, fetches in self._working.values() if fetches == fetching)
         claim = Claim(
             owner=self._videos.tasks.owner,
             now_ms=self._videos.now_ms,
             lease_ms=LEASE_MS,
-            most=MOST,
+            most=MAX_CLAIMED,
             each=each,
             fetching=fetching,
             full=frozenset(channel for channel, count in busy.items() if 2 * count > each),
@@ -181,32 +181,33 @@ class VideoPoller:
             if busy[job.channel] <= each:
                 taken.append(job)
             else:  # Release what the claim holds beyond the channel's free places.
-                self._seen.append((job, job.let_go(job.due_ms or claim.now_ms)))
-        self._more = self._more or any(count >= each for count in busy.values())
+                self._results.append((job, job.release(job.due_ms or claim.now_ms)))
+        self._crowded = self._crowded or any(count >= each for count in busy.values())
         return taken
 
     def _start(self, job: VideoJob) -> None:
         self._working[job.id] = job.channel, job.state == "fetching"
-        task = asyncio.get_running_loop().create_task(self._watch.check(job))
+        task = asyncio.get_running_loop().create_task(self._tracker.check(job))
         self._tasks[job.id] = task
         task.add_done_callback(partial(self._end, job))
 
     def _end(self, job: VideoJob, task: "asyncio.Task[VideoJob | None]") -> None:
         """Queue the result of a task. A task that failed is logged, and its job is polled again."""
         del self._tasks[job.id]
-        if self._more:  # another job may wait for its place
-            self._wakened.set()
+        if self._crowded:  # another job may wait for its place
+            self._woken.set()
         if task.cancelled():
-            self._seen.append((job, job.let_go(self._videos.now_ms)))  # dropped; nothing stores it if the worker stops
+            # The job was cancelled. If the worker stops, nothing stores the result, and the lease runs out.
+            self._results.append((job, job.release(self._videos.now_ms)))
             return
         error = task.exception()
         if error is not None:
             log.error("video_poll_crashed", video_id=job.id, error=str(error), exc_info=_find_bug(error))
-        after = task.result() if error is None else job.let_go(self._videos.now_ms + AGAIN_MS)
+        after = task.result() if error is None else job.release(self._videos.now_ms + CRASH_PAUSE_MS)
         if after is None:
             self._working.pop(job.id, None)
         else:
-            self._seen.append((job, after))
+            self._results.append((job, after))
 
 
 def _find_bug(error: BaseException) -> BaseException | None:

@@ -37,7 +37,7 @@ class References:
         self._spool = spool
 
     @asynccontextmanager
-    async def bring_in(self, reference: Reference, account_id: int, *, fetch: bool) -> AsyncIterator[Reference]:
+    async def load(self, reference: Reference, account_id: int, *, fetch: bool) -> AsyncIterator[Reference]:
         """Yield the image in the form in which it is sent; its file exists until the block ends.
 
         Args:

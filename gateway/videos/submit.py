@@ -116,13 +116,13 @@ class VideoSubmitter:
                 return await self._start_at_provider(ctx, job)
 
     async def _load_reference(self, ctx: RequestContext, stack: AsyncExitStack) -> None:
-        """Load the reference image. Raises what ``References.bring_in`` raises."""
+        """Load the reference image. Raises what ``References.load`` raises."""
         video = _get_video(ctx.inference)
         if video.reference is None:
             return
         await self._quota.peek(ctx.caller, lambda: True)
         fetch = any(must_fetch(target.endpoint.wire) for target in ctx.route.targets)
-        loading = self._references.bring_in(video.reference, ctx.caller.account.id, fetch=fetch)
+        loading = self._references.load(video.reference, ctx.caller.account.id, fetch=fetch)
         reference = await stack.enter_async_context(loading)
         ctx.inference = attrs.evolve(ctx.inference, video=attrs.evolve(video, reference=reference))
 
@@ -187,7 +187,7 @@ class VideoSubmitter:
         finally:
             self._quota.leave(ctx)
             if not decided:  # a bug of ours, or the process stops: the poll worker decides later
-                self._videos.tasks.start(self._advance(submitting, submitting.let_go(self._videos.now_ms)))
+                self._videos.tasks.start(self._advance(submitting, submitting.release(self._videos.now_ms)))
         return await self._store_started(ctx, submitting, status)
 
     async def _store_attempt(self, ctx: RequestContext, job: VideoJob, attempt: Attempt) -> VideoJob:
@@ -245,7 +245,7 @@ class VideoSubmitter:
                 upstream_id=status.id,
                 receipt=receipt,
             )
-            .let_go(self._videos.now_ms + round(find_wait_s(0) * 1000 * self._videos.wait_scale))
+            .release(self._videos.now_ms + round(find_wait_s(0) * 1000 * self._videos.wait_scale))
         )
         stored = await self._videos.tasks.retry_until_stored(job.id, partial(self._try_started, job, started))
         if stored is False:

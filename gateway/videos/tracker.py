@@ -65,7 +65,7 @@ class VideoTracker:
 
     def __init__(self, videos: Videos, video_content: VideoContent, expiry: Callable[[], float]) -> None:
         self._expiry = expiry
-        self._opened_ms = videos.now_ms
+        self._started_ms = videos.now_ms
         self._videos = videos
         self._video_content = video_content
         self._unusable: dict[str, int] = {}
@@ -83,7 +83,7 @@ class VideoTracker:
             return None
         access = self._videos.provider_api.find_access(job)
         if access is None:
-            return await self._miss(job)
+            return await self._put_off_without_channel(job)
         try:
             checked = await (self._fetch(access, job) if job.state == "fetching" else self._poll(access, job))
         except ProviderAnswerUnusable as error:
@@ -105,7 +105,7 @@ class VideoTracker:
                 del self._unusable[next(iter(self._unusable))]
         return later
 
-    async def _miss(self, job: VideoJob) -> VideoJob | None:
+    async def _put_off_without_channel(self, job: VideoJob) -> VideoJob | None:
         """Put off a job whose channel is missing. An operator may have removed the channel by mistake."""
         if job.failures + 1 >= MOST_MISSED:
             await self._videos.fail(job, CHANNEL_GONE)
@@ -125,21 +125,21 @@ class VideoTracker:
             await videos.fail(job, status.error or VideoError("upstream_error", NO_REASON))
             return None
         if status.state == "completed":
-            return await self._take_over(job, status.clue)
+            return await self._start_fetching(job, status.clue)
         if self._is_late(job):
             await videos.fail(job, TIMEOUT)
             return None
-        return self._go_on(job, polled)
+        return self._build_progress(job, polled)
 
-    def _go_on(self, job: VideoJob, polled: PollResult) -> VideoJob:
+    def _build_progress(self, job: VideoJob, polled: PollResult) -> VideoJob:
         now_ms, status = self._videos.now_ms, polled.status
         wait_s = polled.poll_after_s if polled.poll_after_s is not None else find_wait_s(job.polls + 1)
-        after = job.go_on(status.progress, now_ms, polls=job.polls + 1, failures=0)
+        after = job.report_progress(status.progress, now_ms, polls=job.polls + 1, failures=0)
         if status.state == "processing" and job.state == "queued":
             after = after.move("processing", now_ms)
-        return after.let_go(now_ms + self._scale(wait_s))
+        return after.release(now_ms + self._scale(wait_s))
 
-    async def _take_over(self, job: VideoJob, clue: str | None) -> VideoJob | None:
+    async def _start_fetching(self, job: VideoJob, clue: str | None) -> VideoJob | None:
         """Move a job whose provider has completed it to fetching, or end it if videos are not kept."""
         videos = self._videos
         job = attrs.evolve(job, clue=clue or job.clue, polls=0, failures=0)
@@ -147,7 +147,7 @@ class VideoTracker:
             await videos.complete(job)
             return None
         now_ms = videos.now_ms
-        return job.move("fetching", now_ms).go_on(None, now_ms).let_go(now_ms)
+        return job.move("fetching", now_ms).report_progress(None, now_ms).release(now_ms)
 
     async def _fetch(self, access: ProviderAccess, job: VideoJob) -> VideoJob | None:
         videos = self._videos
@@ -198,7 +198,7 @@ class VideoTracker:
             else min(max(provider_retry_after_s, SHORTEST_HINT_S), LONGEST_HINT_S)
         )
         after = attrs.evolve(job, failures=failures, updated_ms=now_ms)
-        return after.let_go(now_ms + self._scale(wait_s))
+        return after.release(now_ms + self._scale(wait_s))
 
     def _is_late(self, job: VideoJob) -> bool:
         """Return whether the deadline has passed by the clock that set it.
@@ -206,7 +206,7 @@ class VideoTracker:
         ``expiry`` is behind the clock for a day if no record was written shortly before the start. The deadline of a
         job of this process comes from this process's clock, and would pass that much later.
         """
-        if job.created_ms >= self._opened_ms:
+        if job.created_ms >= self._started_ms:
             return self._videos.now_ms >= job.deadline_ms
         return self._expiry() * 1000 >= job.deadline_ms
 

@@ -16,11 +16,11 @@ from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.videos.events import JobEnded, ShareChanged
 from gateway.videos.webhook_sender import WebhookSender
 
-MOST = 40
+MAX_DELIVERIES = 40
 """Deliveries at a time. Most of them wait for an answer, which costs a socket."""
-EACH = 8
+MAX_PER_ACCOUNT = 8
 """Deliveries of one account at a time."""
-AT_ONE_HOST = 3
+MAX_PER_HOST = 3
 """Deliveries of one account to one host at a time."""
 LEASE_MS = 30_000
 """Longer than a delivery takes: it waits for a place at its host, then for an answer."""
@@ -103,7 +103,7 @@ class WebhookWorker:
         """Start what is due, as far as there is room; return the seconds until the next turn."""
         try:
             self._share = await self._find_share()
-            if room := MOST - len(self._active):
+            if room := MAX_DELIVERIES - len(self._active):
                 self._start(group, await self._claim(room))
             due_ms = await self._store.find_next_delivery(self._share)  # this includes what is under way
         except StoreUnavailable as error:
@@ -118,7 +118,7 @@ class WebhookWorker:
     async def _claim(self, most: int) -> Sequence[WebhookDelivery]:
         now_ms = self._now_ms()
         return await self._store.claim_deliveries(
-            self._owner, now_ms, lease_ms=LEASE_MS, most=most, each=EACH, only=self._share
+            self._owner, now_ms, lease_ms=LEASE_MS, most=most, each=MAX_PER_ACCOUNT, only=self._share
         )
 
     async def _find_share(self) -> frozenset[int] | None:
@@ -208,7 +208,7 @@ class _Host:
         self.deliveries = 0
         self.took_ms = 0
         self.turn_ms = 0
-        self._places = asyncio.Semaphore(AT_ONE_HOST)
+        self._places = asyncio.Semaphore(MAX_PER_HOST)
         self._stuck = False
 
     async def enter(self, timeout_s: float) -> bool:
@@ -230,7 +230,7 @@ class _Host:
     def put_off(self, delivery: WebhookDelivery, now_ms: int) -> WebhookDelivery:
         """Return the delivery without an attempt, due when those before it have had theirs."""
         took_ms = max(self.took_ms, round(PLACE_S * 1000))
-        self.turn_ms = max(self.turn_ms, now_ms) + took_ms // AT_ONE_HOST
+        self.turn_ms = max(self.turn_ms, now_ms) + took_ms // MAX_PER_HOST
         return attrs.evolve(delivery, owner="", lease_until_ms=0, due_ms=self.turn_ms + took_ms)
 
 

@@ -116,7 +116,7 @@ def test_a_drawing_has_every_way_of_its_table() -> None:
 
 @given(st.integers(0, 99), st.none() | st.integers(-(2**63), 2**63))
 def test_progress_never_goes_back_and_is_not_full_before_the_end(known: int, reported: int | None) -> None:
-    after = job(progress=known).go_on(reported, NOW, polls=4)
+    after = job(progress=known).report_progress(reported, NOW, polls=4)
     assert known <= after.progress < 100
     assert reported is None or after.progress in {known, reported, 99}
     assert (after.state, after.updated_ms, after.polls) == ("processing", NOW, 4)
@@ -148,7 +148,7 @@ def test_what_has_ended_does_not_end_again(state: VideoState) -> None:
 
 def test_a_job_that_is_let_go_of_is_in_the_same_state_and_due_then() -> None:
     known = job(**BUSY)
-    assert known.let_go(NOW + 9) == attrs.evolve(known, owner="", lease_until_ms=0, due_ms=NOW + 9)
+    assert known.release(NOW + 9) == attrs.evolve(known, owner="", lease_until_ms=0, due_ms=NOW + 9)
 
 
 def test_whose_a_job_is_and_when_it_came_its_receipt_says() -> None:

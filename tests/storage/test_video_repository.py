@@ -98,7 +98,7 @@ async def test_only_jobs_that_are_as_they_were_go_on_and_each_is_answered_for(ar
     ended, row = end(jobs[1])
     await archive.videos.finish(ended, row, None)
     before = [jobs[0], jobs[1], make_job("gone"), make_job("moved", owner="me"), make_job("taken", owner="me"), jobs[3]]
-    answers = await archive.videos.advance((job, job.go_on(50, NOW)) for job in before)
+    answers = await archive.videos.advance((job, job.report_progress(50, NOW)) for job in before)
     assert list(answers) == [True, False, False, False, False, True]
     progress = {job.id: job.progress for job in await archive.videos.list_videos(EVERYTHING, 10)}
     assert list(progress.values()) == [50, 100, 0, 50, 0, 0]
@@ -120,19 +120,24 @@ async def test_what_a_batch_tells_of_a_call_on_the_way_is_on_record_after_it(arc
     reported = attrs.evolve(queued.receipt, tried="up=ok:2")
     working = attrs.evolve(queued.move("processing", NOW), receipt=reported)
     await fill(archive, queued, make_job(1))
-    later = [working.go_on(progress, NOW) for progress in (5, 6)]
-    moves = [(queued, working), (working, later[0]), (make_job(1), make_job(1).go_on(9, NOW)), (later[0], later[1])]
+    later = [working.report_progress(progress, NOW) for progress in (5, 6)]
+    moves = [
+        (queued, working),
+        (working, later[0]),
+        (make_job(1), make_job(1).report_progress(9, NOW)),
+        (later[0], later[1]),
+    ]
     assert list(await archive.videos.advance(moves)) == [True] * 4
-    assert list(await archive.videos.list_videos(EVERYTHING, 9)) == [later[1], make_job(1).go_on(9, NOW)]
+    assert list(await archive.videos.list_videos(EVERYTHING, 9)) == [later[1], make_job(1).report_progress(9, NOW)]
 
 
 async def test_the_last_of_many_pairs_is_as_good_as_the_first(archive: Archive) -> None:
     job = make_job(0)
     await fill(archive, job)
     gone = [make_job(number) for number in range(1, 1_001)]
-    answers = await archive.videos.advance((one, one.go_on(7, NOW)) for one in [*gone, job])
+    answers = await archive.videos.advance((one, one.report_progress(7, NOW)) for one in [*gone, job])
     assert [number for number, answer in enumerate(answers) if answer] == [1_000]
-    assert await archive.videos.find(job.id) == job.go_on(7, NOW)
+    assert await archive.videos.find(job.id) == job.report_progress(7, NOW)
 
 
 async def test_an_end_comes_with_its_row_its_charge_and_what_is_told_of_it(archive: Archive) -> None:
@@ -203,7 +208,7 @@ async def test_a_job_may_be_ended_under_its_owners_hands_who_then_changes_nothin
     (mine,) = await archive.videos.claim_due(claim("me"))
     cancelled = mine.fail(VideoError("cancelled", "By the operator"), NOW)
     assert await archive.videos.finish(cancelled, attrs.evolve(mine.receipt, cost_nanos=0), None)
-    assert list(await archive.videos.advance([(mine, mine.go_on(90, NOW))])) == [False]
+    assert list(await archive.videos.advance([(mine, mine.report_progress(90, NOW))])) == [False]
     assert not await archive.videos.finish(*end(mine, cost=5), make_delivery(0))
     assert await archive.videos.renew("me", NOW + 9 * LEASE) == 0
     assert await archive.videos.find(mine.id) == attrs.evolve(cancelled, prompt="a cat")
@@ -236,7 +241,7 @@ async def test_what_is_due_is_taken_on_longest_first_until_the_lease_ends(archiv
     again = await archive.videos.claim_due(claim("other", NOW + LEASE))
     assert names(again) == ["long", "also", "now"]
     assert {job.owner for job in again} == {"other"}
-    assert list(await archive.videos.advance([(taken[0], taken[0].go_on(1, NOW))])) == [False]
+    assert list(await archive.videos.advance([(taken[0], taken[0].report_progress(1, NOW))])) == [False]
 
 
 async def test_a_claim_is_bounded_as_a_whole_and_for_each_channel(archive: Archive) -> None:
@@ -317,7 +322,7 @@ async def test_lists_go_through_the_jobs_in_the_order_in_which_they_were_asked_f
     """Whatever was changed last; and page by page."""
     jobs = [make_job(number, account=3 + number % 2) for number in range(6)]
     await fill(archive, *jobs)
-    await archive.videos.advance([(jobs[0], jobs[0].go_on(5, NOW))])
+    await archive.videos.advance([(jobs[0], jobs[0].report_progress(5, NOW))])
     await archive.videos.finish(*end(jobs[3]), None)
     for job in (jobs[2], jobs[4]):
         await archive.videos.finish(job.fail(VideoError("timeout", "Too late"), NOW), job.receipt, None)
@@ -358,7 +363,7 @@ async def test_when_the_next_job_is_due_is_known_whoever_works_on_it(archive: Ar
     assert await archive.videos.find_next_due() == NOW - 3
     (mine,) = await archive.videos.claim_due(claim())
     assert await archive.videos.find_next_due() == NOW - 3
-    await archive.videos.advance([(mine, mine.let_go(NOW + 900))])
+    await archive.videos.advance([(mine, mine.release(NOW + 900))])
     assert await archive.videos.find_next_due() == NOW + 500
     for job in (late, soon):
         await archive.videos.finish(*end(job), None)

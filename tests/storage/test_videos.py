@@ -64,7 +64,9 @@ async def test_a_batch_goes_on_whole_or_not_at_all(database: Database) -> None:
         await archive.videos.create(job)
     broken: Any = None
     with pytest.raises(IntegrityError):
-        await archive.videos.advance([(jobs[0], jobs[0].go_on(5, NOW)), (jobs[1], attrs.evolve(jobs[1], wire=broken))])
+        await archive.videos.advance(
+            [(jobs[0], jobs[0].report_progress(5, NOW)), (jobs[1], attrs.evolve(jobs[1], wire=broken))]
+        )
     assert list(await archive.videos.list_videos(EVERYTHING, 10)) == jobs
 
 
@@ -163,7 +165,9 @@ async def test_whoever_works_on_jobs_writes_little_however_long_their_prompts_ar
     database = await open_database(url)  # what is written from now on is counted from nothing
     store = open_archive(database).videos
     taken = await store.claim_due(claim(most=20, each=20))
-    assert list(await store.advance([(job, job.go_on(5, NOW).let_go(NOW + 1)) for job in taken])) == [True] * 20
+    assert (
+        list(await store.advance([(job, job.report_progress(5, NOW).release(NOW + 1)) for job in taken])) == [True] * 20
+    )
     written = Path(f"{database_path}-wal").stat().st_size
     await database.close()
     assert 0 < written < 2 * len(prompt)

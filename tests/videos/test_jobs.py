@@ -321,12 +321,12 @@ def test_whoever_listens_is_told_of_what_shows_and_of_nothing_else() -> None:
             looked_at = attrs.evolve(job, polls=1, due_ms=5)
             await services.videos.advance([(job, looked_at)])
             assert not bell.is_set(), "that it was looked at is no news"
-            further = looked_at.go_on(10, services.now_ms)
+            further = looked_at.report_progress(10, services.now_ms)
             await services.videos.advance([(looked_at, further)])
             assert bell.is_set()
             bell.clear()
             await services.videos.advance(
-                [(attrs.evolve(further, owner="somebody"), further.go_on(50, services.now_ms))]
+                [(attrs.evolve(further, owner="somebody"), further.report_progress(50, services.now_ms))]
             )
             assert not bell.is_set(), "what was not recorded is none either"
             await services.videos.complete(further)

@@ -16,7 +16,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.schema import videos
 from gateway.videos.events import JobCancelled, JobStarted
 from gateway.videos.job_tasks import LEASE_MS
-from gateway.videos.poll_worker import AGAIN_MS, FETCHES, IDLE_S, MOST, RENEW_S, TICK_S, VideoPoller
+from gateway.videos.poll_worker import CRASH_PAUSE_MS, IDLE_S, MAX_CLAIMED, MAX_FETCHES, RENEW_S, TICK_S, VideoPoller
 from tests.support.table_rows import table_rows
 from tests.support.video_records import list_jobs, make_job
 from tests.support.video_services import MoodyStore, VideoServices, play, run, task
@@ -45,7 +45,7 @@ class Store(MoodyStore):
     async def claim_due(self, claim: Claim) -> Sequence[VideoJob]:
         await asyncio.sleep(0)
         self._check("claim_fetching" if claim.fetching else "claim")
-        assert claim.most == MOST
+        assert claim.most == MAX_CLAIMED
         return await super().claim_due(claim)
 
     async def advance(self, changes: Any) -> Sequence[bool]:
@@ -104,7 +104,7 @@ class PollScenario:
             await self.services.books.database.change(delete(videos).where(videos.c.id == job.id))
             return None
         after = attrs.evolve(job, polls=job.polls + 1)
-        return after.let_go(self.services.now_ms + round(self.wait_s * 1000))
+        return after.release(self.services.now_ms + round(self.wait_s * 1000))
 
     @property
     def now_s(self) -> float:
@@ -201,7 +201,7 @@ def test_files_have_places_of_their_own() -> None:
         await scenario.put("up", *range(20))
         await scenario.put("up", *range(100, 120), state="fetching")
         await scenario.pass_time(5.0)
-        assert (scenario.most["up"], scenario.most["up fetching"]) == (16, FETCHES)
+        assert (scenario.most["up"], scenario.most["up fetching"]) == (16, MAX_FETCHES)
         await scenario.check_alive()
 
     run(scene())
@@ -276,9 +276,9 @@ def test_a_look_that_goes_wrong_is_said_and_made_again_and_others_go_on(error: E
         await scenario.put("odd", 1)
         await scenario.put("up", 2)
         with capture_logs() as lines:
-            await scenario.pass_time(AGAIN_MS / 1000 + 1)
+            await scenario.pass_time(CRASH_PAUSE_MS / 1000 + 1)
         first, second = scenario.looked["video_1"]
-        assert AGAIN_MS / 1000 <= second - first <= AGAIN_MS / 1000 + LATE_S
+        assert CRASH_PAUSE_MS / 1000 <= second - first <= CRASH_PAUSE_MS / 1000 + LATE_S
         (line,) = lines
         assert (line["event"], line["video_id"], line["log_level"]) == ("video_poll_crashed", "video_1", "error")
         assert (line["exc_info"] is error) is isinstance(error, RuntimeError)
@@ -384,7 +384,7 @@ def test_what_is_under_way_stays_this_processs_however_long_it_takes() -> None:
             await scenario.pass_time(5.0)
             left_ms = (await list_jobs(scenario.store))["video_1"].lease_until_ms - scenario.services.now_ms
             assert LEASE_MS - (RENEW_S + 1) * 1000 <= left_ms <= LEASE_MS
-            others = Claim("other", scenario.services.now_ms, LEASE_MS, MOST, 9)
+            others = Claim("other", scenario.services.now_ms, LEASE_MS, MAX_CLAIMED, 9)
             assert await scenario.store.claim_due(others) == []
         assert len(scenario.looked["video_1"]) == 1
         await scenario.check_alive()

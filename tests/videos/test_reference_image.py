@@ -45,13 +45,13 @@ class Table:
         self.closed += 1
 
 
-def bring_in(folder: Path, reference: Reference, found: Any = None, *, fetch: bool = True) -> Any:
+def load(folder: Path, reference: Reference, found: Any = None, *, fetch: bool = True) -> Any:
     """What is to be sent (an address, or the upload's type, name, head and bytes), the table, and what is left held."""
 
     async def scene() -> Any:
         spool, table = UploadSpool(folder, limit_bytes=256 * MIB), Table(found)
         references = References(table, spool)  # type: ignore[arg-type]
-        async with references.bring_in(reference, 7, fetch=fetch) as brought:
+        async with references.load(reference, 7, fetch=fetch) as brought:
             upload = brought.upload
             given: Any = brought.url
             if upload is not None:
@@ -67,7 +67,7 @@ def code(data: bytes, media_type: str = "image/png") -> Reference:
 
 @pytest.mark.parametrize("data", [PNG, LONG, LONG[:-1], LONG[:-2]])
 def test_a_data_url_waits_as_an_upload_and_is_gone_afterwards(tmp_path: Path, data: bytes) -> None:
-    given, table, held = bring_in(tmp_path, code(data, "image/jpeg"))
+    given, table, held = load(tmp_path, code(data, "image/jpeg"))
     assert given == ("image/png", "reference.png", data[:HEAD_BYTES], data)
     assert (table.asked, held) == ([], 0)
 
@@ -75,7 +75,7 @@ def test_a_data_url_waits_as_an_upload_and_is_gone_afterwards(tmp_path: Path, da
 @pytest.mark.parametrize("size", [1, 100, 64 * 1024])
 def test_an_address_is_fetched_for_whom_does_not_fetch_itself(tmp_path: Path, size: int) -> None:
     pieces = [LONG[at : at + size] for at in range(0, 3_000 if size == 1 else len(LONG), size)]
-    given, table, held = bring_in(tmp_path, Reference(url="https://pictures.test/1"), pieces)
+    given, table, held = load(tmp_path, Reference(url="https://pictures.test/1"), pieces)
     assert given == ("image/png", "reference.png", LONG[:HEAD_BYTES], b"".join(pieces))
     (ask,) = table.asked
     assert (ask.url, ask.trusted_origin, ask.signature) == ("https://pictures.test/1", None, ())
@@ -90,7 +90,7 @@ def test_a_file_that_came_with_the_call_stays_where_it_is(tmp_path: Path) -> Non
             return PNG[offset : offset + size]
 
     upload = Upload("input_reference", "a.png", "image/png", PNG[:9], Whole())
-    given, _, held = bring_in(tmp_path, Reference(upload))
+    given, _, held = load(tmp_path, Reference(upload))
     assert (given, held) == (("image/png", "a.png", PNG[:9], PNG), 0)
 
 
@@ -105,7 +105,7 @@ def test_a_file_that_came_with_the_call_stays_where_it_is(tmp_path: Path) -> Non
     ],
 )
 def test_who_fetches_itself_is_given_a_public_address(tmp_path: Path, url: str) -> None:
-    assert bring_in(tmp_path, Reference(url=url), fetch=False)[0] == url
+    assert load(tmp_path, Reference(url=url), fetch=False)[0] == url
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_who_fetches_itself_is_given_a_public_address(tmp_path: Path, url: str) 
 )  # fmt: skip
 def test_nobody_is_sent_to_a_private_place(tmp_path: Path, url: str) -> None:
     with pytest.raises(InvalidRequest, match="not public") as refused:
-        bring_in(tmp_path, Reference(url=url), fetch=False)
+        load(tmp_path, Reference(url=url), fetch=False)
     assert refused.value.param == "input_reference"
 
 
@@ -144,5 +144,5 @@ def test_nobody_is_sent_to_a_private_place(tmp_path: Path, url: str) -> None:
 )
 def test_what_is_no_image_is_the_callers_mistake(tmp_path: Path, reference: Any, found: Any, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why) as refused:
-        bring_in(tmp_path, reference, found)
+        load(tmp_path, reference, found)
     assert refused.value.param == "input_reference"

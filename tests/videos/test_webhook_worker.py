@@ -16,7 +16,15 @@ from gateway.events import Events
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.videos.events import JobEnded
 from gateway.videos.webhook_sender import TIMEOUT_S, WebhookSender
-from gateway.videos.webhook_worker import AT_ONE_HOST, EACH, LEASE_MS, LONGEST_REST_S, MOST, REST_S, WebhookWorker
+from gateway.videos.webhook_worker import (
+    LEASE_MS,
+    LONGEST_REST_S,
+    MAX_DELIVERIES,
+    MAX_PER_ACCOUNT,
+    MAX_PER_HOST,
+    REST_S,
+    WebhookWorker,
+)
 from tests.support.repositories import LazyDatabase, close_databases
 from tests.support.table_rows import table_rows
 from tests.support.video_records import add_delivery
@@ -240,7 +248,7 @@ def test_two_deliveries_to_a_dead_host_do_not_hold_up_a_third() -> None:
 @pytest.mark.timeout(240)
 def test_many_for_a_dead_host_do_not_hold_up_another_and_have_their_turns() -> None:
     """And the store is not asked to put them off again and again."""
-    count = MOST + 5
+    count = MAX_DELIVERIES + 5
 
     async def scene(scenario: WebhookScenario) -> None:
         await scenario.put("dead", *range(count))
@@ -251,10 +259,10 @@ def test_many_for_a_dead_host_do_not_hold_up_another_and_have_their_turns() -> N
         scenario.events.publish(JobEnded())
         await scenario.run(1)
         assert (await scenario.look("y")).status == "delivered"
-        await scenario.run(8 * count * TIMEOUT_S / AT_ONE_HOST)  # later attempts come between the first ones
+        await scenario.run(8 * count * TIMEOUT_S / MAX_PER_HOST)  # later attempts come between the first ones
         reported = scenario.receivers.delivered
         assert all(reported[f"evt_{number}"] for number in range(count))
-        assert scenario.receivers.most["dead"] == AT_ONE_HOST
+        assert scenario.receivers.most["dead"] == MAX_PER_HOST
         assert len(scenario.store.noted) < 4 * sum(reported.values())
         scenario.receivers.reactions["dead"] = take
         await scenario.run(GIVE_UP_AFTER_S / 2)
@@ -266,10 +274,10 @@ def test_many_for_a_dead_host_do_not_hold_up_another_and_have_their_turns() -> N
 def test_many_for_one_host_that_is_well_are_told_without_being_put_off() -> None:
     async def scene(scenario: WebhookScenario) -> None:
         await scenario.put("well", *range(200))
-        await scenario.run(200 * 0.05 / AT_ONE_HOST + 1.5)
+        await scenario.run(200 * 0.05 / MAX_PER_HOST + 1.5)
         assert set(scenario.receivers.delivered.values()) == {1}
         assert len(scenario.receivers.delivered) == len(scenario.store.noted) == 200
-        assert scenario.receivers.most["well"] == AT_ONE_HOST
+        assert scenario.receivers.most["well"] == MAX_PER_HOST
 
     assert play(scene, well=take) == []
 
@@ -287,10 +295,10 @@ def test_many_dead_hosts_of_one_account_do_not_hold_up_another_account() -> None
         scenario.events.publish(JobEnded())
         await scenario.run(1)
         assert (await scenario.look("y")).status == "delivered"
-        assert scenario.receivers.under_way["together"] == EACH
-        await scenario.run(count / EACH * (TIMEOUT_S + REST_S) * 2)
+        assert scenario.receivers.under_way["together"] == MAX_PER_ACCOUNT
+        await scenario.run(count / MAX_PER_ACCOUNT * (TIMEOUT_S + REST_S) * 2)
         assert all(scenario.receivers.delivered[f"evt_{number}"] for number in range(count))
-        assert scenario.receivers.most["together"] == EACH + 1  # the other account's
+        assert scenario.receivers.most["together"] == MAX_PER_ACCOUNT + 1  # the other account's
 
     play(scene, well=take, **{f"dead{number}": hang for number in range(count)})
 
@@ -304,22 +312,22 @@ def test_one_host_is_not_held_up_for_an_account_by_what_another_has_there() -> N
         scenario.events.publish(JobEnded())
         await scenario.run(1)
         assert (await scenario.look("x")).status == "delivered"
-        assert scenario.receivers.under_way["both"] == AT_ONE_HOST
+        assert scenario.receivers.under_way["both"] == MAX_PER_HOST
 
     assert play(scene, both=hang) == []
 
 
 def test_no_more_than_some_are_told_at_once_and_every_one_in_its_lease() -> None:
     async def scene(scenario: WebhookScenario) -> None:
-        for number in range(3 * MOST):
+        for number in range(3 * MAX_DELIVERIES):
             await scenario.put(f"dead{number}", number, account=number)
         await scenario.run(3 * TIMEOUT_S + 10)
-        assert scenario.receivers.most["together"] == MOST
-        assert min(scenario.receivers.delivered[f"evt_{number}"] for number in range(3 * MOST)) >= 1
+        assert scenario.receivers.most["together"] == MAX_DELIVERIES
+        assert min(scenario.receivers.delivered[f"evt_{number}"] for number in range(3 * MAX_DELIVERIES)) >= 1
         for one in scenario.store.noted:
             assert one.attempts > 0  # none of them was put off: each has a host of its own
 
-    play(scene, **{f"dead{number}": hang for number in range(3 * MOST)})
+    play(scene, **{f"dead{number}": hang for number in range(3 * MAX_DELIVERIES)})
 
 
 def test_whoever_is_woken_looks_at_once_and_otherwise_seldom() -> None:
@@ -377,7 +385,7 @@ def test_an_outcome_that_cannot_be_stored_is_kept_and_not_told_again() -> None:
 def test_what_a_stop_cuts_off_is_told_again_by_the_next_start() -> None:
     async def scene(scenario: WebhookScenario) -> None:
         await scenario.put("dead", "a")
-        await scenario.put("dead", *range(EACH))
+        await scenario.put("dead", *range(MAX_PER_ACCOUNT))
         await scenario.run(5)
         await scenario.stop()
         assert not scenario.receivers.under_way
@@ -398,7 +406,7 @@ def test_a_job_that_was_stopped_can_be_run_again(after_s: float) -> None:
     """Also where it was stopped before anything had begun of what it had taken on."""
 
     async def scene(scenario: WebhookScenario) -> None:
-        await scenario.put("dead", *range(MOST))
+        await scenario.put("dead", *range(MAX_DELIVERIES))
         await scenario.run(0)
         while not scenario.job._active:  # noqa: ASYNC110 - what is waited for is one step of the loop
             await asyncio.sleep(0)
@@ -406,7 +414,7 @@ def test_a_job_that_was_stopped_can_be_run_again(after_s: float) -> None:
         await scenario.stop()
         scenario.receivers.reactions["dead"] = take
         await scenario.run(3 * LEASE_MS / 1000)
-        assert {(await scenario.look(number)).status for number in range(MOST)} == {"delivered"}
+        assert {(await scenario.look(number)).status for number in range(MAX_DELIVERIES)} == {"delivered"}
 
     assert play(scene, dead=hang) == []
 
