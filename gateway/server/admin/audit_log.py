@@ -1,28 +1,33 @@
 """Admin API: the audit log."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
+import attrs
 import orjson
 
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import KINDS, AuditFilter, AuditRow
-from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
+from gateway.server.admin.answer import Moment, Shaped
+from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import LIMIT, parse_limit
 from gateway.server.openapi import schema as s
 from gateway.server.query import parse_number
 
-_ROW = s.record(
-    sequence=s.INTEGER,
-    at=s.MOMENT,
-    actor_kind=s.one_of(*KINDS),
-    actor=s.TEXT,
-    address=s.TEXT,
-    action=s.TEXT,
-    account=s.maybe(s.TEXT),
-    subject=s.TEXT,
-    detail=s.table(s.ANYTHING),
-)
+
+@attrs.frozen(kw_only=True)
+class AuditView:
+    """Who changed what."""
+
+    sequence: int
+    at: Moment
+    actor_kind: Annotated[str, Shaped(s.one_of(*KINDS))]
+    actor: str
+    address: str
+    action: str
+    account: str | None
+    subject: str
+    detail: Mapping[str, Any]
 
 
 @admin_operation(
@@ -33,9 +38,8 @@ _ROW = s.record(
         Query("before", "Only rows before this `sequence`: the last one of a page leads to the next page.", s.COUNT),
         LIMIT,
     ),
-    answer=s.listing(_ROW),
 )
-async def list_audit(request: AdminRequest) -> list[Fields]:
+async def list_audit(request: AdminRequest) -> list[AuditView]:
     """List changes, the newest first.
 
     ``detail`` has the changed fields with their values before and after; for a secret field only that it ``changed``.
@@ -53,16 +57,16 @@ async def list_audit(request: AdminRequest) -> list[Fields]:
     return [_build_row(row, names) for row in rows]
 
 
-def _build_row(row: AuditRow, names: Mapping[int, str]) -> dict[str, Any]:
+def _build_row(row: AuditRow, names: Mapping[int, str]) -> AuditView:
     account_id = row.account_id
-    return {
-        "sequence": row.sequence,
-        "at": build_time(row.at_ms // 1000),
-        "actor_kind": row.actor_kind,
-        "actor": row.actor,
-        "address": row.address,
-        "action": row.action,
-        "account": None if account_id is None else names.get(account_id, f"{account_id} (deleted)"),
-        "subject": row.subject,
-        "detail": orjson.loads(row.detail),
-    }
+    return AuditView(
+        sequence=row.sequence,
+        at=build_time(row.at_ms // 1000),
+        actor_kind=row.actor_kind,
+        actor=row.actor,
+        address=row.address,
+        action=row.action,
+        account=None if account_id is None else names.get(account_id, f"{account_id} (deleted)"),
+        subject=row.subject,
+        detail=orjson.loads(row.detail),
+    )

@@ -1,50 +1,69 @@
 """Admin API: batches. A member sees those of its own account."""
 
+from collections.abc import Sequence
 from typing import get_args
+
+import attrs
 
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import Actor
 from gateway.domain.batch import Batch, BatchFilter, BatchStatus, is_batch_id
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM
 from gateway.errors import InvalidRequest
-from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
+from gateway.server.admin.answer import Count, Moment
+from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_limit
 from gateway.server.openapi import schema as s
 
 _STATUSES: tuple[BatchStatus, ...] = get_args(BatchStatus)
 _TRUTH = {"true": True, "false": False}
 
-_BATCH = s.record(
-    id=s.TEXT,
-    status=s.one_of(*_STATUSES),
-    live=s.FLAG,
-    endpoint=s.TEXT,
-    model=s.maybe(s.TEXT),
-    account=s.maybe(s.TEXT),
-    account_id=s.INTEGER,
-    key_id=s.INTEGER,
-    key_name=s.maybe(s.TEXT),
-    total=s.COUNT,
-    completed=s.COUNT,
-    failed=s.COUNT,
-    input_tokens=s.COUNT,
-    output_tokens=s.COUNT,
-    price_multiplier=s.NUMBER,
-    created_at=s.MOMENT,
-    expires_at=s.MOMENT,
-    ended_at=s.maybe(s.MOMENT),
-)
-_ERROR = s.record(code=s.TEXT, message=s.TEXT, line=s.maybe(s.INTEGER), param=s.maybe(s.TEXT))
-_WHOLE_BATCH = s.extend(
-    _BATCH,
-    input_file_id=s.TEXT,
-    output_file_id=s.maybe(s.TEXT),
-    error_file_id=s.maybe(s.TEXT),
-    requests=s.COUNT,
-    cost_usd=s.NUMBER,
-    cost_nanos=s.COUNT,
-    errors=s.array(_ERROR),
-)
+
+@attrs.frozen(kw_only=True)
+class BatchView:
+    """A batch as lists show it. The name of a deleted account or key is null."""
+
+    id: str
+    status: BatchStatus
+    live: bool
+    endpoint: str
+    model: str | None
+    account: str | None
+    account_id: int
+    key_id: int
+    key_name: str | None
+    total: Count
+    completed: Count
+    failed: Count
+    input_tokens: Count
+    output_tokens: Count
+    price_multiplier: float
+    created_at: Moment
+    expires_at: Moment
+    ended_at: Moment | None
+
+
+@attrs.frozen(kw_only=True)
+class BatchErrorView:
+    """Why a batch, or a line of its input, is refused."""
+
+    code: str
+    message: str
+    line: int | None
+    param: str | None
+
+
+@attrs.frozen(kw_only=True)
+class WholeBatchView(BatchView):
+    """A batch with its files, its errors and what it has cost."""
+
+    input_file_id: str
+    output_file_id: str | None
+    error_file_id: str | None
+    requests: Count
+    cost_usd: float
+    cost_nanos: Count
+    errors: Sequence[BatchErrorView]
 
 
 _QUERY = (
@@ -56,8 +75,8 @@ _QUERY = (
 )
 
 
-@admin_operation(query=_QUERY, answer=s.listing(_BATCH))
-async def list_batches(request: AdminRequest) -> list[Fields]:
+@admin_operation(query=_QUERY)
+async def list_batches(request: AdminRequest) -> list[BatchView]:
     """List batches, the newest first."""
     wanted = await _parse_filter(request)
     found = await request.services.batches.list_batches(wanted, parse_limit(request))
@@ -65,29 +84,30 @@ async def list_batches(request: AdminRequest) -> list[Fields]:
     return [_build_batch(request, batch, names) for batch in found]
 
 
-@admin_operation(answer=_WHOLE_BATCH)
-async def get_batch(request: AdminRequest) -> Fields:
+@admin_operation()
+async def get_batch(request: AdminRequest) -> WholeBatchView:
     """Get a batch with its errors, and what its requests have cost so far."""
     services, actor = request.services, request.actor
     batch = await services.batches.get(request.match_info["id"], actor.scope)
     requests, cost_nanos = await services.batches.sum_cost(batch.id)
-    return {
-        **_build_batch(request, batch, await services.auth.accounts.name_accounts()),
-        "input_file_id": batch.input_file_id,
-        "output_file_id": batch.output_file_id if batch.ended else None,
-        "error_file_id": batch.error_file_id if batch.ended else None,
-        "requests": requests,
-        "cost_usd": cost_nanos / NANOS_PER_USD,
-        "cost_nanos": cost_nanos,
-        "errors": [
-            {"code": error.code, "message": error.message, "line": error.line, "param": error.param}
+    shown = _build_batch(request, batch, await services.auth.accounts.name_accounts())
+    return WholeBatchView(
+        **attrs.asdict(shown),
+        input_file_id=batch.input_file_id,
+        output_file_id=batch.output_file_id if batch.ended else None,
+        error_file_id=batch.error_file_id if batch.ended else None,
+        requests=requests,
+        cost_usd=cost_nanos / NANOS_PER_USD,
+        cost_nanos=cost_nanos,
+        errors=[
+            BatchErrorView(code=error.code, message=error.message, line=error.line, param=error.param)
             for error in batch.errors
         ],
-    }
+    )
 
 
-@admin_operation(answer=_BATCH)
-async def cancel_batch(request: AdminRequest) -> Fields:
+@admin_operation()
+async def cancel_batch(request: AdminRequest) -> BatchView:
     """Cancel a batch: requests under way may finish, and no other begins."""
     services, actor = request.services, request.actor
     batch = await services.batches.cancel(request.match_info["id"], actor.scope)
@@ -119,27 +139,27 @@ async def _find_account(request: AdminRequest, name: str | None, actor: Actor) -
     return (await request.services.auth.accounts.get_account_noun(name, actor)).id
 
 
-def _build_batch(request: AdminRequest, batch: Batch, names: dict[int, str]) -> Fields:
+def _build_batch(request: AdminRequest, batch: Batch, names: dict[int, str]) -> BatchView:
     """Return a batch as lists show it. The name of a deleted key is null."""
     caller = request.services.auth.api_keys.find_caller(batch.key_id)
     ended_s = max(batch.times.values(), default=None) if batch.ended else None
-    return {
-        "id": batch.id,
-        "status": batch.status,
-        "live": not batch.ended,
-        "endpoint": batch.endpoint,
-        "model": batch.model,
-        "account": names.get(batch.account_id),
-        "account_id": batch.account_id,
-        "key_id": batch.key_id,
-        "key_name": None if caller is None else caller.key.name,
-        "total": batch.total,
-        "completed": batch.tally.completed,
-        "failed": batch.tally.failed,
-        "input_tokens": batch.tally.input_tokens,
-        "output_tokens": batch.tally.output_tokens,
-        "price_multiplier": batch.multiplier_ppm / ONE_PPM,
-        "created_at": build_time(batch.created_ms // 1000),
-        "expires_at": build_time(batch.expires_ms // 1000),
-        "ended_at": None if ended_s is None else build_time(ended_s),
-    }
+    return BatchView(
+        id=batch.id,
+        status=batch.status,
+        live=not batch.ended,
+        endpoint=batch.endpoint,
+        model=batch.model,
+        account=names.get(batch.account_id),
+        account_id=batch.account_id,
+        key_id=batch.key_id,
+        key_name=None if caller is None else caller.key.name,
+        total=batch.total,
+        completed=batch.tally.completed,
+        failed=batch.tally.failed,
+        input_tokens=batch.tally.input_tokens,
+        output_tokens=batch.tally.output_tokens,
+        price_multiplier=batch.multiplier_ppm / ONE_PPM,
+        created_at=build_time(batch.created_ms // 1000),
+        expires_at=build_time(batch.expires_ms // 1000),
+        ended_at=None if ended_s is None else build_time(ended_s),
+    )

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -11,6 +12,7 @@ from aiohttp import web
 
 from gateway.domain.audit_log import Actor
 from gateway.errors import StoreUnavailable
+from gateway.server.admin.answer import InForce, build_answer, write_answer
 from gateway.server.context import ACTOR, SERVICES, Services
 from gateway.server.openapi import schema as s
 from gateway.server.sessions import get_signed
@@ -74,7 +76,7 @@ class AdminHandler:
         function: returns an object or a list of them; or a response, if that is a stream.
         takes: the attrs class that its JSON body is parsed into; None without a body.
         partly: whether any field of the body may be missing, which leaves its value unchanged.
-        answer: the schema of its JSON response.
+        answer: the schema of its JSON response; without one it is that of what the function returns.
         media_type: the media type of its response.
         change: whether it changes what every node of a cluster holds in memory. In a cluster the answer says where
             the change is in force.
@@ -84,7 +86,7 @@ class AdminHandler:
     takes: type | None = None
     partly: bool = False
     query: tuple[Query, ...] = ()
-    answer: s.Shape = s.ANYTHING
+    _answer: s.Shape | None = None
     status: int = 200
     media_type: str = "application/json"
     change: bool = False
@@ -95,13 +97,21 @@ class AdminHandler:
         found = await self.function(request)
         if isinstance(found, web.StreamResponse):
             return found
-        if self.change:
-            found = {**found, **await _find_in_force(request.services)}
-        body = orjson.dumps(build_list(found) if isinstance(found, list) else found)
+        if self.change and (in_force := await _find_in_force(request.services)) is not None:
+            is_object = attrs.has(type(found))
+            found = attrs.evolve(found, in_force=in_force) if is_object else {**found, "in_force": in_force}
+        body = orjson.dumps(build_list(found) if isinstance(found, list) else found, default=write_answer)
         response = web.Response(body=body, status=self.status, content_type="application/json")
         for finish in request.finish:
             finish(response)
         return response
+
+    @property
+    def answer(self) -> s.Shape:
+        if self._answer is not None:
+            return self._answer
+        returned = signature(self.function).return_annotation
+        return s.ANYTHING if returned is web.StreamResponse else build_answer(returned)
 
     @property
     def name(self) -> str:
@@ -122,11 +132,11 @@ def build_list(items: list[Any]) -> Fields:
     return {"object": "list", "data": items}
 
 
-async def _find_in_force(services: Services) -> Fields:
+async def _find_in_force(services: Services) -> InForce | None:
     """Wait up to 500 ms for the nodes of a cluster; return at how many of them a change is in force."""
     storage = services.storage
     if storage.node is not None:
         with suppress(StoreUnavailable):  # the change is stored
             found = await await_in_force(storage.database)
-            return {"in_force": {"nodes": found.nodes, "of": found.total, "ms": found.ms}}
-    return {}
+            return InForce(found.nodes, found.total, found.ms)
+    return None

@@ -3,6 +3,7 @@
 from typing import Any
 
 from gateway.errors import NotFound
+from gateway.server.admin.answer import IN_FORCE
 from gateway.server.admin.handler import AdminRequest, Query
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_number
@@ -12,11 +13,6 @@ from gateway.server.sessions import check_still_signed
 LISTED, MAX_LISTED = 50, 1000
 LIMIT = Query("limit", f"Page size, {LISTED} by default and at most {MAX_LISTED}.", s.COUNT)
 OF_ACCOUNT = Query("account", "Only this account (a name).")
-_IN_FORCE = s.explain(
-    s.record(nodes=s.COUNT, of=s.COUNT, ms=s.COUNT),
-    "Only in the answer to a change, and only in a cluster: the change is in force at so many nodes `of` those that "
-    "live. The answer waits for them, up to 500 `ms`. A node that cannot apply a change takes no requests after 10 s.",
-)
 
 
 def allow_in_force(shape: s.Shape) -> s.Shape:
@@ -24,7 +20,7 @@ def allow_in_force(shape: s.Shape) -> s.Shape:
 
     The answer waits ``ms`` milliseconds for them, 500 at the most. The others apply it within seconds.
     """
-    return s.allow(shape, in_force=_IN_FORCE)
+    return s.allow(shape, in_force=IN_FORCE)
 
 
 async def read_change(request: AdminRequest) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, get_args
 
 import attrs
 
@@ -13,32 +12,42 @@ from gateway.domain.node import Node, NodeState
 from gateway.domain.price import NANOS_PER_USD
 from gateway.errors import NotFound
 from gateway.parsing import parse_spec
-from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
+from gateway.server.admin.answer import Count, Moment
+from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import read_change
-from gateway.server.openapi import schema as s
 from gateway.storage.nodes import list_nodes as read_nodes
 
-_NODE = s.record(
-    id=s.TEXT,
-    state=s.one_of(*get_args(NodeState)),
-    own=s.FLAG,
-    leads=s.FLAG,
-    epoch=s.COUNT,
-    beat_age_ms=s.COUNT,
-    url=s.TEXT,
-    version=s.TEXT,
-    schema=s.TEXT,
-    config_digest=s.TEXT,
-    config_differs=s.FLAG,
-    started_at=s.MOMENT,
-    clock_offset_ms=s.INTEGER,
-    waiting_rows=s.COUNT,
-    active_requests=s.COUNT,
-    outstanding_usd=s.NUMBER,
-    outstanding_nanos=s.INTEGER,
-)
 
-_FORGOTTEN = s.record(id=s.TEXT, leases=s.one_of(*get_args(OnCrash)), outstanding_usd=s.NUMBER)
+@attrs.frozen(kw_only=True)
+class NodeView:
+    """A gateway on the database."""
+
+    id: str
+    state: NodeState
+    own: bool
+    leads: bool
+    epoch: Count
+    beat_age_ms: Count
+    url: str
+    version: str
+    schema: str
+    config_digest: str
+    config_differs: bool
+    started_at: Moment
+    clock_offset_ms: int
+    waiting_rows: Count
+    active_requests: Count
+    outstanding_usd: float
+    outstanding_nanos: int
+
+
+@attrs.frozen(kw_only=True)
+class ForgottenNode:
+    """A node that was signed off, and the credit that it held."""
+
+    id: str
+    leases: OnCrash
+    outstanding_usd: float
 
 
 @attrs.frozen
@@ -48,8 +57,8 @@ class ForgetSpec:
     leases: OnCrash
 
 
-@admin_operation(answer=s.listing(_NODE))
-async def list_nodes(request: AdminRequest) -> list[Fields]:
+@admin_operation()
+async def list_nodes(request: AdminRequest) -> list[NodeView]:
     """List the gateways on the same database: the live and dead ones, and those that ended within a day or hold credit.
 
     `clock_offset_ms`, `waiting_rows` and `active_requests` are as of the node's last beat, which live nodes repeat
@@ -69,30 +78,30 @@ def find_usual_digest(nodes: Iterable[Node]) -> str:
     return digests.most_common(1)[0][0] if digests else ""
 
 
-def _build_node(node: Node, own: str, usual_digest: str) -> dict[str, Any]:
-    return {
-        "id": node.id,
-        "state": node.state,
-        "own": node.id == own,
-        "leads": node.leads,
-        "epoch": node.epoch,
-        "beat_age_ms": node.beat_age_ms,
-        "url": node.url,
-        "version": node.version,
-        "schema": node.schema,
-        "config_digest": node.config_digest,
-        "config_differs": node.state == "live" and node.config_digest != usual_digest,
-        "started_at": build_time(node.started_ms // 1000),
-        "clock_offset_ms": node.clock_offset_ms,
-        "waiting_rows": node.waiting_rows,
-        "active_requests": node.active_requests,
-        "outstanding_usd": node.outstanding_nanos / NANOS_PER_USD,
-        "outstanding_nanos": node.outstanding_nanos,
-    }
+def _build_node(node: Node, own: str, usual_digest: str) -> NodeView:
+    return NodeView(
+        id=node.id,
+        state=node.state,
+        own=node.id == own,
+        leads=node.leads,
+        epoch=node.epoch,
+        beat_age_ms=node.beat_age_ms,
+        url=node.url,
+        version=node.version,
+        schema=node.schema,
+        config_digest=node.config_digest,
+        config_differs=node.state == "live" and node.config_digest != usual_digest,
+        started_at=build_time(node.started_ms // 1000),
+        clock_offset_ms=node.clock_offset_ms,
+        waiting_rows=node.waiting_rows,
+        active_requests=node.active_requests,
+        outstanding_usd=node.outstanding_nanos / NANOS_PER_USD,
+        outstanding_nanos=node.outstanding_nanos,
+    )
 
 
-@admin_operation(takes=ForgetSpec, answer=_FORGOTTEN)
-async def forget_node(request: AdminRequest) -> Fields:
+@admin_operation(takes=ForgetSpec)
+async def forget_node(request: AdminRequest) -> ForgottenNode:
     """Settle the credit of a node that does not come back, and sign it off. Refused for one that lives."""
     services, node = request.services, request.match_info["id"]
     spec = parse_spec(await read_change(request), ForgetSpec)
@@ -101,4 +110,4 @@ async def forget_node(request: AdminRequest) -> Fields:
     now_s, detail = services.clock(), build_change({}, {"leases": spec.leases})
     audit = request.actor.did("node.forgotten", node[:40], int(now_s * 1000), detail=detail)
     nanos = await services.admin.settle_node(node, spec.leases, now_s, audit)
-    return {"id": node, "leases": spec.leases, "outstanding_usd": nanos / NANOS_PER_USD}
+    return ForgottenNode(id=node, leases=spec.leases, outstanding_usd=nanos / NANOS_PER_USD)

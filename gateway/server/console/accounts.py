@@ -62,7 +62,7 @@ async def load_trail(request: web.Request) -> Data:
         ask(request, "/members"),
     )
     rows = audit_log
-    older = urlencode({**wanted, "before": rows[-1]["sequence"]}) if len(rows) == _LISTED else None
+    older = urlencode({**wanted, "before": rows[-1].sequence}) if len(rows) == _LISTED else None
     return {
         "rows": rows,
         "wanted": wanted,

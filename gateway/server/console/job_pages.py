@@ -21,7 +21,7 @@ async def load_jobs(request: web.Request, kind: str) -> Data:
     )
     accounts = await ask(request, "/accounts") if everyone else []
     kept = {name: value for name, value in (("account", chosen), ("status", status)) if value}
-    older = urlencode({"after": jobs[_LISTED - 1]["id"], **kept}) if len(jobs) > _LISTED else None
+    older = urlencode({"after": jobs[_LISTED - 1].id, **kept}) if len(jobs) > _LISTED else None
     return {
         "jobs": jobs[:_LISTED],
         "older": None if older is None else f"{ROOT}/{kind}?{older}",

@@ -18,6 +18,7 @@ from gateway.deferred import load
 from gateway.domain.member import Forbidden, Role, may
 from gateway.errors import GatewayError, NotFound
 from gateway.server.admin.handler import AdminRequest
+from gateway.server.admin.nodes import NodeView
 from gateway.server.admin.operation import OPERATIONS
 from gateway.server.admin.prefix import PREFIX
 from gateway.server.client_ip import find_client_ip
@@ -84,10 +85,10 @@ async def ask(request: web.Request, path: str, **query: Any) -> Any:
     return answer
 
 
-async def list_live_nodes(request: web.Request) -> list[Data]:
+async def list_live_nodes(request: web.Request) -> list[NodeView]:
     """Return the nodes that a page can show the state of; none if the gateway is alone. Only administrators ask."""
-    nodes: list[Data] = await ask(request, "/nodes")
-    return [node for node in nodes if node["state"] == "live"]
+    nodes: list[NodeView] = await ask(request, "/nodes")
+    return [node for node in nodes if node.state == "live"]
 
 
 def render(request: web.Request, template: str, found: Mapping[str, Any], status: int = 200) -> web.Response:

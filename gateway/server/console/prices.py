@@ -41,4 +41,4 @@ async def load_prices(request: web.Request) -> Data:
 async def load_settings(request: web.Request) -> Data:
     """Load all settings with their sources, and the targets of alerts."""
     settings, alerts = await asyncio.gather(ask(request, "/settings"), ask(request, "/alerts"))
-    return {"sections": settings["sections"], **alerts}
+    return {"sections": settings["sections"], "targets": alerts.targets, "recent": alerts.recent}

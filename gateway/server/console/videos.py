@@ -19,4 +19,4 @@ async def load_video(request: web.Request) -> Data:
     job, keys = await asyncio.gather(ask(request, "/videos/{id}"), ask(request, "/keys"))
     signed = request[SIGNED]
     own_keys = [key for key in keys if key["account"] == signed.account.name and key["status"] == "active"]
-    return {"job": job, "own": job["account_id"] == signed.account.id, "own_keys": own_keys}
+    return {"job": job, "own": job.account_id == signed.account.id, "own_keys": own_keys}

@@ -1,0 +1,114 @@
+"""The classes of answers: one class is what a handler returns, its JSON, and its schema in the OpenAPI document.
+
+The JSON has the fields in the order of the class. A field that is ``OMITTED`` while it is None is not in the JSON.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import attrs
+
+from gateway.server.openapi import schema as s
+
+
+@attrs.frozen(eq=False)
+class Shaped:
+    """Gives a type in ``Annotated`` its schema."""
+
+    shape: s.Shape
+
+
+Count = Annotated[int, Shaped(s.COUNT)]
+"""A whole number that is not negative."""
+Moment = Annotated[str, Shaped(s.MOMENT)]
+"""A time such as ``2027-01-31T12:00:00Z``."""
+OMITTED: Mapping[str, bool] = MappingProxyType({"omitted": True})
+"""The metadata of a field."""
+IN_FORCE = s.explain(
+    s.record(nodes=s.COUNT, of=s.COUNT, ms=s.COUNT),
+    "Only in the answer to a change, and only in a cluster: the change is in force at so many nodes `of` those that "
+    "live. The answer waits for them, up to 500 `ms`. A node that cannot apply a change takes no requests after 10 s.",
+)
+_PLAIN: Mapping[Any, s.Shape] = MappingProxyType(
+    {Any: s.ANYTHING, str: s.TEXT, bool: s.FLAG, int: s.INTEGER, float: s.NUMBER},
+)
+
+
+@attrs.frozen
+class InForce:
+    """At how many nodes of a cluster a change is in force, after so many milliseconds."""
+
+    nodes: int
+    of: int
+    ms: int
+
+
+InForceField = Annotated[InForce, Shaped(IN_FORCE)]
+
+
+def write_answer(answer: Any) -> dict[str, Any]:
+    """Return the fields of an attrs object; orjson calls it for each. Raises ``TypeError`` for other objects."""
+    kind: Any = type(answer)
+    names, omitted = _list_names(kind)
+    return {name: value for name in names if (value := getattr(answer, name)) is not None or name not in omitted}
+
+
+@cache
+def _list_names(kind: type) -> tuple[tuple[str, ...], frozenset[str]]:
+    if not attrs.has(kind):
+        raise TypeError(f"{kind.__name__} is not JSON")
+    fields = attrs.fields(kind)
+    return tuple(one.name for one in fields), frozenset(one.name for one in fields if one.metadata.get("omitted"))
+
+
+def build_answer(kind: Any) -> s.Shape:
+    """Return the schema of what a handler returns: a list gets the form of the OpenAI API."""
+    return s.listing(build_shape(get_args(kind)[0])) if get_origin(kind) is list else build_shape(kind)
+
+
+def build_shape(kind: Any) -> s.Shape:
+    """Return the schema of an answer: of an attrs class, or of the type of a field."""
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    build = _BUILDERS.get(get_origin(kind))
+    return _build_record(kind) if build is None else build(get_args(kind))
+
+
+def _build_union(kinds: tuple[Any, ...]) -> s.Shape:
+    shapes = [build_shape(one) for one in kinds if one is not NoneType]
+    shape = shapes[0] if len(shapes) == 1 else s.either(*shapes)
+    return s.maybe(shape) if NoneType in kinds else shape
+
+
+def _build_array(kinds: tuple[Any, ...]) -> s.Shape:
+    return s.array(build_shape(kinds[0]))
+
+
+def _build_table(kinds: tuple[Any, ...]) -> s.Shape:
+    return s.table(build_shape(kinds[1]))
+
+
+_BUILDERS: Mapping[Any, Callable[[tuple[Any, ...]], s.Shape]] = MappingProxyType(
+    {
+        Annotated: lambda parts: parts[1].shape,
+        Literal: lambda values: s.one_of(*values),
+        **dict.fromkeys((Union, UnionType), _build_union),
+        **dict.fromkeys((list, tuple, Sequence), _build_array),
+        **dict.fromkeys((dict, Mapping), _build_table),
+    },
+)
+"""What builds the schema of a type from its arguments."""
+
+
+def _build_record(kind: type) -> s.Shape:
+    fields = attrs.fields(kind)
+    always = {one.name: build_shape(one.type) for one in fields if not one.metadata.get("omitted")}
+    sometimes = {
+        one.name: build_shape(next(each for each in get_args(one.type) if each is not NoneType))
+        for one in fields
+        if one.metadata.get("omitted")
+    }
+    record = s.record(**always)
+    return s.allow(record, **sometimes) if sometimes else record

@@ -1,0 +1,90 @@
+"""One class is what a handler returns, its JSON, and its schema."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import attrs
+import orjson
+import pytest
+
+from gateway.server.admin.answer import (
+    OMITTED,
+    Count,
+    InForce,
+    InForceField,
+    Moment,
+    Shaped,
+    build_answer,
+    build_shape,
+    write_answer,
+)
+from gateway.server.openapi import schema as s
+
+
+@attrs.frozen(kw_only=True)
+class Part:
+    size: Count
+    at: Moment | None
+
+
+@attrs.frozen(kw_only=True)
+class Thing:
+    name: str
+    parts: Sequence[Part]
+    in_force: InForceField | None = attrs.field(default=None, metadata=OMITTED)
+
+
+PART = s.record(size=s.COUNT, at=s.maybe(s.MOMENT))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        (str, s.TEXT),
+        (int, s.INTEGER),
+        (float, s.NUMBER),
+        (bool, s.FLAG),
+        (Any, s.ANYTHING),
+        (Count, s.COUNT),
+        (Moment, s.MOMENT),
+        (int | None, s.maybe(s.INTEGER)),
+        (Count | None, s.maybe(s.COUNT)),
+        (Literal["a", "b"], s.one_of("a", "b")),
+        (Annotated[str, Shaped(s.one_of("c"))], s.one_of("c")),
+        (Sequence[str], s.array(s.TEXT)),
+        (tuple[Part, ...], s.array(PART)),
+        (Mapping[str, Part], s.table(PART)),
+        (Part | str, s.either(PART, s.TEXT)),
+        (Part, PART),
+    ],
+)
+def test_a_type_has_its_schema(kind: Any, shape: s.Shape) -> None:
+    assert build_shape(kind) == shape
+    assert build_answer(list[kind]) == s.listing(shape)
+
+
+def test_a_field_that_may_be_left_out_is_not_required() -> None:
+    shape = build_shape(Thing)
+    assert shape["required"] == ["name", "parts"]
+    assert list(shape["properties"]) == ["name", "parts", "in_force"]
+    assert shape["properties"]["in_force"]["required"] == ["nodes", "of", "ms"]
+
+
+@pytest.mark.parametrize(
+    ("thing", "body"),
+    [
+        (Thing(name="a", parts=[]), b'{"name":"a","parts":[]}'),
+        (Thing(name="a", parts=(Part(size=1, at=None),)), b'{"name":"a","parts":[{"size":1,"at":null}]}'),
+        (
+            Thing(name="a", parts=[], in_force=InForce(1, 2, 3)),
+            b'{"name":"a","parts":[],"in_force":{"nodes":1,"of":2,"ms":3}}',
+        ),
+    ],
+)
+def test_the_json_has_the_fields_in_their_order(thing: Thing, body: bytes) -> None:
+    assert orjson.dumps(thing, default=write_answer) == body
+
+
+def test_what_is_no_answer_is_not_written() -> None:
+    with pytest.raises(TypeError):
+        orjson.dumps({"one": object()}, default=write_answer)
