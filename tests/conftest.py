@@ -5,7 +5,7 @@ import contextlib
 import gc
 import logging
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from gateway.log import configure_log
-from tests.support.forked_workers import Collector, can_fork
+from tests.support.first_start import find_template, start_first
+from tests.support.forked_workers import Collector, can_fork, is_collector
 from tests.support.gateway import RunningGateway, make_template
 from tests.support.outcome_table import write_table
 from tests.support.postgres import SharedPostgres
@@ -97,8 +98,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return True
 
 
-def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
-    """Who asks for a gateway that stands runs in the event loop in which it stands; and gives it back last of all."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Who asks for a gateway that stands runs in the event loop in which it stands; and gives it back last of all.
+
+    Browser tests come first: they begin in one worker then, and each worker that has some starts a browser.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("browser") is None)
     folders: dict[Path, str] = {}  # of each file, asked once: there are forty items a file
     for item in items:
         folder = folders.get(item.path)
@@ -114,9 +119,17 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
             names.insert(0, "standing_with")
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start a gateway before workers are forked, where there are tests that start some."""
+    if is_collector(session.config) and any(
+        "template_path" in getattr(item, "fixturenames", ()) for item in session.items
+    ):
+        asyncio.run(start_first())
+
+
 @pytest.fixture(scope="session")
 def template_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("template") / "gateway.db"
+    return find_template() or tmp_path_factory.mktemp("template") / "gateway.db"
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from gateway import __version__
 from gateway.storage.data_folder import find_holder
 from scripts.build_zipapp import build_zipapp
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(120)]
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = (
@@ -161,12 +161,11 @@ def copy_dependencies(folder: Path) -> None:
                 shutil.copy(str(found.locate_file(file)), folder / file)
 
 
-@pytest.mark.parametrize("command", ["gateway", pytest.param("model-gateway", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("command", ["gateway", "model-gateway"])
 def test_the_installed_command_serves(installed: Path, tmp_path: Path, command: str) -> None:
     check_serves([str(installed.parent / command)], tmp_path)
 
 
-@pytest.mark.soak
 def test_one_file_serves_where_nothing_is_installed(wheel: Path, tmp_path: Path) -> None:
     packages, file = tmp_path / "packages", tmp_path / "gateway.pyz"
     copy_dependencies(packages)

@@ -1,12 +1,15 @@
 """A process with SQLite, one OpenAI channel and no extra imports what it uses, and nothing besides."""
 
+import asyncio
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.gateway import furnish, make_template
+from tests.support.sockets import find_free_port
 
 SERVE = """
 import os, signal, sys, threading, urllib.error, urllib.request
@@ -51,25 +54,29 @@ UNUSED = (
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The modules of a process that is ready; its second start, for the first one makes the database."""
+def loaded(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> list[str]:
+    """The modules of a process that is ready, over a database that an earlier start has made."""
     folder = tmp_path_factory.mktemp("plain")
     (folder / "gateway.toml").write_text(FILE)
-    for _ in range(2):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        command = ["serve", "--data", "data", "--config", "gateway.toml", "--port", str(port)]
-        url = f"http://127.0.0.1:{port}/readyz"
-        done = subprocess.run(
-            [sys.executable, "-c", SERVE, *command, url],
-            check=False,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode in {0, -signal.SIGTERM}, done.stderr  # ready, it may not handle the signal yet
+    (folder / "data").mkdir()
+    asyncio.run(_make_data(folder / "data", template_path))
+    command = ["serve", "--data", "data", "--config", "gateway.toml", "--port", str(find_free_port())]
+    done = subprocess.run(
+        [sys.executable, "-c", SERVE, *command, f"http://127.0.0.1:{command[-1]}/readyz"],
+        check=False,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode in {0, -signal.SIGTERM}, done.stderr  # ready, it may not handle the signal yet
     return done.stdout.splitlines()[-1].split()
+
+
+async def _make_data(path: Path, template: Path) -> None:
+    if not template.exists():
+        await make_template(template)
+    await furnish(path, template, declared=False)
 
 
 def test_a_plain_process_imports_nothing_that_it_does_not_use(loaded: list[str]) -> None:

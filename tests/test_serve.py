@@ -579,7 +579,7 @@ async def test_sighup_reads_the_file_again_and_a_running_stream_does_not_feel_it
 async def test_sighup_during_a_start_is_survived_and_heard(serve: Serve, tmp_path: Path, moment: str) -> None:
     """From when the folder is held, or the database is made: what the file says at the signal is what counts."""
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        served = serve("--config", write_config(tmp_path / "gateway.toml", up), afresh=True)
+        served = serve("--config", write_config(tmp_path / "gateway.toml", up))
         async with asyncio.timeout(WAIT_LIMIT_S):
             while not (find_holder(served.data) if moment == "lock" else (served.data / moment).exists()):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)

@@ -11,7 +11,7 @@ from tests.support import anthropic_cassettes as claude
 from tests.support import converse_cassettes as converse
 from tests.support import gemini_cassettes as gemini
 from tests.support.gateway import channels
-from tests.support.loop_lag import MAX_HANDLE, MB, TRIES, watch_lag
+from tests.support.loop_lag import LARGEST, MAX_HANDLE, MB, TRIES, watch_lag
 from tests.support.raw_client import connect, post, read_answer
 from tests.support.scripted_upstream import (
     LAST_CHUNK,
@@ -99,7 +99,7 @@ END_MARKS = {"chat": b"[DONE]", "messages": b"message_stop", "responses": b"resp
 async def test_the_loop_translates_nothing_large(
     standing_with: StartGateway, client: str, provider: str, sent: str
 ) -> None:
-    text = WORD * (15 * MB // len(WORD))
+    text = WORD * (LARGEST // len(WORD))
     data = STREAMS[provider](text) if sent == "events" else orjson.dumps(WHOLE[provider](text))
     head = HEADS.get(provider if sent == "events" else "json", SSE_HEAD)
     pieces = [chunk(data[start : start + 64 * 1024]) for start in range(0, len(data), 64 * 1024)]

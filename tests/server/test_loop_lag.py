@@ -1,7 +1,7 @@
 """A client that sends nonsense, or very much, waits for it alone: the event loop is never held for long.
 
-The lag is the CPU time between two turns of the loop, divided by the CPU time of parsing the largest body at the same
-moment (20 ms on a core of 2020): neither the speed of the machine nor its other work changes that ratio much.
+The lag is the CPU time between two turns of the loop, divided by the CPU time of parsing as large a body at the same
+moment (the largest takes 20 ms on a core of 2020): neither the machine's speed nor its other work changes that much.
 """
 
 import asyncio
@@ -31,8 +31,11 @@ from tests.support.scripted_upstream import (
 from tests.support.started_gateways import StartGateway
 
 MAX_LAG = 6.0
-"""Parsings of ``LARGEST`` bytes. Alone on the machine every case stays below 2.5 (50 ms); beside other tests the caches
-are shared, which slows copying more than parsing (4.3 was seen). What is meant are holds of a second."""
+"""Parsings of ``LARGEST`` bytes. Alone on the machine every case stays below 2.5 (50 ms, for the largest body); beside
+other tests the caches are shared, which slows copying more than parsing (4.3 was seen). What is meant are holds of a
+second."""
+WHOLE_LAG = 4 * MAX_LAG
+"""For what is as large as it may be."""
 MESSAGE = b'"model":"m","messages":[{"role":"user","content":"hi"}]'
 
 HEAVY: dict[str, Callable[[], bytes]] = {
@@ -112,7 +115,7 @@ async def test_the_loop_is_not_held_by_bad_input(standing_with: StartGateway, ca
         gateway = await standing_with(channels([up]))
         path = "/v1/embeddings" if "token ids" in case else "/v1/chat/completions"
         raw = post(HEAVY[case](), path=path)
-        assert await _measure(gateway.url, raw, case, {200, 400}) < MAX_LAG
+        assert await _measure(gateway.url, raw, case, {200, 400}, WHOLE_LAG) < WHOLE_LAG
 
 
 @pytest.mark.slow
@@ -136,7 +139,7 @@ async def test_the_loop_is_not_held_by_the_largest_calls(
 async def test_the_loop_is_not_held_by_the_largest_translated_event(
     standing_with: StartGateway, path: str, provider: str, line_end: bytes
 ) -> None:
-    answer = "word " * (15 * MB // 5)
+    answer = "word " * (LARGEST // 5)
     if provider == "custom":
         events = [event(delta("a")), event(delta(answer)), *chat_events("b")]
     else:
@@ -161,7 +164,7 @@ async def test_the_loop_is_not_held_by_the_largest_translated_event(
         assert best < MAX_LAG
 
 
-IMAGE = "aGk9" * (15 * MB // 4)
+IMAGE = "aGk9" * (LARGEST // 4)
 COMPLETED = {"id": "resp_1", "output": [], "usage": {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}}
 GENERATE = "/v1beta/models/m:streamGenerateContent?alt=sse"
 BEGUN = [cassettes.begin("msg_1"), cassettes.start(0, "text", text="")]
@@ -213,7 +216,7 @@ async def test_the_loop_is_not_held_by_a_gzip_bomb(standing_with: StartGateway) 
     bomb = gzip.compress(b'{"a":' * (20 * MB), compresslevel=1)
     gateway = await standing_with({})
     raw = post(bomb, "Content-Encoding: gzip")
-    assert await _measure(gateway.url, raw, "a gzip bomb", {413}) < MAX_LAG
+    assert await _measure(gateway.url, raw, "a gzip bomb", {413}, WHOLE_LAG) < WHOLE_LAG
 
 
 @pytest.mark.slow
@@ -235,14 +238,18 @@ async def test_the_loop_is_not_held_by_parameters_of_a_media_type(
             best = min(
                 best,
                 await _measure(
-                    gateway.url, raw + f"Authorization: Bearer {key}\r\n\r\n{{}}".encode(), path, {400, 401, 415}
+                    gateway.url,
+                    raw + f"Authorization: Bearer {key}\r\n\r\n{{}}".encode(),
+                    path,
+                    {400, 401, 415},
+                    WHOLE_LAG,
                 ),
             )
-        assert best < MAX_LAG
+        assert best < WHOLE_LAG
 
 
-async def _measure(url: str, raw: bytes, case: str, allowed: set[int]) -> float:
-    """The least lag of several tries, in parsings; the first that is small enough ends them."""
+async def _measure(url: str, raw: bytes, case: str, allowed: set[int], most: float = MAX_LAG) -> float:
+    """The least lag of several tries, in parsings; the first that is below ``most`` ends them."""
     best = float("inf")
     for _ in range(TRIES):
         async with watch_lag() as worst:
@@ -250,7 +257,7 @@ async def _measure(url: str, raw: bytes, case: str, allowed: set[int]) -> float:
         print(f"{case}: the loop was held for {worst[0]:.1f} parsings, answered {status}")  # noqa: T201
         assert status in allowed
         best = min(best, worst[0])
-        if best < MAX_LAG:
+        if best < most:
             break
     return best
 

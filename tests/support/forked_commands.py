@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ import gateway.config.loader
 import gateway.serve
 import gateway.storage.migrations.run  # noqa: F401 - what ``gateway serve`` imports on its way, all of it
 
+_PASSED = 3
 _STABLE = multiprocessing.get_context("forkserver")
 _STABLE.set_forkserver_preload([__name__])
 
@@ -33,15 +35,23 @@ class Forked:
         env: all of its environment.
         out: a file for its standard output; None: nobody reads that.
         err: a file for what it says on standard error.
+        listener: the socket that a service manager hands over: its descriptor 3.
     """
 
     def __init__(
-        self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], out: Path | None = None, err: Path
+        self,
+        words: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        out: Path | None = None,
+        err: Path,
+        listener: socket.socket | None = None,
     ) -> None:
         files = (Path(os.devnull) if out is None else out, err)
         for path in files:
             path.open("wb").close()  # it is there from now on
-        self._process = _STABLE.Process(target=_run, args=(list(words), cwd, dict(env), files), daemon=True)
+        self._process = _STABLE.Process(target=_run, args=(list(words), cwd, dict(env), files, listener), daemon=True)
         self._process.start()
 
     @property
@@ -73,11 +83,18 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def _run(words: list[str], cwd: Path, env: Mapping[str, str], files: Sequence[Path]) -> None:
+def _run(
+    words: list[str], cwd: Path, env: Mapping[str, str], files: Sequence[Path], listener: socket.socket | None
+) -> None:
     gc.freeze()  # what was there before is shared with others, as long as nobody touches it
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    if listener is not None:
+        os.environ["LISTEN_PID"] = str(os.getpid())
+        if (descriptor := listener.detach()) != _PASSED:
+            os.dup2(descriptor, _PASSED)
+            os.close(descriptor)
     for number, path in enumerate(files, start=1):
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
         os.dup2(descriptor, number)

@@ -31,6 +31,7 @@ from _pytest.tmpdir import TempPathFactory
 from tests.support import worker_session
 
 LAUNCHER = Path(__file__).with_name("worker_launcher.py")
+COLLECTOR = "collector"
 
 
 class Collector:
@@ -51,7 +52,7 @@ class Collector:
 
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
         """Start the process. It collects what the workers would collect: with the same arguments, in the same order."""
-        workerinput: dict[str, Any] = {"workerid": "collector", "mainargv": sys.argv}
+        workerinput: dict[str, Any] = {"workerid": COLLECTOR, "mainargv": sys.argv}
         config.hook.pytest_configure_node(node=SimpleNamespace(config=config, workerinput=workerinput))
         given = {"args": [str(word) for word in config.invocation_params.args], "workerinput": workerinput}
         fds = [self._listener.fileno(), self._remote.fileno()]
@@ -81,6 +82,11 @@ def can_fork(config: pytest.Config) -> bool:
         and Path.cwd() == config.rootpath
         and not config.pluginmanager.hasplugin("_cov")
     )
+
+
+def is_collector(config: pytest.Config) -> bool:
+    """Whether this is the process that collects, before it has forked a worker."""
+    return bool(getattr(config, "workerinput", {}).get("workerid") == COLLECTOR)
 
 
 class CollectedTests:

@@ -31,6 +31,7 @@ from gateway.storage.open import open_database
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.traffic import TrafficRepository
+from tests.support.first_start import find_template
 from tests.support.gateway import make_template
 
 T = TypeVar("T")
@@ -106,7 +107,7 @@ class LazyDatabase:
                 _used.append(self)
                 try:
                     folder = _make_folder()
-                    template = folder / "template.db"
+                    template = find_template() or folder / "template.db"
                     if not template.exists():
                         with capture_logs():  # a test looks at its own lines of the log
                             draft = await make_template(folder / f"{id(self)}.draft")

@@ -1,19 +1,12 @@
 """What systemd does for a socket-activated service: it opens the socket, passes it, and hears what the service says."""
 
 import os
+import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Self
 
-_LAUNCH = """
-import os, sys
-os.dup2(int(sys.argv[1]), 3)
-os.environ["LISTEN_PID"] = str(os.getpid())
-os.execv(sys.executable, [sys.executable, "-m", "gateway", "serve", *sys.argv[2:]])
-"""
-"""Takes the socket as descriptor 3 in the process that becomes the service."""
+from tests.support.forked_commands import Forked
 
 
 class Systemd:
@@ -29,7 +22,8 @@ class Systemd:
         self._notes = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._notes.bind(str(self._path))
         self._notes.settimeout(30)
-        self.process: subprocess.Popen[bytes] | None = None
+        self._logs: list[Path] = []
+        self.process: Forked | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -46,15 +40,12 @@ class Systemd:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
         data = str(self._folder / "data")
         environ = {"NOTIFY_SOCKET": str(self._path), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "gateway.socket"}
-        with (self._folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _LAUNCH, str(self.listener.fileno()), "--data", data, *self._options],
-                cwd=self._folder,
-                env={**kept, "GATEWAY_DISCOVER": "0", **environ, **self._environ},
-                stdout=log,
-                stderr=log,
-                pass_fds=[self.listener.fileno()],
-            )
+        self._logs.append(self._folder / f"log{len(self._logs)}")
+        words = ["gateway", "serve", "--data", data, *self._options]
+        env = {**kept, "GATEWAY_DISCOVER": "0", **environ, **self._environ}
+        self.process = Forked(
+            words, cwd=self._folder, env=env, out=self._logs[-1], err=self._logs[-1], listener=self.listener
+        )
 
     def hear(self) -> str:
         """The next message of the service; raises ``TimeoutError`` after 30 s."""
@@ -69,8 +60,8 @@ class Systemd:
 
     def stop(self) -> int:
         assert self.process is not None
-        self.process.terminate()
+        self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
 
     def read_log(self) -> str:
-        return (self._folder / "log").read_text()
+        return "".join(log.read_text() for log in self._logs)

@@ -2,7 +2,8 @@
 
 To start and to stop a gateway costs more than most tests do with it. For tests of which each looks at its own rows and
 at its own channels; what a test finds is what it would find in a gateway of its own, but for the numbers of rows, and
-what it leaves is looked at before the next: books that agree, no hold, no visit, no task, no socket.
+what it leaves is looked at before the next: books that agree, no hold, no visit, no task, no socket. A gateway is
+stopped after a test that has changed its accounts, keys, members or settings.
 
 Everything here belongs to the event loop of the session, and so do the tests: ``loop_scope="session"``.
 """
@@ -33,6 +34,9 @@ NO_CHANNEL = channel("http://127.0.0.1:9/v1", "nobody", models=["nobody"])
 Mark = tuple[bytes, Callable[[], float]]
 """What makes a gateway one's own: its configuration without channels, and its clock."""
 
+KEPT = ("accounts", "keys", "channels", "settings", "members", "sessions", "links", "identities", "passkeys", "alerts")
+"""Tables of what a gateway is told, rather than of what it does. A test that changes these has had the gateway last."""
+
 MOST = 16
 """Each has some threads and some files open; the one that has been idle for the longest is stopped."""
 
@@ -45,6 +49,7 @@ class Stand:
     template: Path
     _free: dict[Mark, RunningGateway] = attrs.Factory(dict)
     _lent: dict[str, tuple[Mark, RunningGateway]] = attrs.Factory(dict)
+    _kept: dict[str, list[list[Any]]] = attrs.Factory(dict)
     _started: int = 0
     _tasks_before: set["asyncio.Task[Any]"] = attrs.Factory(asyncio.all_tasks)
 
@@ -57,6 +62,7 @@ class Stand:
             {**rest, "channel": [NO_CHANNEL][: len(channels)]}, clock
         )
         self._lent[standing.url] = mark, standing
+        self._kept[standing.url] = _read_kept(standing)
         if channels:
             await _offer(standing, channels)
         return attrs.evolve(
@@ -79,6 +85,7 @@ class Stand:
     async def take_back(self, lent: RunningGateway) -> None:
         """Look at what a test has left. Fails where that is anything; such a gateway is not lent again."""
         mark, standing = self._lent.pop(lent.url)
+        kept = self._kept.pop(lent.url)
         try:
             await lent.client.close()
             if any(each.origin == "file" for each in standing.app[SERVICES].routing.catalog.channels):
@@ -93,7 +100,10 @@ class Stand:
             standing.audited = False
             await standing.end()
             raise
-        self._free[mark] = standing
+        if _read_kept(standing) == kept:
+            self._free[mark] = standing
+        else:
+            await standing.end()
 
     async def close(self) -> None:
         """Stop them all, and check that nothing is left running and that the books agree."""
@@ -121,6 +131,12 @@ def _find_newest(gateway: RunningGateway) -> str:
     with contextlib.closing(sqlite3.connect(gateway.folder.path / "gateway.db")) as database:
         newest: int | None = database.execute("SELECT max(sequence) FROM requests").fetchone()[0]
     return str(newest or 0)
+
+
+def _read_kept(gateway: RunningGateway) -> list[list[Any]]:
+    """The rows of each table of ``KEPT``."""
+    with contextlib.closing(sqlite3.connect(gateway.folder.path / "gateway.db")) as database:
+        return [database.execute(f"SELECT * FROM {table}").fetchall() for table in KEPT]  # noqa: S608 - names of ours
 
 
 def _read_spent(gateway: RunningGateway) -> int:

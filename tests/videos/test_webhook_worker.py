@@ -8,11 +8,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from sqlalchemy import func, select
 from structlog.testing import capture_logs
 
 from gateway.domain.webhook import GIVE_UP_AFTER_S, RETRY_AFTER_S, WebhookDelivery
 from gateway.errors import EgressRefused, ProviderTimeout, StoreUnavailable
 from gateway.events import Events
+from gateway.storage.schema import deliveries
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.videos.events import JobEnded
 from gateway.videos.webhook_sender import TIMEOUT_S, WebhookSender
@@ -86,11 +88,15 @@ class Receivers:
 
 
 class MoodyStore(WebhookDeliveryRepository):
-    """A store that fails as often as it is told to; it remembers what it was asked."""
+    """A store that fails as often as it is told to; it remembers what it was asked.
+
+    It does not look for what is due before the time at which something is: days of a scene are looked through quickly.
+    """
 
     def __init__(self) -> None:
         super().__init__(LazyDatabase())  # type: ignore[arg-type]
         self.claims_fail = self.notes_fail = 0
+        self.nothing_before_ms = 0
         self.looked_at: list[float] = []
         self.noted: list[WebhookDelivery] = []
 
@@ -102,7 +108,13 @@ class MoodyStore(WebhookDeliveryRepository):
         if self.claims_fail:
             self.claims_fail -= 1
             raise StoreUnavailable("not now")
-        return await super().claim_deliveries(owner, now_ms, lease_ms=lease_ms, most=most, each=each, only=only)
+        if now_ms < self.nothing_before_ms:
+            return []
+        claimed = await super().claim_deliveries(owner, now_ms, lease_ms=lease_ms, most=most, each=each, only=only)
+        if not claimed:
+            ((due_ms,),) = await self._database.read(select(func.min(deliveries.c.due_ms)))
+            self.nothing_before_ms = due_ms or 0
+        return claimed
 
     async def note_delivery(self, delivery: WebhookDelivery) -> None:
         await asyncio.sleep(0)
@@ -110,6 +122,7 @@ class MoodyStore(WebhookDeliveryRepository):
             self.notes_fail -= 1
             raise StoreUnavailable("not now")
         self.noted.append(delivery)
+        self.nothing_before_ms = 0
         await super().note_delivery(delivery)
 
 
@@ -139,6 +152,7 @@ class WebhookScenario:
     async def put(self, host: str, *names: object, account: int = 1) -> None:
         """Jobs that ended now."""
         now_ms = round(self.clock() * 1000)
+        self.store.nothing_before_ms = 0
         for name in names:
             await add_delivery(
                 self.store,

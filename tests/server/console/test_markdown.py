@@ -1,9 +1,12 @@
 """The playground's renderer of Markdown: what it makes of an answer, and that no answer holds the browser."""
 
+import functools
 import json
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,20 +29,24 @@ globalThis.document = { createElement: (name) => new Element(name) };
 const { renderMarkdown } = await import(process.argv[1]);
 let input = "";
 for await (const part of process.stdin) input += part;
-const shown = JSON.parse(input).map((text) => renderMarkdown(text).map(print).join(""));
-console.log(JSON.stringify(shown));
+const render = (text) => renderMarkdown(text).map(print).join("");
+const answer = process.argv[2] === "sizes" ? (text) => render(text).length : render;
+for (const text of JSON.parse(input)) console.log(JSON.stringify(answer(text)));
 """
 LONG = 60_000
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="no node: https://nodejs.org")
 
 
-def render(*texts: str) -> list[str]:
-    """Render each text to HTML. A renderer that is not linear is stopped by the test's own time limit."""
-    command = ["node", "--input-type=module", "-e", _RUN, SCRIPT.as_uri()]
+def run(what: str, texts: Sequence[str]) -> list[Any]:
+    """Return the HTML of each text, or its size. A renderer that is not linear is stopped by the test's time limit."""
+    command = ["node", "--input-type=module", "-e", _RUN, SCRIPT.as_uri(), what]
     done = subprocess.run(command, input=json.dumps(texts), capture_output=True, text=True, check=True)
-    rendered: list[str] = json.loads(done.stdout)
-    return rendered
+    return [json.loads(line) for line in done.stdout.split("\n")[:-1]]
+
+
+def render(*texts: str) -> list[str]:
+    return run("html", texts)
 
 
 INLINE = {
@@ -76,22 +83,33 @@ def test_marks_become_elements() -> None:
     assert render(*BLOCKS) == list(BLOCKS.values())
 
 
-@table_rows(
-    "unit",
-    [
-        "~~", "a~~", "~~a ", " ~~a", "**a ", "*a ", "* a", "_a ", "`", "`a ``b ", "[", "[a](", "[a](b ", "](", "***",
-        "_*",
-        "*_a", "**~~a ", "> ", ">", "- ", "1. ", "#", "# ", "# #", "|", "| |", "|-", ":-", " ", "\n", "\n- ", "\n> a",
-        "a\n", "*\n", "`\n", "[\n", "`a` ", "![", "![a](", "<", "<b>", "| - |\n", "  - a\n- b\n", "\r", "\u2028",
-        "|a\n|-\n", "```", "~~~ ", "\\", "- a\n  ",
-    ],
-)  # fmt: skip
-def test_no_run_of_marks_holds_the_browser(unit: str) -> None:
+UNITS = [
+    "~~", "a~~", "~~a ", " ~~a", "**a ", "*a ", "* a", "_a ", "`", "`a ``b ", "[", "[a](", "[a](b ", "](", "***",
+    "_*",
+    "*_a", "**~~a ", "> ", ">", "- ", "1. ", "#", "# ", "# #", "|", "| |", "|-", ":-", " ", "\n", "\n- ", "\n> a",
+    "a\n", "*\n", "`\n", "[\n", "`a` ", "![", "![a](", "<", "<b>", "| - |\n", "  - a\n- b\n", "\r", "\u2028",
+    "|a\n|-\n", "```", "~~~ ", "\\", "- a\n  ",
+]  # fmt: skip
+
+
+@functools.cache
+def measure_runs() -> dict[str, list[int]]:
+    """Return the sizes of what becomes of long runs of each unit; all of them in one process."""
+    texts = [text for unit in UNITS for text in make_runs(unit)]
+    sizes = run("sizes", texts)
+    each = len(texts) // len(UNITS)
+    return {unit: sizes[each * index : each * (index + 1)] for index, unit in enumerate(UNITS)}
+
+
+def make_runs(unit: str) -> list[str]:
     run = unit * (LONG // len(unit))
-    shown = render(
-        run, f"x{run}", f"# {run}x", f"|a|\n|-|\n{run}", f"|{run}\n|-|\n" + "|\n" * 5_000, f"{' ' * LONG}{run[:9]}"
-    )
-    assert all(len(each) < 30 * LONG for each in shown)
+    table = f"|{run}\n|-|\n" + "|\n" * 5_000
+    return [run, f"x{run}", f"# {run}x", f"|a|\n|-|\n{run}", table, f"{' ' * LONG}{run[:9]}"]
+
+
+@table_rows("unit", UNITS)
+def test_no_run_of_marks_holds_the_browser(unit: str) -> None:
+    assert all(size < 30 * LONG for size in measure_runs()[unit])
 
 
 @table_rows("end", ["\r", "\u2028", "\u2029", "\r\n"])
