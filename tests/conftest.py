@@ -61,6 +61,8 @@ UNIT = {"domain", "formats", "providers", "routing", "auth", "proxy", "test_erro
 
 
 ARCHITECTURE = TESTS / "architecture"
+AUDITS = pytest.StashKey[bool]()
+"""Whether the books of gateways are looked at after this test: after the last of a module, and after every fault."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -85,6 +87,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
     All of them are sent where pytest's own ``--durations`` is given, and where there are no workers.
     """
+    item.config.stash[AUDITS] = (
+        nextitem is None or nextitem.path != item.path or item.path.is_relative_to(TESTS / "faults")
+    )
     if not hasattr(item.config, "workerinput") or item.config.getoption("durations") is not None:
         return None
     began_s = measure_cpu_s()
@@ -164,13 +169,13 @@ async def stand(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def standing_with(stand: Stand) -> AsyncIterator[StartGateway]:
+async def standing_with(stand: Stand, pytestconfig: pytest.Config) -> AsyncIterator[StartGateway]:
     """``gateway = await standing_with({"channel": […]})``: one that stands already, looked at after the test."""
     async with AsyncExitStack() as stack:
 
         async def lend(config: dict[str, Any], **kwargs: Any) -> RunningGateway:
             gateway = await stand.lend(config, **kwargs)
-            stack.push_async_callback(stand.take_back, gateway)
+            stack.push_async_callback(stand.take_back, gateway, audits=pytestconfig.stash[AUDITS])
             return gateway
 
         yield lend

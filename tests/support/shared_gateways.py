@@ -9,7 +9,6 @@ Everything here belongs to the event loop of the session, and so do the tests: `
 """
 
 import asyncio
-import contextlib
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
@@ -41,6 +40,15 @@ MOST = 16
 """Each has some threads and some files open; the one that has been idle for the longest is stopped."""
 
 
+@attrs.frozen
+class Loan:
+    """A gateway that a test has, and what it had been told before."""
+
+    mark: Mark
+    standing: RunningGateway
+    kept: list[list[Any]]
+
+
 @attrs.define
 class Stand:
     """The gateways of one process of tests."""
@@ -48,8 +56,9 @@ class Stand:
     folder: Path
     template: Path
     _free: dict[Mark, RunningGateway] = attrs.Factory(dict)
-    _lent: dict[str, tuple[Mark, RunningGateway]] = attrs.Factory(dict)
-    _kept: dict[str, list[list[Any]]] = attrs.Factory(dict)
+    _lent: dict[str, Loan] = attrs.Factory(dict)
+    _stores: dict[str, sqlite3.Connection] = attrs.Factory(dict)
+    """Past each gateway, by its address: a connection of every lending's own would read the whole schema again."""
     _started: int = 0
     _tasks_before: set["asyncio.Task[Any]"] = attrs.Factory(asyncio.all_tasks)
 
@@ -61,8 +70,8 @@ class Stand:
         standing = self._free.pop(mark, None) or await self._start(
             {**rest, "channel": [NO_CHANNEL][: len(channels)]}, clock
         )
-        self._lent[standing.url] = mark, standing
-        self._kept[standing.url] = _read_kept(standing)
+        store = self._stores[standing.url]
+        self._lent[standing.url] = Loan(mark, standing, _read_kept(store))
         if channels:
             await _offer(standing, channels)
         return attrs.evolve(
@@ -70,45 +79,56 @@ class Stand:
             client=aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}, read_bufsize=2**16),
             tasks_before=asyncio.all_tasks(),
             sockets_before=count_sockets(),
-            rows_before=_find_newest(standing),
+            rows_before=_find_newest(store),
             spent_before=_read_spent(standing),
         )
 
     async def _start(self, config: Mapping[str, Any], clock: Callable[[], float]) -> RunningGateway:
         assert not self._lent, "the first gateway of a test must not see the second one start: lend one of them alone"
         if len(self._free) >= MOST:
-            await self._free.pop(next(iter(self._free))).end()
+            await self._end(self._free.pop(next(iter(self._free))))
         self._started += 1
         path = self.folder / f"standing{self._started}"
-        return await start_gateway(path, self.template, config, clock=clock)
+        gateway = await start_gateway(path, self.template, config, clock=clock)
+        self._stores[gateway.url] = sqlite3.connect(gateway.folder.path / "gateway.db")
+        return gateway
 
-    async def take_back(self, lent: RunningGateway) -> None:
-        """Look at what a test has left. Fails where that is anything; such a gateway is not lent again."""
-        mark, standing = self._lent.pop(lent.url)
-        kept = self._kept.pop(lent.url)
+    async def _end(self, standing: RunningGateway) -> None:
+        self._stores.pop(standing.url).close()
+        await standing.end()
+
+    async def take_back(self, lent: RunningGateway, *, audits: bool = True) -> None:
+        """Look at what a test has left. Fails where that is anything; such a gateway is not lent again.
+
+        ``audits``: whether the books are looked at now, of this gateway and of those before; else after a later test.
+        """
+        loan = self._lent.pop(lent.url)
+        standing = loan.standing
         try:
             await lent.client.close()
             if any(each.origin == "file" for each in standing.app[SERVICES].routing.catalog.channels):
                 await _offer(standing, [NO_CHANNEL])
             await _await_rows(standing)
-            if lent.agreed != lent.asked:
-                await lent.check_books()
+            standing.agreed = lent.agreed
+            for each in (standing, *self._free.values()) if audits else ():
+                if each.agreed != each.asked:
+                    await each.check_books()
             assert not lent.running
             await check_tasks(lent.tasks_before)
             await check_sockets(lent.sockets_before)
         except BaseException:
             standing.audited = False
-            await standing.end()
+            await self._end(standing)
             raise
-        if _read_kept(standing) == kept:
-            self._free[mark] = standing
+        if _read_kept(self._stores[standing.url]) == loan.kept:
+            self._free[loan.mark] = standing
         else:
-            await standing.end()
+            await self._end(standing)
 
     async def close(self) -> None:
         """Stop them all, and check that nothing is left running and that the books agree."""
         for standing in self._free.values():
-            await standing.end()
+            await self._end(standing)
         await check_tasks(self._tasks_before)
 
 
@@ -126,17 +146,15 @@ async def _offer(gateway: RunningGateway, channels: list[dict[str, Any]]) -> Non
     await gateway.app[SERVICES].routing.channels.declare(build_channels(parse_table({"channel": channels}, Config)))
 
 
-def _find_newest(gateway: RunningGateway) -> str:
+def _find_newest(store: sqlite3.Connection) -> str:
     """The sequence of the last row that is stored, past the gateway: it is asked for at every lending."""
-    with contextlib.closing(sqlite3.connect(gateway.folder.path / "gateway.db")) as database:
-        newest: int | None = database.execute("SELECT max(sequence) FROM requests").fetchone()[0]
+    newest: int | None = store.execute("SELECT max(sequence) FROM requests").fetchone()[0]
     return str(newest or 0)
 
 
-def _read_kept(gateway: RunningGateway) -> list[list[Any]]:
+def _read_kept(store: sqlite3.Connection) -> list[list[Any]]:
     """The rows of each table of ``KEPT``."""
-    with contextlib.closing(sqlite3.connect(gateway.folder.path / "gateway.db")) as database:
-        return [database.execute(f"SELECT * FROM {table}").fetchall() for table in KEPT]  # noqa: S608 - names of ours
+    return [store.execute(f"SELECT * FROM {table}").fetchall() for table in KEPT]  # noqa: S608 - names of ours
 
 
 def _read_spent(gateway: RunningGateway) -> int:
