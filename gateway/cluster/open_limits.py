@@ -2,23 +2,16 @@
 
 import time
 from contextlib import AsyncExitStack
-from typing import Protocol
 
 from gateway.background import JobRunner
 from gateway.cluster.limits.limiter import SharedRateLimiter
+from gateway.cluster.membership.registered_node import RegisteredNode
 from gateway.config.schema import Config
 from gateway.domain.limit_server import LimitServer
 from gateway.options import AppOptions
 
 
-class LiveNode(Protocol):
-    """A node of a cluster: how many of them live."""
-
-    @property
-    def live(self) -> int: ...
-
-
-def open_shared_limiter(options: AppOptions, stack: AsyncExitStack, node: LiveNode | None) -> SharedRateLimiter:
+def open_shared_limiter(options: AppOptions, stack: AsyncExitStack, node: RegisteredNode | None) -> SharedRateLimiter:
     """Open the rate limiter that asks the server of the settings.
 
     ``node`` is this gateway as one of several on the database; None: it is the only one there.

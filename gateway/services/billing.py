@@ -22,10 +22,13 @@ from gateway.storage.schema import accounts, keys
 
 if TYPE_CHECKING:  # its driver is an extra
     from gateway.cluster.credit.ledger_check import LedgerCheck
-    from gateway.cluster.credit.node_credit import LeaseHolder, NodeCredit
+    from gateway.cluster.credit.node_credit import NodeCredit
+    from gateway.cluster.membership.registered_node import RegisteredNode
 
 
-async def open_billing(services: Services, stack: AsyncExitStack, node: "LeaseHolder | None" = None) -> BillingServices:
+async def open_billing(
+    services: Services, stack: AsyncExitStack, node: "RegisteredNode | None" = None
+) -> BillingServices:
     """Open billing. When ``stack`` closes, it stores the records that are still queued.
 
     ``node`` is this gateway as one of several on the database; None: it is the only one.
@@ -79,7 +82,7 @@ def _make_check(accounting: AccountingService) -> "LedgerCheck":
     return LedgerCheck(accounting.reconcile)
 
 
-def _find_credit(services: Services, ledger: LedgerRepository, node: "LeaseHolder") -> "NodeCredit":
+def _find_credit(services: Services, ledger: LedgerRepository, node: "RegisteredNode") -> "NodeCredit":
     from gateway.cluster.credit.node_credit import NodeCredit  # noqa: PLC0415 - its driver is an extra
 
     options, storage = services.options, services.storage

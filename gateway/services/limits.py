@@ -12,13 +12,13 @@ from gateway.options import AppOptions
 
 if TYPE_CHECKING:  # a gateway alone needs none of them
     from gateway.cluster.limits.limiter import SharedRateLimiter
-    from gateway.cluster.open_limits import LiveNode
+    from gateway.cluster.membership.registered_node import RegisteredNode
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 def open_limiter(
-    options: AppOptions, stack: AsyncExitStack, node: "LiveNode | None"
+    options: AppOptions, stack: AsyncExitStack, node: "RegisteredNode | None"
 ) -> "tuple[RateLimiter, SharedRateLimiter | None]":
     """Open the rate limiter of the settings, and return it twice if other gateways share it.
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 import structlog
 
@@ -16,6 +15,7 @@ from gateway.cluster.credit.orphans import OrphanWorker
 from gateway.cluster.credit.store import PostgresCredit
 from gateway.cluster.credit.stored_orphans import list_orphaned, settle_orphans, take_back_orphans
 from gateway.cluster.credit.unposted import find_unposted
+from gateway.cluster.membership.registered_node import RegisteredNode
 from gateway.domain.balance import UtcDay, parse_day
 from gateway.domain.ledger import OnCrash
 from gateway.errors import StoreUnavailable
@@ -24,31 +24,6 @@ from gateway.storage.ledger import LedgerRepository
 from gateway.storage.postgres.address import Address
 
 log = structlog.stdlib.get_logger(__name__)
-
-
-class AdjustableClock(Protocol):
-    """A clock that can be set to a later time (Unix seconds)."""
-
-    def reach(self, at_s: float) -> None: ...
-
-
-class LeaseHolder(Protocol):
-    """A node of a cluster: its id, its registration, how many nodes live, whether it leads them, and its clock."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def clock(self) -> "AdjustableClock": ...
-
-    @property
-    def owner(self) -> str: ...
-
-    @property
-    def leads(self) -> bool: ...
-
-    @property
-    def live(self) -> int: ...
 
 
 class NodeCredit:
@@ -67,7 +42,7 @@ class NodeCredit:
     """
 
     def __init__(
-        self, node: LeaseHolder, url: str, ledger: LedgerRepository, queue: WriteQueue, *, clock: Callable[[], float]
+        self, node: RegisteredNode, url: str, ledger: LedgerRepository, queue: WriteQueue, *, clock: Callable[[], float]
     ) -> None:
         self._node = node
         self._authority = PostgresCreditAuthority(Address(url, node.id), node.id, lambda: node.live)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import structlog
 
+from gateway.cluster.membership.registered_node import RegisteredNode
 from gateway.domain.ledger import OnCrash
 from gateway.errors import Conflict, NotFound, StoreUnavailable
 
@@ -29,16 +30,6 @@ class OrphanStore(Protocol):
     async def take_back(self) -> int:
         """Take back what was charged for this node while it was lost; return for how many balances."""
         ...
-
-
-class RegisteredNode(Protocol):
-    """This node: ``owner`` changes when it registers anew, and ``leads`` is true for one node of the cluster."""
-
-    @property
-    def owner(self) -> str: ...
-
-    @property
-    def leads(self) -> bool: ...
 
 
 class OrphanWorker:
