@@ -18,6 +18,7 @@ from gateway.billing.accounting import AccountingService
 from gateway.domain.account import KEY_LENGTH, KEY_PREFIX, Account, ApiKey
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec, build_account, build_key, build_time
 from gateway.domain.audit_log import OPERATOR, Actor
+from gateway.domain.frozen import frozen
 from gateway.domain.key_lock import check_deletable, check_locks, lock
 from gateway.domain.webhook import find_webhook_problem
 from gateway.errors import Conflict, InvalidRequest
@@ -36,7 +37,21 @@ T = TypeVar("T", AccountSpec, KeySpec)
 R = TypeVar("R")
 
 
-async def _let_go(_account_id: int) -> None: ...
+@frozen
+class AccountRules:
+    """What decides about accounts and keys besides themselves.
+
+    Attributes:
+        find_webhook_hosts: returns globs of the hosts that a member may use in a key's webhook URL.
+        find_groups: returns the groups of channels and prices; a key in another one is refused. None: any is taken.
+        check_account_may_go: raises ``Conflict`` if the gateway would have no active administrator without an account.
+        shared: other nodes use the keys, too: when they did is read from the requests that are stored.
+    """
+
+    find_webhook_hosts: Callable[[], tuple[str, ...]]
+    find_groups: Callable[[], Collection[str] | None]
+    check_account_may_go: Callable[[int], Awaitable[None]]
+    shared: bool
 
 
 class AccountService:
@@ -49,10 +64,6 @@ class AccountService:
         clock: Unix seconds.
 
     Attributes:
-        webhook_hosts: returns globs of the hosts that a member may use in a key's webhook URL.
-        find_groups: returns the groups of channels and prices; others are refused. None: every group is accepted.
-        check_account_may_go: raises ``Conflict`` if the gateway would have no active administrator without an account.
-        shared: other nodes use the keys, too: when they did is read from the requests that are stored.
         changing: held during every change, because a change depends on what was read before it.
     """
 
@@ -64,15 +75,13 @@ class AccountService:
         accounting: AccountingService,
         *,
         clock: Callable[[], float],
+        rules: AccountRules,
     ) -> None:
         self.register = AccountRegister(accounts, keys, clock=clock)
         self.directory = directory
         self._accounting = accounting
         self._clock = clock
-        self.webhook_hosts: Callable[[], tuple[str, ...]] = tuple
-        self.find_groups: Callable[[], Collection[str]] | None = None
-        self.check_account_may_go: Callable[[int], Awaitable[None]] = _let_go
-        self.shared = False
+        self._rules = rules
         self.changing = asyncio.Lock()
 
     async def reload(self) -> None:
@@ -107,7 +116,7 @@ class AccountService:
         changed = _parse_change(build_account(account), fields, AccountSpec).apply(account)
         self._check_groups(set(changed.groups) - set(account.groups), "groups")
         if account.status == "active" and changed.status != "active":
-            await self.check_account_may_go(account.id)
+            await self._rules.check_account_may_go(account.id)
         await self.register.put_account(account, changed, by)
         return changed
 
@@ -122,7 +131,7 @@ class AccountService:
             _check_editable(account.declared, f"account {name!r}")
             if confirm != name:
                 await self._check_unconfirmed(account, by)
-            await self.check_account_may_go(account.id)
+            await self._rules.check_account_may_go(account.id)
             await self.register.delete_account(account, by)
             await self.directory.reload()
 
@@ -269,7 +278,11 @@ class AccountService:
             allowed = " or ".join(account.groups) or "no other: ask an administrator"
             raise InvalidRequest(f"The group of this key may be {allowed}", param="group")
         url = spec.webhook_url
-        problem = None if url in {None, before.webhook_url} else find_webhook_problem(url or "", self.webhook_hosts())
+        problem = (
+            None
+            if url in {None, before.webhook_url}
+            else find_webhook_problem(url or "", self._rules.find_webhook_hosts())
+        )
         if problem is not None:
             raise InvalidRequest(problem, param="webhook_url")
         for name, values in (("models", spec.models), ("allow_ips", spec.allow_ips)):
@@ -277,7 +290,7 @@ class AccountService:
                 raise InvalidRequest(f"expected {MOST_CHARS} characters at the most, in all", param=name)
 
     def _check_groups(self, groups: Iterable[str], param: str) -> None:
-        known = None if self.find_groups is None else self.find_groups()
+        known = self._rules.find_groups()
         for group in groups:
             if known is not None and group not in known:
                 listed = f"the groups are {', '.join(sorted(known))}" if known else "there are no groups yet"
@@ -305,7 +318,7 @@ class AccountService:
 
     async def _find_uses(self, keys: Sequence[ApiKey]) -> Mapping[int, int]:
         """Return when other nodes have last used keys, in Unix milliseconds, by the ids of the keys."""
-        return await self.register.keys.find_last_requests([key.id for key in keys]) if self.shared else {}
+        return await self.register.keys.find_last_requests([key.id for key in keys]) if self._rules.shared else {}
 
     def _show_account(self, account: Account) -> Fields:
         return build_account(account) | self._accounting.describe(account)

@@ -13,7 +13,6 @@ from gateway.domain.account import Account
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow
 from gateway.domain.member import (
-    LAST_ADMINISTRATOR,
     LINK_MS,
     NO_PASSWORDS,
     InviteLink,
@@ -40,12 +39,20 @@ class Members:
     password; if not, no link is created.
     """
 
-    def __init__(self, members: MemberRepository, accounts: AccountRepository, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        members: MemberRepository,
+        accounts: AccountRepository,
+        *,
+        clock: Callable[[], float],
+        changing: asyncio.Lock,
+        is_local: bool,
+    ) -> None:
         self._members = members
         self._accounts = accounts
         self._clock = clock
-        self.changing = asyncio.Lock()
-        self.is_local = True
+        self.changing = changing
+        self._is_local = is_local
 
     async def list_members(self, account: str | None = None) -> list[Fields]:
         """Return every member, or those of the account of that name. Raises ``NotFound``."""
@@ -76,7 +83,7 @@ class Members:
         return await self._link(link, by, member.name)
 
     async def _link(self, link: InviteLink, by: Actor, subject: str) -> Fields:
-        if not self.is_local:
+        if not self._is_local:
             raise Conflict(NO_PASSWORDS)
         token = make_reference()
         made = attrs.evolve(
@@ -140,17 +147,6 @@ class Members:
         async with self.changing:
             await self._members.delete_member(member_id, audit)
         return member
-
-    async def check_account_may_go(self, account_id: int) -> None:
-        """Raise ``Conflict`` if every active administrator belongs to that account."""
-        active = {account.id for account in await self._accounts.list_accounts() if account.status == "active"}
-        homes = {
-            member.account_id
-            for member in await self._members.list_members()
-            if member.role == "administrator" and member.status == "active"
-        }
-        if homes & active == {account_id}:
-            raise Conflict(LAST_ADMINISTRATOR)
 
     async def _get(self, member_id: int) -> Member:
         member = await self._members.find_member(member_id)

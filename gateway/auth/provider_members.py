@@ -41,16 +41,17 @@ class ProviderMembers:
         accounts: AccountRepository,
         *,
         clock: Callable[[], float],
+        changing: asyncio.Lock,
     ) -> None:
         self._members = members
         self._identities = identities
         self._accounts = accounts
         self._clock = clock
-        self.changing = asyncio.Lock()
+        self._changing = changing
 
     async def admit(self, spec: SignInProvider, claims: Claims, visitor: ClientInfo) -> Member:
         """Return the member of the claims, created or changed as they say. Raises ``Forbidden``, ``Conflict``."""
-        async with self.changing:
+        async with self._changing:
             identity = await self._identities.find_identity(claims["iss"], claims["sub"])
             member = None
             if identity is not None and identity.member_id is not None:
@@ -118,7 +119,7 @@ class ProviderMembers:
             raise Forbidden(BEGIN_AGAIN, should_retry=False)
         member, detail = found[1], orjson.dumps({"provider": flow.provider}).decode()
         audit = build_audit(_act(visitor), "member.linked", member, self._now_ms(), detail)
-        async with self.changing:
+        async with self._changing:
             await self._identities.link(Identity(claims["iss"], claims["sub"], member.id), audit)
 
     def _now_ms(self) -> int:

@@ -94,6 +94,7 @@ class SessionService:
         *,
         values: ShortLived,
         clock: Callable[[], float],
+        is_local: bool,
     ) -> None:
         self._members = members
         self.hasher = hasher
@@ -101,7 +102,7 @@ class SessionService:
         self._throttle = throttle
         self._clock = clock
         self._values = values
-        self.is_local = True
+        self.is_local = is_local
 
     @property
     def now_ms(self) -> int:

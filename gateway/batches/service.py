@@ -50,14 +50,14 @@ class Batches:
     how long a batch that was cancelled or has expired waits for the node that has its input; then any node ends it.
     """
 
-    def __init__(self, services: BatchServices) -> None:
+    def __init__(self, services: BatchServices, *, left: Callable[[], None] | None) -> None:
         self._services = services
+        self._left = left
         self._runs: dict[str, BatchRun] = {}
         self._tasks = TaskSet()
         self._elsewhere: dict[str, float] = {}
         """When this node first saw that the input of a batch which no node runs is at another one."""
         self._woken = asyncio.Event()
-        self.left: Callable[[], None] | None = None
         self.lost_after_s = LOST_AFTER_S
 
     async def open(self) -> None:
@@ -180,7 +180,7 @@ class Batches:
 
     async def _check_room(self, caller: Caller) -> None:
         account_id = caller.account.id
-        if self.left is None:
+        if self._left is None:
             count = sum(run.batch.account_id == account_id for run in self._runs.values())
         else:
             count = len(await self._services.store.list_batches(BatchFilter(account_id, live=True), MAX_OPEN))
@@ -201,12 +201,12 @@ class Batches:
         )
 
     async def _add(self, batch: Batch) -> Batch:
-        own = self.left is None or await self._is_readable(batch)
+        own = self._left is None or await self._is_readable(batch)
         await self._services.store.add_batch(batch, own=own)
         if own:
             self._start(batch)
-        elif self.left is not None:
-            self.left()
+        elif self._left is not None:
+            self._left()
         return batch
 
     async def delete(self, batch: Batch) -> None:
@@ -242,8 +242,8 @@ class Batches:
     async def cancel(self, batch_id: str, account_id: int | None) -> Batch:
         """Cancel a batch: the lines that run may finish. Raises ``NotFound``, ``Conflict``, ``StoreUnavailable``."""
         batch, run = await self.get(batch_id, account_id), self._runs.get(batch_id)
-        if run is None and self.left is not None and await self._services.store.cancel_batch(batch_id):
-            self.left()
+        if run is None and self._left is not None and await self._services.store.cancel_batch(batch_id):
+            self._left()
             return batch.enter("cancelling", int(self._services.clock()))
         if batch.ended or run is None or run.batch.status == "finalizing":
             raise Conflict(f"The batch is {batch.status}", param="batch_id", should_retry=False)

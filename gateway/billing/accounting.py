@@ -34,14 +34,19 @@ class AccountingService:
     Args:
         queue: settled requests that are not in the ledger yet. No job ends while its ``writing`` lock is held.
         clock: Unix seconds.
-
-    Attributes:
-        jobs: the durable jobs; None until the application has built them.
-        check_leases: returns what is wrong with the credit of this node, one of several.
+        jobs: the durable jobs; None: there are none.
+        check_leases: returns what is wrong with the credit of this node, one of several; None: it is alone.
     """
 
     def __init__(
-        self, balances: Balances, ledger: LedgerRepository, queue: WriteQueue, *, clock: Callable[[], float]
+        self,
+        balances: Balances,
+        ledger: LedgerRepository,
+        queue: WriteQueue,
+        *,
+        clock: Callable[[], float],
+        jobs: reconcile.Jobs | None,
+        check_leases: Callable[[], Awaitable[Sequence[str]]] | None,
     ) -> None:
         self._balances = balances
         self._ledger = ledger
@@ -49,8 +54,8 @@ class AccountingService:
         self._clock = clock
         self._crediting = asyncio.Lock()
         self._wholes: dict[BalanceId, Balance] = {}
-        self.jobs: reconcile.Jobs | None = None
-        self.check_leases: Callable[[], Awaitable[Sequence[str]]] = _find_none
+        self.jobs = jobs
+        self._check_leases = check_leases
         self._loading: asyncio.Task[None] | None = None
         balances.load_day = self._start_loading
 
@@ -177,7 +182,7 @@ class AccountingService:
         """Compare every balance with the ledger; see ``reconcile.reconcile`` for the report."""
         stored = await self._ledger.audit_cluster()
         if stored is not None:
-            problems = await self.check_leases()
+            problems = () if self._check_leases is None else await self._check_leases()
             return await reconcile.reconcile_node(self._balances, self._queue, self.jobs, stored, problems)
         async with self._crediting, self._queue.writing:
             return await reconcile.reconcile(self._balances, self._ledger, self._queue, self.jobs, self._clock)
@@ -188,10 +193,6 @@ class AccountingService:
         balance = self._wholes.get(place) or self._balances.find_balance(*place)
         balance.use(owner.quota, day)
         return balance, day
-
-
-async def _find_none() -> Sequence[str]:
-    return ()
 
 
 def _build_whole(owner: Account | ApiKey, found: CreditFigures, day: UtcDay) -> Balance:

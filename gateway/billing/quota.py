@@ -40,18 +40,23 @@ class QuotaService:
     """Reserves money and takes permits.
 
     ``write_queue``: the records that wait for the database; while it is full, every request is refused. ``refresh``:
-    returns the present caller of a request that has waited for the database, or raises what ``admit`` then raises; the
-    application sets it.
+    returns the present caller of a request that has waited for the database, or raises what ``admit`` then raises.
     """
 
     def __init__(
-        self, balances: Balances, counters: RateLimiter, journal: RequestJournal, write_queue: WriteQueue
+        self,
+        balances: Balances,
+        counters: RateLimiter,
+        journal: RequestJournal,
+        write_queue: WriteQueue,
+        *,
+        refresh: Callable[[Caller], Caller],
     ) -> None:
         self._balances = balances
         self._counters = counters
         self._journal = journal
         self._write_queue = write_queue
-        self.refresh: Callable[[Caller], Caller] = lambda caller: caller
+        self._refresh = refresh
 
     @property
     def open_holds(self) -> int:
@@ -222,7 +227,7 @@ class QuotaService:
         After a cut the answer may come before the changes: only the fence says whether they have been read since.
         """
         self._write_queue.check_room()
-        caller = self.refresh(ctx.caller)
+        caller = self._refresh(ctx.caller)
         if caller is not ctx.caller:
             caller.check_group()
             caller.check_model(ctx.inference.model)

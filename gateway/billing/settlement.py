@@ -31,13 +31,21 @@ log = structlog.stdlib.get_logger(__name__)
 class Settlement:
     """Settles requests.
 
-    ``find_abandoned``: returns ``billing.abandoned``, what an aborted request costs; the application sets it.
-    ``ended``: every record, for the metrics, which remove it.
+    ``find_abandoned``: returns ``billing.abandoned``, what an aborted request costs.
+    ``ended``: gets every record, for the metrics, which remove it.
     """
 
-    def __init__(self, quota: QuotaService, journal: RequestJournal, write_queue: WriteQueue) -> None:
-        self.find_abandoned: Callable[[], Abandoned] = lambda: "charge"
-        self.ended: deque[RequestRecord] = deque()
+    def __init__(
+        self,
+        quota: QuotaService,
+        journal: RequestJournal,
+        write_queue: WriteQueue,
+        *,
+        find_abandoned: Callable[[], Abandoned],
+        ended: deque[RequestRecord],
+    ) -> None:
+        self.find_abandoned = find_abandoned
+        self.ended = ended
         self._quota = quota
         self._journal = journal
         self._write_queue = write_queue

@@ -54,8 +54,7 @@ async def open_node(
     database = await open_address(address, session, check)
     stack.push_async_callback(database.close)
     queue, clock = FencedWriteQueue(), StoreClock(options.clock, read_boot_time)
-    node = ClusterNode(session, queue, clock)
-    node.count_requests = services.active_requests.__len__
+    node = ClusterNode(session, queue, clock, services.active_requests.__len__)
     stack.push_async_callback(node.close)
     await node.open()
     await starting.enter_async_context(session.start_alone())

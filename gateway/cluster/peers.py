@@ -146,6 +146,11 @@ class Peers:
         found = {node.id: answer for node, answer in zip(others, answers, strict=True) if answer is not None}
         return PeerAnswers(found, tuple(node.id for node in others if node.id not in found))
 
+    async def ask_running(self, scope: int | None) -> tuple[list[Any], tuple[str, ...]]:
+        """Return the active requests of the other nodes, of the account ``scope`` or of all, and who did not answer."""
+        answers = await self.ask_all("GET", ("running",), Actor("token", scope=scope))
+        return answers.list_items(), answers.unanswered
+
     async def ask_one(self, node_id: str, path: Sequence[str], actor: Actor) -> PeerAnswer:
         """Get ``path`` from one node. Raises ``NotFound`` if it is not live, ``Overloaded`` if it does not answer."""
         wanted = build_path(path)

@@ -5,7 +5,7 @@ Running requests keep their channel, price and reservation.
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -72,7 +72,7 @@ class LiveConfig:
     """
 
     effective: EffectiveConfig
-    words: "WordList | None" = None
+    words: "WordList | None"
 
     @property
     def config(self) -> Config:
@@ -132,12 +132,27 @@ class LiveConfig:
         return parse_networks(self.config.egress.allow)
 
 
+@attrs.frozen
+class ReloadSource:
+    """What a reload reads.
+
+    Attributes:
+        read: reads file and environment. Raises ``ConfigError``. None: a reload is not possible.
+        certificate: the server's; None without TLS.
+        declaring: entered while the accounts and keys of a file are stored; a cluster lets one node do so at a time.
+    """
+
+    read: Callable[[], FileConfig] | None
+    certificate: ServerCertificate | None
+    declaring: Callable[[Config], AbstractAsyncContextManager[None]]
+
+
 class Reloader:
     """Reads and applies the configuration again, on SIGHUP or on request of an administrator.
 
     Args:
         live_config: the configuration in effect; a reload replaces it.
-        read: reads file and environment again. Raises ``ConfigError``. None: a reload is not possible.
+        source: what is read again.
         router: gets its prices and models; its load balancer gets the routing settings.
         clock: Unix seconds.
 
@@ -145,14 +160,12 @@ class Reloader:
         changing: the lock to hold while the configuration is changed. What another node has changed is applied without
             it, since the beat of this node waits for that.
         adoptions: how often the configuration in effect was replaced.
-        certificate: read again by a reload; None without TLS.
-        declaring: entered while the accounts and keys of a file are stored; a cluster lets one node do so at a time.
     """
 
     def __init__(
         self,
         live_config: LiveConfig,
-        read: Callable[[], FileConfig] | None,
+        source: ReloadSource,
         settings: SettingRepository,
         *,
         accounts: AccountService,
@@ -163,7 +176,7 @@ class Reloader:
     ) -> None:
         self._live = live_config
         self._at_start = live_config.config
-        self._read = read
+        self._source = source
         self._settings = settings
         self._accounts = accounts
         self._channels = channels
@@ -173,8 +186,6 @@ class Reloader:
         self.changing = asyncio.Lock()
         self._reloading = asyncio.Lock()
         self.adoptions = 0
-        self.certificate: ServerCertificate | None = None
-        self.declaring: Callable[[Config], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
 
     async def reload(self, by: Actor = FILE) -> dict[str, Any]:
         """Read and apply the configuration; return what changed. The audit log names ``by``.
@@ -190,7 +201,7 @@ class Reloader:
             changes = self._describe(effective, words, renewed)
             restart = _list_at_start(self._at_start, config)
             # The database first: only it can fail. The rest changes memory.
-            async with self.declaring(declared.config):  # this may wait for the start of another node
+            async with self._source.declaring(declared.config):  # this may wait for the start of another node
                 await declare(self._accounts, config.account, config.key)
             await stack.enter_async_context(self.changing)
             before = {channel.name: channel for channel in router.catalog.channels}
@@ -198,8 +209,8 @@ class Reloader:
             await self._channels.declare(build_channels(config))
             router.models = build_models(config)
             self._live.words = words
-            if renewed is not None and self.certificate is not None:
-                self.certificate.adopt(renewed)
+            if renewed is not None and self._source.certificate is not None:
+                self._source.certificate.adopt(renewed)
             if adoptions != self.adoptions:  # settings were changed meanwhile
                 effective = merge_stored(declared, self._live.effective.stored)
             self._adopt(effective)
@@ -269,12 +280,13 @@ class Reloader:
 
     def _read_all(self) -> tuple[FileConfig, "WordList | None", Certificate | None]:
         """Read the configuration, the word list it names, and the certificate if it changed. Runs in a thread."""
-        if self._read is None:
+        if self._source.read is None:
             raise Conflict("This gateway was started without a configuration that can be reloaded")
         try:
-            declared = self._read()
+            declared = self._source.read()
             words = read_words_file(declared.config)
-            renewed = None if self.certificate is None else self.certificate.read_changed()
+            certificate = self._source.certificate
+            renewed = None if certificate is None else certificate.read_changed()
         except CertificateError as error:
             raise InvalidRequest(str(error)) from None
         except ConfigError as error:

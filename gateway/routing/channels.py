@@ -22,8 +22,7 @@ from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_health import describe_state
 from gateway.routing.channel_order import ChannelOrder, pick_channels, set_priorities
 from gateway.routing.channel_spec import ChannelSpec, build_channel, build_secrets
-from gateway.routing.channel_tester import Answer, ChannelTester, Fetch
-from gateway.routing.chat_request import SendChat
+from gateway.routing.channel_tester import Answer, ChannelTester
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.storage.channels import ChannelRepository
@@ -63,10 +62,11 @@ class ChannelService:
         store: keeps the channels that are not in the configuration file.
         discover: looks for local servers and provider keys; returns the demo too if no server has answered.
         clock: Unix seconds.
+        leads: returns whether this process tests channels that are held.
         demo: the demo; None: it is only among what ``discover`` finds.
 
     Attributes:
-        leads: returns whether this process tests channels that are held. ``listed`` is called with each list of models.
+        listed: called with each list of models.
     """
 
     def __init__(
@@ -75,22 +75,22 @@ class ChannelService:
         load_balancer: LoadBalancer,
         store: ChannelRepository,
         *,
-        fetch: Fetch,
-        send: SendChat,
+        tester: ChannelTester,
         discover: Callable[[], Awaitable[Sequence[Found]]],
         clock: Callable[[], float],
+        leads: Callable[[], bool],
         demo: Demo | None = None,
     ) -> None:
         self._catalog = catalog
         self._load_balancer = load_balancer
         self._store = store
-        self._tester = ChannelTester(load_balancer, fetch, send, clock)
+        self._tester = tester
         self._discover = discover
         self._clock = clock
         self._declared: tuple[Channel, ...] = ()
         self._found: tuple[Channel, ...] | None = None
         self._changing = asyncio.Lock()
-        self.leads: Callable[[], bool] = lambda: True
+        self.leads = leads
         self.listed: Callable[[Channel, Answer], None] = lambda *_: None
         self._demo = demo
         self._demo_mode: DemoMode = "auto"

@@ -64,22 +64,28 @@ class LoadBalancer:
     Args:
         clock: seconds of a monotonic clock.
         rng: returns a random number from 0 to below 1.
+        shared: the limits of channels, if several gateways keep them together; None: this one is alone.
 
     Attributes:
         settings: limits for retries.
         channels: every channel by its name; another object after each change of the channels.
         running: attempts under way.
         retrying: those of them that are retries and not answered yet.
-        shared: the limits of channels, if several gateways keep them together; None: this one is alone.
         changes: counts what may have made a channel unavailable; while it stays the same, an available one stays so.
     """
 
-    def __init__(self, clock: Callable[[], float], rng: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        rng: Callable[[], float] = random.random,
+        *,
+        shared: "SharedChannelLimits | None",
+    ) -> None:
         self._clock = clock
         self._rng = rng
         self.channels: Mapping[str, ChannelState] = {}
         self.settings = DEFAULT_SETTINGS
-        self.shared: SharedChannelLimits | None = None
+        self.shared = shared
         self.running = 0
         self.retrying = 0
         self.changes = 0

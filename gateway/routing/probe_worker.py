@@ -24,8 +24,10 @@ class ChannelProber:
     ``find_share``: returns how likely this process probes in a second: of many nodes not all need to.
     """
 
-    def __init__(self, catalog: ModelCatalog, load_balancer: LoadBalancer, fetch: Fetch) -> None:
-        self.find_share: Callable[[], float] = lambda: 1.0
+    def __init__(
+        self, catalog: ModelCatalog, load_balancer: LoadBalancer, fetch: Fetch, *, find_share: Callable[[], float]
+    ) -> None:
+        self._find_share = find_share
         self._catalog = catalog
         self._load_balancer = load_balancer
         self._fetch = fetch
@@ -34,7 +36,7 @@ class ChannelProber:
         """Look every second, for ever."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            share = self.find_share()
+            share = self._find_share()
             if share >= 1.0 or random.random() < share:  # noqa: S311 - no secret
                 await self.probe()
 

@@ -36,11 +36,18 @@ class ResponseOwners:
     what it looks for.
     """
 
-    def __init__(self, store: ResponseOwnerRepository, kept: KeptResponses, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: ResponseOwnerRepository,
+        kept: KeptResponses,
+        clock: Callable[[], float],
+        *,
+        pauses_s: tuple[float, ...],
+    ) -> None:
         self._store = store
         self._kept = kept
         self._clock = clock
-        self.pauses_s: tuple[float, ...] = ()
+        self.pauses_s = pauses_s
         self._recent: dict[str, ResponseOwner] = {}
         self._writing: set[asyncio.Task[None]] = set()
 

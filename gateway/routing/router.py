@@ -47,11 +47,18 @@ class Router:
     configuration; can be replaced, too.
     """
 
-    def __init__(self, catalog: ModelCatalog, load_balancer: LoadBalancer, pricing: PricingPolicy) -> None:
+    def __init__(
+        self,
+        catalog: ModelCatalog,
+        load_balancer: LoadBalancer,
+        pricing: PricingPolicy,
+        *,
+        models: tuple[Capability, ...],
+    ) -> None:
         self.catalog = catalog
         self.load_balancer = load_balancer
         self.pricing = pricing
-        self.models: tuple[Capability, ...] = ()
+        self.models = models
         self._known: dict[Hashable, list[Target]] = {}
         self._known_of = self._list_parts()
 

@@ -85,6 +85,7 @@ if TYPE_CHECKING:  # what a process does not use is not imported
     from gateway.videos.content import VideoContent
     from gateway.videos.jobs import Videos
     from gateway.videos.notifier import JobNotifier
+    from gateway.videos.reservations import JobReservations
     from gateway.videos.submit import VideoSubmitter
 
 
@@ -152,6 +153,7 @@ class BillingServices:
     flusher: LedgerFlusher
     quota: QuotaService
     settlement: Settlement
+    reservations: JobReservations
     keeper: CreditKeeper | None = None
     shared_limits: SharedRateLimiter | None = None
     ledger_check: LedgerCheck | None = None

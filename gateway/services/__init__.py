@@ -9,9 +9,9 @@ import attrs
 from aiohttp import web
 
 from gateway.allocator import MemoryTrimmer
+from gateway.auth.accounts import AccountService
 from gateway.background import JobRunner
 from gateway.billing.retention_worker import RetentionWorker
-from gateway.config.loader import read_words_file
 from gateway.deferred import Once, late, load
 from gateway.domain.ip_address import parse_networks
 from gateway.errors import StoreUnavailable
@@ -29,8 +29,8 @@ from gateway.server.context import SERVICES, HttpSettings, Services
 from gateway.server.multipart import FormLimits
 from gateway.server.path_prefix import find_path_prefix
 from gateway.services.admin import open_admin
-from gateway.services.auth import open_accounts, open_auth
-from gateway.services.billing import open_billing
+from gateway.services.auth import open_accounts, open_api_keys, open_auth
+from gateway.services.billing import open_billing, open_ledger
 from gateway.services.leading import run_once
 from gateway.services.media import MIB, open_media
 from gateway.services.media_store import sweep_store, watch_nodes
@@ -64,20 +64,11 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
     """
     services = app[SERVICES]
     async with AsyncExitStack() as stack:
-        starting = await stack.enter_async_context(AsyncExitStack())
-        with _explain_store_errors(services.options):
-            services.storage = await open_storage(services, stack, starting)
-            services.live_config = await open_live_config(services)
-            services.options = attrs.evolve(services.options, config=services.live_config.config)
-            services.http, services.memory = _build_http_settings(services.options)
-            services.billing = await open_billing(services, stack, services.storage.node)
-            accounts, first_secret = await open_accounts(services)
-        await starting.aclose()
-        services.live_config.words = read_words_file(services.options.config)
+        accounts, catalog, first_secret = await _open_stored(services, stack)
         _open_clients(services, stack)
         jobs = JobRunner()
         stack.push_async_callback(jobs.stop)
-        services.routing = await open_routing(services, stack)
+        services.routing = await open_routing(services, catalog, stack)
         services.media, services.files = open_media(services, stack)
         services.proxy = _open_proxy(services)
         with _explain_store_errors(services.options):
@@ -96,6 +87,29 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
         if services.storage.node is not None:
             await _follow_changes(services, services.storage.node)
         yield
+
+
+async def _open_stored(services: Services, stack: AsyncExitStack) -> tuple[AccountService, ModelCatalog, str | None]:
+    """Open what is stored: settings, balances, accounts and keys. Other nodes of a cluster do not start meanwhile.
+
+    Also return the catalog, which has no channel yet, and the secret of the first key if this is the first start.
+    """
+    async with AsyncExitStack() as starting:
+        with _explain_store_errors(services.options):
+            services.storage = storage = await open_storage(services, stack, starting)
+            services.live_config = live_config = await open_live_config(services.options, storage)
+            services.options = options = attrs.evolve(services.options, config=live_config.config)
+            services.http, services.memory = _build_http_settings(options)
+            ledger = await open_ledger(options, storage, stack)
+            api_keys = open_api_keys(options, storage.database, ledger.accounting)
+            services.billing = open_billing(
+                *(options, storage, ledger, stack),
+                find_abandoned=live_config.find_abandoned,
+                refresh=api_keys.refresh,
+            )
+            catalog = ModelCatalog(clock=services.clock)
+            accounts, first_secret = await open_accounts(services, api_keys, catalog)
+    return accounts, catalog, first_secret
 
 
 async def _follow_changes(services: Services, node: "ClusterNode") -> None:
@@ -202,9 +216,8 @@ def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -
         jobs.start("sync_models", lists.run)
         jobs.start("sweep_models", run_once(services, lists.sweep))
     jobs.start("retry_channels", ChannelRetrier(routing.channels).run)
-    prober = ChannelProber(routing.catalog, routing.load_balancer, routing.fetch_models)
-    if (node := storage.node) is not None:
-        prober.find_share = lambda: min(1.0, _PROBING_NODES / node.live)
+    find_share = partial(_find_share, storage.node)
+    prober = ChannelProber(routing.catalog, routing.load_balancer, routing.fetch_models, find_share=find_share)
     jobs.start("probe_channels", prober.run)
     if isinstance(storage.database, SqliteDatabase):
         jobs.start("check_store", IntegrityWorker(storage.database).run)
@@ -220,6 +233,11 @@ def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -
         jobs.start("renew_certificate", services.options.certificate.run)
     if services.options.declare and services.options.config.alert:
         services.alerts = load("services.alerts:open_alerts")(services, stack, jobs)
+
+
+def _find_share(node: "ClusterNode | None") -> float:
+    """Return how likely this process probes channels in a second: not every node of a cluster needs to."""
+    return 1.0 if node is None else min(1.0, _PROBING_NODES / node.live)
 
 
 def _start_cleanup(services: Services, jobs: JobRunner) -> None:

@@ -1,11 +1,13 @@
 """Open what only the admin API uses: settings, the request history, and the monitor of the process."""
 
-from contextlib import AsyncExitStack
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.config.live_settings import SettingsService
-from gateway.config.reload import Reloader
+from gateway.config.reload import Reloader, ReloadSource
+from gateway.config.schema import Config
 from gateway.deferred import Once, late, load
 from gateway.observability.process_monitor import ProcessMonitor
 from gateway.server.context import AdminServices, Services
@@ -22,22 +24,18 @@ if TYPE_CHECKING:  # of a cluster
 
 def open_admin(services: Services, stack: AsyncExitStack) -> AdminServices:
     """Open what the admin API uses."""
-    admin = _open_admin(services)
-    if services.storage.node is None:
-        return admin
-    from gateway.cluster.open_peers import open_peers  # noqa: PLC0415 - without a cluster there is nothing to ask
+    peers = ask = None
+    if services.storage.node is not None:
+        from gateway.cluster.open_peers import open_peers  # noqa: PLC0415 - without a cluster there is nothing to ask
 
-    return open_peers(services, admin, services.storage.node, stack)
-
-
-def _open_admin(services: Services) -> AdminServices:
-    options, routing, accounting = services.options, services.routing, services.billing.accounting
+        peers = open_peers(services, services.storage.node, stack)
+        ask = peers.ask_running
+    options, routing = services.options, services.routing
     database, clock = services.storage.database, services.clock
-    accounting.jobs = services.videos.jobs.reservations
     setting_repository, audit_log = SettingRepository(database), AuditLogRepository(database)
     reloader = Reloader(
         services.live_config,
-        options.read_config,
+        ReloadSource(options.read_config, options.certificate, _find_declaring(services)),
         setting_repository,
         accounts=services.auth.accounts,
         channels=routing.channels,
@@ -45,11 +43,6 @@ def _open_admin(services: Services) -> AdminServices:
         audit_log=audit_log,
         clock=clock,
     )
-    reloader.certificate = options.certificate
-    if services.storage.node is not None:
-        from gateway.cluster.declared import NodeFiles  # noqa: PLC0415 - of a cluster
-
-        reloader.declaring = NodeFiles(services, services.storage.node).declare_alone
     request_log = RequestLogRepository(database)
     return AdminServices(
         settings=SettingsService(services.live_config, reloader, setting_repository, clock=clock),
@@ -57,11 +50,23 @@ def _open_admin(services: Services) -> AdminServices:
         request_log=request_log,
         open_history=Once(partial(_open_history, services, request_log)),
         audit_log=audit_log,
-        open_active_feed=Once(partial(late("server.admin.activity_feed:ActiveRequestsFeed"), services.active_requests)),
+        open_active_feed=Once(
+            partial(late("server.admin.activity_feed:ActiveRequestsFeed"), services.active_requests, ask)
+        ),
         monitor=ProcessMonitor(options.folder.path, clock, services.media.stores.folder),
         token=options.folder.admin_token(),
         settle_node=_find_settling(database),
+        peers=peers,
     )
+
+
+def _find_declaring(services: Services) -> Callable[[Config], AbstractAsyncContextManager[None]]:
+    """Return what a reload enters while it stores the accounts and keys of the file."""
+    if services.storage.node is None:
+        return lambda _: nullcontext()
+    from gateway.cluster.declared import NodeFiles  # noqa: PLC0415 - of a cluster
+
+    return NodeFiles(services, services.storage.node).declare_alone
 
 
 def _find_settling(database: Database) -> "SettleNode | None":

@@ -5,17 +5,23 @@ from functools import partial
 from operator import methodcaller
 from typing import TYPE_CHECKING
 
-from gateway.auth.accounts import AccountService
+from gateway.auth.accounts import AccountRules, AccountService
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.auth.client_secrets import ClientSecrets
 from gateway.auth.declared import declare
+from gateway.auth.last_administrator import check_account_may_go
 from gateway.auth.setup_token import find_setup_token
 from gateway.auth.short_lived import MemoryValues, ShortLived
+from gateway.billing.accounting import AccountingService
+from gateway.config.reload import LiveConfig
 from gateway.deferred import Once, late
 from gateway.domain.audit_log import GATEWAY
+from gateway.options import AppOptions
+from gateway.routing.model_catalog import ModelCatalog
 from gateway.server.context import AuthServices, MemberServices, Services
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
+from gateway.storage.database import Database
 from gateway.storage.members import MemberRepository
 
 if TYPE_CHECKING:  # it is made when a member signs in
@@ -25,20 +31,36 @@ FIRST_ACCOUNT = "local"
 FIRST_KEY = "first"
 
 
-async def open_accounts(services: Services) -> tuple[AccountService, str | None]:
-    """Open the accounts and keys; also return the secret of the first key if this is the first start."""
-    options, database = services.options, services.storage.database
-    accounts, keys = AccountRepository(database), ApiKeyRepository(database)
-    api_keys = ApiKeyAuthenticator(
-        accounts,
-        keys,
+def open_api_keys(options: AppOptions, database: Database, accounting: AccountingService) -> ApiKeyAuthenticator:
+    """Open what finds the caller of a request. No key is known before accounts and keys are loaded."""
+    return ApiKeyAuthenticator(
+        AccountRepository(database),
+        ApiKeyRepository(database),
         pepper=options.folder.secret("pepper"),
         clock=options.clock,
-        note_gone=services.billing.accounting.drop_gone,
+        note_gone=accounting.drop_gone,
     )
-    services.billing.quota.refresh = api_keys.refresh
-    service = AccountService(accounts, keys, api_keys, services.billing.accounting, clock=options.clock)
-    service.webhook_hosts = services.live_config.find_webhook_hosts
+
+
+async def open_accounts(
+    services: Services, api_keys: ApiKeyAuthenticator, catalog: ModelCatalog
+) -> tuple[AccountService, str | None]:
+    """Open the accounts and keys; also return the secret of the first key if this is the first start."""
+    database = services.storage.database
+    accounts = AccountRepository(database)
+    service = AccountService(
+        accounts,
+        ApiKeyRepository(database),
+        api_keys,
+        services.billing.accounting,
+        clock=services.clock,
+        rules=AccountRules(
+            services.live_config.find_webhook_hosts,
+            partial(_find_groups, catalog, services.live_config),
+            partial(check_account_may_go, MemberRepository(database), accounts),
+            shared=services.storage.node is not None,
+        ),
+    )
     return service, await _declare(service, services)
 
 
@@ -73,13 +95,6 @@ def open_auth(services: Services, accounts: AccountService, stack: AsyncExitStac
     people: Once[MemberServices] = Once(
         partial(late("services.members:open_members"), services, accounts, repository, values, hasher)
     )
-
-    async def check_account_may_go(account_id: int) -> None:
-        await people().members.check_account_may_go(account_id)
-
-    accounts.check_account_may_go = check_account_may_go
-    accounts.shared = services.storage.node is not None
-    accounts.find_groups = partial(_find_groups, services)
     local = services.options.config.server.local_sign_in
     setup_token = partial(find_setup_token, repository, values, is_local=local)
     client_secrets = ClientSecrets(accounts.directory, values, services.clock)
@@ -95,7 +110,7 @@ def open_values(services: Services) -> ShortLived:
     return SharedValues(services.storage.database, services.routing.secret_box, services.clock)
 
 
-def _find_groups(services: Services) -> set[str]:
+def _find_groups(catalog: ModelCatalog, live_config: LiveConfig) -> set[str]:
     """Return the groups that have prices, or channels of their own."""
-    channels = [group for channel in services.routing.catalog.channels for group in channel.groups]
-    return {*channels, *(group.name for group in services.live_config.config.group)}
+    channels = [group for channel in catalog.channels for group in channel.groups]
+    return {*channels, *(group.name for group in live_config.config.group)}

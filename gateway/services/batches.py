@@ -26,7 +26,6 @@ def _find_owner(services: Services) -> Callable[[], str]:
 
 def share_batches(batches: Batches, notifications: "NodeNotifications", stack: AsyncExitStack) -> None:
     """Run the batches that other nodes leave; stop that before the batches under way."""
-    batches.left = partial(notifications.publish, "batch")
     for kind in ("batch", "members"):
         notifications.subscribe(kind, lambda _: batches.wake())
     jobs = JobRunner()
@@ -52,6 +51,7 @@ def open_batches(services: Services) -> Batches:
         services.memory,
         find_set_url(services.http.base_url),
     )
+    node = services.storage.node
     return Batches(
         BatchServices(
             BatchRepository(services.storage.database, _find_owner(services)),
@@ -61,5 +61,6 @@ def open_batches(services: Services) -> Batches:
             services.http.max_body_mb * MIB,
             services.live_config.find_batch_multiplier_ppm,
             services.clock,
-        )
+        ),
+        left=None if node is None else partial(node.notifications.publish, "batch"),
     )

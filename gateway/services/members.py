@@ -32,12 +32,10 @@ def open_members(
     """Open members and sessions. Nothing is read from the store."""
     database, clock = services.storage.database, services.clock
     throttle, factors = open_throttle(services), Totp(services.routing.secret_box)
-    sessions = SessionService(repository, hasher(), factors, throttle, values=values, clock=clock)
-    sessions.is_local = local = services.options.config.server.local_sign_in
+    local = services.options.config.server.local_sign_in
+    sessions = SessionService(repository, hasher(), factors, throttle, values=values, clock=clock, is_local=local)
     account_repository = AccountRepository(database)
-    members = Members(repository, account_repository, clock=clock)
-    members.changing = accounts.changing
-    members.is_local = local
+    members = Members(repository, account_repository, clock=clock, changing=accounts.changing, is_local=local)
     invitations = Invitations(repository, account_repository, sessions, values=values, clock=clock)
     challenges = Challenges(values, clock, key=derive_key(services, "challenges"))
     passkeys = PasskeyService(

@@ -14,6 +14,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.request_log import RequestFilter
 from gateway.options import AppOptions
+from gateway.routing.channel_tester import ChannelTester
 from gateway.routing.channels import ChannelService, Demo, DemoMode, Found
 from gateway.routing.chat_request import send_chat
 from gateway.routing.discovery import find_keyed, find_local
@@ -34,6 +35,8 @@ from gateway.storage.response_owners import ResponseOwnerRepository
 from gateway.upstream.interface import HttpClient
 
 if TYPE_CHECKING:
+    from gateway.cluster.limits.channels import SharedChannelLimits
+    from gateway.cluster.limits.limiter import SharedRateLimiter
     from gateway.cluster.state.models import SharedModelLists
     from gateway.demo.server import DemoUpstream
 
@@ -43,15 +46,11 @@ _PAUSES_S = (0.1, 0.4)
 """A node stores a response as it answers; the client may ask another node a moment later."""
 
 
-async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServices:
+async def open_routing(services: Services, catalog: ModelCatalog, stack: AsyncExitStack) -> RoutingServices:
     """Open routing. Raises ``DatabaseStartupError`` if the secrets of a stored channel cannot be decrypted."""
     options, client, database = services.options, services.client, services.storage.database
-    catalog, load_balancer = ModelCatalog(clock=options.clock), LoadBalancer(time.monotonic)
+    load_balancer = LoadBalancer(time.monotonic, shared=_share_limits(services.billing.shared_limits))
     load_balancer.settings = options.config.routing.settings()
-    if services.billing.shared_limits is not None:
-        from gateway.cluster.limits.channels import SharedChannelLimits
-
-        load_balancer.shared = SharedChannelLimits(services.billing.shared_limits)
     master_key = bytes.fromhex(options.config.store.master_key) or options.folder.secret("master.key")
     secret_box, fetch = SecretBox(master_key), partial(_fetch_models, client, options.clock)
     discovery = Discovery(options, client, stack)
@@ -59,28 +58,35 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
         catalog,
         load_balancer,
         ChannelRepository(database, secret_box),
-        fetch=fetch,
-        send=partial(_send_chat, client, options.clock),
+        tester=ChannelTester(load_balancer, fetch, partial(_send_chat, client, options.clock), options.clock),
         discover=discovery.find,
         clock=options.clock,
+        leads=partial(leads, services),
         demo=discovery.describe_demo(services.live_config.find_demo_mode, RequestLogRepository(database)),
     )
-    channels.leads = partial(leads, services)
     try:
         await channels.declare(build_channels(options.config))
     except DecryptionFailed as error:
         raise DatabaseStartupError(str(error)) from None
-    router = Router(catalog, load_balancer, build_pricing(services.live_config.effective))
-    router.models = build_models(options.config)
+    pricing, models = build_pricing(services.live_config.effective), build_models(options.config)
+    router = Router(catalog, load_balancer, pricing, models=models)
     find_rules, kept_store = services.live_config.find_kept_rules, KeptResponseRepository(database, secret_box)
     kept = KeptResponses(kept_store, options.clock, find_rules, services.memory)
-    owners = ResponseOwners(ResponseOwnerRepository(database), kept, options.clock)
-    if services.storage.node is not None:
-        owners.pauses_s = _PAUSES_S
+    pauses_s = () if services.storage.node is None else _PAUSES_S
+    owners = ResponseOwners(ResponseOwnerRepository(database), kept, options.clock, pauses_s=pauses_s)
     stack.push_async_callback(owners.close)
     stack.push_async_callback(kept.close)
     shared = None if services.storage.node is None else await _share_models(services, catalog, channels)
     return RoutingServices(catalog, load_balancer, channels, router, owners, kept, fetch, secret_box, shared)
+
+
+def _share_limits(limiter: "SharedRateLimiter | None") -> "SharedChannelLimits | None":
+    """Return the limits of channels that several gateways keep together; None if ``limiter`` is."""
+    if limiter is None:
+        return None
+    from gateway.cluster.limits.channels import SharedChannelLimits
+
+    return SharedChannelLimits(limiter)
 
 
 async def _share_models(services: Services, catalog: ModelCatalog, channels: ChannelService) -> "SharedModelLists":

@@ -30,8 +30,10 @@ def open_sign_in(services: Services) -> "ProviderSignIn":
     database, fetcher = services.storage.database, services.media.fetcher
     providers = (OidcProvider(spec, fetcher, clock=services.clock, monotonic=time.monotonic) for spec in specs)
     identities, clock = IdentityRepository(database), services.clock
-    people = ProviderMembers(MemberRepository(database), identities, AccountRepository(database), clock=clock)
-    people.changing = services.auth.members.changing
+    changing = services.auth.accounts.changing
+    people = ProviderMembers(
+        MemberRepository(database), identities, AccountRepository(database), clock=clock, changing=changing
+    )
     return ProviderSignIn(
         {provider.spec.name: provider for provider in providers},
         services.auth.sessions,

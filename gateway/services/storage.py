@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 import structlog
 
 from gateway.billing.write_queue import WriteQueue
+from gateway.config.loader import read_words_file
 from gateway.config.merge import FileConfig, find_sources, merge_stored, parse_stored
 from gateway.config.reload import LiveConfig, log_ignored
 from gateway.options import AppOptions
@@ -59,14 +60,13 @@ async def open_storage(services: Services, stack: AsyncExitStack, starting: Asyn
     return StorageServices(database, journal, write_queue, leftovers, retention_clock, unstorable, node, notes)
 
 
-async def open_live_config(services: Services) -> LiveConfig:
-    """Merge the configuration of the file with the stored settings. Raises ``StoreUnavailable``."""
-    options, storage = services.options, services.storage
+async def open_live_config(options: AppOptions, storage: StorageServices) -> LiveConfig:
+    """Merge the configuration of the file with the stored settings. Raises ``StoreUnavailable``, ``ConfigError``."""
     sources = find_sources(options.config) if options.sources is None else options.sources
     stored = await SettingRepository(storage.database).list_settings() if storage.leftovers.settings else ()
     effective = merge_stored(FileConfig(options.config, sources), parse_stored(stored))
     log_ignored(effective)
-    return LiveConfig(effective)
+    return LiveConfig(effective, read_words_file(effective.config))
 
 
 async def _open_retention_clock(options: AppOptions, database: Database) -> RetentionClock:

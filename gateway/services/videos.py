@@ -19,7 +19,6 @@ from gateway.storage.batches import BatchRepository
 from gateway.storage.idempotency import IdempotencyRepository
 from gateway.storage.members import MemberRepository
 from gateway.storage.startup_state import StartupState
-from gateway.storage.videos import VideoRepository
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.videos.content import VideoContent
 from gateway.videos.job_tasks import JobTasks
@@ -28,7 +27,6 @@ from gateway.videos.notifier import JobNotifier
 from gateway.videos.poll_worker import VideoPoller
 from gateway.videos.provider_api import VideoProviderApi
 from gateway.videos.reference_image import References
-from gateway.videos.reservations import JobReservations
 from gateway.videos.submit import VideoSubmitter
 from gateway.videos.tracker import VideoTracker
 from gateway.videos.webhook_sender import WebhookSender
@@ -69,19 +67,11 @@ async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoS
 
 
 def _open_jobs(services: Services) -> Videos:
-    options, storage, billing, node = services.options, services.storage, services.billing, services.storage.node
-    clock, store = find_clock(options.clock, shared=node is not None), VideoRepository(storage.database)
-    reservations = JobReservations(
-        store,
-        billing.balances,
-        storage.write_queue,
-        keep_record=billing.settlement.ended.append,
-        clock=clock,
-        shared=node is not None,
-    )
+    options, billing, node = services.options, services.billing, services.storage.node
+    store, clock = billing.reservations.store, billing.reservations.clock
     return Videos(
         store,
-        reservations,
+        billing.reservations,
         JobTasks(store, None if node is None else node.owner, wait_scale=options.task_pace),
         VideoProviderApi(services.client, services.media.fetcher, services.routing.catalog, clock=clock),
         _open_events(node),

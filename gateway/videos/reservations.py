@@ -44,7 +44,7 @@ class JobReservations:
         self._balances = balances
         self._write_queue = write_queue
         self._keep_record = keep_record
-        self._clock = clock
+        self.clock = clock
         self._shared = shared
         self._held: dict[str, Reservation] = {}
         self._open: Counter[int] = Counter()
@@ -91,7 +91,7 @@ class JobReservations:
                 self._settle(job, record.cost_nanos)
             elif job.id in self._held:  # the answer to its end was lost
                 stored = await self.store.find(job.id)
-                self._settle(job, 0 if stored is None else build_end(stored, int(self._clock() * 1000)).cost_nanos)
+                self._settle(job, 0 if stored is None else build_end(stored, int(self.clock() * 1000)).cost_nanos)
         if finished:
             self._keep_record(record)
         return finished
@@ -120,7 +120,7 @@ class JobReservations:
     def _settle(self, job: VideoJob, cost_nanos: int) -> None:
         held = self._remove(job)
         if held is not None:
-            self._balances.settle(held, cost_nanos, self._clock())
+            self._balances.settle(held, cost_nanos, self.clock())
 
     def _remove(self, job: VideoJob) -> Reservation | None:
         held = self._held.pop(job.id, None)

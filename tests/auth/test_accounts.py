@@ -8,7 +8,7 @@ import attrs
 import orjson
 import pytest
 
-from gateway.auth.accounts import MOST_CHARS, MOST_KEYS, AccountService
+from gateway.auth.accounts import MOST_CHARS, MOST_KEYS, AccountRules, AccountService
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.auth.declared import declare
 from gateway.billing.accounting import AccountingService
@@ -28,6 +28,9 @@ HOOK = "https://hooks.test/9?token=canary-hook"
 SECRET = "sk-canary-of-the-file"
 
 
+async def _let_go(_: int) -> None: ...
+
+
 class AccountScenario:
     """An administration over a store in memory, with two accounts, a key and a member of each."""
 
@@ -35,9 +38,17 @@ class AccountScenario:
         self.store, self.now = store, float(NOW)
         clock = lambda: self.now  # noqa: E731
         self.directory = ApiKeyAuthenticator(self.store, self.store, pepper=b"p" * 32, clock=clock)
-        accounting = AccountingService(Balances(clock), self.store, WriteQueue(), clock=clock)
-        self.accounts = AccountService(self.store, self.store, self.directory, accounting, clock=clock)
-        self.accounts.webhook_hosts = lambda: ("hooks.test",)
+        accounting = AccountingService(
+            Balances(clock), self.store, WriteQueue(), clock=clock, jobs=None, check_leases=None
+        )
+        self.accounts = AccountService(
+            self.store,
+            self.store,
+            self.directory,
+            accounting,
+            clock=clock,
+            rules=AccountRules(lambda: ("hooks.test",), lambda: None, _let_go, shared=False),
+        )
         self.secrets: list[str] = []
 
     async def open(self) -> "AccountScenario":
@@ -282,7 +293,7 @@ async def test_an_account_goes_only_where_it_may(scenario: AccountScenario) -> N
         asked.append(account_id)
         raise Conflict("The last administrator")
 
-    admin.check_account_may_go = refuse
+    admin._rules = attrs.evolve(admin._rules, check_account_may_go=refuse)
     rows = len(await scenario.list_rows())
     for change in (admin.edit_account("acme", {"status": "disabled"}), admin.delete_account("acme")):
         with pytest.raises(Conflict, match="administrator"):
@@ -373,7 +384,7 @@ async def test_the_last_use_of_a_key_counts_what_other_nodes_have_stored(scenari
     ]
     await scenario.store.post(rows)
     assert await read() == [None, None], "a process that is alone knows of every use since its start"
-    scenario.accounts.shared = True
+    scenario.accounts._rules = attrs.evolve(scenario.accounts._rules, shared=True)
     assert await read() == [build_time(NOW + 3), None]
     scenario.now = NOW + 9.0
     for secret in scenario.secrets:

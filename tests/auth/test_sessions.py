@@ -196,7 +196,9 @@ async def test_a_hash_of_another_cost_is_made_anew_when_its_owner_comes(services
     before = await services.add()
     dearer = PasswordService(HashCost(16, 1, 1))
     store, delays = services.store, services.sessions._throttle
-    sessions = SessionService(store, dearer, services.factors, delays, values=services.values, clock=services.clock)
+    sessions = SessionService(
+        store, dearer, services.factors, delays, values=services.values, clock=services.clock, is_local=True
+    )
     entry = await sessions.sign_in("ann", FROGS, None, HOME)
     after = await services.store.find_member(before.id)
     assert after is not None

@@ -5,6 +5,7 @@ Budget: 25 us a request for admission and settlement in memory, 40 us a request 
 
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,12 @@ class LedgerScenario:
     def __init__(self, journal: RequestJournal, limits: Limits) -> None:
         self.write_queue = WriteQueue(most=10**9)
         self.balances = Balances(time.time)
-        self.quota = QuotaService(self.balances, InMemoryRateLimiter(time.monotonic), journal, self.write_queue)
-        self.settlement = Settlement(self.quota, journal, self.write_queue)
+        self.quota = QuotaService(
+            self.balances, InMemoryRateLimiter(time.monotonic), journal, self.write_queue, refresh=lambda caller: caller
+        )
+        self.settlement = Settlement(
+            self.quota, journal, self.write_queue, find_abandoned=lambda: "charge", ended=deque()
+        )
         account = Account(1, "acme", quota=CAPPED, limits=limits)
         self.caller = Caller(account, ApiKey(1, 1, "test", b"", "last", quota=CAPPED, limits=limits))
 

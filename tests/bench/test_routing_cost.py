@@ -38,11 +38,11 @@ class RoutingScenario:
             Channel(f"up{number}", "custom", f"http://up{number}/v1", ("one", "two"), ("m", "n"), max_concurrency=100)
             for number in range(channels)
         ]
-        catalog, self.load_balancer = ModelCatalog(clock=time.time), LoadBalancer(time.monotonic)
+        catalog, self.load_balancer = ModelCatalog(clock=time.time), LoadBalancer(time.monotonic, shared=None)
         catalog.use(configured)
         self.load_balancer.use(configured)
         prices = PriceList([*PRICES, Price("m", input_nanos_per_million=10**9)])
-        self.router = Router(catalog, self.load_balancer, PricingPolicy(prices))
+        self.router = Router(catalog, self.load_balancer, PricingPolicy(prices), models=())
 
     def call(self) -> Attempt:
         """A call that is answered: routed, ranked for its hold, begun, ended."""

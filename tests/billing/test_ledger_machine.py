@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gateway import errors
-from gateway.auth.accounts import AccountService
+from gateway.auth.accounts import AccountRules, AccountService
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.account_spec import CreditSpec
@@ -51,6 +51,9 @@ def usd(nanos: int) -> Decimal:
 
 def pick(items: list[T], index: int) -> T:
     return items[index % len(items)]
+
+
+async def _let_go(_: int) -> None: ...
 
 
 @attrs.frozen
@@ -99,7 +102,12 @@ class LedgerMachine(RuleBasedStateMachine):
         disk = self.billing.disk
         self.directory = ApiKeyAuthenticator(disk, disk, pepper=b"p" * 32, clock=lambda: self.billing.now)
         self.accounts = AccountService(
-            disk, disk, self.directory, self.billing.accounting, clock=lambda: self.billing.now
+            disk,
+            disk,
+            self.directory,
+            self.billing.accounting,
+            clock=lambda: self.billing.now,
+            rules=AccountRules(tuple, lambda: None, _let_go, shared=False),
         )
         self.do(self.accounts.reload())
         day = parse_day(self.billing.now)

@@ -421,13 +421,13 @@ async def test_a_call_is_in_the_journal_before_it_is_made(billing: BillingServic
 async def test_what_cannot_be_noted_is_not_made_and_holds_nothing(billing: BillingServices, tmp_path: Path) -> None:
     counters = InMemoryRateLimiter(lambda: billing.pulse)
     full = FullJournal(tmp_path / "full.journal")
-    quota = QuotaService(billing.balances, counters, full, billing.write_queue)
+    quota = QuotaService(billing.balances, counters, full, billing.write_queue, refresh=lambda caller: caller)
     caller, targets = caller_of(capped(50), limits=Limits(rpm=600, max_concurrency=1)), [option_of()]
     with pytest.raises(StoreUnavailable):
         await quota.admit(billing.arrive(caller, call_for(20)), targets)
     full.close()
     assert (held(billing, caller), quota.open_holds) == ((0, 0), 0)
-    good = QuotaService(billing.balances, counters, billing.journal, billing.write_queue)
+    good = QuotaService(billing.balances, counters, billing.journal, billing.write_queue, refresh=lambda caller: caller)
     ctx = billing.arrive(caller, call_for(20))
     await good.admit(ctx, targets)
     assert ctx.permit is not None
@@ -450,8 +450,7 @@ async def test_who_has_waited_for_the_database_is_refused_behind_the_fence_or_if
     queue, remote = FencedWriteQueue(), Remote(what, cut)
     queue.valid_until_s = read_boot_time() + 1_000
     journal = RemoteJournal(tmp_path / "requests.journal", remote)
-    quota = QuotaService(remote, InMemoryRateLimiter(lambda: 0.0), journal, queue)
-    quota.refresh = refresh
+    quota = QuotaService(remote, InMemoryRateLimiter(lambda: 0.0), journal, queue, refresh=refresh)
     limits = Limits(rpm=600, max_concurrency=1)
     caller, targets = caller_of(capped(50), limits=limits), [option_of(NANO_A_TOKEN, model="gpt-4o")]
     why: type[GatewayError] | None
@@ -491,7 +490,9 @@ async def test_a_call_waits_a_moment_for_a_store_that_is_busy(
     caller, small = caller_of(), WriteQueue(most=4)
     await billing.spend(caller, 5)
     row = billing.write_queue.look()[0]
-    crowded = QuotaService(billing.balances, InMemoryRateLimiter(lambda: 0.0), billing.journal, small)
+    crowded = QuotaService(
+        billing.balances, InMemoryRateLimiter(lambda: 0.0), billing.journal, small, refresh=lambda caller: caller
+    )
     for index in range(4):
         small.put(attrs.evolve(row, id=f"req_{index}"))
     monkeypatch.setattr("gateway.billing.quota.asyncio.sleep", rest)

@@ -461,7 +461,9 @@ async def test_the_audit_finds_what_was_changed_in_the_database(
     billing: BillingServices, database: Database, statement: str, reported: list[str]
 ) -> None:
     ledger = LedgerRepository(database)
-    accounting = AccountingService(billing.balances, ledger, billing.write_queue, clock=lambda: NOON)
+    accounting = AccountingService(
+        billing.balances, ledger, billing.write_queue, clock=lambda: NOON, jobs=None, check_leases=None
+    )
     await billing.spend(caller_of(), 5)
     await accounting.credit(caller_of(capped(DOLLAR)).account, top_up("2"))
     await LedgerFlusher(billing.write_queue, ledger, billing.journal).flush()

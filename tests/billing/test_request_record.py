@@ -68,10 +68,10 @@ def test_every_error_has_its_outcome(error: GatewayError, outcome: Outcome) -> N
 def attempt_over(name: str) -> Attempt:
     """An attempt over a channel of that name."""
     channel = attrs.evolve(UP, name=name)
-    catalog, switchboard = ModelCatalog(clock=lambda: 0.0), LoadBalancer(lambda: 0.0, lambda: 0.5)
+    catalog, switchboard = ModelCatalog(clock=lambda: 0.0), LoadBalancer(lambda: 0.0, lambda: 0.5, shared=None)
     catalog.use([channel])
     switchboard.use([channel])
-    return Router(catalog, switchboard, PricingPolicy()).route(caller_of(), CALL).start("1", 0)
+    return Router(catalog, switchboard, PricingPolicy(), models=()).route(caller_of(), CALL).start("1", 0)
 
 
 def begun(*attempts: Attempt, **more: Any) -> RequestContext:

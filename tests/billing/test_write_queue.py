@@ -116,7 +116,7 @@ async def test_nothing_is_held_for_a_call_that_waits_for_a_busy_store(billing: B
         InMemoryRateLimiter(lambda: 0.0),
     )
     write_queue.put(make_rows(1)[0])
-    quota = QuotaService(billing.balances, counters, billing.journal, write_queue)
+    quota = QuotaService(billing.balances, counters, billing.journal, write_queue, refresh=lambda caller: caller)
     waiting = asyncio.create_task(quota.admit(billing.arrive(caller, call_for(1)), []))
     await asyncio.sleep(0)
     assert not waiting.done()

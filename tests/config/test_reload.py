@@ -22,7 +22,7 @@ from gateway.app import create_app
 from gateway.config.live_settings import SettingsService
 from gateway.config.loader import read_declared
 from gateway.config.merge import merge_stored
-from gateway.config.reload import LiveConfig, Reloader
+from gateway.config.reload import LiveConfig, Reloader, ReloadSource
 from gateway.domain.audit_log import OPERATOR, AuditFilter
 from gateway.domain.media import MediaRules
 from gateway.domain.setting import Setting
@@ -131,7 +131,7 @@ def reloadable(gateway_with: StartGateway, tmp_path: Path) -> Reload:
         audit_log, settings = AuditLogRepository(database), SettingRepository(database)
         reloader = Reloader(
             in_force,
-            lambda: read_declared(file, {}),
+            ReloadSource(lambda: read_declared(file, {}), None, lambda _: contextlib.nullcontext()),
             settings,
             accounts=services.auth.accounts,
             channels=services.routing.channels,
@@ -978,7 +978,7 @@ async def test_settings_of_another_node_are_in_force_although_a_reload_waits_for
         await go_on.wait()  # for the start of a third node
         yield
 
-    site.reloader.declaring = wait
+    site.reloader._source = attrs.evolve(site.reloader._source, declaring=wait)
     reloading = asyncio.create_task(site.reload({"channel": [channel(NOWHERE, "new")]}))
     await waiting.wait()
     assert not site.reloader.changing.locked(), "settings can be changed at this node, too"

@@ -25,7 +25,7 @@ IDENTITY = ResponseIdentity("0123456789abcdef01234567", "m", 1)
 
 
 def make_attempt() -> Attempt:
-    board = LoadBalancer(lambda: 0.0)
+    board = LoadBalancer(lambda: 0.0, shared=None)
     board.use([Channel("up", "custom", "http://up/v1", ("key",), ("m",))])
     target = Target(board.channels["up"], Endpoint("openai_chat", "/chat/completions"), "m")
     lease = board.lease(target.state, target.endpoint_key, 1, retry=False)
@@ -57,7 +57,7 @@ async def test_an_answer_that_comes_at_the_very_moment_of_the_end_is_none(error:
     end = attempt.cancel if isinstance(error, RequestCancelled) else attempt.abort
     up: Any = Answering(lambda: end(error))  # type: ignore[arg-type]
     with pytest.raises(type(error)):
-        await open_response(Proxy(up, LoadBalancer(lambda: 0.0), clock=lambda: 0.0), attempt)
+        await open_response(Proxy(up, LoadBalancer(lambda: 0.0, shared=None), clock=lambda: 0.0), attempt)
     await asyncio.sleep(0)
     assert not asyncio.current_task().cancelling()  # type: ignore[union-attr]
 

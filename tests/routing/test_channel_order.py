@@ -103,7 +103,7 @@ class Board(LoadBalancer):
 
     def __init__(self) -> None:
         self.time = 50.0
-        super().__init__(lambda: self.time, lambda: 0.5)
+        super().__init__(lambda: self.time, lambda: 0.5, shared=None)
         self.use([DECLARED])
 
     def call(self, *, first_byte_s: float | None = None, error: ProviderError | None = None) -> Lease:

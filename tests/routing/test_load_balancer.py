@@ -30,7 +30,7 @@ class Board(LoadBalancer):
 
     def __init__(self, *channels: Channel, **more: Any) -> None:
         self.time = START
-        super().__init__(lambda: self.time, lambda: 0.5)
+        super().__init__(lambda: self.time, lambda: 0.5, shared=None)
         self.settings = RetrySettings(RULES, **more)
         self.use(channels or [channel()])
 

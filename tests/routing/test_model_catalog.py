@@ -87,7 +87,9 @@ def test_an_alias_of_what_is_not_listed_is_as_old_as_its_channel_and_grows_no_yo
 
 
 def test_one_model_is_found_or_not_by_what_the_list_shows() -> None:
-    router = Router(catalog_of(channel("up", "a", "b")), LoadBalancer(lambda: 0.0), PricingPolicy())
+    router = Router(
+        catalog_of(channel("up", "a", "b")), LoadBalancer(lambda: 0.0, shared=None), PricingPolicy(), models=()
+    )
     assert router.get_model(caller_of("a"), "a").id == "a"
     for model in ("b", "c", "A", ""):
         with pytest.raises(ModelNotFound) as caught:

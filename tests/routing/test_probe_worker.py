@@ -35,10 +35,13 @@ class ProbeScenario:
     def __init__(self, upstream: PooledHttpClient, *channels: Channel) -> None:
         self.now = 1_000.0
         self.upstream = upstream
-        self.catalog, self.board = ModelCatalog(clock=lambda: self.now), LoadBalancer(lambda: self.now, lambda: 0.5)
+        self.catalog, self.board = (
+            ModelCatalog(clock=lambda: self.now),
+            LoadBalancer(lambda: self.now, lambda: 0.5, shared=None),
+        )
         self.board.settings = RetrySettings(RULES)
         self.use(*channels)
-        self.job = ChannelProber(self.catalog, self.board, self.fetch)
+        self.job = ChannelProber(self.catalog, self.board, self.fetch, find_share=lambda: 1.0)
 
     async def fetch(self, channel: Channel) -> Sequence[ModelInfo]:
         return await fetch_models(self.upstream, channel, now_s=1, timeout_s=0.2)
@@ -331,7 +334,7 @@ def test_it_looks_every_second_for_ever() -> None:
 
     async def main() -> None:
         loop, asked_at = asyncio.get_running_loop(), []
-        catalog, board = ModelCatalog(clock=loop.time), LoadBalancer(loop.time, lambda: 0.5)
+        catalog, board = ModelCatalog(clock=loop.time), LoadBalancer(loop.time, lambda: 0.5, shared=None)
         board.settings = RetrySettings(RULES)
         catalog.use([UP])
         board.use([UP])
@@ -347,7 +350,7 @@ def test_it_looks_every_second_for_ever() -> None:
         board.record_failure(lease, ProviderBadResponse("it broke", phase="connect"))
         board.end(lease)
         began = loop.time()
-        job = asyncio.create_task(ChannelProber(catalog, board, fetch).run())
+        job = asyncio.create_task(ChannelProber(catalog, board, fetch, find_share=lambda: 1.0).run())
         await asyncio.sleep(200)
         due = 0.0
         for at_s in asked_at:

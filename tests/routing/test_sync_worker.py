@@ -13,6 +13,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.http_request import HttpRequest
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderBadResponse
+from gateway.routing.channel_tester import ChannelTester
 from gateway.routing.channels import ChannelService, Found
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
@@ -55,9 +56,15 @@ def make_service(catalog: ModelCatalog, upstream: HttpClient) -> ChannelService:
     async def fetch(channel: Channel) -> Sequence[ModelInfo]:
         return await fetch_models(upstream, channel, now_s=NOW, timeout_s=1.0)
 
-    load_balancer = LoadBalancer(lambda: 0.0)
+    load_balancer = LoadBalancer(lambda: 0.0, shared=None)
     return ChannelService(
-        catalog, load_balancer, Repositories(), fetch=fetch, send=answer_chat, discover=nothing_found, clock=lambda: NOW
+        catalog,
+        load_balancer,
+        Repositories(),
+        tester=ChannelTester(load_balancer, fetch, answer_chat, lambda: NOW),
+        discover=nothing_found,
+        clock=lambda: NOW,
+        leads=lambda: True,
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Coroutine, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -191,10 +192,18 @@ class BillingServices:
     def _build(self, balances: Balances) -> None:
         self.balances = balances
         self.quota = QuotaService(
-            self.balances, InMemoryRateLimiter(lambda: self.pulse), self.journal, self.write_queue
+            self.balances,
+            InMemoryRateLimiter(lambda: self.pulse),
+            self.journal,
+            self.write_queue,
+            refresh=lambda caller: caller,
         )
-        self.settlement = Settlement(self.quota, self.journal, self.write_queue)
-        self.accounting = AccountingService(self.balances, self.disk, self.write_queue, clock=lambda: self.now)
+        self.settlement = Settlement(
+            self.quota, self.journal, self.write_queue, find_abandoned=lambda: "charge", ended=deque()
+        )
+        self.accounting = AccountingService(
+            self.balances, self.disk, self.write_queue, clock=lambda: self.now, jobs=None, check_leases=None
+        )
 
     async def crash(self, on_crash: OnCrash) -> None:
         """All memory is gone; the process starts again from its journal and the store."""

@@ -9,6 +9,7 @@ from gateway.domain.audit_log import AuditRow
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import GatewayError, ProviderBadResponse, StoreUnavailable
+from gateway.routing.channel_tester import ChannelTester
 from gateway.routing.channels import ChannelService, Found
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
@@ -88,7 +89,7 @@ class ChannelServices:
     vendors: Vendors = attrs.Factory(Vendors)
     store: Disk = attrs.Factory(Disk)
     catalog: ModelCatalog = attrs.Factory(lambda: ModelCatalog(clock=lambda: float(NOW)))
-    load_balancer: LoadBalancer = attrs.Factory(lambda: LoadBalancer(lambda: 0.0))
+    load_balancer: LoadBalancer = attrs.Factory(lambda: LoadBalancer(lambda: 0.0, shared=None))
     looked: int = 0
     channel_service: ChannelService = attrs.field(init=False)
 
@@ -97,10 +98,12 @@ class ChannelServices:
             self.catalog,
             self.load_balancer,
             self.store,
-            fetch=self.vendors.list_models,
-            send=self.vendors.answer_chat,
+            tester=ChannelTester(
+                self.load_balancer, self.vendors.list_models, self.vendors.answer_chat, lambda: float(NOW)
+            ),
             discover=self._discover,
             clock=lambda: float(NOW),
+            leads=lambda: True,
         )
 
     async def _discover(self) -> Sequence[Found]:

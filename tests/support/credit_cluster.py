@@ -30,6 +30,7 @@ class MemoryNode:
             today=lambda: self.balances.today,
             now=lambda: self.pulse,
             pauses_s=PAUSES_S,
+            reach=lambda _: None,
         )
         self.balances = LeasedBalances(lambda: self.now, self.keeper)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections import deque
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -76,11 +77,24 @@ class LeasedGateway:
         self.credit = NodeCredit(Holder(name, live, self), url, self.ledger, self.queue, clock=lambda: self.now)
         self.credit.keeper.wait_s = 60.0
         self.balances = self.credit.balances
-        self.quota = QuotaService(self.balances, InMemoryRateLimiter(lambda: self.now), self.journal, self.queue)
-        self.settlement = Settlement(self.quota, self.journal, self.queue)
-        self.accounting = AccountingService(self.balances, self.ledger, self.queue, clock=lambda: self.now)
-        self.balances.load_day = None
-        self.accounting.check_leases = self.credit.keeper.check
+        self.quota = QuotaService(
+            self.balances,
+            InMemoryRateLimiter(lambda: self.now),
+            self.journal,
+            self.queue,
+            refresh=lambda caller: caller,
+        )
+        self.settlement = Settlement(
+            self.quota, self.journal, self.queue, find_abandoned=lambda: "charge", ended=deque()
+        )
+        self.accounting = AccountingService(
+            self.balances,
+            self.ledger,
+            self.queue,
+            clock=lambda: self.now,
+            jobs=None,
+            check_leases=self.credit.keeper.check,
+        )
         self.workers = JobRunner()
 
     def reach(self, at_s: float) -> None:

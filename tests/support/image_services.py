@@ -198,10 +198,13 @@ def image_services(
     **more: Any,
 ) -> ImageServices:
     channel = Channel("up", provider, "http://up/v1", ("key-of-up",), ("m",), model_map=(("m", model),), **more)
-    catalog, board = ModelCatalog(clock=lambda: 0.0), LoadBalancer(lambda: asyncio.get_running_loop().time())
+    catalog, board = (
+        ModelCatalog(clock=lambda: 0.0),
+        LoadBalancer(lambda: asyncio.get_running_loop().time(), shared=None),
+    )
     catalog.use([channel])
     board.use([channel])
-    router = Router(catalog, board, PricingPolicy())
+    router = Router(catalog, board, PricingPolicy(), models=())
     router.models = tuple(models)
     made, shelf, table = Provider(clerk), Shelf(), Files(files or {})
     images = ImageService(made, ImageDelivery(table, shelf), clock=lambda: float(NOW_S))  # type: ignore[arg-type]

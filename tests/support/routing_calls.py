@@ -50,10 +50,10 @@ class Floor(Router):
         self.time = 1_000.0
         self.throws = iter(random.Random(17).random, None)  # noqa: S311 - turns, not secrets
         self.catalog = ModelCatalog(clock=lambda: 0.0)
-        self.board = LoadBalancer(lambda: self.time, self.throw)
+        self.board = LoadBalancer(lambda: self.time, self.throw, shared=None)
         self.board.settings = more.pop("settings", ENDLESS)
         self.use(*channels)
-        super().__init__(self.catalog, self.board, PricingPolicy(PriceList(prices), **more))
+        super().__init__(self.catalog, self.board, PricingPolicy(PriceList(prices), **more), models=())
 
     def throw(self) -> float:
         return next(self.throws)

@@ -1,5 +1,6 @@
 """The console's reception over a store in memory, at a clock that the test sets; hashes cost next to nothing."""
 
+import asyncio
 from typing import Any
 
 import attrs
@@ -50,10 +51,10 @@ class SessionServices:
         self.values = values = MemoryValues(self.clock)
         throttle = LoginThrottle(lambda: self.now_s)
         self.sessions = SessionService(
-            self.store, PasswordService(CHEAP), self.factors, throttle, values=values, clock=self.clock
+            self.store, PasswordService(CHEAP), self.factors, throttle, values=values, clock=self.clock, is_local=True
         )
         self.invitations = Invitations(self.store, self.accounts, self.sessions, values=values, clock=self.clock)
-        self.members = Members(self.store, self.accounts, clock=self.clock)
+        self.members = Members(self.store, self.accounts, clock=self.clock, changing=asyncio.Lock(), is_local=True)
 
     def clock(self) -> float:
         return self.now_s

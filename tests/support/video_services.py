@@ -4,6 +4,7 @@ Its clock is that of the event loop, so that on a loop whose clock jumps a day p
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -341,13 +342,19 @@ class VideoServices:
         self.books = Repositories()
         self.deliveries = WebhookDeliveryRepository(self.books.database)
         self.store = MoodyStore(self.books.database)
-        self.catalog, self.board = ModelCatalog(clock=lambda: 0.0), LoadBalancer(self.loop.time)
+        self.catalog, self.board = ModelCatalog(clock=lambda: 0.0), LoadBalancer(self.loop.time, shared=None)
         self.channels = [make_channel(number, slug, **more) for number, slug in enumerate(providers or ("custom",))]
         self.use(*self.channels)
-        self.router = Router(self.catalog, self.board, PricingPolicy(PriceList([PRICE])))
+        self.router = Router(self.catalog, self.board, PricingPolicy(PriceList([PRICE])), models=())
         self.router.models = tuple(models)
         self.write_queue, self.balances = WriteQueue(), Balances(self.clock)
-        self.quota = QuotaService(self.balances, InMemoryRateLimiter(self.loop.time), Journal(), self.write_queue)  # type: ignore[arg-type]
+        self.quota = QuotaService(
+            self.balances,
+            InMemoryRateLimiter(self.loop.time),
+            Journal(),  # type: ignore[arg-type]
+            self.write_queue,
+            refresh=lambda caller: caller,
+        )
         self.proxy = Proxy(self.provider, self.board, clock=self.clock)
         self.provider_api = VideoProviderApi(self.provider, self.files, self.catalog, clock=self.clock)  # type: ignore[arg-type]
         self.events = Events()
@@ -356,7 +363,7 @@ class VideoServices:
         self.tasks, self.reservations = self.videos.tasks, self.videos.reservations
         self.video_content = VideoContent(self.shelf, self.provider_api)  # type: ignore[arg-type]
         self.watch = VideoTracker(self.videos, self.video_content, self.clock)
-        settlement = Settlement(self.quota, Journal(), self.write_queue)  # type: ignore[arg-type]
+        settlement = Settlement(self.quota, Journal(), self.write_queue, find_abandoned=lambda: "charge", ended=deque())  # type: ignore[arg-type]
         self.submissions = VideoSubmitter(
             self.videos,
             self.quota,

@@ -51,13 +51,13 @@ class CreditKeeper:
         find_unposted: see ``FindUnposted``.
         today: returns the current day.
         now: seconds of a monotonic clock.
+        reach: sets the node's clock to a time (Unix seconds) if it is behind: what a window grants is spent in it.
 
     Attributes:
         now: seconds of a monotonic clock.
         correcting: held while leases are read back. A job's reservation leaves its lease under this lock, too.
         wait_s: how long a request waits for a store that does not answer.
         release: releases a reservation whose request no longer waits for it.
-        reach: sets the node's clock to a time (Unix seconds) if it is behind: what a window grants is spent in it.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class CreditKeeper:
         *,
         today: Callable[[], UtcDay],
         now: Callable[[], float],
+        reach: Callable[[float], object],
         pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
         self._authority = authority
@@ -89,7 +90,7 @@ class CreditKeeper:
         self.correcting = asyncio.Lock()
         self.wait_s = WAIT_S
         self.release: Callable[[Reservation], object] = lambda _: None
-        self.reach: Callable[[float], object] = lambda _: None
+        self._reach = reach
         authority.recalled, authority.returned = self._note_recalled, self._note_returned
         authority.answered = self._note_answered
 
@@ -237,7 +238,7 @@ class CreditKeeper:
     async def _take(self, wants: Sequence[CreditWant]) -> dict[BalanceId, CreditGrant]:
         quotas = {want.balance: self._known[want.balance].quota for want in wants}
         grants = await self._authority.take(wants, self._today())
-        self.reach(max((grant.since_day for grant in grants), default=0) * DAY_S)
+        self._reach(max((grant.since_day for grant in grants), default=0) * DAY_S)
         for grant in grants:
             balance = self._known[grant.balance]
             if not grant.limited:

@@ -50,8 +50,9 @@ class NodeCredit:
         self._queue = queue
         self._jobs = JobRunner()
         unposted = partial(find_unposted, queue, ledger)
-        self.keeper = CreditKeeper(self._authority, unposted, today=self._find_today, now=time.monotonic)
-        self.keeper.reach = node.clock.reach
+        self.keeper = CreditKeeper(
+            self._authority, unposted, today=self._find_today, now=time.monotonic, reach=node.clock.reach
+        )
         self.balances = LeasedBalances(clock, self.keeper)
 
     async def open(self, database: Database, recover: Callable[[], Awaitable[None]]) -> None:

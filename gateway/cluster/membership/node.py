@@ -42,15 +42,17 @@ class ClusterNode:
         session: speaks to the store.
         queue: gets the time until which the node may take requests.
         clock: gets the store's time.
+        count_requests: returns the number of requests under way.
 
     Attributes:
         members: the live nodes, each by its id and with its epoch, as of the last beat.
         leadership: runs what only one of them should do.
         notifications: wakes what waits at other nodes.
-        count_requests: returns the number of requests under way.
     """
 
-    def __init__(self, session: NodeSession, queue: FencedWriteQueue, clock: StoreClock) -> None:
+    def __init__(
+        self, session: NodeSession, queue: FencedWriteQueue, clock: StoreClock, count_requests: Callable[[], int]
+    ) -> None:
         self._session = session
         self._queue = queue
         self.clock = clock
@@ -69,7 +71,7 @@ class ClusterNode:
         self._beat_s = read_boot_time()
         self._sharing: set[str] = set()
         self.leadership = Leadership()
-        self.count_requests: Callable[[], int] = lambda: 0
+        self.count_requests = count_requests
         self.notifications = NodeNotifications(session.node.id, session.notify)
         session.deliver_message = self.notifications.receive
         self._beats = 0

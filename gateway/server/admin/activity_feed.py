@@ -57,22 +57,22 @@ class ActiveRequestsFeed:
 
     Args:
         running: the active requests.
+        ask: asks the other nodes of the cluster; None: there are none. It may raise ``StoreUnavailable``.
 
     Attributes:
-        ask: asks the other nodes of the cluster; None: there are none. It may raise ``StoreUnavailable``.
         tick_s: seconds between two snapshots.
         again_s: seconds between two checks of a viewer's session.
         following: limits the viewers.
         taken: the number of snapshots taken.
     """
 
-    def __init__(self, running: ActiveRequests) -> None:
+    def __init__(self, running: ActiveRequests, ask: AskOthers | None) -> None:
         self._running = running
         self._watching: Counter[int | None] = Counter()
         self._snapshots: dict[int | None, ActivityView] = {}
         self._others: dict[int | None, OthersView] = {}
         self._asking = asyncio.Lock()
-        self.ask: AskOthers | None = None
+        self._ask = ask
         self.tick_s = TICK_S
         self.again_s = LOOK_AGAIN_S
         self.following = SubscriberLimit(MOST_WATCHING, "lists of what is under way")
@@ -93,14 +93,14 @@ class ActiveRequestsFeed:
 
     async def ask_others(self, scope: int | None, now: float) -> tuple[str, ...]:
         """Ask the other nodes, if that was not done in this tick; return the ids of those that did not answer."""
-        if self.ask is None:
+        if self._ask is None:
             return ()
         async with self._asking:
             known = self._others.get(scope)
             if known is None or now - known.at >= self.tick_s * EARLY:
                 known = OthersView(now)
                 with suppress(StoreUnavailable):  # which nodes there are is not known
-                    known.calls, known.unanswered = await self.ask(scope)
+                    known.calls, known.unanswered = await self._ask(scope)
                 self._others[scope] = known
         return known.unanswered
 

@@ -65,7 +65,9 @@ class Nodes:
         database = await open_address(Address(self.url, name), session)
         self._stack.push_async_callback(database.close)
         queue = FencedWriteQueue()
-        node = ClusterNode(session, queue, StoreClock(lambda: time.time() + ahead_s, time.monotonic))
+        node = ClusterNode(
+            session, queue, StoreClock(lambda: time.time() + ahead_s, time.monotonic), count_requests=lambda: 0
+        )
         self._stack.push_async_callback(node.close)
         await node.open()
         running = Running(session, database, node, queue, [], [])

@@ -32,10 +32,10 @@ class Room:
     def __init__(self, store: Repositories) -> None:
         self.store = store
         self.directory = ApiKeyAuthenticator(store, store, pepper=b"", clock=lambda: 0.0)
-        catalog, load_balancer = ModelCatalog(clock=lambda: 0.0), LoadBalancer(lambda: 0.0)
+        catalog, load_balancer = ModelCatalog(clock=lambda: 0.0), LoadBalancer(lambda: 0.0, shared=None)
         catalog.use([UP])
         pricing = PricingPolicy(PriceList([DOLLAR, THEIRS]), {"vip": ONE_PPM // 2})
-        router = Router(catalog, load_balancer, pricing)
+        router = Router(catalog, load_balancer, pricing, models=())
         self.history = RequestHistory(store, store.traffic, self.directory, catalog, router)
 
     async def add_key(self, group: str | None) -> int:

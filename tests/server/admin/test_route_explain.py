@@ -53,13 +53,17 @@ class RouteScenario:
 
     def __init__(self, *channels: Channel, prices: Sequence[Price] = (), unpriced: Unpriced = "free") -> None:
         self.time = 1_000.0
-        self.board = LoadBalancer(lambda: self.time, lambda: 0.5)
+        self.board = LoadBalancer(lambda: self.time, lambda: 0.5, shared=None)
         self.board.settings = RetrySettings(RULES)
         self.catalog = ModelCatalog(clock=lambda: 0.0)
         self.catalog.use(channels)
         self.board.use(channels)
-        self.router = Router(self.catalog, self.board, PricingPolicy(PriceList(prices), {"vip": 500_000}, unpriced))
-        accounting = AccountingService(Balances(lambda: 0.0), Repositories(), WriteQueue(), clock=lambda: 0.0)
+        self.router = Router(
+            self.catalog, self.board, PricingPolicy(PriceList(prices), {"vip": 500_000}, unpriced), models=()
+        )
+        accounting = AccountingService(
+            Balances(lambda: 0.0), Repositories(), WriteQueue(), clock=lambda: 0.0, jobs=None, check_leases=None
+        )
         self.explainer = RouteExplainer(self.catalog, self.board, self.router, accounting, lambda: 0.0)
 
     def ask(self, model: str = "m", operation: Operation = "chat", caller: Caller | None = None) -> dict[str, Any]:
