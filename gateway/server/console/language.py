@@ -5,7 +5,7 @@ catalogue. What the admin API answers, error messages included, stays in English
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -24,6 +24,7 @@ _CATALOGUES: Mapping[str, str] = MappingProxyType({CHINESE: "zh_Hans"})
 _CHINESE_TAGS = frozenset({"zh", "zh-cn", "zh-sg", "zh-hans"})
 _LOCALE = "locale/{}/LC_MESSAGES/console.po"
 _LONGEST_HEADER = 1_000
+_FIELD = re.compile(r'(msgid|msgid_plural|msgstr|msgstr\[0\]) (".*")')
 _RANGE = re.compile(r"\s*([A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*)\s*(?:;\s*q=([01](?:\.\d{0,3})?)\s*)?")
 LANGUAGE: web.RequestKey[str] = web.RequestKey("language", str)
 """The language of a console page, as its ``lang`` attribute has it."""
@@ -79,22 +80,26 @@ def read_catalogue(language: str) -> Catalogue:
     """Return the catalogue of a language; English has no messages. The first call reads the file."""
     if language not in _CATALOGUES:
         return Catalogue({}, {})
-    from babel.messages.pofile import read_po  # noqa: PLC0415 - only if a page is in another language than English
-
-    with _find_file(language).open("rb") as file:
-        pairs = [
-            (_get_first(message.id), _get_first(message.string), message.locations)
-            for message in read_po(file)
-            if message.id and message.string
-        ]
-    return Catalogue(
-        messages={id_: text for id_, text, _ in pairs},
-        of_scripts={id_: text for id_, text, places in pairs if any("/static/" in file for file, _ in places)},
-    )
+    return parse_catalogue(_find_file(language).read_text("utf-8"))
 
 
-def _get_first(forms: str | Sequence[str]) -> str:
-    return forms if isinstance(forms, str) else forms[0]
+def parse_catalogue(text: str) -> Catalogue:
+    """Parse a catalogue as ``make messages`` writes it (GNU gettext manual, "The Format of PO Files")."""
+    messages, of_scripts = dict[str, str](), dict[str, str]()
+    for entry in text.split("\n\n"):
+        fields, name = dict[str, str](), ""
+        for line in entry.splitlines():
+            if found := _FIELD.fullmatch(line):
+                name = found[1]
+                fields[name] = orjson.loads(found[2])  # the escapes of PO files are those of JSON
+            elif line.startswith('"'):
+                fields[name] += orjson.loads(line)
+        english, translation = fields.get("msgid"), fields.get("msgstr") or fields.get("msgstr[0]")
+        if english and translation:
+            messages[english] = translation
+            if re.search(r"^#:.*/static/", entry, re.MULTILINE):
+                of_scripts[english] = translation
+    return Catalogue(messages, of_scripts)
 
 
 def _find_file(language: str) -> Traversable:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from babel.messages.catalog import Catalog, Message
@@ -11,6 +12,7 @@ from babel.messages.jslexer import tokenize
 from babel.messages.pofile import read_po
 from jinja2 import nodes
 
+from gateway.server.console.language import Catalogue, parse_catalogue
 from gateway.server.console.rendering import build_environment
 from scripts import extract_messages
 from scripts.extract_messages import CATALOGUES, CONSOLE, REFERENCE, build_template
@@ -138,6 +140,29 @@ def read_catalogue(path: Path) -> Catalog:
 def _list_forms(message: Message) -> list[str]:
     forms = [message.string] if isinstance(message.string, str) else list(message.string or ())
     return [form for form in forms if form]
+
+
+@table_rows("path", CATALOGUES)
+def test_the_gateway_reads_a_catalogue_as_babel_does(path: Path) -> None:
+    babels = {
+        _get_first(message.id): (_get_first(message.string), any("/static/" in file for file, _ in message.locations))
+        for message in read_catalogue(path)
+        if message.id and message.string
+    }
+    found = parse_catalogue(path.read_text("utf-8"))
+    assert {english: (text, english in found.of_scripts) for english, text in found.messages.items()} == babels
+    assert found.of_scripts.items() <= found.messages.items()
+
+
+def _get_first(forms: Any) -> str:
+    return forms if isinstance(forms, str) else str(forms[0])
+
+
+def test_strings_that_are_divided_escaped_or_not_translated_are_read() -> None:
+    text = 'msgid ""\nmsgstr ""\n"Language: zh\\n"\n\n'
+    text += '#: a/static/b.js\nmsgid "a "\n"\\"b\\"\\n"\nmsgstr ""\n"甲"\n"乙"\n\n'
+    text += 'msgid "day"\nmsgid_plural "days"\nmsgstr[0] "天"\n\nmsgid "later"\nmsgstr ""\n'
+    assert parse_catalogue(text) == Catalogue({'a "b"\n': "甲乙", "day": "天"}, {'a "b"\n': "甲乙"})
 
 
 def test_a_catalogue_has_exactly_the_messages_of_the_console() -> None:
