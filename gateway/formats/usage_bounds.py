@@ -5,8 +5,6 @@ length of the body is a bound only where the context window is not known, and th
 may add its own text to a prompt, count an image as many tokens, and think beyond ``max_tokens``.
 """
 
-from typing import Any
-
 import attrs
 
 from gateway.domain.context_windows import find_context_window
@@ -30,8 +28,6 @@ ROUNDS = 10
 _OVERSHOOT = 16
 """Tokens by which an answer may exceed its limit: the end mark, and tokens that cannot be split."""
 _LONGEST = ("max_completion_tokens", "max_output_tokens", "max_tokens", "maxOutputTokens")
-_TOOL_NAMES = frozenset({"type", "name", "function"})
-"""Fields of which a tool has one, except in Gemini's format."""
 
 
 def bound_prompt(inference: InferenceRequest, reads: ProviderReads, model: str) -> int:
@@ -105,8 +101,3 @@ def _limit_completion(usage: Usage, inference: InferenceRequest, model: str) -> 
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
     bound = longest * tries + min(thought, MAX_ANSWER_TOKENS * tries) + (budget if type(budget) is int else 0)
     return reported if reported <= bound + _OVERSHOOT * tries else bound
-
-
-def is_hosted_by_gemini(tool: dict[str, Any]) -> bool:
-    """Return whether a tool of Gemini's format has more than functions of the client."""
-    return _TOOL_NAMES.isdisjoint(tool) and any(name != "functionDeclarations" for name in tool)

@@ -17,10 +17,6 @@ class ResponseOwnerRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add_owner(self, response_id: str, owner: ResponseOwner, now_ms: int) -> None:
-        """Store the owner of a response; the first owner of an id stays."""
-        await self.add_owners({response_id: owner}, now_ms)
-
     async def add_owners(self, owners: Mapping[str, ResponseOwner], now_ms: int) -> None:
         """Store the owners of a response and of what is in it; the first owner of an id stays."""
         rows = [{"id": one, **attrs.asdict(owner), "created_ms": now_ms} for one, owner in owners.items()]

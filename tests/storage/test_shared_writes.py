@@ -108,7 +108,7 @@ async def test_named_requests_and_kept_responses_wait_for_no_other_node(nodes: l
             assert await replays.begin_replay(named) is None
             await replays.end_replay(attrs.evolve(named, state="done"))  # type: ignore[arg-type]
             await kept.put_response(KeptResponse("resp_1", 1, 5, 10**15, b"{}", b"[]"))
-            await ResponseOwnerRepository(nodes[3]).add_owner("resp_2", ResponseOwner(1, "up"), 5)
+            await ResponseOwnerRepository(nodes[3]).add_owners({"resp_2": ResponseOwner(1, "up")}, 5)
         assert not first.done()
     finally:
         go_on.set()
