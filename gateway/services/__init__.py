@@ -34,10 +34,9 @@ from gateway.services.billing import open_billing, open_ledger
 from gateway.services.leading import run_once
 from gateway.services.media import MIB, open_media
 from gateway.services.media_store import sweep_store, watch_nodes
-from gateway.services.metrics import open_metrics
+from gateway.services.observability import open_metrics, open_tracing
 from gateway.services.routing import open_routing
 from gateway.services.storage import open_live_config, open_storage
-from gateway.services.tracing import open_tracing
 from gateway.services.videos import open_videos, start_video_workers
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.integrity_worker import IntegrityWorker

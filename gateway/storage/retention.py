@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+import attrs
 from sqlalchemy import Row, delete, exists, func, select, text
 
-from gateway.domain.retention import RetentionBatch
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import BulkAddition
 from gateway.storage.database import Database
@@ -19,6 +19,19 @@ _NEWEST = text(
     "UNION ALL SELECT * FROM (SELECT at_ms FROM audit ORDER BY sequence DESC LIMIT 1) AS of_audit) AS newest"
 )
 _OF_A_JOB = exists().where(videos.c.request_id == requests.c.id)
+
+
+@attrs.frozen
+class RetentionBatch:
+    """The result of one commit.
+
+    ``retired``: deleted rows. ``last``: the sequence of the last row that was checked. ``ended``: no later row is old
+    enough.
+    """
+
+    retired: int
+    last: int
+    ended: bool
 
 
 class RetentionRepository:

@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 from gateway.billing.retention_worker import FIRST_AFTER_S, HOURS_KEPT, MOST, RETIRE_EVERY_S, RetentionWorker
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.request_log import RequestFilter
-from gateway.domain.retention import RetentionBatch
 from gateway.domain.traffic import HOUR_MS, TrafficFilter
 from gateway.errors import StoreUnavailable
+from gateway.storage.retention import RetentionBatch
 from tests.support.repositories import Repositories
 from tests.support.request_records import make_row
 from tests.support.worker_loop import run_hurried

@@ -6,8 +6,8 @@ import attrs
 import pytest
 
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.retention import RetentionBatch
 from gateway.domain.traffic import HOUR_MS, TrafficFilter
+from gateway.storage.retention import RetentionBatch
 from tests.support.ledger_balances import TODAY, read_ids, read_spending, read_totals
 from tests.support.request_records import NOON_MS, charge
 from tests.support.stores import Archive, Stores

@@ -1,19 +1,42 @@
-"""Deepgram's transcriptions: the body is the file itself, everything else is in the address.
+"""Deepgram's speech and transcriptions.
 
-developers.deepgram.com/reference/speech-to-text/listen-pre-recorded.
+developers.deepgram.com/reference/text-to-speech/speak-request: a body with the text; the model, which is also the
+voice, is in the address. The answer is audio, MP3 unless the address says otherwise.
+developers.deepgram.com/reference/speech-to-text/listen-pre-recorded: the body is the file itself, everything else is
+in the address.
 """
 
 from urllib.parse import urlencode
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
-from gateway.errors import ProviderBadResponse
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.json_values import as_list, as_object, as_text, list_objects
 from gateway.formats.openai import transcriptions
 from gateway.formats.openai.chat import parse_answer_object
+from gateway.formats.openai.direct_audio import find_speech_mode, find_transcript_mode
 from gateway.formats.openai.errors import Secrets
+from gateway.formats.openai.fields import Body
+from gateway.formats.openai.speech import open_speech_transform
+from gateway.formats.passthrough_format import PassthroughFormat, refuse_whole, without_identity
 from gateway.formats.request_body import RawFile
 from gateway.formats.vendors.transcripts import Transcript, build_answer, check_format, parse_seconds, parse_word
+
+_NORMAL = {"response_format": "mp3", "stream_format": "audio", "speed": 1}
+"""The only values that can be expressed here, which are also the defaults."""
+
+
+def build_speech_body(inference: InferenceRequest, _model: str) -> Body:
+    """Build the body. Raises ``InvalidRequest`` for what the format cannot express.
+
+    The client's ``voice`` is not sent: each voice is a model.
+    """
+    for field, normal in _NORMAL.items():
+        if inference.body.get(field) not in (None, normal):
+            raise InvalidRequest(f"'{field}' can only be {normal} here", param=field)
+    if inference.body.get("instructions"):
+        raise InvalidRequest("'instructions' are not supported here", param="instructions")
+    return {"text": inference.body["input"]}
 
 
 def build_file(inference: InferenceRequest, _model: str) -> RawFile:
@@ -22,7 +45,7 @@ def build_file(inference: InferenceRequest, _model: str) -> RawFile:
     return RawFile(inference.files[0])
 
 
-def find_path(inference: InferenceRequest, model: str) -> str:
+def find_listen_path(inference: InferenceRequest, model: str) -> str:
     """Return the path with the model and the language, which Deepgram detects if the client names none."""
     language = inference.body.get("language")
     query = [("model", model), ("smart_format", "true")]
@@ -56,3 +79,14 @@ def parse_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ())
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return the answer as the events of a stream, and the usage. Raises ``ProviderBadResponse``."""
     return transcriptions.build_whole(_convert(raw, inference, secrets), inference, secrets)
+
+
+SPEECH = PassthroughFormat(build_speech_body, refuse_whole, open_speech_transform, find_mode=find_speech_mode)
+TRANSCRIPTIONS = PassthroughFormat(
+    build_file,
+    without_identity(parse_answer),
+    transcriptions.TranscriptPassthrough,
+    build_whole,
+    find_transcript_mode,
+    find_listen_path,
+)

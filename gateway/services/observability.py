@@ -1,4 +1,4 @@
-"""Open tracing, if ``[tracing] endpoint`` is set. Without it nothing of OpenTelemetry is imported."""
+"""Open the metrics of finished requests and, if ``[tracing] endpoint`` is set, tracing with OpenTelemetry."""
 
 from contextlib import AsyncExitStack
 
@@ -6,6 +6,7 @@ from gateway.config.extras import describe_missing
 from gateway.config.loader import ConfigError
 from gateway.config.observability_schema import TracingSection
 from gateway.log import add_processor
+from gateway.observability.request_metrics import ModelNames, RequestMetrics
 from gateway.server.context import Services, TracingServices
 
 
@@ -26,3 +27,15 @@ def _build(section: TracingSection) -> TracingServices:
     except ImportError as error:
         raise ConfigError([describe_missing("tracing.endpoint", "tracing")]) from error
     return TracingServices(SpanExporter(section.traces_url, section.parse_headers()), section.sample_ratio)
+
+
+def open_metrics(services: Services) -> RequestMetrics:
+    """Open the metrics; a job of ``gateway.services`` runs them."""
+    load_balancer = services.routing.load_balancer
+
+    def find_provider(channel: str) -> str:
+        state = load_balancer.channels.get(channel)
+        return "" if state is None else state.channel.provider
+
+    ended = services.billing.settlement.ended
+    return RequestMetrics(ended, ModelNames(services.routing.router).find_label, find_provider)
