@@ -6,6 +6,7 @@ besides (background tasks) is left out. ``make test ARGS="tests/bench/test_reque
 """
 
 import asyncio
+import copy
 import dis
 import inspect
 import logging
@@ -135,13 +136,17 @@ def write_stream(events: int) -> list[bytes]:
 async def count_third(
     gateway_with: StartGateway, pieces: Sequence[bytes], body: bytes, end: bytes, **sections: Any
 ) -> Counts:
-    """The calls of the third of three requests over one connection, each answered with ``pieces`` one by one."""
+    """The calls of a third request over one connection, each answered with ``pieces`` one by one.
+
+    Of three such requests the one with the fewest calls counts: what is done once in a second is in one of them.
+    """
     counts = Counts()
+    later: list[Counts] = []
     steps: list[Step] = [step for piece in pieces for step in (piece, counts.await_pass)]
     async with ScriptedUpstream(steps) as up:
         gateway_ = await gateway_with({**SITE, "channel": [channel(up.base_url)], **sections})
         reader, writer = await connect(gateway_.url)
-        for number in (1, 2, 3):
+        for number in range(1, 6):
             counts.clear()
             with profiled(counts):
                 writer.write(post(body))
@@ -149,9 +154,11 @@ async def count_third(
                 assert len(await gateway_.rows(number)) == number
                 for _ in range(TURNS):
                     await asyncio.sleep(0)
+            if number >= 3:
+                later.append(copy.copy(counts))
         writer.close()
         assert up.connections == 1
-    return counts
+    return min(later, key=lambda each: each.total)
 
 
 def show(counts: Counts, name: str) -> None:

@@ -106,7 +106,9 @@ class RealtimeProvider:
         await self._runner.cleanup()
 
     def channel(self, **more: Any) -> dict[str, Any]:
-        return channel(self.base_url, **more)
+        """Its timers end no session: what a test does between two events may take long on a busy machine."""
+        unhurried = {"first_byte_timeout_s": 20, "idle_timeout_s": 20, "total_timeout_s": 60}
+        return channel(self.base_url, **unhurried | more)
 
     async def accept(self) -> ProviderSession:
         """The next session that has begun."""
