@@ -34,7 +34,7 @@ COMMANDS = (
     ("settings",),
     ("groups",),
     ("prices",),
-    ("prices", "--all"),
+    ("prices", "--model", "gpt-5-mini"),
     ("explain", MODEL),
     ("accounts", "credits", LONG),
 )
