@@ -83,7 +83,7 @@ if TYPE_CHECKING:  # what a process does not use is not imported
     from gateway.upstream.safe_fetch import SafeFetcher
     from gateway.upstream.websocket import WebSocketClient
     from gateway.videos.content import VideoContent
-    from gateway.videos.jobs import Videos
+    from gateway.videos.jobs import VideoJobs
     from gateway.videos.notifier import JobNotifier
     from gateway.videos.reservations import JobReservations
     from gateway.videos.submit import VideoSubmitter
@@ -264,7 +264,7 @@ class VideoServices:
     key, by the key's id.
     """
 
-    jobs: Videos
+    jobs: VideoJobs
     notifier: JobNotifier
     submitter: VideoSubmitter
     content: VideoContent

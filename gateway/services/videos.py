@@ -22,7 +22,7 @@ from gateway.storage.startup_state import StartupState
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.videos.content import VideoContent
 from gateway.videos.job_tasks import JobTasks
-from gateway.videos.jobs import Videos
+from gateway.videos.jobs import VideoJobs
 from gateway.videos.notifier import JobNotifier
 from gateway.videos.poll_worker import VideoPoller
 from gateway.videos.provider_api import VideoProviderApi
@@ -66,10 +66,10 @@ async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoS
     return VideoServices(jobs, JobNotifier(jobs.events), submitter, content, deliveries, find_secret), idempotency
 
 
-def _open_jobs(services: Services) -> Videos:
+def _open_jobs(services: Services) -> VideoJobs:
     options, billing, node = services.options, services.billing, services.storage.node
     store, clock = billing.reservations.store, billing.reservations.clock
-    return Videos(
+    return VideoJobs(
         store,
         billing.reservations,
         JobTasks(store, None if node is None else node.owner, wait_scale=options.task_pace),
@@ -90,7 +90,7 @@ def _open_events(node: "ClusterNode | None") -> Events:
 
 
 async def _take_over(
-    leftovers: StartupState, jobs: Videos, idempotency: IdempotencyService, deliveries: WebhookDeliveryRepository
+    leftovers: StartupState, jobs: VideoJobs, idempotency: IdempotencyService, deliveries: WebhookDeliveryRepository
 ) -> None:
     if leftovers.videos:
         await jobs.take_over()

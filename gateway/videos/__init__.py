@@ -5,7 +5,7 @@ Creation:  server.handlers.video_create parses the request -> submit.VideoSubmit
            (proxy.failover, provider_api, formats.video_backends) -> stores the started job -> events.JobStarted
 Polling:   poll_worker.VideoPoller claims the jobs that are due -> tracker.VideoTracker polls the provider of one
            (provider_api), or downloads its file (content) -> the poller stores the jobs that go on
-End:       jobs.Videos.finish -> reservations: in one commit the end, the charge and the webhook delivery
+End:       jobs.VideoJobs.finish -> reservations: in one commit the end, the charge and the webhook delivery
            -> events.JobEnded -> webhook_worker.WebhookWorker -> webhook_sender
 Changes:   events.JobChanged -> notifier.JobNotifier wakes server.handlers.video_events, which a client follows
 

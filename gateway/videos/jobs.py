@@ -23,7 +23,7 @@ _DAY_MS = 24 * 3_600_000
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Videos:
+class VideoJobs:
     """The video jobs. Each ends once, in one commit with its charge.
 
     Args:

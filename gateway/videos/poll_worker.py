@@ -16,7 +16,7 @@ from gateway.errors import GatewayError, StoreUnavailable
 from gateway.events import Events
 from gateway.videos.events import JobCancelled, JobStarted, ShareChanged
 from gateway.videos.job_tasks import LEASE_MS
-from gateway.videos.jobs import Videos
+from gateway.videos.jobs import VideoJobs
 from gateway.videos.tracker import VideoTracker
 
 TICK_S = 0.25
@@ -39,7 +39,7 @@ class VideoPoller:
     """The worker that takes jobs from ``VideoRepository`` to ``VideoTracker``.
 
     Args:
-        videos: the video jobs.
+        jobs: the video jobs.
         tracker: checks one job.
         events: say when to look for jobs at once, and which task to stop.
         polls: returns how many polls of one channel may run at a time.
@@ -49,7 +49,7 @@ class VideoPoller:
 
     def __init__(
         self,
-        videos: Videos,
+        jobs: VideoJobs,
         tracker: VideoTracker,
         events: Events,
         *,
@@ -57,7 +57,7 @@ class VideoPoller:
         owns: Callable[[str], bool] | None = None,
         idle: bool = False,
     ) -> None:
-        self._videos = videos
+        self._jobs = jobs
         self._tracker = tracker
         self._polls = polls
         self._owns = owns
@@ -111,10 +111,10 @@ class VideoPoller:
         await self._renew()
         await self._release_orphans()
         if self._owns is not None:
-            self._share = frozenset(filter(self._owns, await self._videos.store.list_due_channels()))
+            self._share = frozenset(filter(self._owns, await self._jobs.store.list_due_channels()))
         if not self._working:
             due_ms = await self._find_next_due()
-            wait_s = IDLE_S if due_ms is None else (due_ms - self._videos.now_ms) / 1000
+            wait_s = IDLE_S if due_ms is None else (due_ms - self._jobs.now_ms) / 1000
             if wait_s > 0:
                 return min(max(wait_s, TICK_S), IDLE_S)
         self._crowded = False
@@ -124,7 +124,7 @@ class VideoPoller:
         return TICK_S
 
     async def _find_next_due(self) -> int | None:
-        store = self._videos.store
+        store = self._jobs.store
         return await (store.find_next_due() if self._share is None else store.find_next_due(self._share))
 
     async def _store_results(self) -> None:
@@ -133,7 +133,7 @@ class VideoPoller:
         if results:
             stored = False
             try:
-                await self._videos.advance(results)
+                await self._jobs.advance(results)
                 stored = True
             finally:
                 if not stored:
@@ -143,8 +143,8 @@ class VideoPoller:
 
     async def _renew(self) -> None:
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._renewed_s >= RENEW_S and (self._working or self._videos.tasks.busy):
-            await self._videos.store.renew(self._videos.tasks.owner, self._videos.now_ms + LEASE_MS)
+        if now_s - self._renewed_s >= RENEW_S and (self._working or self._jobs.tasks.busy):
+            await self._jobs.store.renew(self._jobs.tasks.owner, self._jobs.now_ms + LEASE_MS)
             self._renewed_s = now_s
 
     async def _release_orphans(self) -> None:
@@ -152,19 +152,19 @@ class VideoPoller:
         now_s = asyncio.get_running_loop().time()
         if now_s - self._orphans_checked_s < ORPHANS_S:
             return
-        videos = self._videos
-        mine = [job for job in await videos.store.list_open() if job.owner == videos.tasks.owner]
-        orphans = [job for job in mine if job.id not in self._working and not videos.tasks.is_claimed(job.id)]
+        jobs = self._jobs
+        mine = [job for job in await jobs.store.list_open() if job.owner == jobs.tasks.owner]
+        orphans = [job for job in mine if job.id not in self._working and not jobs.tasks.is_claimed(job.id)]
         if orphans:
-            await videos.store.advance([(job, job.release(videos.now_ms)) for job in orphans])
+            await jobs.store.advance([(job, job.release(jobs.now_ms)) for job in orphans])
         self._orphans_checked_s = now_s
 
     async def _claim(self, *, fetching: bool) -> list[VideoJob]:
         each = MAX_FETCHES if fetching else self._polls()
         busy = Counter(channel for channel, fetches in self._working.values() if fetches == fetching)
         claim = Claim(
-            owner=self._videos.tasks.owner,
-            now_ms=self._videos.now_ms,
+            owner=self._jobs.tasks.owner,
+            now_ms=self._jobs.now_ms,
             lease_ms=LEASE_MS,
             most=MAX_CLAIMED,
             each=each,
@@ -172,7 +172,7 @@ class VideoPoller:
             full=frozenset(channel for channel, count in busy.items() if 2 * count > each),
             only=self._share,
         )
-        claimed = await self._videos.store.claim_due(claim)
+        claimed = await self._jobs.store.claim_due(claim)
         taken: list[VideoJob] = []
         for job in claimed:
             busy[job.channel] += 1
@@ -198,12 +198,12 @@ class VideoPoller:
             self._woken.set()
         if task.cancelled():
             # The job was cancelled. If the worker stops, nothing stores the result, and the lease runs out.
-            self._results.append((job, job.release(self._videos.now_ms)))
+            self._results.append((job, job.release(self._jobs.now_ms)))
             return
         error = task.exception()
         if error is not None:
             log.error("video_poll_crashed", video_id=job.id, error=str(error), exc_info=_find_bug(error))
-        after = task.result() if error is None else job.release(self._videos.now_ms + CRASH_PAUSE_MS)
+        after = task.result() if error is None else job.release(self._jobs.now_ms + CRASH_PAUSE_MS)
         if after is None:
             self._working.pop(job.id, None)
         else:

@@ -37,7 +37,7 @@ from gateway.routing.target import UNKNOWN_SECONDS, Attempt
 from gateway.videos.content import VideoContent
 from gateway.videos.events import JobChanged, JobStarted
 from gateway.videos.job_tasks import LEASE_MS
-from gateway.videos.jobs import Videos
+from gateway.videos.jobs import VideoJobs
 from gateway.videos.provider_api import SubmitOutcomeUnknown, build_print, find_key, must_fetch
 from gateway.videos.reference_image import References
 
@@ -56,7 +56,7 @@ class VideoSubmitter:
     """Creates video jobs.
 
     Args:
-        videos: the video jobs.
+        jobs: the video jobs.
         quota: checks quotas and reserves money.
         settlement: records refused requests.
         proxy: makes attempts, with failover.
@@ -67,7 +67,7 @@ class VideoSubmitter:
 
     def __init__(
         self,
-        videos: Videos,
+        jobs: VideoJobs,
         quota: QuotaService,
         settlement: Settlement,
         *,
@@ -76,7 +76,7 @@ class VideoSubmitter:
         references: References,
         find_words: Callable[[], "WordList | None"] = lambda: None,
     ) -> None:
-        self._videos = videos
+        self._jobs = jobs
         self._quota = quota
         self._settlement = settlement
         self._proxy = proxy
@@ -95,7 +95,7 @@ class VideoSubmitter:
             _check_body(self.find_words(), inference.body | {"prompt": _get_video(inference).prompt})
         except SensitiveWords as forbidden:
             raise ContentForbidden(forbidden.message, param=forbidden.param) from None
-        if self._videos.rules.keep:
+        if self._jobs.rules.keep:
             self._video_content.check_room()
 
     async def submit(self, ctx: RequestContext) -> VideoJob:
@@ -109,10 +109,10 @@ class VideoSubmitter:
                 await self._load_reference(ctx, stack)
                 job = await self._store_job(ctx)
             except GatewayError as error:
-                now, now_ms = self._loop_s, self._videos.now_ms
+                now, now_ms = self._loop_s, self._jobs.now_ms
                 self._settlement.settle(ctx, "refused", error, now=now, now_ms=now_ms)
                 raise
-            with self._videos.tasks.claim(job.id):
+            with self._jobs.tasks.claim(job.id):
                 return await self._start_at_provider(ctx, job)
 
     async def _load_reference(self, ctx: RequestContext, stack: AsyncExitStack) -> None:
@@ -134,16 +134,16 @@ class VideoSubmitter:
         job = self._make_job(ctx, reservation.nanos)
         stored = False
         try:
-            await self._videos.reservations.create(job, reservation, self._videos.rules.max_open)
+            await self._jobs.reservations.create(job, reservation, self._jobs.rules.max_open)
             stored = True
         finally:
             if not stored:
-                self._videos.reservations.release(job)
+                self._jobs.reservations.release(job)
                 self._quota.give_back(ctx)
         return job
 
     def _make_job(self, ctx: RequestContext, reserved: int) -> VideoJob:
-        now_ms, video = self._videos.now_ms, _get_video(ctx.inference)
+        now_ms, video = self._jobs.now_ms, _get_video(ctx.inference)
         return VideoJob(
             id=f"video_{secrets.token_hex(_ID_BYTES)}",
             receipt=build_record(ctx, "interrupted", None, now=ctx.started_at, now_ms=now_ms),
@@ -152,9 +152,9 @@ class VideoSubmitter:
             size=video.size or "",
             remixed_from=video.remix_of.id if video.remix_of else None,
             updated_ms=now_ms,
-            deadline_ms=now_ms + round(self._videos.rules.deadline_h * _HOUR_MS),
+            deadline_ms=now_ms + round(self._jobs.rules.deadline_h * _HOUR_MS),
             held_nanos=reserved,
-            owner=self._videos.tasks.owner,
+            owner=self._jobs.tasks.owner,
             lease_until_ms=now_ms + LEASE_MS,
             due_ms=now_ms,
             webhook_url=video.webhook_url or ctx.caller.key.webhook_url,
@@ -170,7 +170,7 @@ class VideoSubmitter:
             submitting = await self._store_attempt(ctx, submitting, attempt)
             return await self._submit(ctx, submitting, attempt)
 
-        decided, retry_until_stored = False, self._videos.tasks.retry_until_stored
+        decided, retry_until_stored = False, self._jobs.tasks.retry_until_stored
         try:
             status = await self._proxy.with_failover(ctx, send)
             decided = True
@@ -187,7 +187,7 @@ class VideoSubmitter:
         finally:
             self._quota.leave(ctx)
             if not decided:  # a bug of ours, or the process stops: the poll worker decides later
-                self._videos.tasks.start(self._advance(submitting, submitting.release(self._videos.now_ms)))
+                self._jobs.tasks.start(self._advance(submitting, submitting.release(self._jobs.now_ms)))
         return await self._store_started(ctx, submitting, status)
 
     async def _store_attempt(self, ctx: RequestContext, job: VideoJob, attempt: Attempt) -> VideoJob:
@@ -196,13 +196,13 @@ class VideoSubmitter:
         original = video.remix_of
         submitting = job.move(
             "submitting",
-            self._videos.now_ms,
+            self._jobs.now_ms,
             channel=attempt.channel.name,
             provider=attempt.channel.provider,
             wire=attempt.target.endpoint.wire,
             upstream_model=attempt.target.model,
             key_print=build_print(_find_key(attempt, original)),
-            lease_until_ms=self._videos.now_ms + LEASE_MS,  # the lease has been renewed since the job was created
+            lease_until_ms=self._jobs.now_ms + LEASE_MS,  # the lease has been renewed since the job was created
             seconds=original.seconds if original else str(video.seconds or ""),
             size=original.size if original else video.size or "",
         )
@@ -224,7 +224,7 @@ class VideoSubmitter:
         )
         try:
             status = await attempt.wait_for(
-                self._videos.provider_api.submit(attempt, job, spec, video.remix_of),
+                self._jobs.provider_api.submit(attempt, job, spec, video.remix_of),
                 attempt.channel.timeouts.total_s,
                 self._proxy.timer,
             )
@@ -236,22 +236,22 @@ class VideoSubmitter:
     async def _store_started(self, ctx: RequestContext, job: VideoJob, status: TaskStatus) -> VideoJob:
         """Store the started job, however long that takes: only this process knows the id of the provider's task."""
         ctx.first_byte_at = now = self._loop_s
-        ctx.record = receipt = build_record(ctx, "completed", None, now=now, now_ms=self._videos.now_ms)
+        ctx.record = receipt = build_record(ctx, "completed", None, now=now, now_ms=self._jobs.now_ms)
         started = (
             _price(job, ctx.attempts[-1], status)
             .move(
                 "queued" if status.state == "queued" else "processing",
-                self._videos.now_ms,
+                self._jobs.now_ms,
                 upstream_id=status.id,
                 receipt=receipt,
             )
-            .release(self._videos.now_ms + round(find_wait_s(0) * 1000 * self._videos.wait_scale))
+            .release(self._jobs.now_ms + round(find_wait_s(0) * 1000 * self._jobs.wait_scale))
         )
-        stored = await self._videos.tasks.retry_until_stored(job.id, partial(self._try_started, job, started))
+        stored = await self._jobs.tasks.retry_until_stored(job.id, partial(self._try_started, job, started))
         if stored is False:
             return await self._cancel_started(started)
-        self._videos.events.publish(JobChanged(started.id))
-        self._videos.events.publish(JobStarted())
+        self._jobs.events.publish(JobChanged(started.id))
+        self._jobs.events.publish(JobStarted())
         return started
 
     async def _try_started(self, job: VideoJob, started: VideoJob) -> bool:
@@ -261,33 +261,33 @@ class VideoSubmitter:
         """
         if await self._advance(job, started):
             return True
-        found = await self._videos.store.find(started.id)
+        found = await self._jobs.store.find(started.id)
         return found is not None and found.upstream_id == started.upstream_id and found.state != "failed"
 
     async def _cancel_started(self, started: VideoJob) -> VideoJob:
         """Cancel the provider's task of a job that was cancelled during its submit."""
-        access = self._videos.provider_api.find_access(started)
+        access = self._jobs.provider_api.find_access(started)
         if access is not None:
-            await self._videos.provider_api.cancel(access, started)
-        found = await self._videos.store.find(started.id)
+            await self._jobs.provider_api.cancel(access, started)
+        found = await self._jobs.store.find(started.id)
         if found is None:
             raise Conflict("The job was cancelled while it was being submitted")
         return found
 
     async def _store_unknown(self, ctx: RequestContext, job: VideoJob, error: SubmitOutcomeUnknown) -> None:
         """End a job as failed which its provider may or may not have started."""
-        ctx.record = receipt = build_record(ctx, "failed", error, now=self._loop_s, now_ms=self._videos.now_ms)
-        await self._videos.finish(attrs.evolve(job, receipt=receipt).fail(SUBMIT_UNKNOWN, self._videos.now_ms))
+        ctx.record = receipt = build_record(ctx, "failed", error, now=self._loop_s, now_ms=self._jobs.now_ms)
+        await self._jobs.finish(attrs.evolve(job, receipt=receipt).fail(SUBMIT_UNKNOWN, self._jobs.now_ms))
 
     async def _drop(self, ctx: RequestContext, job: VideoJob, error: GatewayError) -> None:
         """Delete a job that no provider started; only the request's record stays."""
-        now, now_ms = self._loop_s, self._videos.now_ms
+        now, now_ms = self._loop_s, self._jobs.now_ms
         ctx.record = record = build_record(ctx, find_outcome(error), error, now=now, now_ms=now_ms)
-        await self._videos.reservations.drop(job, record)
-        self._videos.events.publish(JobChanged(job.id))
+        await self._jobs.reservations.drop(job, record)
+        self._jobs.events.publish(JobChanged(job.id))
 
     async def _advance(self, before: VideoJob, after: VideoJob) -> bool:
-        return all(await self._videos.store.advance([(before, after)]))
+        return all(await self._jobs.store.advance([(before, after)]))
 
     @property
     def _loop_s(self) -> float:

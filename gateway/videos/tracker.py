@@ -36,7 +36,7 @@ from gateway.errors import (
 from gateway.formats.openai.errors import NO_REASON
 from gateway.routing.target import ProviderAccess
 from gateway.videos.content import VideoContent
-from gateway.videos.jobs import Videos
+from gateway.videos.jobs import VideoJobs
 from gateway.videos.provider_api import PollResult
 
 MOST_GONE = 20
@@ -58,15 +58,15 @@ class VideoTracker:
     """Checks video jobs.
 
     Args:
-        videos: the video jobs.
+        jobs: the video jobs.
         video_content: downloads files.
         expiry: Unix seconds; the clock for the deadlines of jobs that an earlier process created.
     """
 
-    def __init__(self, videos: Videos, video_content: VideoContent, expiry: Callable[[], float]) -> None:
+    def __init__(self, jobs: VideoJobs, video_content: VideoContent, expiry: Callable[[], float]) -> None:
         self._expiry = expiry
-        self._started_ms = videos.now_ms
-        self._videos = videos
+        self._started_ms = jobs.now_ms
+        self._jobs = jobs
         self._video_content = video_content
         self._unusable: dict[str, int] = {}
         """By job, the unusable answers in a row. A restart of the gateway begins anew."""
@@ -79,9 +79,9 @@ class VideoTracker:
         """
         abandoned = _ABANDONED.get(job.state)
         if abandoned is not None:  # its process is dead: the job could not have been claimed otherwise
-            await self._videos.fail(job, abandoned)
+            await self._jobs.fail(job, abandoned)
             return None
-        access = self._videos.provider_api.find_access(job)
+        access = self._jobs.provider_api.find_access(job)
         if access is None:
             return await self._put_off_without_channel(job)
         try:
@@ -96,7 +96,7 @@ class VideoTracker:
         count = self._unusable.pop(job.id, 0) + 1
         if count >= MOST_UNUSABLE:
             message = f"The provider answered {count} times without a usable status; the last time: {error.message}"
-            await self._videos.fail(job, VideoError(ANSWER_UNUSABLE, message))
+            await self._jobs.fail(job, VideoError(ANSWER_UNUSABLE, message))
             return None
         later = await self._put_off(job, error, TIMEOUT)
         if later is not None:
@@ -108,31 +108,31 @@ class VideoTracker:
     async def _put_off_without_channel(self, job: VideoJob) -> VideoJob | None:
         """Put off a job whose channel is missing. An operator may have removed the channel by mistake."""
         if job.failures + 1 >= MOST_MISSED:
-            await self._videos.fail(job, CHANNEL_GONE)
+            await self._jobs.fail(job, CHANNEL_GONE)
             return None
         return await self._put_off(job, ProviderBadResponse(CHANNEL_GONE.message), CHANNEL_GONE)
 
     async def _poll(self, access: ProviderAccess, job: VideoJob) -> VideoJob | None:
-        videos = self._videos
+        jobs = self._jobs
         try:
-            polled = await videos.provider_api.poll(access, job)
+            polled = await jobs.provider_api.poll(access, job)
         except ProviderAnswerUnusable:
             raise
         except ProviderError as error:
             return await self._put_off(job, error, TIMEOUT)
         status = polled.status
         if status.state == "failed":
-            await videos.fail(job, status.error or VideoError("upstream_error", NO_REASON))
+            await jobs.fail(job, status.error or VideoError("upstream_error", NO_REASON))
             return None
         if status.state == "completed":
             return await self._start_fetching(job, status.clue)
         if self._is_late(job):
-            await videos.fail(job, TIMEOUT)
+            await jobs.fail(job, TIMEOUT)
             return None
         return self._build_progress(job, polled)
 
     def _build_progress(self, job: VideoJob, polled: PollResult) -> VideoJob:
-        now_ms, status = self._videos.now_ms, polled.status
+        now_ms, status = self._jobs.now_ms, polled.status
         wait_s = polled.poll_after_s if polled.poll_after_s is not None else find_wait_s(job.polls + 1)
         after = job.report_progress(status.progress, now_ms, polls=job.polls + 1, failures=0)
         if status.state == "processing" and job.state == "queued":
@@ -141,21 +141,21 @@ class VideoTracker:
 
     async def _start_fetching(self, job: VideoJob, clue: str | None) -> VideoJob | None:
         """Move a job whose provider has completed it to fetching, or end it if videos are not kept."""
-        videos = self._videos
+        jobs = self._jobs
         job = attrs.evolve(job, clue=clue or job.clue, polls=0, failures=0)
-        if not videos.rules.keep:
-            await videos.complete(job)
+        if not jobs.rules.keep:
+            await jobs.complete(job)
             return None
-        now_ms = videos.now_ms
+        now_ms = jobs.now_ms
         return job.move("fetching", now_ms).report_progress(None, now_ms).release(now_ms)
 
     async def _fetch(self, access: ProviderAccess, job: VideoJob) -> VideoJob | None:
-        videos = self._videos
+        jobs = self._jobs
         try:
             media = await self._video_content.fetch(access, job)
         except ProviderContentGone as error:
             if job.polls + 1 >= MOST_GONE:
-                await videos.fail(job, CONTENT_LOST)
+                await jobs.fail(job, CONTENT_LOST)
                 return None
             return await self._put_off(attrs.evolve(job, polls=job.polls + 1), error, CONTENT_LOST)
         except ProviderAnswerUnusable:
@@ -168,7 +168,7 @@ class VideoTracker:
     async def _complete(self, job: VideoJob, media: AnyMedia) -> None:
         done = attrs.evolve(job, media_id=media.id, media_bytes=media.size, media_type=media.media_type)
         try:
-            finished = await self._videos.complete(done)
+            finished = await self._jobs.complete(done)
         except StoreUnavailable:
             await self._video_content.remove(media.id)
             raise
@@ -177,8 +177,8 @@ class VideoTracker:
 
     async def _put_off(self, job: VideoJob, error: GatewayError, late: VideoError) -> VideoJob | None:
         """Put off a job whose state is unknown; end it after its deadline."""
-        videos = self._videos
-        now_ms = videos.now_ms
+        jobs = self._jobs
+        now_ms = jobs.now_ms
         log.info(
             "video_poll_failed",
             video_id=job.id,
@@ -188,7 +188,7 @@ class VideoTracker:
             error=error.message,
         )
         if self._is_late(job):
-            await videos.fail(job, late)
+            await jobs.fail(job, late)
             return None
         provider_retry_after_s = error.provider_retry_after_s if isinstance(error, ProviderError) else None
         failures = job.failures + 1
@@ -207,8 +207,8 @@ class VideoTracker:
         job of this process comes from this process's clock, and would pass that much later.
         """
         if job.created_ms >= self._started_ms:
-            return self._videos.now_ms >= job.deadline_ms
+            return self._jobs.now_ms >= job.deadline_ms
         return self._expiry() * 1000 >= job.deadline_ms
 
     def _scale(self, wait_s: float) -> int:
-        return round(wait_s * 1000 * self._videos.wait_scale)
+        return round(wait_s * 1000 * self._jobs.wait_scale)

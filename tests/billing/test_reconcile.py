@@ -24,7 +24,7 @@ from gateway.storage.open import open_database
 from gateway.storage.schema import entries, videos
 from gateway.storage.videos import VideoRepository
 from gateway.videos.job_tasks import JobTasks
-from gateway.videos.jobs import Videos
+from gateway.videos.jobs import VideoJobs
 from gateway.videos.reservations import JobReservations
 from tests.support.billing_services import (
     NOON,
@@ -247,7 +247,7 @@ class HeldVideos:
     """Jobs over ``billing``; no provider is asked."""
 
     billing: BillingServices
-    videos: Videos
+    videos: VideoJobs
     store: VideoRepository
 
     def propose(self, number: int, nanos: int) -> tuple[VideoJob, Reservation]:
@@ -279,7 +279,7 @@ def build_held_videos(billing: BillingServices, store: VideoRepository | None = 
     reservations = JobReservations(
         store, billing.balances, billing.write_queue, keep_record=lambda _: None, clock=lambda: billing.now
     )
-    videos = Videos(
+    videos = VideoJobs(
         store,
         reservations,
         JobTasks(store),

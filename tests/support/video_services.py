@@ -43,7 +43,7 @@ from gateway.upstream.interface import FileRequest, PumpResult, Sink
 from gateway.videos.content import VideoContent
 from gateway.videos.events import JobEnded, JobStarted
 from gateway.videos.job_tasks import JobTasks
-from gateway.videos.jobs import Videos
+from gateway.videos.jobs import VideoJobs
 from gateway.videos.notifier import JobNotifier
 from gateway.videos.provider_api import VideoProviderApi
 from gateway.videos.reference_image import References
@@ -377,12 +377,12 @@ class VideoServices:
         self.events.subscribe(JobEnded, lambda _: self.rung.append("ended"))
         self._numbers = count(1)
 
-    def make_videos(self, events: Events | None = None) -> Videos:
+    def make_videos(self, events: Events | None = None) -> VideoJobs:
         """Another process over the same store; of this one there is ``videos``."""
         reservations = JobReservations(
             self.store, self.balances, self.write_queue, keep_record=lambda _: None, clock=self.clock
         )
-        return Videos(
+        return VideoJobs(
             self.store,
             reservations,
             JobTasks(self.store),
