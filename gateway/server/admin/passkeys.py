@@ -1,18 +1,40 @@
 """Admin API: passkeys of members. Options and answers are those of the browser's ``navigator.credentials``."""
 
+from collections.abc import Sequence
+
+import attrs
+
 from gateway.domain.member_spec import ConsentSpec
 from gateway.domain.passkey import RelyingParty
 from gateway.domain.passkey_spec import AssertionSpec, AttestationSpec, PasskeyNameSpec, PasskeyStartSpec, build_passkey
 from gateway.errors import InvalidRequest, NotFound
+from gateway.server.admin.answer import Moment
 from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
-from gateway.server.admin.sessions import ENTRY, build_client_info, build_signed_in, read_small
+from gateway.server.admin.sessions import SignedInView, build_client_info, build_signed_in, read_small
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number
 from gateway.server.sessions import find_site
 
-PASSKEY = s.record(
-    id=s.INTEGER, name=s.TEXT, transports=s.array(s.TEXT), created_at=s.MOMENT, used_at=s.maybe(s.MOMENT)
-)
+
+@attrs.frozen(kw_only=True)
+class PasskeyView:
+    """A passkey of a member."""
+
+    id: int
+    name: str
+    transports: Sequence[str]
+    created_at: Moment
+    used_at: Moment | None
+
+
+@attrs.frozen(kw_only=True)
+class DeletedPasskey:
+    """A passkey that was removed."""
+
+    id: int
+    deleted: bool
+
+
 _CREDENTIALS = s.array(s.record(type=s.TEXT, id=s.TEXT, transports=s.array(s.TEXT)))
 _CREATION = s.record(
     challenge=s.TEXT,
@@ -48,19 +70,19 @@ async def start_passkey_sign_in(request: AdminRequest) -> Fields:
     return await service.start_second_factor(site, spec.name, spec.passphrase, client)
 
 
-@admin_operation(takes=AssertionSpec, answer=ENTRY, status=201)
-async def sign_in_with_passkey(request: AdminRequest) -> Fields:
+@admin_operation(takes=AssertionSpec, status=201)
+async def sign_in_with_passkey(request: AdminRequest) -> SignedInView:
     """Sign in with a passkey. The answer sets the session's cookie."""
     spec = await read_small(request, AssertionSpec)
     entry = await request.services.auth.passkeys.sign_in(_site(request), spec.parse(), build_client_info(request.http))
     return build_signed_in(request, entry)
 
 
-@admin_operation(answer=s.listing(PASSKEY))
-async def list_passkeys(request: AdminRequest) -> list[Fields]:
+@admin_operation()
+async def list_passkeys(request: AdminRequest) -> list[PasskeyView]:
     """List your own passkeys, the oldest first."""
     found = await request.services.auth.passkeys.list_passkeys(request.signed.member.id)
-    return list(map(build_passkey, found))
+    return [PasskeyView(**build_passkey(one)) for one in found]
 
 
 @admin_operation(takes=ConsentSpec, answer=_CREATION)
@@ -71,30 +93,32 @@ async def start_passkey_registration(request: AdminRequest) -> Fields:
     return await request.services.auth.passkeys.start_registration(_site(request), signed, spec.passphrase, client)
 
 
-@admin_operation(takes=AttestationSpec, answer=PASSKEY, status=201)
-async def register_passkey(request: AdminRequest) -> Fields:
+@admin_operation(takes=AttestationSpec, status=201)
+async def register_passkey(request: AdminRequest) -> PasskeyView:
     """Register a passkey. From now on you sign in with it, or with your passphrase and a second factor."""
     spec, signed = await read_small(request, AttestationSpec), request.signed
     client = build_client_info(request.http)
     made = await request.services.auth.passkeys.register(_site(request), signed, spec.parse(), client)
-    return build_passkey(made)
+    return PasskeyView(**build_passkey(made))
 
 
-@admin_operation(takes=PasskeyNameSpec, answer=PASSKEY)
-async def rename_passkey(request: AdminRequest) -> Fields:
+@admin_operation(takes=PasskeyNameSpec)
+async def rename_passkey(request: AdminRequest) -> PasskeyView:
     """Rename one of your own passkeys."""
     spec, signed = await read_small(request, PasskeyNameSpec), request.signed
     service = request.services.auth.passkeys
-    return build_passkey(await service.rename(signed, _parse_id(request), spec.name, build_client_info(request.http)))
+    return PasskeyView(
+        **build_passkey(await service.rename(signed, _parse_id(request), spec.name, build_client_info(request.http)))
+    )
 
 
-@admin_operation(takes=ConsentSpec, answer=s.record(id=s.INTEGER, deleted=s.FLAG))
-async def remove_passkey(request: AdminRequest) -> Fields:
+@admin_operation(takes=ConsentSpec)
+async def remove_passkey(request: AdminRequest) -> DeletedPasskey:
     """Remove one of your own passkeys."""
     spec, signed, passkey_id = await read_small(request, ConsentSpec), request.signed, _parse_id(request)
     service = request.services.auth.passkeys
     await service.remove(signed, passkey_id, spec.passphrase, build_client_info(request.http))
-    return {"id": passkey_id, "deleted": True}
+    return DeletedPasskey(id=passkey_id, deleted=True)
 
 
 def _site(request: AdminRequest) -> RelyingParty:

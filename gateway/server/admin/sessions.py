@@ -1,13 +1,15 @@
 """Admin API: sign in and out, and what members change about themselves."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TypeVar
 
+import attrs
 from aiohttp import web
 
 from gateway.auth.sessions import ClientInfo, CurrentUser, NewSession
 from gateway.domain.account_spec import build_time
-from gateway.domain.member import ROLES, Session
+from gateway.domain.member import LinkKind, Role, Session
 from gateway.domain.member_spec import (
     CodeSpec,
     ConsentSpec,
@@ -21,36 +23,141 @@ from gateway.domain.member_spec import (
 )
 from gateway.errors import RequestTooLarge
 from gateway.parsing import parse_spec
+from gateway.server.admin.answer import Count, Moment
 from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
 from gateway.server.client_ip import find_client_ip, find_origin
-from gateway.server.openapi import schema as s
 from gateway.server.request_body import read_json
 from gateway.server.sessions import check_still_signed, clear_cookie, find_reference, set_cookie
 
-MEMBER = s.record(
-    id=s.INTEGER,
-    name=s.TEXT,
-    role=s.one_of(*ROLES),
-    second_factor=s.FLAG,
-    recovery_left=s.COUNT,
-    authenticator=s.FLAG,
-    passkeys=s.COUNT,
-    created_at=s.MOMENT,
-    signed_in_at=s.maybe(s.MOMENT),
-)
 S = TypeVar("S")
 _MAX_BODY = 16 * 1024
-_ACCOUNT = s.record(id=s.INTEGER, name=s.TEXT)
-_SESSION = s.record(id=s.TEXT, created_at=s.MOMENT, seen_at=s.MOMENT, address=s.TEXT, agent=s.TEXT)
-ENTRY = s.record(member=MEMBER, account=_ACCOUNT, expires_at=s.MOMENT)
-_SIGNED_OUT = s.record(signed_out=s.FLAG, continue_at=s.maybe(s.TEXT))
-_OPENED = s.record(
-    kind=s.one_of("invite", "reset"), account=s.TEXT, role=s.one_of(*ROLES), name=s.maybe(s.TEXT), expires_at=s.MOMENT
-)
 
 
-@admin_operation(takes=SignInSpec, answer=ENTRY, status=201)
-async def sign_in(request: AdminRequest) -> Fields:
+@attrs.frozen(kw_only=True)
+class MemberView:
+    """A member as it sees itself."""
+
+    id: int
+    name: str
+    role: Role
+    second_factor: bool
+    authenticator: bool
+    recovery_left: Count
+    passkeys: Count
+    created_at: Moment
+    signed_in_at: Moment | None
+
+
+@attrs.frozen(kw_only=True)
+class OwnAccountView:
+    """The account of a member."""
+
+    id: int
+    name: str
+
+
+@attrs.frozen(kw_only=True)
+class SessionView:
+    """A session of a member."""
+
+    id: str
+    created_at: Moment
+    seen_at: Moment
+    address: str
+    agent: str
+
+
+@attrs.frozen(kw_only=True)
+class ListedSessionView(SessionView):
+    """A session; ``current`` is the one of the request."""
+
+    current: bool
+
+
+@attrs.frozen(kw_only=True)
+class OwnSessionView:
+    """The member who is signed in, and its session."""
+
+    member: MemberView
+    account: OwnAccountView
+    session: SessionView
+
+
+@attrs.frozen(kw_only=True)
+class SignedInView:
+    """The member who has signed in."""
+
+    member: MemberView
+    account: OwnAccountView
+    expires_at: Moment
+
+
+@attrs.frozen(kw_only=True)
+class SignedOutView:
+    """``continue_at`` is the page at which the browser ends its session at the sign-in provider."""
+
+    signed_out: bool
+    continue_at: str | None
+
+
+@attrs.frozen(kw_only=True)
+class EndedSession:
+    """A session that was ended."""
+
+    id: str
+    deleted: bool
+
+
+@attrs.frozen(kw_only=True)
+class EndedSessions:
+    """How many sessions were ended."""
+
+    deleted: Count
+
+
+@attrs.frozen(kw_only=True)
+class NewSecondFactor:
+    """The secret of a second factor, as an authenticator app reads it."""
+
+    secret: str
+    uri: str
+    qr_svg: str
+
+
+@attrs.frozen(kw_only=True)
+class RecoveryCodes:
+    """The codes that replace a second factor, each once."""
+
+    recovery_codes: Sequence[str]
+
+
+@attrs.frozen(kw_only=True)
+class SecondFactorState:
+    """Whether the member has a second factor."""
+
+    second_factor: bool
+
+
+@attrs.frozen(kw_only=True)
+class SetupState:
+    """Whether the console still needs its first administrator."""
+
+    open: bool
+
+
+@attrs.frozen(kw_only=True)
+class OpenedLinkView:
+    """What a link is for; ``name`` is the member whose passphrase it resets."""
+
+    kind: LinkKind
+    account: str
+    role: Role
+    name: str | None
+    expires_at: Moment
+
+
+@admin_operation(takes=SignInSpec, status=201)
+async def sign_in(request: AdminRequest) -> SignedInView:
     """Sign in. The answer sets the session's cookie.
 
     401 ``second_factor_needed``: repeat the request with a ``code``. After five wrong attempts each further one must
@@ -64,15 +171,16 @@ async def sign_in(request: AdminRequest) -> Fields:
     return build_signed_in(request, entry)
 
 
-@admin_operation(answer=s.record(member=MEMBER, account=_ACCOUNT, session=_SESSION))
-async def get_session(request: AdminRequest) -> Fields:
+@admin_operation()
+async def get_session(request: AdminRequest) -> OwnSessionView:
     """Get the member who is signed in."""
     signed = request.signed
-    return {**_build_user(signed), "session": _build_session(signed.session)}
+    session = SessionView(**_build_session(signed.session))
+    return OwnSessionView(**_build_user(signed), session=session)
 
 
-@admin_operation(answer=s.record(signed_out=s.FLAG, continue_at=s.maybe(s.TEXT)))
-async def sign_out(request: AdminRequest) -> Fields:
+@admin_operation()
+async def sign_out(request: AdminRequest) -> SignedOutView:
     """Sign out: end the session and clear its cookie.
 
     ``continue_at`` is the page at which the browser ends its session at the sign-in provider that began this one.
@@ -83,34 +191,37 @@ async def sign_out(request: AdminRequest) -> Fields:
     elsewhere = None if services.sign_in is None else await services.sign_in.sign_out(signed, back)
     await services.auth.sessions.sign_out(signed, build_client_info(request.http))
     request.finish.append(partial(clear_cookie, request.http))
-    return {"signed_out": True, "continue_at": elsewhere}
+    return SignedOutView(signed_out=True, continue_at=elsewhere)
 
 
-@admin_operation(answer=s.listing(s.extend(_SESSION, current=s.FLAG)))
-async def list_sessions(request: AdminRequest) -> list[Fields]:
+@admin_operation()
+async def list_sessions(request: AdminRequest) -> list[ListedSessionView]:
     """List your own sessions, the newest first; ``current`` marks the one of this request."""
     signed = request.signed
     found = await request.services.auth.sessions.list_sessions(signed)
-    return [{**_build_session(session), "current": session.digest == signed.session.digest} for session in found]
+    return [
+        ListedSessionView(**_build_session(session), current=session.digest == signed.session.digest)
+        for session in found
+    ]
 
 
-@admin_operation(answer=s.record(id=s.TEXT, deleted=s.FLAG))
-async def end_session(request: AdminRequest) -> Fields:
+@admin_operation()
+async def end_session(request: AdminRequest) -> EndedSession:
     """End one of your own sessions."""
     session_id = request.match_info["id"]
     await request.services.auth.sessions.end_session(request.signed, session_id, build_client_info(request.http))
-    return {"id": session_id, "deleted": True}
+    return EndedSession(id=session_id, deleted=True)
 
 
-@admin_operation(answer=s.record(deleted=s.COUNT))
-async def end_other_sessions(request: AdminRequest) -> Fields:
+@admin_operation()
+async def end_other_sessions(request: AdminRequest) -> EndedSessions:
     """End all of your own sessions except this one."""
     ended = await request.services.auth.sessions.end_others(request.signed, build_client_info(request.http))
-    return {"deleted": ended}
+    return EndedSessions(deleted=ended)
 
 
-@admin_operation(takes=PassphraseSpec, answer=ENTRY)
-async def change_passphrase(request: AdminRequest) -> Fields:
+@admin_operation(takes=PassphraseSpec)
+async def change_passphrase(request: AdminRequest) -> SignedInView:
     """Change your passphrase. All other sessions end, and the answer sets a new cookie."""
     spec, signed = await read_small(request, PassphraseSpec), request.signed
     sessions = request.services.auth.sessions
@@ -118,39 +229,39 @@ async def change_passphrase(request: AdminRequest) -> Fields:
     return build_signed_in(request, entry)
 
 
-@admin_operation(takes=ConsentSpec, answer=s.record(secret=s.TEXT, uri=s.TEXT, qr_svg=s.TEXT))
-async def begin_second_factor(request: AdminRequest) -> Fields:
+@admin_operation(takes=ConsentSpec)
+async def begin_second_factor(request: AdminRequest) -> NewSecondFactor:
     """Start the setup of a second factor. It is in force after ``confirm`` gets a code, within 10 minutes."""
     spec = await read_small(request, ConsentSpec)
     made = await request.services.auth.sessions.enrol(request.signed, spec.passphrase, build_client_info(request.http))
-    return {"secret": made.secret, "uri": made.uri, "qr_svg": made.qr_svg}
+    return NewSecondFactor(secret=made.secret, uri=made.uri, qr_svg=made.qr_svg)
 
 
-@admin_operation(takes=CodeSpec, answer=s.record(recovery_codes=s.array(s.TEXT)))
-async def confirm_second_factor(request: AdminRequest) -> Fields:
+@admin_operation(takes=CodeSpec)
+async def confirm_second_factor(request: AdminRequest) -> RecoveryCodes:
     """Confirm a second factor with its first code. The answer is the only one that shows the recovery codes."""
     spec = await read_small(request, CodeSpec)
     codes = await request.services.auth.sessions.confirm(request.signed, spec.code, build_client_info(request.http))
-    return {"recovery_codes": codes}
+    return RecoveryCodes(recovery_codes=codes)
 
 
-@admin_operation(takes=RemovalSpec, answer=s.record(second_factor=s.FLAG))
-async def remove_second_factor(request: AdminRequest) -> Fields:
+@admin_operation(takes=RemovalSpec)
+async def remove_second_factor(request: AdminRequest) -> SecondFactorState:
     """Remove your second factor."""
     spec, signed = await read_small(request, RemovalSpec), request.signed
     sessions = request.services.auth.sessions
     await sessions.remove_second_factor(signed, spec.passphrase, spec.code, build_client_info(request.http))
-    return {"second_factor": False}
+    return SecondFactorState(second_factor=False)
 
 
-@admin_operation(answer=s.record(open=s.FLAG))
-async def get_setup(request: AdminRequest) -> Fields:
+@admin_operation()
+async def get_setup(request: AdminRequest) -> SetupState:
     """Get whether the console still needs its first administrator."""
-    return {"open": await request.services.auth.invitations.find_setup_token() is not None}
+    return SetupState(open=await request.services.auth.invitations.find_setup_token() is not None)
 
 
-@admin_operation(takes=SetupSpec, answer=ENTRY, status=201)
-async def set_up(request: AdminRequest) -> Fields:
+@admin_operation(takes=SetupSpec, status=201)
+async def set_up(request: AdminRequest) -> SignedInView:
     """Create the first administrator, with the token of the link that the gateway prints at its start, and sign in."""
     spec = await read_small(request, SetupSpec)
     entry = await request.services.auth.invitations.set_up(
@@ -159,22 +270,22 @@ async def set_up(request: AdminRequest) -> Fields:
     return build_signed_in(request, entry)
 
 
-@admin_operation(takes=TokenSpec, answer=_OPENED)
-async def open_link(request: AdminRequest) -> Fields:
+@admin_operation(takes=TokenSpec)
+async def open_link(request: AdminRequest) -> OpenedLinkView:
     """Get the purpose of a link; ``name`` is the member whose passphrase it resets."""
     opened = await request.services.auth.invitations.open_link((await read_small(request, TokenSpec)).token)
     member, link = opened.member, opened.link
-    return {
-        "kind": link.kind,
-        "account": opened.account.name,
-        "role": link.role if member is None else member.role,
-        "name": None if member is None else member.name,
-        "expires_at": build_time(link.expires_ms // 1000),
-    }
+    return OpenedLinkView(
+        kind=link.kind,
+        account=opened.account.name,
+        role=link.role if member is None else member.role,
+        name=None if member is None else member.name,
+        expires_at=build_time(link.expires_ms // 1000),
+    )
 
 
-@admin_operation(takes=LinkUseSpec, answer=ENTRY, status=201)
-async def use_link(request: AdminRequest) -> Fields:
+@admin_operation(takes=LinkUseSpec, status=201)
+async def use_link(request: AdminRequest) -> SignedInView:
     """Use a link: create a member by ``name``, or set a new passphrase, and sign in.
 
     401 ``second_factor_needed``: repeat the request with the ``code`` of the member whose passphrase is reset.
@@ -200,15 +311,18 @@ def build_client_info(request: web.Request) -> ClientInfo:
     return ClientInfo(find_client_ip(request) or "", agent, find_reference(request))
 
 
-def build_signed_in(request: AdminRequest, entry: NewSession) -> Fields:
+def build_signed_in(request: AdminRequest, entry: NewSession) -> SignedInView:
     """Return the member who signed in; the response sets the cookie of the session."""
     request.finish.append(partial(set_cookie, request.http, reference=entry.reference))
-    return {**_build_user(entry.signed), "expires_at": build_time(entry.signed.expires_ms // 1000)}
+    return SignedInView(**_build_user(entry.signed), expires_at=build_time(entry.signed.expires_ms // 1000))
 
 
 def _build_user(signed: CurrentUser) -> Fields:
     account = signed.account
-    return {"member": build_member(signed.member), "account": {"id": account.id, "name": account.name}}
+    return {
+        "member": MemberView(**build_member(signed.member)),
+        "account": OwnAccountView(id=account.id, name=account.name),
+    }
 
 
 def _build_session(session: Session) -> Fields:

@@ -1,13 +1,24 @@
 """Admin API: the version and size of the gateway."""
 
+import attrs
+
 from gateway import __version__
-from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
-from gateway.server.openapi import schema as s
+from gateway.server.admin.answer import Count
+from gateway.server.admin.handler import AdminRequest, admin_operation
 
 
-@admin_operation(answer=s.record(version=s.TEXT, channels=s.COUNT, models=s.COUNT))
-async def get_status(request: AdminRequest) -> Fields:
+@attrs.frozen(kw_only=True)
+class StatusView:
+    """The version, and the number of channels and models."""
+
+    version: str
+    channels: Count
+    models: Count
+
+
+@admin_operation()
+async def get_status(request: AdminRequest) -> StatusView:
     """Get the version and the number of channels and models."""
     services = request.services
     channels = services.routing.catalog.channels
-    return {"version": __version__, "channels": len(channels), "models": len(services.routing.catalog.list_models())}
+    return StatusView(version=__version__, channels=len(channels), models=len(services.routing.catalog.list_models()))

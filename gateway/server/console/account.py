@@ -7,6 +7,7 @@ from aiohttp import web
 from gateway.domain.member import MAX_PASSPHRASE, MIN_PASSPHRASE
 from gateway.domain.passkey import MOST_PASSKEYS
 from gateway.installation import write_install
+from gateway.server.admin.answer import write_answer
 from gateway.server.console.page import Data, ask
 from gateway.server.context import SERVICES
 from gateway.server.sessions import find_site
@@ -47,8 +48,8 @@ async def load_account(request: web.Request) -> Data:
         "obstacle": request.app[SERVICES].auth.passkeys.find_obstacle(find_site(request)),
         "most": MOST_PASSKEYS,
         "providers": await ask(request, "/session/identities"),
-        "sessions": [{**session, "device": format_device(session["agent"])} for session in sessions],
-        "others": sum(not session["current"] for session in sessions),
+        "sessions": [{**write_answer(session), "device": format_device(session.agent)} for session in sessions],
+        "others": sum(not session.current for session in sessions),
         "changed": changed if changed in CHANGES else None,
         "shortest": MIN_PASSPHRASE,
         "longest": MAX_PASSPHRASE,

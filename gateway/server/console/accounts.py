@@ -1,10 +1,13 @@
 """The pages of accounts and members, and of the audit log."""
 
 import asyncio
+from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from aiohttp import web
 
+from gateway.server.admin.accounts import KeyView
+from gateway.server.admin.members import ListedMemberView
 from gateway.server.console.labels import SUBJECTS
 from gateway.server.console.page import Data, ask
 from gateway.server.console.routes import ROOT
@@ -26,11 +29,11 @@ async def load_accounts(request: web.Request) -> Data:
     }
 
 
-def _count(things: list[Data]) -> dict[str, int]:
+def _count(things: Sequence[KeyView | ListedMemberView]) -> dict[str, int]:
     """Count the items of each account."""
     found: dict[str, int] = {}
     for thing in things:
-        found[thing["account"]] = found.get(thing["account"], 0) + 1
+        found[thing.account] = found.get(thing.account, 0) + 1
     return found
 
 
@@ -49,7 +52,7 @@ async def load_account(request: web.Request) -> Data:
         "credits": credits_,
         "keys": keys,
         "members": members,
-        "links": [link for link in links if link["account"] == name],
+        "links": [link for link in links if link.account == name],
     }
 
 

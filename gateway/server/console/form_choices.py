@@ -9,6 +9,7 @@ import attrs
 from aiohttp import web
 
 from gateway.domain.account_spec import build_time
+from gateway.server.admin.accounts import KeyView
 from gateway.server.console.page import Data, ask
 from gateway.server.console.routes import mark
 from gateway.server.context import SERVICES, SIGNED
@@ -40,7 +41,7 @@ class Choices:
         models: by what they do.
     """
 
-    keys: Sequence[Mapping[str, Any]]
+    keys: Sequence[KeyView]
     taken: frozenset[str]
     models: Mapping[Kind, Sequence[str]]
 
@@ -68,15 +69,15 @@ async def find_choices(request: web.Request) -> Choices:
     usable = [key for key in keys if _is_usable(key, account, now)]
     models = await ask(request, "/models")
     return Choices(
-        keys=sorted(usable, key=lambda key: (bool(key["models"] or key["allow_ips"]), key["id"])),
-        taken=frozenset(key["name"] for key in keys if key["account"] == account),
+        keys=sorted(usable, key=lambda key: (bool(key.models or key.allow_ips), key.id)),
+        taken=frozenset(key.name for key in keys if key.account == account),
         models=sort(models),
     )
 
 
-def _is_usable(key: Mapping[str, Any], account: str, now: str) -> bool:
-    expires = key["expires_at"]
-    return key["account"] == account and key["status"] == "active" and (expires is None or expires > now)
+def _is_usable(key: KeyView, account: str, now: str) -> bool:
+    expires = key.expires_at
+    return key.account == account and key.status == "active" and (expires is None or expires > now)
 
 
 def sort(models: Iterable[Mapping[str, Any]]) -> dict[Kind, list[str]]:
@@ -118,7 +119,7 @@ def find_free_name(wanted: str, taken: Collection[str]) -> str:
 
 def format_key_choices(choices: Choices) -> list[tuple[str, str]]:
     """Return value and label for each option of a select."""
-    return [(str(key["id"]), f"{key['name']} ({key['key']})") for key in choices.keys]
+    return [(str(key.id), f"{key.name} ({key.key})") for key in choices.keys]
 
 
 def format_choices(choices: Choices, kind: Kind) -> Data:

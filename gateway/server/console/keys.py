@@ -36,7 +36,7 @@ async def load_key(request: web.Request) -> Data:
     everyone = request[ACTOR].scope is None
     models, latest, credits_, accounts = await asyncio.gather(
         ask(request, "/models"),
-        ask(request, "/requests", key=key["id"], limit=_LATEST),
+        ask(request, "/requests", key=key.id, limit=_LATEST),
         ask(request, "/keys/{id}/credits", limit=_CREDITS),
         ask(request, "/accounts") if everyone else _nothing(),
     )

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
+from gateway.server.admin.accounts import AccountView
 from gateway.server.console.charts import Series, draw
 from gateway.server.console.filters import format_count, format_usd
 from gateway.server.console.health_of_requests import SAMPLE, count_errors, measure_speed
@@ -75,7 +76,7 @@ async def load_overview(request: web.Request) -> Data:
     top = [line["model"] for line in models["data"][:_STACKED] if line["cost_usd"]]
     of_models = await asyncio.gather(*(ask(request, "/usage", by=span.by, model=model, **of) for model in top))
     stacks = {model: usage["data"] for model, usage in zip(top, of_models, strict=True)}
-    shown = next((one for one in accounts if one["name"] == account), own)
+    shown = next((one for one in accounts if one.name == account), own)
     return {
         "spans": SPANS,
         "chosen": chosen if chosen in SPANS else "7d",
@@ -93,8 +94,8 @@ async def load_overview(request: web.Request) -> Data:
     }
 
 
-async def _list_accounts(request: web.Request, *, everyone: bool) -> list[Data]:
-    listed: list[Data] = await ask(request, "/accounts") if everyone else []
+async def _list_accounts(request: web.Request, *, everyone: bool) -> list[AccountView]:
+    listed: list[AccountView] = await ask(request, "/accounts") if everyone else []
     return listed
 
 

@@ -44,7 +44,7 @@ async def load_requests(request: web.Request) -> Data:
         "operations": OPERATIONS,
         "outcomes": get_args(Outcome),
         "facets": facets,
-        "key_names": {key["id"]: f"{key['account']}/{key['name']}" if everyone else key["name"] for key in keys},
+        "key_names": {key.id: f"{key.account}/{key.name}" if everyone else key.name for key in keys},
         "older": None if older is None else f"{ROOT}/requests?{urlencode(older)}",
         "newest": f"{ROOT}/requests?{urlencode(wanted)}" if "before" in request.query else None,
         "searched_to": found["searched_to"],

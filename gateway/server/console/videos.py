@@ -18,5 +18,5 @@ async def load_video(request: web.Request) -> Data:
     """Load a job; its video plays for its own account only."""
     job, keys = await asyncio.gather(ask(request, "/videos/{id}"), ask(request, "/keys"))
     signed = request[SIGNED]
-    own_keys = [key for key in keys if key["account"] == signed.account.name and key["status"] == "active"]
+    own_keys = [key for key in keys if key.account == signed.account.name and key.status == "active"]
     return {"job": job, "own": job.account_id == signed.account.id, "own_keys": own_keys}
