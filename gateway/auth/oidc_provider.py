@@ -20,7 +20,7 @@ from gateway.auth.sign_in_flow import Flow
 from gateway.auth.sign_in_provider import SignInProvider
 from gateway.domain.member import Forbidden
 from gateway.errors import GatewayError, ProviderBadResponse
-from gateway.upstream.interface import Fetcher
+from gateway.upstream.safe_fetch import SafeFetcher
 
 METADATA_TTL_S = 3_600.0
 KEYS_TTL_S = 3_600.0
@@ -65,7 +65,7 @@ class OidcProvider:
     """
 
     def __init__(
-        self, spec: SignInProvider, fetcher: Fetcher, *, clock: Callable[[], float], monotonic: Callable[[], float]
+        self, spec: SignInProvider, fetcher: SafeFetcher, *, clock: Callable[[], float], monotonic: Callable[[], float]
     ) -> None:
         self.spec = spec
         self._fetcher = fetcher

@@ -42,7 +42,11 @@ _KINDS: Mapping[Any, Kind] = {str: "text", int: "integer", float: "number", bool
 
 
 class SettingsService:
-    """``domain.setting.Configuration``.
+    """Reads and changes the configuration while the gateway runs.
+
+    A change is validated with the whole configuration, stored with its author, and in force when the method returns;
+    or nothing changes. Changes raise ``NotFound``, ``InvalidRequest``, ``StoreUnavailable``, and ``Conflict`` if the
+    file or the environment sets the value or it cannot be changed.
 
     ``reloader``: applies a changed configuration; its lock serialises changes. ``clock``: Unix seconds.
     """

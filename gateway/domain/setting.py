@@ -3,12 +3,10 @@
 The file and the environment override this layer, which overrides the defaults.
 """
 
-from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import attrs
 
-from gateway.domain.audit_log import Actor
 from gateway.domain.price import Price
 
 Source = Literal["default", "console", "file", "environment"]
@@ -100,40 +98,3 @@ class PriceView:
     price: Price
     source: PriceSource
     in_force: bool
-
-
-class Configuration(Protocol):
-    """Reads and changes the configuration while the gateway runs.
-
-    A change is validated with the whole configuration, stored with its author, and in force when the method returns;
-    or nothing changes. Changes raise ``NotFound``, ``InvalidRequest``, ``StoreUnavailable``, and ``Conflict`` if the
-    file or the environment sets the value or it cannot be changed.
-    """
-
-    def list_settings(self) -> Sequence[SettingView]:
-        """Return every setting that is not secret."""
-        ...
-
-    async def put_setting(self, section: str, key: str, value: Any, by: Actor) -> SettingView: ...
-
-    async def delete_setting(self, section: str, key: str, by: Actor) -> SettingView:
-        """Return a setting to its default."""
-        ...
-
-    def list_groups(self) -> Sequence[GroupView]:
-        """Return every configured group, by name."""
-        ...
-
-    async def put_group(self, name: str, fields: dict[str, Any], by: Actor) -> GroupView: ...
-
-    async def delete_group(self, name: str, by: Actor) -> None: ...
-
-    def list_prices(self) -> Sequence[PriceView]:
-        """Return every price: of the file, then of the console, then the shipped ones in force."""
-        ...
-
-    async def put_price(self, model: str, fields: dict[str, Any], by: Actor) -> PriceView:
-        """Set the price of a model or a glob."""
-        ...
-
-    async def delete_price(self, model: str, provider: str | None, by: Actor) -> None: ...

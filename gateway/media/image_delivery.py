@@ -10,7 +10,7 @@ from gateway.media.base64_steps import decode_base64, encode_base64
 from gateway.media.signed_links import SignedLinks
 from gateway.providers.base import parse_origin
 from gateway.routing.target import Attempt
-from gateway.upstream.interface import Fetcher
+from gateway.upstream.safe_fetch import SafeFetcher
 
 FETCH_TIMEOUT_S = 60.0
 
@@ -21,7 +21,7 @@ class ImageDelivery:
     ``fetcher``: opens addresses of the public internet only.
     """
 
-    def __init__(self, fetcher: Fetcher, keeper: SignedLinks) -> None:
+    def __init__(self, fetcher: SafeFetcher, keeper: SignedLinks) -> None:
         self._fetcher = fetcher
         self._keeper = keeper
 

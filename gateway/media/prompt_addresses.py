@@ -17,7 +17,8 @@ from gateway.large_work import MAX_ON_LOOP, work_by_size
 from gateway.memory_budget import Loan, MemoryBudget
 from gateway.request_context import RequestContext
 from gateway.routing.target import Attempt
-from gateway.upstream.interface import Fetcher, FileRequest
+from gateway.upstream.interface import FileRequest
+from gateway.upstream.safe_fetch import SafeFetcher
 
 FETCH_TIMEOUT_S, TOTAL_TIMEOUT_S = 15.0, 30.0
 """Without an answer or another piece from one server, and for all files of a request."""
@@ -36,7 +37,7 @@ class PromptAddresses:
     before that is read.
     """
 
-    def __init__(self, fetcher: Fetcher, memory: MemoryBudget) -> None:
+    def __init__(self, fetcher: SafeFetcher, memory: MemoryBudget) -> None:
         self._fetcher = fetcher
         self._memory = memory
 

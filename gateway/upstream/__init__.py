@@ -1,1 +1,1 @@
-"""Floor 3: the only way out. Sockets towards providers, behind one push-shaped port."""
+"""The only way out: connections to providers, files and webhooks."""

@@ -111,7 +111,7 @@ class FileRequest:
 
     Attributes:
         url: as the provider gave it, or one on the channel's own server.
-        trusted_origin: see ``Fetcher.fetch``.
+        trusted_origin: see ``SafeFetcher.fetch``.
         proxy: the channel's own, or None.
         signature: headers for the trusted origin alone: they are not sent to the target of a redirect elsewhere.
         wanted: the ``Range`` header, or None for the whole file.
@@ -162,64 +162,6 @@ class FetchedFile(Protocol):
 
     def close(self) -> None:
         """Close the connection."""
-        ...
-
-
-class Fetcher(Protocol):
-    """Fetches files whose URLs providers chose, and calls webhooks, whose URLs users chose."""
-
-    async def open(self, file_request: FileRequest) -> FetchedFile:
-        """Return a file at its headers.
-
-        Raises ``ProviderContentGone`` for 404 and 410, ``FileRefused`` for every other status, or another
-        ``ProviderBadResponse``, or ``ProviderTimeout``.
-        """
-        ...
-
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> int:
-        """Post ``body`` to a webhook and return the status of the answer. Redirects are not followed.
-
-        Raises ``ProviderBadResponse``, ``ProviderTimeout``; neither names an address. ``EgressRefused`` says that this
-        URL is never allowed; a name that resolves to a private address today may resolve to another tomorrow.
-        """
-        ...
-
-    async def post_form(
-        self,
-        url: str,
-        form: Mapping[str, str],
-        headers: Mapping[str, str],
-        *,
-        trusted_origin: str,
-        limit_bytes: int,
-        timeout_s: float,
-    ) -> bytes:
-        """Post a form and return the answer. Redirects are not followed, as they would repeat what is secret.
-
-        Raises as ``fetch``, and ``FileRefused`` for every status except 200.
-        """
-        ...
-
-    async def fetch(
-        self, url: str, *, trusted_origin: str | None, proxy: str | None, limit_bytes: int, timeout_s: float
-    ) -> bytes:
-        """Return a whole file.
-
-        Args:
-            url: as the provider gave it.
-            trusted_origin: the channel's base URL: its scheme, host and port, which the operator chose, are allowed
-                whatever their address is. None: nothing is trusted.
-            proxy: the channel's own, or None.
-            limit_bytes: maximum size.
-            timeout_s: for everything together, with redirects and the body.
-
-        Raises:
-            ProviderBadResponse, ProviderTimeout: neither names an address.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Close every connection."""
         ...
 
 

@@ -70,11 +70,12 @@ delegate (home, corp, mail), and others in unofficial use."""
 
 
 class SafeFetcher:
-    """``Fetcher`` over two sessions of aiohttp: one checks every address, the other none.
+    """Fetches files whose URLs providers chose, and calls webhooks, whose URLs users chose.
 
-    The other one is for what the operator chose: the channel's own origin and its proxy, never for webhooks. A proxy
-    resolves names itself, so that only the URL can be checked: addresses, and names of private domains. A public name
-    that the proxy resolves to a private address is *not* refused here; the operator of the proxy has to refuse it.
+    It has two sessions of aiohttp: one checks every address, the other none. The other one is for what the operator
+    chose: the channel's own origin and its proxy, never for webhooks. A proxy resolves names itself, so that only
+    the URL can be checked: addresses, and names of private domains. A public name that the proxy resolves to a
+    private address is *not* refused here; the operator of the proxy has to refuse it.
 
     Ports: 80, 443 and those from 1024 on, as object stores have them, without those of well-known services. The lower
     ones are mail, shells and files, which do harm when they are sent lines of HTTP. On the channel's own origin any.
@@ -98,10 +99,18 @@ class SafeFetcher:
     async def fetch(
         self, url: str, *, trusted_origin: str | None, proxy: str | None, limit_bytes: int, timeout_s: float
     ) -> bytes:
-        """The whole file; see ``port.Fetcher``.
+        """Return a whole file. Raises ``ProviderBadResponse``, ``ProviderTimeout``: neither names an address.
 
         At most ``MAX_REDIRECTS`` redirects are followed, each judged anew. A chain that has left the trusted origin
         does not become trusted again by leading back.
+
+        Args:
+            url: as the provider gave it.
+            trusted_origin: the channel's base URL: its scheme, host and port, which the operator chose, are allowed
+                whatever their address is. None: nothing is trusted.
+            proxy: the channel's own, or None.
+            limit_bytes: maximum size.
+            timeout_s: for everything together, with redirects and the body.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -114,7 +123,11 @@ class SafeFetcher:
             raise_translated(error, FILE)
 
     async def open(self, file_request: FileRequest) -> SafeFetchResponse:
-        """A file at its headers; see ``port.Fetcher``, and ``fetch`` for redirects."""
+        """Return a file at its headers. Redirects are followed as by ``fetch``.
+
+        Raises ``ProviderContentGone`` for 404 and 410, ``FileRefused`` for every other status, or another
+        ``ProviderBadResponse``, or ``ProviderTimeout``.
+        """
         try:
             async with asyncio.timeout(file_request.connect_s):
                 response = await self._follow(file_request)
@@ -127,9 +140,11 @@ class SafeFetcher:
             raise
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> int:
-        """Send ``body``, and hear the status; see ``port.Fetcher``.
+        """Post ``body`` to a webhook and return the status of the answer. Redirects are not followed.
 
-        The rest of the answer may take as long again, and ``HEARING_S`` at the most. It changes nothing.
+        The rest of the answer may take as long again, and ``HEARING_S`` at the most. It changes nothing. Raises
+        ``ProviderBadResponse``, ``ProviderTimeout``; neither names an address. ``EgressRefused`` says that this URL is
+        never allowed; a name that resolves to a private address today may resolve to another tomorrow.
         """
         try:
             target = _read_url(url, words=HOOK)
@@ -154,7 +169,10 @@ class SafeFetcher:
         limit_bytes: int,
         timeout_s: float,
     ) -> bytes:
-        """Post a form and return the body of the answer, which must have status 200; see ``Fetcher.post_form``."""
+        """Post a form and return the answer. Redirects are not followed, as they would repeat what is secret.
+
+        Raises as ``fetch``, and ``FileRefused`` for every status except 200.
+        """
         try:
             target = _read_url(url)
             trusted = _is_origin(target, trusted_origin)

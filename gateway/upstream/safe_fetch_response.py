@@ -98,7 +98,7 @@ class SafeFetchResponse:
         return None if "Transfer-Encoding" in self._response.headers else self._response.content_length
 
     async def read(self) -> bytes:
-        """The next piece; see ``port.OpenFile``. A file that broke is closed."""
+        """The next piece; see ``FetchedFile``. A file that broke is closed."""
         try:
             async with asyncio.timeout(self._idle_s):
                 return await self._response.content.read(PIECE)

@@ -34,7 +34,8 @@ from gateway.providers.registry import PROVIDERS
 from gateway.proxy.forward import MAX_ERROR_BYTES, OK
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.target import Attempt, ProviderAccess
-from gateway.upstream.interface import FetchedFile, Fetcher, FileRequest, HttpClient, HttpResponse
+from gateway.upstream.interface import FetchedFile, FileRequest, HttpClient, HttpResponse
+from gateway.upstream.safe_fetch import SafeFetcher
 from gateway.videos.inline_file import InlineFile
 
 MAX_ANSWER_BYTES = 256 * 1024
@@ -109,7 +110,7 @@ class VideoProviderApi:
     """
 
     def __init__(
-        self, upstream: HttpClient, fetcher: Fetcher, catalog: ModelCatalog, *, clock: Callable[[], float]
+        self, upstream: HttpClient, fetcher: SafeFetcher, catalog: ModelCatalog, *, clock: Callable[[], float]
     ) -> None:
         self._upstream = upstream
         self._fetcher = fetcher

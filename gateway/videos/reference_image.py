@@ -16,8 +16,8 @@ from gateway.domain.video import Reference
 from gateway.errors import InvalidRequest, ProviderError
 from gateway.media.base64_steps import decode_base64
 from gateway.storage.upload_spool import SpooledFile, SpoolQuota, UploadSpool
-from gateway.upstream.interface import Fetcher, FileRequest
-from gateway.upstream.safe_fetch import is_literal, may_be_public
+from gateway.upstream.interface import FileRequest
+from gateway.upstream.safe_fetch import SafeFetcher, is_literal, may_be_public
 
 FETCH_TIMEOUT_S = 15.0
 _FIELD = "input_reference"
@@ -32,7 +32,7 @@ class References:
         spool: where images wait until they are sent.
     """
 
-    def __init__(self, fetcher: Fetcher, spool: UploadSpool) -> None:
+    def __init__(self, fetcher: SafeFetcher, spool: UploadSpool) -> None:
         self._fetcher = fetcher
         self._spool = spool
 

@@ -12,7 +12,7 @@ import orjson
 from gateway.domain.video import VideoJob
 from gateway.domain.webhook import WebhookDelivery, sign
 from gateway.errors import EgressRefused, ProviderError
-from gateway.upstream.interface import Fetcher
+from gateway.upstream.safe_fetch import SafeFetcher
 
 TIMEOUT_S = 15.0
 USER_AGENT = "model-gateway"
@@ -64,7 +64,7 @@ class WebhookSender:
 
     def __init__(
         self,
-        fetcher: Fetcher,
+        fetcher: SafeFetcher,
         secret_of: Callable[[int], bytes],
         clock: Callable[[], float],
         wall: Callable[[], float] | None = None,

@@ -126,7 +126,7 @@ class Provider:
 
 
 class Files:
-    """``upstream.port.Fetcher`` over a table."""
+    """``upstream.port.SafeFetcher`` over a table."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self._files = files

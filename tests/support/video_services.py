@@ -190,7 +190,7 @@ class Reel:
 
 
 class Files:
-    """``upstream.port.Fetcher``: what is asked for is answered in turn, the last again and again."""
+    """``upstream.port.SafeFetcher``: what is asked for is answered in turn, the last again and again."""
 
     def __init__(self) -> None:
         self.reels: list[Reel | Exception] = []

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from gateway.domain.ip_address import Networks, parse_networks
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout
-from gateway.upstream.interface import Fetcher
 from gateway.upstream.safe_fetch import MAX_REDIRECTS, MAX_URL, SafeFetcher, _read_url
 from tests.support.scripted_upstream import FIN, LAST_CHUNK, RST, STALL, Flood, Script, ScriptedUpstream, answer, chunk
 from tests.support.upstream_requests import until
@@ -70,7 +69,7 @@ async def fetcher(allowing: Settings, names: Names) -> AsyncIterator[SafeFetcher
 
 
 async def fetch(
-    fetcher: Fetcher,
+    fetcher: SafeFetcher,
     url: str,
     trusted: str | None = None,
     proxy: str | None = None,
@@ -81,7 +80,9 @@ async def fetch(
     return await fetcher.fetch(url, trusted_origin=trusted, proxy=proxy, limit_bytes=limit, timeout_s=timeout_s)
 
 
-async def fail(fetcher: Fetcher, url: str, trusted: str | None = None, proxy: str | None = None, **more: float) -> str:
+async def fail(
+    fetcher: SafeFetcher, url: str, trusted: str | None = None, proxy: str | None = None, **more: float
+) -> str:
     """What is said of a fetch that must fail: never an address, nor any part of a URL."""
     with pytest.raises(ProviderError) as raised:
         await fetch(fetcher, url, trusted, proxy, **more)  # type: ignore[arg-type]
@@ -94,7 +95,7 @@ def redirect(location: str, status: int = 302) -> bytes:
     return answer(b"", status, location=location)
 
 
-async def test_a_file_on_the_channels_own_origin_is_fetched_wherever_it_is(fetcher: Fetcher) -> None:
+async def test_a_file_on_the_channels_own_origin_is_fetched_wherever_it_is(fetcher: SafeFetcher) -> None:
     async with ScriptedUpstream([FILE]) as up:
         url = f"http://127.0.0.1:{up.port}/out/1.png"
         assert await fetch(fetcher, url, up.base_url) == b"an image"
@@ -103,7 +104,7 @@ async def test_a_file_on_the_channels_own_origin_is_fetched_wherever_it_is(fetch
         assert up.connections == 3
 
 
-async def test_nothing_of_ours_is_told_but_what_is_accepted(fetcher: Fetcher) -> None:
+async def test_nothing_of_ours_is_told_but_what_is_accepted(fetcher: SafeFetcher) -> None:
     async with ScriptedUpstream([answer(b"x", set_cookie="secret=1; Path=/"), 0.01], [FILE]) as up:
         for _ in range(2):
             await fetch(fetcher, f"{up.base_url}/1.png", up.base_url)
@@ -123,14 +124,14 @@ async def test_nothing_of_ours_is_told_but_what_is_accepted(fetcher: Fetcher) ->
         "/a(1)!'~.png?a=b;c=[d]&e",
     ],
 )
-async def test_a_link_is_asked_for_as_it_is_written_for_it_may_be_signed(fetcher: Fetcher, path: str) -> None:
+async def test_a_link_is_asked_for_as_it_is_written_for_it_may_be_signed(fetcher: SafeFetcher, path: str) -> None:
     async with ScriptedUpstream([FILE], [redirect(path)], [FILE]) as up:
         await fetch(fetcher, f"http://127.0.0.1:{up.port}{path}", up.base_url)
         await fetch(fetcher, f"http://127.0.0.1:{up.port}/first", up.base_url)
         assert [seen.path for seen in up.received] == [path, "/first", path]
 
 
-async def test_a_link_with_what_no_url_has_is_quoted(fetcher: Fetcher) -> None:
+async def test_a_link_with_what_no_url_has_is_quoted(fetcher: SafeFetcher) -> None:
     async with ScriptedUpstream([FILE]) as up:
         await fetch(fetcher, f"http://127.0.0.1:{up.port}/a b/\u732b.png#part", up.base_url)
         assert up.received[0].path == "/a%20b/%E7%8C%AB.png"
@@ -139,14 +140,14 @@ async def test_a_link_with_what_no_url_has_is_quoted(fetcher: Fetcher) -> None:
 @pytest.mark.parametrize(
     "trusted", ["https://127.0.0.1:{port}", "http://localhost:{port}", "http://127.0.0.1:1", "", "x"]
 )
-async def test_another_scheme_host_or_port_is_another_origin(fetcher: Fetcher, trusted: str) -> None:
+async def test_another_scheme_host_or_port_is_another_origin(fetcher: SafeFetcher, trusted: str) -> None:
     async with ScriptedUpstream([FILE]) as up:
         text = await fail(fetcher, f"http://127.0.0.1:{up.port}/", trusted.format(port=up.port))
         assert "fetches nothing from" in text
         assert up.connections == 0
 
 
-async def test_what_is_allowed_is_asked_at_every_fetch(fetcher: Fetcher, allowing: Settings) -> None:
+async def test_what_is_allowed_is_asked_at_every_fetch(fetcher: SafeFetcher, allowing: Settings) -> None:
     async with ScriptedUpstream([FILE]) as up:
         url = f"http://files.test:{up.port}/1.png"
         assert "fetches nothing from" in await fail(fetcher, url)
@@ -158,21 +159,23 @@ async def test_what_is_allowed_is_asked_at_every_fetch(fetcher: Fetcher, allowin
 
 
 @pytest.mark.parametrize("port", [1, 22, 25, 81, 445, 1023, 2375, 6379, 9200, 11211])
-async def test_ports_of_other_services_are_not_connected_to(fetcher: Fetcher, allowing: Settings, port: int) -> None:
+async def test_ports_of_other_services_are_not_connected_to(
+    fetcher: SafeFetcher, allowing: Settings, port: int
+) -> None:
     allowing.allowed = LOOPBACK
     assert "fetches nothing from" in await fail(fetcher, f"http://127.0.0.1:{port}/")
     assert "could not be reached" in await fail(fetcher, f"http://127.0.0.1:{port}/", f"http://127.0.0.1:{port}/")
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_redirects_are_followed(fetcher: Fetcher, status: int) -> None:
+async def test_redirects_are_followed(fetcher: SafeFetcher, status: int) -> None:
     async with ScriptedUpstream([redirect("../2", status)], [FILE]) as up:
         assert await fetch(fetcher, f"{up.base_url}/1", up.base_url) == b"an image"
         assert [(seen.method, seen.path) for seen in up.received] == [("GET", "/v1/1"), ("GET", "/2")]
 
 
 @pytest.mark.parametrize("more", [0, 1])
-async def test_redirects_are_followed_three_times(fetcher: Fetcher, more: int) -> None:
+async def test_redirects_are_followed_three_times(fetcher: SafeFetcher, more: int) -> None:
     hops: list[Script] = [[redirect(f"/{number}")] for number in range(MAX_REDIRECTS + more)]
     async with ScriptedUpstream(*hops, [FILE]) as up:
         if more:
@@ -182,7 +185,7 @@ async def test_redirects_are_followed_three_times(fetcher: Fetcher, more: int) -
         assert len(up.received) == 1 + MAX_REDIRECTS
 
 
-async def test_a_redirect_from_the_trusted_origin_is_not_trusted_elsewhere(fetcher: Fetcher) -> None:
+async def test_a_redirect_from_the_trusted_origin_is_not_trusted_elsewhere(fetcher: SafeFetcher) -> None:
     async with ScriptedUpstream([FILE]) as other:
         hops = [redirect(f"http://127.0.0.1:{other.port}/"), redirect(f"//127.0.0.1:{other.port}/")]
         for hop in hops:
@@ -192,7 +195,7 @@ async def test_a_redirect_from_the_trusted_origin_is_not_trusted_elsewhere(fetch
 
 
 async def test_leading_back_to_the_trusted_origin_does_not_make_trusted_again(
-    fetcher: Fetcher, allowing: Settings
+    fetcher: SafeFetcher, allowing: Settings
 ) -> None:
     allowing.allowed = LOOPBACK
     async with ScriptedUpstream([FILE]) as trusted:
@@ -209,14 +212,14 @@ async def test_leading_back_to_the_trusted_origin_does_not_make_trusted_again(
 
 
 @pytest.mark.parametrize("hop", [answer(b"", 302), redirect(""), redirect("file:///etc/passwd"), redirect("http://[/")])
-async def test_a_redirect_to_no_url_is_not_followed(fetcher: Fetcher, hop: bytes) -> None:
+async def test_a_redirect_to_no_url_is_not_followed(fetcher: SafeFetcher, hop: bytes) -> None:
     async with ScriptedUpstream([hop]) as up:
         assert "not a plain" in await fail(fetcher, up.base_url, up.base_url)
         assert len(up.received) == 1
 
 
 @pytest.mark.parametrize("status", [201, 204, 206, 300, 304, 400, 401, 403, 404, 429, 500, 503])
-async def test_only_a_200_is_a_file(fetcher: Fetcher, status: int) -> None:
+async def test_only_a_200_is_a_file(fetcher: SafeFetcher, status: int) -> None:
     async with ScriptedUpstream([answer(b"" if status in {204, 304} else b"secret", status)]) as up:
         assert f"status {status}" in await fail(fetcher, up.base_url, up.base_url)
 
@@ -232,7 +235,7 @@ async def test_only_a_200_is_a_file(fetcher: Fetcher, status: int) -> None:
     ],
     ids=["length", "chunks", "until close", "gzip", "flood"],
 )
-async def test_what_is_too_large_is_not_read(fetcher: Fetcher, script: Script) -> None:
+async def test_what_is_too_large_is_not_read(fetcher: SafeFetcher, script: Script) -> None:
     async with ScriptedUpstream(script) as up:
         assert "larger than 1000 bytes" in await fail(fetcher, up.base_url, up.base_url)
         await until(lambda: up.open_connections == 0)
@@ -250,18 +253,18 @@ async def test_what_is_too_large_is_not_read(fetcher: Fetcher, script: Script) -
         [answer(b"x" * LIMIT, content_encoding="identity")],
     ],
 )
-async def test_what_is_just_small_enough_is_read(fetcher: Fetcher, script: Script) -> None:
+async def test_what_is_just_small_enough_is_read(fetcher: SafeFetcher, script: Script) -> None:
     async with ScriptedUpstream(script) as up:
         assert await fetch(fetcher, up.base_url, up.base_url) == b"x" * LIMIT
 
 
-async def test_an_empty_file_is_empty(fetcher: Fetcher) -> None:
+async def test_an_empty_file_is_empty(fetcher: SafeFetcher) -> None:
     async with ScriptedUpstream([answer(b"")]) as up:
         assert await fetch(fetcher, up.base_url, up.base_url, limit=0) == b""
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "compress", "gzip, gzip", "identity, gzip"])
-async def test_an_encoding_that_was_not_asked_foris_refused(fetcher: Fetcher, encoding: str) -> None:
+async def test_an_encoding_that_was_not_asked_foris_refused(fetcher: SafeFetcher, encoding: str) -> None:
     async with ScriptedUpstream([answer(b"x", content_encoding=encoding)]) as up:
         await fail(fetcher, up.base_url, up.base_url)
 
@@ -283,14 +286,14 @@ async def test_an_encoding_that_was_not_asked_foris_refused(fetcher: Fetcher, en
         [answer(b"no gzip", content_encoding="gzip")],
     ],
 )
-async def test_what_breaks_is_an_upstream_error(fetcher: Fetcher, script: Script) -> None:
+async def test_what_breaks_is_an_upstream_error(fetcher: SafeFetcher, script: Script) -> None:
     async with ScriptedUpstream(script) as up:
         with pytest.raises(ProviderBadResponse):
             await fetch(fetcher, up.base_url, up.base_url)
         await until(lambda: up.open_connections == 0)
 
 
-async def test_the_librarys_own_words_are_kept_for_the_log(fetcher: Fetcher) -> None:
+async def test_the_librarys_own_words_are_kept_for_the_log(fetcher: SafeFetcher) -> None:
     with pytest.raises(ProviderBadResponse) as raised:
         await fetch(fetcher, "http://files.test:8080/")
     assert isinstance(raised.value.__cause__, aiohttp.ClientConnectorError)
@@ -310,20 +313,20 @@ async def test_the_librarys_own_words_are_kept_for_the_log(fetcher: Fetcher) -> 
     ],
     ids=["silent", "headers", "body", "redirect", "both", "trickle", "interim"],
 )
-async def test_everything_together_has_one_deadline(fetcher: Fetcher, scripts: list[Script]) -> None:
+async def test_everything_together_has_one_deadline(fetcher: SafeFetcher, scripts: list[Script]) -> None:
     async with ScriptedUpstream(*scripts) as up:
         with pytest.raises(ProviderTimeout, match="took too long"):
             await fetch(fetcher, up.base_url, up.base_url, timeout_s=0.1)
         await until(lambda: up.open_connections == 0)
 
 
-async def test_a_name_that_is_not_answered_has_the_same_deadline(fetcher: Fetcher, names: Names) -> None:
+async def test_a_name_that_is_not_answered_has_the_same_deadline(fetcher: SafeFetcher, names: Names) -> None:
     names.delay_s = 60
     with pytest.raises(ProviderTimeout):
         await fetch(fetcher, "http://files.test/", timeout_s=0.05)
 
 
-async def test_a_fetch_that_is_given_up_leaves_no_connection(fetcher: Fetcher) -> None:
+async def test_a_fetch_that_is_given_up_leaves_no_connection(fetcher: SafeFetcher) -> None:
     async with ScriptedUpstream([answer(b"x" * 9)[:-1], STALL]) as up:
         task = asyncio.create_task(fetch(fetcher, up.base_url, up.base_url))
         await until(lambda: up.received)
@@ -341,7 +344,7 @@ async def test_what_was_closed_fetches_nothing(fetcher: SafeFetcher) -> None:
         assert up.connections == 0
 
 
-async def test_a_public_name_is_asked_of_the_channels_proxy(fetcher: Fetcher) -> None:
+async def test_a_public_name_is_asked_of_the_channels_proxy(fetcher: SafeFetcher) -> None:
     async with ScriptedUpstream([FILE]) as proxy:
         at = f"http://127.0.0.1:{proxy.port}"
         assert await fetch(fetcher, "http://files.test/1.png?s=%2F", None, at) == b"an image"
@@ -350,7 +353,7 @@ async def test_a_public_name_is_asked_of_the_channels_proxy(fetcher: Fetcher) ->
 
 
 async def test_the_proxy_is_asked_for_private_places_where_they_are_allowed_or_trusted(
-    fetcher: Fetcher, allowing: Settings
+    fetcher: SafeFetcher, allowing: Settings
 ) -> None:
     async with ScriptedUpstream([FILE]) as proxy:
         at = f"http://127.0.0.1:{proxy.port}"
@@ -362,14 +365,14 @@ async def test_the_proxy_is_asked_for_private_places_where_they_are_allowed_or_t
         assert len(proxy.received) == 3
 
 
-async def test_a_redirect_that_a_proxy_brings_is_judged(fetcher: Fetcher) -> None:
+async def test_a_redirect_that_a_proxy_brings_is_judged(fetcher: SafeFetcher) -> None:
     async with ScriptedUpstream([redirect("http://169.254.169.254/latest")]) as proxy:
         text = await fail(fetcher, "http://files.test/", None, f"http://127.0.0.1:{proxy.port}")
         assert "fetches nothing from" in text
         assert len(proxy.received) == 1
 
 
-async def test_a_proxy_that_refuses_is_told_apart(fetcher: Fetcher) -> None:
+async def test_a_proxy_that_refuses_is_told_apart(fetcher: SafeFetcher) -> None:
     async with ScriptedUpstream([answer(b"", 407)]) as proxy:
         text = await fail(fetcher, "https://files.test/1.png", None, f"http://127.0.0.1:{proxy.port}")
         assert text == "The proxy refused the connection (407 Proxy Authentication Required)"
@@ -403,7 +406,7 @@ def test_a_url_has_a_bound() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["socks5", "socks5h"])
-async def test_nothing_is_fetched_through_a_socks_proxy_nor_past_it(fetcher: Fetcher, scheme: str) -> None:
+async def test_nothing_is_fetched_through_a_socks_proxy_nor_past_it(fetcher: SafeFetcher, scheme: str) -> None:
     async with ScriptedUpstream([FILE]) as up:
         text = await fail(fetcher, f"{up.base_url}/1.png", up.base_url, f"{scheme}://127.0.0.1:{up.port}")
         assert "SOCKS" in text

@@ -21,7 +21,7 @@ MIB = 2**20
 
 
 class Table:
-    """``Fetcher`` with one file on it, or a fault."""
+    """``SafeFetcher`` with one file on it, or a fault."""
 
     def __init__(self, found: Any) -> None:
         self._found = found
