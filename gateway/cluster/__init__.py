@@ -2,8 +2,8 @@
 
 A **node** is one gateway process with an id, a data folder and a journal of its own. Every node takes any request, and
 none of them asks another one to serve it: PostgreSQL is the only thing that they share. ``open`` makes this process a
-node, before anything else is read from the database. ``gateway.services`` asks once whether there is a cluster, and
-hands the node to what needs it.
+node, before anything else is read from the database. ``services/storage.py`` decides whether there is a cluster; what
+a node then does otherwise than a gateway that is alone is in ``deployment.py``.
 
 **What is a lease?** Each key or account with a spending limit has a balance in the database. A node may not spend of it
 directly. It takes a *lease*: an amount that the database counts as spent at once, although no request has spent it yet.
@@ -35,8 +35,10 @@ leader ends its requests at once.
 Which module does what:
 
     open.py          makes this process a node; open_limits, open_journal, open_peers open what a node has besides
+    deployment.py    what a node does otherwise than a gateway that is alone (``gateway/deployment.py``)
     changes.py       brings into force what other nodes have changed: keys, accounts, settings, channels
-    declared.py      accounts and keys of the nodes' files: brought in by the first node that has them
+    declared.py      accounts and keys of the nodes' files: brought in by the first node that has them; config_digest
+                     tells whether all nodes have the same file
     peers.py         asks other nodes for what each knows only of itself; own_url finds where they reach this one
 
     membership/      node: registers and beats         session: what it asks of the database

@@ -3,18 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import structlog
 
 from gateway.auth.declared import digest_declared
+from gateway.cluster.config_digest import find_digest
+from gateway.cluster.membership.node import ClusterNode
 from gateway.cluster.state.declarations import Declarations
 from gateway.config.schema import Config
-from gateway.server.context import Services
+from gateway.storage.database import Database
 from gateway.storage.nodes import list_nodes
-
-if TYPE_CHECKING:  # its driver is an extra
-    from gateway.cluster.membership.node import ClusterNode
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -23,14 +21,15 @@ class NodeFiles:
     """What the configuration file of this node declares, beside those of the others.
 
     Args:
-        services: the storage and the data folder.
         node: this gateway.
+        pepper: what digests are keyed with.
     """
 
-    def __init__(self, services: Services, node: "ClusterNode") -> None:
-        self._services = services
+    def __init__(self, node: ClusterNode, database: Database, pepper: bytes) -> None:
         self._node = node
-        self._declarations = Declarations(services.storage.database)
+        self._database = database
+        self._pepper = pepper
+        self._declarations = Declarations(database)
 
     async def is_new(self, config: Config) -> bool:
         """Return whether no node has declared this yet; log a warning if it was superseded.
@@ -53,8 +52,6 @@ class NodeFiles:
 
         Raises ``StoreUnavailable``.
         """
-        from gateway.cluster.open import find_digest  # noqa: PLC0415 - its driver is an extra
-
         async with self._node.start_alone():
             yield
             await self.note(config)
@@ -63,7 +60,7 @@ class NodeFiles:
 
     async def warn_if_different(self) -> None:
         """Log a warning if live nodes have other configurations. Raises ``StoreUnavailable``."""
-        nodes = await list_nodes(self._services.storage.database)
+        nodes = await list_nodes(self._database)
         live = {node.id: node.config_digest for node in nodes if node.state == "live"}
         others = [name for name, digest in live.items() if digest != live.get(self._node.id, digest)]
         if others:
@@ -71,4 +68,4 @@ class NodeFiles:
             log.warning("configuration_differs", node=self._node.id, reason=why)
 
     def _digest(self, config: Config) -> str:
-        return digest_declared(config.account, config.key, self._services.options.folder.secret("pepper"))
+        return digest_declared(config.account, config.key, self._pepper)

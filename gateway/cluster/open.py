@@ -1,22 +1,19 @@
 """Open this gateway as a node of a cluster: its database, its place among the nodes, and the clock that they share."""
 
-import hashlib
-import hmac
 from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
 
 import attrs
 
 from gateway import __version__
+from gateway.cluster.config_digest import find_digest
+from gateway.cluster.deployment import Cluster
 from gateway.cluster.membership.fence import FencedWriteQueue, read_boot_time
 from gateway.cluster.membership.node import ClusterNode
 from gateway.cluster.membership.session import NodeSession
 from gateway.cluster.membership.store_clock import StoreClock
 from gateway.cluster.own_url import find_own_url
 from gateway.cluster.state.secrets import check_shared, share_secrets
-from gateway.config.loader import read_words_text
-from gateway.config.schema import Config
 from gateway.domain.node import Node
 from gateway.options import AppOptions
 from gateway.server.context import Services
@@ -25,13 +22,10 @@ from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import open_address
 from gateway.storage.schema import REVISION
 
-_OWN = frozenset({"server", "store", "cluster"})
-"""Sections that may differ between the nodes of a cluster."""
-
 
 async def open_node(
     services: Services, stack: AsyncExitStack, starting: AsyncExitStack
-) -> tuple[Database, ClusterNode, FencedWriteQueue]:
+) -> tuple[Database, Cluster, FencedWriteQueue]:
     """Open the database and register. From then on the services use the clock of the store.
 
     While ``starting`` is open no other node starts. A node that does not fit writes nothing.
@@ -60,21 +54,7 @@ async def open_node(
     await starting.enter_async_context(session.start_alone())
     await share_secrets(options.folder, database, master_key)
     services.options, services.clock = attrs.evolve(options, clock=clock.now), clock.now
-    return database, node, queue
-
-
-def find_digest(config: Config) -> str:
-    """Return a digest of what should be the same on every node, secrets and the list of words included.
-
-    It is keyed with the master key: without that it tells nothing of a secret.
-    """
-    shared = {name: value for name, value in attrs.asdict(config).items() if name not in _OWN}
-    try:
-        words = read_words_text(Path(config.safety.words_file)) if config.safety.words_file else ""
-    except (OSError, ValueError):  # the start, or the reload, refuses it
-        words = ""
-    key = bytes.fromhex(config.store.master_key)
-    return hmac.digest(key, f"model gateway, configuration {(shared, words)!r}".encode(), hashlib.sha256)[:8].hex()
+    return database, Cluster(node), queue
 
 
 def _check_allowed(options: AppOptions) -> None:

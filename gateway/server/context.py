@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # what a process does not use is not imported
     from gateway.cluster.state.models import SharedModelLists
     from gateway.config.live_settings import SettingsService
     from gateway.config.reload import LiveConfig, Reloader
+    from gateway.deployment import Deployment
     from gateway.domain.ip_address import Networks
     from gateway.media.client_files import ClientFiles
     from gateway.media.client_uploads import ClientUploads
@@ -119,8 +120,8 @@ class TracingServices:
 class StorageServices:
     """The store.
 
-    ``node``: this gateway as one of several on the database; None: it is the only one. ``notes``: deletes the notes of
-    started requests; None if the database has none.
+    ``deployment``: how this gateway shares its work with others. ``notes``: deletes the notes of started requests; None
+    if the database has none.
     """
 
     database: Database
@@ -129,8 +130,13 @@ class StorageServices:
     leftovers: StartupState
     retention_clock: RetentionClock
     unstorable: UnstorableFile
-    node: ClusterNode | None = None
+    deployment: Deployment
     notes: StoredNotes | None = None
+
+    @property
+    def node(self) -> ClusterNode | None:
+        """This gateway as one of several on the database; None: it is the only one."""
+        return self.deployment.node
 
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` if a request could not be recorded now."""

@@ -31,7 +31,6 @@ from gateway.server.path_prefix import find_path_prefix
 from gateway.services.admin import open_admin
 from gateway.services.auth import open_accounts, open_api_keys, open_auth
 from gateway.services.billing import open_billing, open_ledger
-from gateway.services.leading import run_once
 from gateway.services.media import MIB, open_media
 from gateway.services.media_store import sweep_store, watch_nodes
 from gateway.services.observability import open_metrics, open_tracing
@@ -50,8 +49,6 @@ if TYPE_CHECKING:  # some are of extras
     from gateway.auth.provider_sign_in import ProviderSignIn
     from gateway.cluster.membership.node import ClusterNode
 
-_PROBING_NODES = 4
-"""How many nodes of a cluster probe the channels that have failed, on average."""
 _GRACE_S = 2.0
 """How long requests in the background may take to settle at the end; a drain has waited for them before."""
 
@@ -213,10 +210,11 @@ def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -
         jobs.start("sync_models", ModelSyncer(routing.catalog, routing.channels, interval=interval).run)
     else:
         jobs.start("sync_models", lists.run)
-        jobs.start("sweep_models", run_once(services, lists.sweep))
+        jobs.start("sweep_models", storage.deployment.run_once(lists.sweep))
     jobs.start("retry_channels", ChannelRetrier(routing.channels).run)
-    find_share = partial(_find_share, storage.node)
-    prober = ChannelProber(routing.catalog, routing.load_balancer, routing.fetch_models, find_share=find_share)
+    prober = ChannelProber(
+        routing.catalog, routing.load_balancer, routing.fetch_models, find_share=storage.deployment.find_share
+    )
     jobs.start("probe_channels", prober.run)
     if isinstance(storage.database, SqliteDatabase):
         jobs.start("check_store", IntegrityWorker(storage.database).run)
@@ -234,20 +232,15 @@ def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -
         services.alerts = load("services.alerts:open_alerts")(services, stack, jobs)
 
 
-def _find_share(node: "ClusterNode | None") -> float:
-    """Return how likely this process probes channels in a second: not every node of a cluster needs to."""
-    return 1.0 if node is None else min(1.0, _PROBING_NODES / node.live)
-
-
 def _start_cleanup(services: Services, jobs: JobRunner) -> None:
     storage = services.storage
     repository, keep_days = RetentionRepository(storage.database), services.live_config.find_keep_days
     worker = RetentionWorker(repository, storage.write_queue, keep_days, storage.retention_clock.now)
-    jobs.start("retire_requests", run_once(services, worker.run))
+    jobs.start("retire_requests", storage.deployment.run_once(worker.run))
     jobs.start("sweep_files", sweep_store(services, services.files.files.run))
     if storage.node is not None:
         from gateway.cluster.open_journal import collect_notes  # noqa: PLC0415 - its driver is an extra
 
         collect_notes(services, jobs, storage.node)
     if services.billing.ledger_check is not None:
-        jobs.start("check_ledger", run_once(services, services.billing.ledger_check.run))
+        jobs.start("check_ledger", storage.deployment.run_once(services.billing.ledger_check.run))

@@ -1,13 +1,11 @@
 """Open what only the admin API uses: settings, the request history, and the monitor of the process."""
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.config.live_settings import SettingsService
 from gateway.config.reload import Reloader, ReloadSource
-from gateway.config.schema import Config
 from gateway.deferred import Once, late, load
 from gateway.observability.process_monitor import ProcessMonitor
 from gateway.server.context import AdminServices, Services
@@ -19,23 +17,22 @@ from gateway.storage.traffic import TrafficRepository
 
 if TYPE_CHECKING:  # of a cluster
     from gateway.cluster.credit.stored_orphans import SettleNode
+    from gateway.cluster.membership.node import ClusterNode
+    from gateway.cluster.peers import Peers
     from gateway.server.admin.request_history import RequestHistory
 
 
 def open_admin(services: Services, stack: AsyncExitStack) -> AdminServices:
     """Open what the admin API uses."""
-    peers = ask = None
-    if services.storage.node is not None:
-        from gateway.cluster.open_peers import open_peers  # noqa: PLC0415 - without a cluster there is nothing to ask
-
-        peers = open_peers(services, services.storage.node, stack)
-        ask = peers.ask_running
+    peers = None if services.storage.node is None else _open_peers(services, services.storage.node, stack)
+    ask = None if peers is None else peers.ask_running
+    files = services.storage.deployment.open_files(services.storage.database, services.options.folder.secret("pepper"))
     options, routing = services.options, services.routing
     database, clock = services.storage.database, services.clock
     setting_repository, audit_log = SettingRepository(database), AuditLogRepository(database)
     reloader = Reloader(
         services.live_config,
-        ReloadSource(options.read_config, options.certificate, _find_declaring(services)),
+        ReloadSource(options.read_config, options.certificate, files.declare_alone),
         setting_repository,
         accounts=services.auth.accounts,
         channels=routing.channels,
@@ -60,13 +57,10 @@ def open_admin(services: Services, stack: AsyncExitStack) -> AdminServices:
     )
 
 
-def _find_declaring(services: Services) -> Callable[[Config], AbstractAsyncContextManager[None]]:
-    """Return what a reload enters while it stores the accounts and keys of the file."""
-    if services.storage.node is None:
-        return lambda _: nullcontext()
-    from gateway.cluster.declared import NodeFiles  # noqa: PLC0415 - of a cluster
+def _open_peers(services: Services, node: "ClusterNode", stack: AsyncExitStack) -> "Peers":
+    from gateway.cluster.open_peers import open_peers  # noqa: PLC0415 - of a cluster
 
-    return NodeFiles(services, services.storage.node).declare_alone
+    return open_peers(services, node, stack)
 
 
 def _find_settling(database: Database) -> "SettleNode | None":

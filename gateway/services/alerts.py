@@ -1,7 +1,6 @@
 """Open alerts, if an ``[[alert]]`` names a target."""
 
 from contextlib import AsyncExitStack
-from functools import partial
 
 import aiohttp
 
@@ -15,7 +14,6 @@ from gateway.config.extras import describe_missing
 from gateway.config.loader import ConfigError
 from gateway.domain.alert import REPEAT_AFTER_S
 from gateway.server.context import Services
-from gateway.services.leading import leads
 from gateway.storage.alerts import AlertRepository
 
 
@@ -36,7 +34,7 @@ def open_alerts(services: Services, stack: AsyncExitStack, jobs: JobRunner) -> A
         list_unpriced=lambda: _list_unpriced(services),
         check_store=services.storage.check_writable,
         clock=services.clock,
-        leads=partial(leads, services),
+        leads=services.storage.deployment.leads,
     )
     watcher = AlertWatcher(conditions.collect, AlertRepository(services.storage.database), targets, services.clock)
     jobs.start("watch_alerts", watcher.run)

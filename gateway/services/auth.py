@@ -11,7 +11,6 @@ from gateway.auth.client_secrets import ClientSecrets
 from gateway.auth.declared import declare
 from gateway.auth.last_administrator import check_account_may_go
 from gateway.auth.setup_token import find_setup_token
-from gateway.auth.short_lived import MemoryValues, ShortLived
 from gateway.billing.accounting import AccountingService
 from gateway.config.reload import LiveConfig
 from gateway.deferred import Once, late
@@ -66,20 +65,14 @@ async def open_accounts(
 
 async def _declare(service: AccountService, services: Services) -> str | None:
     """Store the accounts and keys of the file. If there are none at all, create the first and return its secret."""
-    options, node = services.options, services.storage.node
-    files = None
-    if node is not None:
-        from gateway.cluster.declared import NodeFiles  # noqa: PLC0415 - only in a cluster
-
-        files = NodeFiles(services, node)
-    if options.declare and (files is None or await files.is_new(options.config)):
+    options, storage = services.options, services.storage
+    files = storage.deployment.open_files(storage.database, options.folder.secret("pepper"))
+    if options.declare and await files.is_new(options.config):
         await declare(service, options.config.account, options.config.key)
-        if files is not None:
-            await files.note(options.config)
+        await files.note(options.config)
     else:
         await service.reload()
-    if files is not None:
-        await files.warn_if_different()
+    await files.warn_if_different()
     if await service.list_accounts():
         return None
     await service.add_account({"name": FIRST_ACCOUNT}, GATEWAY)
@@ -89,7 +82,8 @@ async def _declare(service: AccountService, services: Services) -> str | None:
 
 def open_auth(services: Services, accounts: AccountService, stack: AsyncExitStack) -> AuthServices:
     """Open accounts and members. What signs members in is imported when one does."""
-    repository, values = MemberRepository(services.storage.database), open_values(services)
+    storage, repository = services.storage, MemberRepository(services.storage.database)
+    values = storage.deployment.open_values(storage.database, services.routing.secret_box, services.clock)
     hasher: Once[PasswordService] = Once(late("auth.passwords:PasswordService"))
     stack.callback(hasher.if_made, methodcaller("close"))
     people: Once[MemberServices] = Once(
@@ -99,15 +93,6 @@ def open_auth(services: Services, accounts: AccountService, stack: AsyncExitStac
     setup_token = partial(find_setup_token, repository, values, is_local=local)
     client_secrets = ClientSecrets(accounts.directory, values, services.clock)
     return AuthServices(accounts, accounts.directory, people, setup_token, client_secrets)
-
-
-def open_values(services: Services) -> ShortLived:
-    """Open what keeps short-lived values: memory, or the database that the nodes of a cluster share."""
-    if services.storage.node is None:
-        return MemoryValues(services.clock)
-    from gateway.cluster.state.values import SharedValues  # noqa: PLC0415 - only in a cluster
-
-    return SharedValues(services.storage.database, services.routing.secret_box, services.clock)
 
 
 def _find_groups(catalog: ModelCatalog, live_config: LiveConfig) -> set[str]:

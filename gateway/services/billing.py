@@ -22,7 +22,6 @@ from gateway.domain.request_log import RequestRecord
 from gateway.options import AppOptions
 from gateway.server.context import BillingServices, StorageServices
 from gateway.services.limits import open_limiter
-from gateway.services.videos import find_clock
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.schema import accounts, keys
@@ -72,7 +71,7 @@ async def open_ledger(options: AppOptions, storage: StorageServices, stack: Asyn
         balances,
         storage.write_queue,
         keep_record=ended.append,
-        clock=find_clock(options.clock, shared=credit is not None),
+        clock=storage.deployment.find_job_clock(options.clock),
         shared=credit is not None,
     )
     check_leases = None if credit is None else credit.keeper.check

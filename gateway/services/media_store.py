@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import attrs
 import structlog
 
+from gateway.deployment import Job
 from gateway.server.context import MediaStores, Services
-from gateway.services.leading import Job, run_once
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.file_folder import FileFolder
 from gateway.storage.media_files import MediaFiles
@@ -65,7 +65,7 @@ def _open_bucket(address: BucketAddress, local: Path) -> MediaStores:
 
 def sweep_store(services: Services, sweep: Job) -> Job:
     """Return a job that deletes what is too old: of its own store at every node, of a shared one at the leader."""
-    return run_once(services, sweep) if services.media.stores.shared else sweep
+    return services.storage.deployment.run_once(sweep) if services.media.stores.shared else sweep
 
 
 async def watch_nodes(node: "ClusterNode") -> None:

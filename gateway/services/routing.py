@@ -25,7 +25,6 @@ from gateway.routing.model_listing import fetch_models
 from gateway.routing.response_owners import ResponseOwners
 from gateway.routing.router import Router
 from gateway.server.context import RoutingServices, Services
-from gateway.services.leading import leads
 from gateway.storage.channels import ChannelRepository
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.encryption import DecryptionFailed, SecretBox
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 
 DEMO = "demo"
 """The name of its channel."""
-_PAUSES_S = (0.1, 0.4)
-"""A node stores a response as it answers; the client may ask another node a moment later."""
 
 
 async def open_routing(services: Services, catalog: ModelCatalog, stack: AsyncExitStack) -> RoutingServices:
@@ -61,7 +58,7 @@ async def open_routing(services: Services, catalog: ModelCatalog, stack: AsyncEx
         tester=ChannelTester(load_balancer, fetch, partial(_send_chat, client, options.clock), options.clock),
         discover=discovery.find,
         clock=options.clock,
-        leads=partial(leads, services),
+        leads=services.storage.deployment.leads,
         demo=discovery.describe_demo(services.live_config.find_demo_mode, RequestLogRepository(database)),
     )
     try:
@@ -72,8 +69,9 @@ async def open_routing(services: Services, catalog: ModelCatalog, stack: AsyncEx
     router = Router(catalog, load_balancer, pricing, models=models)
     find_rules, kept_store = services.live_config.find_kept_rules, KeptResponseRepository(database, secret_box)
     kept = KeptResponses(kept_store, options.clock, find_rules, services.memory)
-    pauses_s = () if services.storage.node is None else _PAUSES_S
-    owners = ResponseOwners(ResponseOwnerRepository(database), kept, options.clock, pauses_s=pauses_s)
+    owners = ResponseOwners(
+        ResponseOwnerRepository(database), kept, options.clock, pauses_s=services.storage.deployment.pauses_s
+    )
     stack.push_async_callback(owners.close)
     stack.push_async_callback(kept.close)
     shared = None if services.storage.node is None else await _share_models(services, catalog, channels)

@@ -8,8 +8,6 @@ from gateway.auth.sign_in_flow import FlowSigner
 from gateway.config.extras import describe_missing
 from gateway.config.loader import ConfigError
 from gateway.server.context import Services
-from gateway.services.auth import open_values
-from gateway.services.members import derive_key, open_throttle
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.identities import IdentityRepository
@@ -30,7 +28,8 @@ def open_sign_in(services: Services) -> "ProviderSignIn":
     database, fetcher = services.storage.database, services.media.fetcher
     providers = (OidcProvider(spec, fetcher, clock=services.clock, monotonic=time.monotonic) for spec in specs)
     identities, clock = IdentityRepository(database), services.clock
-    changing = services.auth.accounts.changing
+    changing, deployment = services.auth.accounts.changing, services.storage.deployment
+    values = deployment.open_values(database, services.routing.secret_box, clock)
     people = ProviderMembers(
         MemberRepository(database), identities, AccountRepository(database), clock=clock, changing=changing
     )
@@ -40,7 +39,7 @@ def open_sign_in(services: Services) -> "ProviderSignIn":
         people=people,
         identities=identities,
         audit_log=AuditLogRepository(database),
-        throttle=open_throttle(services, "provider"),
+        throttle=deployment.open_throttle(database, values, clock, "provider"),
         seal=services.routing.secret_box,
-        flows=FlowSigner(open_values(services), clock, key=derive_key(services, "flows")),
+        flows=FlowSigner(values, clock, key=deployment.derive_key(services.options.folder.secret("pepper"), "flows")),
     )

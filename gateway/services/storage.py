@@ -8,6 +8,7 @@ from gateway.billing.write_queue import WriteQueue
 from gateway.config.loader import read_words_file
 from gateway.config.merge import FileConfig, find_sources, merge_stored, parse_stored
 from gateway.config.reload import LiveConfig, log_ignored
+from gateway.deployment import Alone, Deployment
 from gateway.options import AppOptions
 from gateway.retention_clock import WARN_AFTER_S, RetentionClock
 from gateway.server.context import Services, StorageServices
@@ -35,29 +36,31 @@ async def open_storage(services: Services, stack: AsyncExitStack, starting: Asyn
 
     ``starting``: what it holds keeps other nodes of a cluster from starting meanwhile.
     """
-    node, write_queue = None, WriteQueue()
+    deployment: Deployment
+    write_queue: WriteQueue
     if services.options.config.cluster.enabled:
         from gateway.cluster.open import open_node  # noqa: PLC0415 - its driver is an extra
 
-        database, node, write_queue = await open_node(services, stack, starting)
+        database, deployment, write_queue = await open_node(services, stack, starting)
     else:
+        deployment, write_queue = Alone(), WriteQueue()
         database = await _open_database(services.options)
         stack.push_async_callback(database.close)
     options = services.options
     master_key = bytes.fromhex(options.config.store.master_key)
     await check_secrets(options.folder, database, master_key=master_key, renew=options.renew_secrets)
     notes = None
-    if node is None:
+    if deployment.node is None:
         journal = RequestJournal(options.folder.private_file(JOURNAL))
     else:
         from gateway.cluster.open_journal import open_journal  # noqa: PLC0415 - its driver is an extra
 
-        journal, notes = await open_journal(services, stack, database, node)
+        journal, notes = await open_journal(services, stack, database, deployment.node)
     stack.callback(journal.close)
     retention_clock = await _open_retention_clock(options, database)
     leftovers = await find_leftovers(database)
     unstorable = UnstorableFile(options.folder.path / UNSTORABLE)
-    return StorageServices(database, journal, write_queue, leftovers, retention_clock, unstorable, node, notes)
+    return StorageServices(database, journal, write_queue, leftovers, retention_clock, unstorable, deployment, notes)
 
 
 async def open_live_config(options: AppOptions, storage: StorageServices) -> LiveConfig:

@@ -48,7 +48,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("config",),
     ("alerts",),
-    ("options",),
+    ("options", "deployment"),
     ("demo",),
     ("server",),
     ("cluster",),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cluster.open import find_digest
+from gateway.cluster.config_digest import find_digest
 from gateway.config.loader import read_config
 
 MASTER_KEY = "5a" * 32

@@ -14,7 +14,9 @@ import pytest
 from openai import AsyncOpenAI
 from structlog.testing import capture_logs
 
+from gateway.cluster.deployment import Cluster
 from gateway.cluster.membership.leadership import Leadership
+from gateway.cluster.membership.node import ClusterNode
 from gateway.services.media_store import sweep_store, watch_nodes
 from tests.support.batch_calls import await_end, read_results, start
 from tests.support.cluster import MASTER_KEY, start_nodes
@@ -181,7 +183,7 @@ async def test_the_leader_alone_deletes_what_is_too_old_in_a_shared_store(*, sha
         await asyncio.Event().wait()
 
     services = SimpleNamespace(
-        storage=SimpleNamespace(node=SimpleNamespace(leadership=leadership)),
+        storage=SimpleNamespace(deployment=Cluster(cast("ClusterNode", SimpleNamespace(leadership=leadership)))),
         media=SimpleNamespace(stores=SimpleNamespace(shared=shared)),
     )
     running = asyncio.ensure_future(sweep_store(cast("Any", services), sweep)())

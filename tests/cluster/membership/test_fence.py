@@ -1,16 +1,19 @@
 """Behind the fence no request begins; in front of it rows may wait for a while."""
 
+from typing import cast
+
 import pytest
 
 from gateway.cluster.credit.keeper import WAIT_S
+from gateway.cluster.deployment import Cluster
 from gateway.cluster.membership.backends import STUCK_S
 from gateway.cluster.membership.death_watch import DEAD_S, LOST_S
 from gateway.cluster.membership.fence import FENCE_S, RIDE_THROUGH_S, FencedWriteQueue, read_boot_time
-from gateway.cluster.membership.node import BEAT_S
+from gateway.cluster.membership.node import BEAT_S, ClusterNode
 from gateway.cluster.membership.session import STATEMENT_S
 from gateway.cluster.membership.store_clock import SLOW_S, STEP_S, StoreClock
+from gateway.deployment import Alone
 from gateway.errors import StoreUnavailable
-from gateway.services.videos import find_clock
 from gateway.storage.postgres.database import LOCK_S
 from tests.support.request_records import make_row
 
@@ -113,7 +116,8 @@ def test_leases_of_jobs_go_on_while_the_machine_is_suspended_and_those_of_one_pr
     times = Times()
     store = StoreClock(lambda: times.wall_s, lambda: times.steady_s)
     store.observe(5_000_000, 0.0)
-    shared, alone = find_clock(store.now, shared=True), find_clock(lambda: times.wall_s, shared=False)
+    shared = Cluster(cast("ClusterNode", None)).find_job_clock(store.now)
+    alone = Alone().find_job_clock(lambda: times.wall_s)
     times.pass_by(3600)
     assert shared() == 8600.0
     assert alone() < 1000.0 + 3600

@@ -1,0 +1,27 @@
+"""Tell whether the nodes of a cluster have the same configuration."""
+
+import hashlib
+import hmac
+from pathlib import Path
+
+import attrs
+
+from gateway.config.loader import read_words_text
+from gateway.config.schema import Config
+
+_OWN = frozenset({"server", "store", "cluster"})
+"""Sections that may differ between the nodes of a cluster."""
+
+
+def find_digest(config: Config) -> str:
+    """Return a digest of what should be the same on every node, secrets and the list of words included.
+
+    It is keyed with the master key: without that it tells nothing of a secret.
+    """
+    shared = {name: value for name, value in attrs.asdict(config).items() if name not in _OWN}
+    try:
+        words = read_words_text(Path(config.safety.words_file)) if config.safety.words_file else ""
+    except (OSError, ValueError):  # the start, or the reload, refuses it
+        words = ""
+    key = bytes.fromhex(config.store.master_key)
+    return hmac.digest(key, f"model gateway, configuration {(shared, words)!r}".encode(), hashlib.sha256)[:8].hex()

@@ -1,0 +1,71 @@
+"""A gateway as one of several: what it shares with the other nodes, and how they divide the work."""
+
+import hmac
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from gateway.auth.login_throttle import FORGOTTEN_S
+from gateway.auth.short_lived import ShortLived
+from gateway.cluster.declared import NodeFiles
+from gateway.cluster.membership.job_events import connect_events
+from gateway.cluster.membership.node import ClusterNode
+from gateway.cluster.state.failed_sign_ins import FailedSignIns
+from gateway.cluster.state.sign_in_throttle import SharedThrottle
+from gateway.cluster.state.values import SharedValues
+from gateway.events import Events
+from gateway.storage.database import Database
+from gateway.storage.encryption import SecretBox
+
+Job = Callable[[], Awaitable[None]]
+_PROBING_NODES = 4
+"""How many nodes probe the channels that have failed, on average."""
+
+
+class Cluster:
+    """What ``gateway.deployment.Deployment`` asks of a node.
+
+    Attributes:
+        pauses_s: a node stores a response as it answers; the client may ask another node a moment later.
+    """
+
+    pauses_s: tuple[float, ...] = (0.1, 0.4)
+
+    def __init__(self, node: ClusterNode) -> None:
+        self.node = node
+
+    @property
+    def owner(self) -> str:
+        return self.node.owner
+
+    def leads(self) -> bool:
+        return self.node.leads
+
+    def run_once(self, job: Job) -> Job:
+        return partial(self.node.leadership.run, job)
+
+    def find_share(self) -> float:
+        return min(1.0, _PROBING_NODES / self.node.live)
+
+    def divide(self, kind: str) -> Callable[[object], bool]:
+        return lambda name: self.node.owns(f"{kind} {name}")
+
+    def find_job_clock(self, clock: Callable[[], float]) -> Callable[[], float]:
+        """Return ``clock``: it is the store's, and goes on while the machine is suspended."""
+        return clock
+
+    def open_events(self) -> Events:
+        return connect_events(self.node.notifications)
+
+    def open_values(self, database: Database, secret_box: SecretBox, clock: Callable[[], float]) -> ShortLived:
+        return SharedValues(database, secret_box, clock)
+
+    def open_throttle(
+        self, database: Database, values: ShortLived, clock: Callable[[], float], space: str = ""
+    ) -> SharedThrottle:
+        return SharedThrottle(FailedSignIns(database, int(FORGOTTEN_S * 1000)), values, clock, space=space)
+
+    def derive_key(self, secret: bytes, purpose: str) -> bytes:
+        return hmac.digest(secret, f"sign-in, {purpose}".encode(), "sha256")
+
+    def open_files(self, database: Database, pepper: bytes) -> NodeFiles:
+        return NodeFiles(self.node, database, pepper)
