@@ -28,8 +28,7 @@ from gateway.providers.registry import PROVIDERS
 from gateway.proxy import fan_out
 from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.failover import Proxy
-from gateway.proxy.stream import MAX_HELD_BYTES, OpenStream, ProviderStream
-from gateway.proxy.stream_timeouts import StreamTimeouts
+from gateway.proxy.stream import MAX_HELD_BYTES, OpenStream, ProviderStream, StreamTimeouts
 from gateway.request_context import RequestContext
 from gateway.routing.target import Attempt, Packed, Target, find_answered
 from gateway.upstream.interface import HttpResponse

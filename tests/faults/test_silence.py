@@ -6,7 +6,7 @@ import pytest
 
 from gateway.deadlines import DeadlineTimer
 from gateway.domain.channel import Timeouts
-from gateway.proxy.stream_timeouts import KEEPALIVE_AFTER_S, StreamTimeouts
+from gateway.proxy.stream import KEEPALIVE_AFTER_S, StreamTimeouts
 from tests.support.skip_rules import run_skipping
 
 PATIENT = Timeouts(first_byte_s=1000, idle_s=1000, total_s=10_000)
