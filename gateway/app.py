@@ -34,7 +34,7 @@ _PAGES: Mapping[str, str] = MappingProxyType(
         "/docs": "server.openapi.routes:get_docs",
         "/help": "server.help.routes:get_page",
         "/help/{page:.*}": "server.help.routes:get_page",
-    },
+    }
 )
 
 

@@ -33,13 +33,7 @@ MASKED = "masked"
 LogFormat = Literal["auto", "console", "json"]
 _LAYOUT = "\n\t"
 _LEVELS = {"exception": "error", "warn": "warning"}
-_TINTS = {
-    "debug": "\x1b[32m",
-    "info": "\x1b[32m",
-    "warning": "\x1b[33m",
-    "error": "\x1b[31m",
-    "critical": "\x1b[31m",
-}
+_TINTS = {"debug": "\x1b[32m", "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
 """ANSI color of each level of the gateway's own events."""
 
 
@@ -131,9 +125,7 @@ class ConsoleWriter:
             drop_unknown(event)
         name, trace = event.pop("event"), event.pop("exception", None)
         before, between, after = self._value
-        fields = "".join(
-            [f" {before}{field}{between}{_show(value)}{after}" for field, value in sorted(event.items())],
-        )
+        fields = "".join([f" {before}{field}{between}{_show(value)}{after}" for field, value in sorted(event.items())])
         (dim, end), (bold, reset), (opens, closes) = self._time, self._event, self._logger
         when = f"{dim}{_write_second(now_us // 1_000_000)}.{now_us % 1_000_000:06d}Z{end}"
         level = self._levels[_LEVELS.get(method, method)]

@@ -91,11 +91,7 @@ _4K = "*2160*"
 _SORA = (Film("sora-2*", "0.1"), Film("sora-2-pro*", "0.3", {"*1792*": "0.5"}))
 STUDIOS = (
     # openai.com/api/pricing, "Sora Video API". The day: developers.openai.com/api/docs/deprecations.
-    Studio(
-        "openai",
-        "OpenAI's videos: the last prices, for they ended on 2026-09-24",
-        _SORA,
-    ),
+    Studio("openai", "OpenAI's videos: the last prices, for they ended on 2026-09-24", _SORA),
     # azure.microsoft.com/pricing/details/cognitive-services/openai-service has OpenAI's prices.
     Studio("azure_openai", "Azure OpenAI's videos", _SORA),
     # ai.google.dev/gemini-api/docs/pricing, "Veo 3.1": always with sound. The day: .../docs/deprecations.

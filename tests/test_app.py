@@ -33,10 +33,7 @@ async def start_again(path: Path, template: Path, config: dict[str, Any]) -> Run
 async def test_the_first_start_makes_an_account_and_a_key_that_works(gateway_with: StartGateway) -> None:
     gateway = await gateway_with(BARE)
     assert gateway.welcome.secret.startswith("sk-")
-    assert (gateway.welcome.demo, gateway.welcome.models) == (
-        True,
-        tuple(sorted(DEMO_MODELS)),
-    )
+    assert (gateway.welcome.demo, gateway.welcome.models) == (True, tuple(sorted(DEMO_MODELS)))
     assert await status_of(gateway, gateway.welcome.secret) == 200
     (key,) = await gateway.app[SERVICES].auth.accounts.list_keys()
     assert (key["name"], key["account"], key["declared"]) == (FIRST_KEY, FIRST_ACCOUNT, False)
@@ -76,14 +73,13 @@ async def test_rows_outlive_a_restart(tmp_path: Path, template_path: Path) -> No
 
 
 async def test_a_key_that_the_file_no_longer_declares_is_disabled_and_can_be_edited(
-    tmp_path: Path,
-    template_path: Path,
+    tmp_path: Path, template_path: Path
 ) -> None:
     both = {
         "key": [
             {"name": "one", "account": "acme", "secret": KEY},
             {"name": "two", "account": "acme", "secret": OTHER_KEY},
-        ],
+        ]
     }
     first = await start_again(tmp_path / "data", template_path, both)
     assert [await status_of(first, key) for key in (KEY, OTHER_KEY)] == [200, 200]
@@ -120,10 +116,7 @@ async def test_a_declared_key_with_a_new_secret_has_only_that_one(tmp_path: Path
     ],
 )
 async def test_declared_keys_may_be_renamed_and_trade_their_secrets(
-    tmp_path: Path,
-    template_path: Path,
-    before: dict[str, str],
-    after: dict[str, str],
+    tmp_path: Path, template_path: Path, before: dict[str, str], after: dict[str, str]
 ) -> None:
     def declare(keys: dict[str, str]) -> dict[str, Any]:
         return {"key": [{"name": name, "account": "acme", "secret": secret} for name, secret in keys.items()]}

@@ -7,14 +7,7 @@ from itertools import pairwise
 from sqlalchemy import select
 from structlog.testing import capture_logs
 
-from gateway.cleanup import (
-    DELIVERIES_KEPT_MS,
-    FIRST_AFTER_S,
-    MOST,
-    SWEEP_EVERY_S,
-    VIDEOS_KEPT_MS,
-    RecordCleanup,
-)
+from gateway.cleanup import DELIVERIES_KEPT_MS, FIRST_AFTER_S, MOST, SWEEP_EVERY_S, VIDEOS_KEPT_MS, RecordCleanup
 from gateway.domain.account import Account
 from gateway.domain.idempotency import KEEP_MS, IdempotencyRecord
 from gateway.domain.member import IDLE_MS, Credential, InviteLink, Member, Session

@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.parsing import (
-    POSITIVE,
-    EnvText,
-    ValidationErrors,
-    between,
-    join_path,
-    parse_table,
-)
+from gateway.parsing import POSITIVE, EnvText, ValidationErrors, between, join_path, parse_table
 from gateway.wording import did_you_mean
 from tests.support.table_rows import table_rows
 

@@ -183,7 +183,7 @@ def write_config(path: Path, up: ScriptedUpstream, more: str = "") -> str:
         account = "acme"
         secret = "{KEY}"
         """
-        + more,
+        + more
     )
     written.replace(path)  # at once: an empty file is a good one too, and nobody's key is in it
     return str(path)
@@ -398,8 +398,7 @@ async def until_refused(url: str) -> None:
 
 
 async def test_sigterm_breaks_off_what_does_not_finish_in_time_with_an_error_event(
-    serve: Serve,
-    tmp_path: Path,
+    serve: Serve, tmp_path: Path
 ) -> None:
     async with ScriptedUpstream([SSE_HEAD, chunk(event(delta("a"))), 30]) as up:
         config = write_config(tmp_path / "gateway.toml", up)
@@ -516,7 +515,7 @@ def test_the_log_says_which_channel_failed_and_why(serve: Serve, tmp_path: Path)
     config.write_text(
         '[server]\nlog_format = "json"\n[[account]]\nname = "a"\n'
         f'[[key]]\nname = "k"\naccount = "a"\nsecret = "{KEY}"\n'
-        '[[channel]]\nname = "dead"\nprovider = "custom"\nbase_url = "http://127.0.0.1:1/v1"\nmodels = ["m"]\n',
+        '[[channel]]\nname = "dead"\nprovider = "custom"\nbase_url = "http://127.0.0.1:1/v1"\nmodels = ["m"]\n'
     )
     served = serve("--config", str(config))
     status, _ = request(served.url(), "POST", CHAT, KEY, HELLO)
@@ -537,11 +536,7 @@ def test_the_log_says_which_channel_failed_and_why(serve: Serve, tmp_path: Path)
     ],
 )
 async def test_sighup_reads_the_file_again_and_a_running_stream_does_not_feel_it(
-    serve: Serve,
-    tmp_path: Path,
-    more: str,
-    event: str,
-    models: list[str],
+    serve: Serve, tmp_path: Path, more: str, event: str, models: list[str]
 ) -> None:
     go_on = asyncio.Event()
 
@@ -567,8 +562,7 @@ async def test_sighup_reads_the_file_again_and_a_running_stream_does_not_feel_it
     assert body["event"] == event
     reported = body["reason"] if event == "configuration_reloaded" else body["error"]
     for part in {"good": ["channel 'second' added"], "bad": ["channel[1].weight: ", "channel[1].colour: "]}.get(
-        "good" if event == "configuration_reloaded" else "bad" if "weight" in more else "",
-        ["TOML: "],
+        "good" if event == "configuration_reloaded" else "bad" if "weight" in more else "", ["TOML: "]
     ):
         assert part in reported
     assert await asyncio.to_thread(served.end) == 0

@@ -100,14 +100,7 @@ def test_a_path_without_parameters_wins() -> None:
     assert document.find("DELETE", "/jobs") is None
 
 
-@table_rows(
-    ("body", "message"),
-    [
-        ({"name": 1}, "name: "),
-        ({}, "name"),
-        ({"name": "a", "other": 1}, "other"),
-    ],
-)
+@table_rows(("body", "message"), [({"name": 1}, "name: "), ({}, "name"), ({"name": "a", "other": 1}, "other")])
 def test_a_body_that_does_not_fit_is_invalid(body: Any, message: str) -> None:
     document = Document(DOCUMENT)
     operation = document.find("POST", "/jobs")

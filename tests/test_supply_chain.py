@@ -49,11 +49,7 @@ class Done:
 
 def run(*arguments: str | Path, **environ: str) -> Done:
     out, err = io.StringIO(), io.StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         for name, value in environ.items():
             patch.setenv(name, value)
         code = supply_chain.main(list(map(str, arguments)))

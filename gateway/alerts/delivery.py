@@ -76,10 +76,7 @@ class AlertTarget:
             self.status = attrs.evolve(self.status, last_error=str(error))
             return str(error)
         self.status = attrs.evolve(
-            self.status,
-            delivered=self.status.delivered + 1,
-            last_delivered_s=int(self._clock()),
-            last_error=None,
+            self.status, delivered=self.status.delivered + 1, last_delivered_s=int(self._clock()), last_error=None
         )
         return None
 

@@ -132,10 +132,7 @@ class ApiKeyAuthenticator:
 
     def _find_shown(self, authorization: str | None) -> Caller:
         if not authorization:
-            raise InvalidApiKey(
-                "No API key: send 'Authorization: Bearer sk-…'",
-                should_retry=False,
-            )
+            raise InvalidApiKey("No API key: send 'Authorization: Bearer sk-…'", should_retry=False)
         scheme, _, secret = authorization.partition(" ")
         secret = secret.strip()
         if scheme.lower() != _SCHEME or not is_key_shape(secret):

@@ -12,14 +12,7 @@ from gateway.auth.sessions import digest_reference, make_reference
 from gateway.domain.account import Account
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow
-from gateway.domain.member import (
-    LINK_MS,
-    NO_PASSWORDS,
-    InviteLink,
-    LinkKind,
-    Member,
-    find_difference,
-)
+from gateway.domain.member import LINK_MS, NO_PASSWORDS, InviteLink, LinkKind, Member, find_difference
 from gateway.domain.member_spec import InviteSpec, MemberSpec, build_member
 from gateway.errors import Conflict, NotFound
 from gateway.storage.accounts import AccountRepository

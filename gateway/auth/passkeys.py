@@ -9,13 +9,7 @@ import orjson
 from gateway.auth.challenges import Challenges
 from gateway.auth.login_throttle import Throttle
 from gateway.auth.sessions import ClientInfo, CurrentUser, NewSession, SessionService, build_audit, note_refusal
-from gateway.auth.webauthn_check import (
-    NotVerified,
-    check_assertion,
-    check_attestation,
-    is_installed,
-    parse_challenge,
-)
+from gateway.auth.webauthn_check import NotVerified, check_assertion, check_attestation, is_installed, parse_challenge
 from gateway.domain.audit_log import Actor
 from gateway.domain.member import NO_PASSWORDS, Credential, Forbidden, Member, WrongPassphrase
 from gateway.domain.passkey import (

@@ -309,16 +309,7 @@ def note_refusal(member: Member | None, visitor: ClientInfo) -> None:
 def build_audit(actor: Actor, action: str, member: Member, at_ms: int, detail: str = "{}") -> AuditRow:
     """Return an audit row about a member."""
     return AuditRow(
-        0,
-        at_ms,
-        actor.kind,
-        actor.name,
-        actor.member_id,
-        actor.address,
-        action,
-        member.account_id,
-        member.name,
-        detail,
+        0, at_ms, actor.kind, actor.name, actor.member_id, actor.address, action, member.account_id, member.name, detail
     )
 
 

@@ -93,9 +93,7 @@ def _check_assertion(
     from webauthn.helpers.structs import AuthenticationCredential, AuthenticatorAssertionResponse
 
     response = AuthenticatorAssertionResponse(
-        client_data_json=answer.client_data,
-        authenticator_data=answer.authenticator_data,
-        signature=answer.signature,
+        client_data_json=answer.client_data, authenticator_data=answer.authenticator_data, signature=answer.signature
     )
     try:
         done = verify_authentication_response(

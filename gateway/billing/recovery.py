@@ -42,9 +42,7 @@ async def recover(
 
 
 async def open_bank(
-    ledger: LedgerRepository,
-    clock: Callable[[], float],
-    living: Mapping[Owner, Collection[int]] | None = None,
+    ledger: LedgerRepository, clock: Callable[[], float], living: Mapping[Owner, Collection[int]] | None = None
 ) -> Balances:
     """Return the balances of today and the day before, as stored. Raises ``StoreUnavailable``.
 

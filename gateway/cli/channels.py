@@ -10,23 +10,9 @@ import click
 from click.core import ParameterSource
 
 from gateway.cli import output_channels
-from gateway.cli.admin_client import (
-    PROVIDER_TIMEOUT_S,
-    AdminClient,
-    CliContext,
-    Json,
-    run,
-    run_with_channels,
-)
+from gateway.cli.admin_client import PROVIDER_TIMEOUT_S, AdminClient, CliContext, Json, run, run_with_channels
 from gateway.cli.objects import edit_object, get_with_models, with_key_id
-from gateway.cli.options import (
-    ListByDefault,
-    changed_fields,
-    channel_command,
-    channel_options,
-    exit_unless,
-    new_fields,
-)
+from gateway.cli.options import ListByDefault, changed_fields, channel_command, channel_options, exit_unless, new_fields
 from gateway.cli.output import print_answer
 from gateway.cli.output_explain import print_explanation
 from gateway.cli.toggles import add_toggles
@@ -236,9 +222,7 @@ add_toggles(channels, "channels", click.argument("which", metavar="NAME"), "chan
 @click.argument("model", required=False)
 @click.option("--model", "named", metavar="M", help="The same as the argument.")
 @click.option(
-    "--key",
-    metavar="KEY",
-    help="For requests with this key: id, name or last four characters.  [default: none]",
+    "--key", metavar="KEY", help="For requests with this key: id, name or last four characters.  [default: none]"
 )
 @click.option("--operation", help="Such as chat, messages, responses or embeddings.  [default: chat]")
 @channel_command

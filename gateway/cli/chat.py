@@ -11,16 +11,7 @@ from datetime import UTC, datetime
 import click
 import orjson
 
-from gateway.cli.admin_client import (
-    AdminClient,
-    CliContext,
-    CliError,
-    Json,
-    call,
-    find_running,
-    require_running,
-    run,
-)
+from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, call, find_running, require_running, run
 from gateway.cli.new_key import create_key
 from gateway.cli.options import channel_command, running_command
 from gateway.cli.output import print_answer

@@ -27,10 +27,7 @@ _FALSE = frozenset({"0", "false", "no", "off"})
 
 _PATH = click.Path(path_type=Path, readable=False)  # opening it reports a better error
 config_option = click.option(
-    "--config",
-    "config_path",
-    type=_PATH,
-    help=f"The configuration file.  [default: {DEFAULT_CONFIG} if there is one]",
+    "--config", "config_path", type=_PATH, help=f"The configuration file.  [default: {DEFAULT_CONFIG} if there is one]"
 )
 data_option = click.option(
     "--data",

@@ -154,7 +154,7 @@ def print_channel(channel: Json) -> None:
             "price multiplier": channel["price_multiplier"],
             "owned by": channel["owned_by"] or "system",
             "allowed fields": channel["allow_fields"],
-        },
+        }
     )
 
 

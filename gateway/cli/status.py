@@ -150,7 +150,7 @@ def print_health(report: Json) -> None:
             "media": _format_folder(report["media"]),
             "videos": f"{report['videos']['open']} in progress; {_format_folder(report['videos']['kept'])}",
             "channels": _format_channels(report["channels"]),
-        },
+        }
     )
 
 

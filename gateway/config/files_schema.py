@@ -19,8 +19,7 @@ class FilesSection:
         default=512, metadata=about("largest file; see store.media_url (0 = no limit)", between(0, 1_000_000))
     )
     max_total_mb_per_account: int = attrs.field(
-        default=10_240,
-        metadata=about("all files of an account together (0 = no limit)", between(0, 1_000_000_000)),
+        default=10_240, metadata=about("all files of an account together (0 = no limit)", between(0, 1_000_000_000))
     )
     keep_days: int = attrs.field(
         default=30,

@@ -8,13 +8,7 @@ import structlog
 
 from gateway.billing.price_spec import GroupSpec, PriceSpec, build_price
 from gateway.config.loader import read_shipped
-from gateway.config.merge import (
-    EDITABLE,
-    EffectiveConfig,
-    list_sections,
-    merge_stored,
-    parse_stored,
-)
+from gateway.config.merge import EDITABLE, EffectiveConfig, list_sections, merge_stored, parse_stored
 from gateway.config.reload import LiveConfig, Reloader
 from gateway.domain.audit_log import Actor, AuditRow, build_change
 from gateway.domain.price import ONE_PPM, Price, PriceList

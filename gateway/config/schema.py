@@ -156,10 +156,7 @@ class RoutingSection:
             ramp_s=self.warm_up_s,
         )
         return RetrySettings(
-            rules,
-            max_attempts=self.max_attempts,
-            retry_ratio=self.retry_ratio,
-            failover_after_s=self.failover_after_s,
+            rules, max_attempts=self.max_attempts, retry_ratio=self.retry_ratio, failover_after_s=self.failover_after_s
         )
 
 
@@ -237,8 +234,7 @@ class VideosSection:
         ),
     )
     polls_per_channel: int = attrs.field(
-        default=16,
-        metadata=about("concurrent status polls per channel", between(1, 1_000)),
+        default=16, metadata=about("concurrent status polls per channel", between(1, 1_000))
     )
     webhook_hosts: tuple[str, ...] = attrs.field(
         default=(),
@@ -254,10 +250,7 @@ class VideosSection:
 
     def rules(self) -> VideoRules:
         return VideoRules(
-            keep=self.store == "keep",
-            keep_days=self.keep_days,
-            deadline_h=self.deadline_h,
-            max_open=self.max_open,
+            keep=self.store == "keep", keep_days=self.keep_days, deadline_h=self.deadline_h, max_open=self.max_open
         )
 
 
@@ -288,8 +281,7 @@ class RequestsSection:
     """``[requests]``: retention of request details. Sums and balances are kept forever."""
 
     keep_days: int = attrs.field(
-        default=90,
-        metadata=about("days to keep request details (0 = forever); costs are always kept", _KEPT),
+        default=90, metadata=about("days to keep request details (0 = forever); costs are always kept", _KEPT)
     )
 
 
@@ -400,11 +392,7 @@ def _list_tables(tables: Mapping[str, Any], what: str) -> Iterator[tuple[str, Ma
 
 
 def _find_repeated(
-    tables: Mapping[str, Any],
-    what: str,
-    keys: tuple[str, ...],
-    expected: str,
-    absent: Mapping[str, str] = _NOTHING,
+    tables: Mapping[str, Any], what: str, keys: tuple[str, ...], expected: str, absent: Mapping[str, str] = _NOTHING
 ) -> Iterator[Problem]:
     """Yield the tables that repeat all ``keys`` of an earlier one; ``absent`` holds the values of missing keys."""
     seen: dict[tuple[str, ...], str] = {}

@@ -103,8 +103,7 @@ class ServerSection:
     max_connections: int = attrs.field(
         default=0,
         metadata=about(
-            "open client connections. 0: half of the file descriptors (ulimit -n), at most 10000",
-            between(0, 1_000_000),
+            "open client connections. 0: half of the file descriptors (ulimit -n), at most 10000", between(0, 1_000_000)
         ),
     )
     max_connections_per_address: int = attrs.field(

@@ -64,9 +64,7 @@ def parse_transcription(form: DemoForm) -> TranscriptionRequest:
     if stream not in _FLAGS:
         raise RequestError("'stream' must be true or false.", param="stream")
     return TranscriptionRequest(
-        form=_parse_format(form),
-        language=form.text("language") or "english",
-        stream=_FLAGS[stream],
+        form=_parse_format(form), language=form.text("language") or "english", stream=_FLAGS[stream]
     )
 
 

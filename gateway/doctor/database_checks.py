@@ -11,13 +11,7 @@ from gateway.auth import totp
 from gateway.config.merge import FileConfig, merge_stored
 from gateway.doctor.finding import Finding
 from gateway.storage import channels
-from gateway.storage.data_folder import (
-    PEPPER_BYTES,
-    SECRETS,
-    DataFolderDamaged,
-    check_database_present,
-    tell_remedy,
-)
+from gateway.storage.data_folder import PEPPER_BYTES, SECRETS, DataFolderDamaged, check_database_present, tell_remedy
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 from gateway.storage.identity import MASTER, fingerprint
 from gateway.storage.integrity_check import MOST_PROBLEMS, is_foreign, read_problems, write_uri

@@ -141,8 +141,7 @@ class Caller:
         """Raise ``GroupNotAllowed`` if the account may not use the key's group."""
         if not self.may_use_group:
             raise GroupNotAllowed(
-                f"The account of this API key may not use the group {self.key.group!r}",
-                should_retry=False,
+                f"The account of this API key may not use the group {self.key.group!r}", should_retry=False
             )
 
     def may_use(self, model: str) -> bool:

@@ -8,8 +8,7 @@ import attrs
 from gateway.errors import GatewayError
 
 _RANGE = re.compile(
-    r"bytes=[ \t,]*(?:(?P<first>[0-9]+)-(?P<last>[0-9]*)|-(?P<suffix>[0-9]+))[ \t,]*\Z",
-    re.ASCII | re.IGNORECASE,
+    r"bytes=[ \t,]*(?:(?P<first>[0-9]+)-(?P<last>[0-9]*)|-(?P<suffix>[0-9]+))[ \t,]*\Z", re.ASCII | re.IGNORECASE
 )
 """One range. The list may have empty elements (RFC 9110, 5.6.1.2)."""
 _MOST_DIGITS = 18

@@ -187,14 +187,7 @@ class CircuitBreaker:
             self.reason = None
 
     def record_failure(
-        self,
-        generation: int,
-        now: float,
-        rules: BreakerSettings,
-        *,
-        reason: str,
-        rng: float,
-        streak: int | None = None,
+        self, generation: int, now: float, rules: BreakerSettings, *, reason: str, rng: float, streak: int | None = None
     ) -> bool:
         """Record a failure of a request of ``generation``. Returns True if it trips the breaker.
 

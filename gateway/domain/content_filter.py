@@ -25,7 +25,7 @@ _CODES = frozenset(
         "blocklist",
         "imagerecitation",
         "sensitivecontentdetected",
-    },
+    }
 )
 """Codes in lower case, without separators."""
 _DETECTED = re.compile(r"(?:in|out)put(?:text|image|video|audio)(?:sensitivecontentdetected|riskdetection)\Z")

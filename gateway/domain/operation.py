@@ -105,10 +105,7 @@ OPERATIONS: Mapping[Operation, OperationFacts] = {
         requires_usage=True,
     ),
     "count_tokens": OperationFacts(
-        "/v1/messages/count_tokens",
-        ("anthropic_count_tokens", "gemini_count_tokens"),
-        "anthropic",
-        counts_only=True,
+        "/v1/messages/count_tokens", ("anthropic_count_tokens", "gemini_count_tokens"), "anthropic", counts_only=True
     ),
     "generate_content": OperationFacts(
         "/v1beta/models/{model}:generateContent",
@@ -165,19 +162,10 @@ OPERATIONS: Mapping[Operation, OperationFacts] = {
         conversation=True,
     ),
     "images": OperationFacts(
-        "/v1/images/generations",
-        ("openai_images", *_IMAGES),
-        media="image",
-        known_unit="image",
-        replayable=True,
+        "/v1/images/generations", ("openai_images", *_IMAGES), media="image", known_unit="image", replayable=True
     ),
     "image_edits": OperationFacts(
-        "/v1/images/edits",
-        ("openai_edits", *_IMAGES),
-        media="image",
-        known_unit="image",
-        edits=True,
-        replayable=True,
+        "/v1/images/edits", ("openai_edits", *_IMAGES), media="image", known_unit="image", edits=True, replayable=True
     ),
     "transcriptions": OperationFacts(
         "/v1/audio/transcriptions",
@@ -186,10 +174,7 @@ OPERATIONS: Mapping[Operation, OperationFacts] = {
     ),
     "translations": OperationFacts("/v1/audio/translations", ("openai_translations",), known_unit="sound"),
     "speech": OperationFacts(
-        "/v1/audio/speech",
-        ("openai_speech", "deepgram_speech", "elevenlabs_speech"),
-        media="speech",
-        text_body=True,
+        "/v1/audio/speech", ("openai_speech", "deepgram_speech", "elevenlabs_speech"), media="speech", text_body=True
     ),
     "videos": OperationFacts("/v1/videos", _VIDEOS, media="video", replayable=True),
     "video_remixes": OperationFacts("/v1/videos/{id}/remix", _VIDEOS, media="video", replayable=True),

@@ -217,14 +217,7 @@ class VideoJob:
         return attrs.evolve(self, progress=known, updated_ms=now_ms, **changes)
 
     def complete(self, now_ms: int, expires_ms: int) -> "VideoJob":
-        return self.move(
-            "completed",
-            now_ms,
-            progress=_FULL,
-            completed_ms=now_ms,
-            expires_ms=expires_ms,
-            **_RELEASED,
-        )
+        return self.move("completed", now_ms, progress=_FULL, completed_ms=now_ms, expires_ms=expires_ms, **_RELEASED)
 
     def fail(self, error: "VideoError", now_ms: int) -> "VideoJob":
         fields = {"error_code": error.code, "error_message": error.message, "completed_ms": now_ms}

@@ -23,11 +23,7 @@ class LineFormat:
 
 
 OPENAI = LineFormat(
-    openai.build_answer_line,
-    openai.build_refused_line,
-    openai.build_unsent_line,
-    openai.parse_result,
-    "openai",
+    openai.build_answer_line, openai.build_refused_line, openai.build_unsent_line, openai.parse_result, "openai"
 )
 ANTHROPIC = LineFormat(
     anthropic.build_answer_line,

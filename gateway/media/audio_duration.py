@@ -189,10 +189,7 @@ async def _find_webm_seconds(spooled: Spooled, head: bytes) -> float | None:
 
 
 async def _find_last(
-    spooled: Spooled,
-    mark: bytes,
-    length: int,
-    read: Callable[[bytes], T | None],
+    spooled: Spooled, mark: bytes, length: int, read: Callable[[bytes], T | None]
 ) -> tuple[int, T] | None:
     """Find the last ``mark`` from whose ``length`` bytes ``read`` returns a result; return its place and the result."""
     marks = 0

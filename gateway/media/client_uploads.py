@@ -6,14 +6,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 from gateway.domain.account import Caller
-from gateway.domain.client_file import (
-    UPLOAD_TTL_MS,
-    ClientFile,
-    ClientUpload,
-    NewFile,
-    UploadPart,
-    is_client_id,
-)
+from gateway.domain.client_file import UPLOAD_TTL_MS, ClientFile, ClientUpload, NewFile, UploadPart, is_client_id
 from gateway.errors import Conflict, GatewayError, InvalidRequest, NotFound, RequestTooLarge
 from gateway.media.client_files import ClientFiles
 from gateway.storage.file_draft import FileDraft

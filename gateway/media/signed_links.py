@@ -16,12 +16,7 @@ class SignedLinks:
     """
 
     def __init__(
-        self,
-        store: MediaStore,
-        key: bytes,
-        *,
-        ttl_s: Callable[[], float] | float,
-        clock: Callable[[], float],
+        self, store: MediaStore, key: bytes, *, ttl_s: Callable[[], float] | float, clock: Callable[[], float]
     ) -> None:
         self._store = store
         self._key = key

@@ -18,11 +18,7 @@ _REQUEST = ("operation", "model", "channel")
 _GEN_AI = ("gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model")
 _LATENCIES = (
     ("gen_ai_server_time_to_first_token_seconds", "Time to the first byte, completed streams", "first_token"),
-    (
-        "gen_ai_server_time_per_output_token_seconds",
-        "Time per token after the first",
-        "output_token",
-    ),
+    ("gen_ai_server_time_per_output_token_seconds", "Time per token after the first", "output_token"),
     ("gen_ai_server_request_duration_seconds", "Duration of requests that a channel was asked for", "duration"),
 )
 ALWAYS = (

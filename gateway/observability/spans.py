@@ -109,10 +109,7 @@ def _describe_usage(record: RequestRecord, last: Attempt | None) -> Attributes:
 
 
 def _describe_target(attempt: Attempt) -> Attributes:
-    return {
-        "gen_ai.provider.name": name_provider(attempt.channel.provider),
-        "gateway.channel": attempt.channel.name,
-    }
+    return {"gen_ai.provider.name": name_provider(attempt.channel.provider), "gateway.channel": attempt.channel.name}
 
 
 def _build_attempt(trace: RequestTrace, number: int, attempt: Attempt, now_ns: int) -> FinishedSpan:

@@ -25,9 +25,4 @@ ENDPOINTS = (
 )
 PRICED = EVERYWHERE | ROUTING | {"fallbacks", "search_parameters", "enable_search", "speed"}
 
-CUSTOM = base.Provider(
-    slug="custom",
-    title="Any OpenAI-compatible server",
-    endpoints=ENDPOINTS,
-    priced_fields=PRICED,
-)
+CUSTOM = base.Provider(slug="custom", title="Any OpenAI-compatible server", endpoints=ENDPOINTS, priced_fields=PRICED)

@@ -34,13 +34,7 @@ _PRESETS = ("1664x928", "1472x1104", "1328x1328", "1104x1472", "928x1664")
 """The only sizes of the first Qwen-Image models."""
 
 
-def _describe(
-    name: str,
-    max_n: int,
-    *,
-    max_sources: int = 0,
-    sizes: tuple[str, ...] | None = None,
-) -> Capability:
+def _describe(name: str, max_n: int, *, max_sources: int = 0, sizes: tuple[str, ...] | None = None) -> Capability:
     return Capability(
         name,
         sizes=sizes,
@@ -56,11 +50,7 @@ def _describe(
 def _describe_videos() -> Iterator[Capability]:
     for glob, model in MODELS.items():
         yield Capability(
-            glob,
-            seconds=model.seconds,
-            sizes=tuple(model.sizes),
-            references=model.image is not None,
-            remixes=False,
+            glob, seconds=model.seconds, sizes=tuple(model.sizes), references=model.image is not None, remixes=False
         )
 
 

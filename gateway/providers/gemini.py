@@ -23,14 +23,7 @@ IMAGE_MODELS = ("gemini-*-image*", "gemini-nano-banana-*")
 
 def _describe(name: str, sizes: tuple[str, ...] | None, max_sources: int | None = _MOST_SOURCES) -> Capability:
     return Capability(
-        name,
-        sizes=sizes,
-        max_n=1,
-        response_formats=(),
-        edits=True,
-        masks=False,
-        max_sources=max_sources,
-        streams=False,
+        name, sizes=sizes, max_n=1, response_formats=(), edits=True, masks=False, max_sources=max_sources, streams=False
     )
 
 

@@ -18,9 +18,6 @@ JINA = Provider(
     title="Jina AI",
     base_url="https://api.jina.ai/v1",
     env_key="JINA_API_KEY",
-    endpoints=(
-        Endpoint("openai_embeddings", EMBEDDINGS.path, quirks=(drop("encoding_format", "user"),)),
-        RERANK,
-    ),
+    endpoints=(Endpoint("openai_embeddings", EMBEDDINGS.path, quirks=(drop("encoding_format", "user"),)), RERANK),
     parse_model_id=_parse_model_id,
 )

@@ -5,16 +5,7 @@ Its default port, 8080, is the gateway's too; beside the gateway it uses 8081.
 
 import attrs
 
-from gateway.providers.base import (
-    CHAT,
-    COMPLETIONS,
-    COUNT_TOKENS,
-    EMBEDDINGS,
-    MESSAGES,
-    RERANK,
-    RESPONSES,
-    Provider,
-)
+from gateway.providers.base import CHAT, COMPLETIONS, COUNT_TOKENS, EMBEDDINGS, MESSAGES, RERANK, RESPONSES, Provider
 from gateway.providers.efforts import tell_template_off
 
 LLAMA_CPP = Provider(

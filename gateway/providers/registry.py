@@ -13,7 +13,7 @@ LAST = ("custom", "demo")
 LOCAL = ("llama_cpp", "lm_studio", "ollama", "vllm")
 """Model servers on the operator's own machine."""
 _SHARED = frozenset(
-    {"base", "efforts", "hosted_tools", "message_order", "priced_fields", "quirks", "registry", "sigv4"},
+    {"base", "efforts", "hosted_tools", "message_order", "priced_fields", "quirks", "registry", "sigv4"}
 )
 """Modules that several vendors use."""
 

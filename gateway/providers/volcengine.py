@@ -22,13 +22,7 @@ from gateway.providers.message_order import four_stops
 
 def _describe() -> Iterator[Capability]:
     for glob, model in MODELS.items():
-        yield Capability(
-            glob,
-            seconds=model.seconds,
-            sizes=tuple(model.sizes),
-            references=model.images,
-            remixes=False,
-        )
+        yield Capability(glob, seconds=model.seconds, sizes=tuple(model.sizes), references=model.images, remixes=False)
 
 
 VOLCENGINE = Provider(

@@ -28,10 +28,7 @@ ZHIPU_CHAT = Endpoint(
 
 _IMAGE_MODELS = ("cogview-*", "glm-image*")
 ZHIPU_IMAGES = Endpoint(
-    "openai_images",
-    IMAGES.path,
-    quirks=(drop("n", "response_format"), _NAME_USER, _FIT_USER),
-    models=_IMAGE_MODELS,
+    "openai_images", IMAGES.path, quirks=(drop("n", "response_format"), _NAME_USER, _FIT_USER), models=_IMAGE_MODELS
 )
 ZHIPU_ABLE = tuple(Capability(name, max_n=1, response_formats=(), streams=False) for name in _IMAGE_MODELS)
 

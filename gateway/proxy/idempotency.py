@@ -96,11 +96,7 @@ class IdempotencyService:
         """Record the answer. Never raises: the client gets its answer even if it cannot be recorded."""
         kept = len(body) <= MAX_ANSWER_BYTES
         answered = attrs.evolve(
-            mine,
-            state="answered",
-            status=status if kept else 0,
-            media_type=media_type,
-            body=body if kept else b"",
+            mine, state="answered", status=status if kept else 0, media_type=media_type, body=body if kept else b""
         )
         await self._note(self._store.end_replay, answered)
 
@@ -123,7 +119,5 @@ class IdempotencyService:
 
 def _make_running() -> IdempotencyConflict:
     return IdempotencyConflict(
-        "A request with this Idempotency-Key is being answered right now",
-        param="Idempotency-Key",
-        retry_after_s=1,
+        "A request with this Idempotency-Key is being answered right now", param="Idempotency-Key", retry_after_s=1
     )

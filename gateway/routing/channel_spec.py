@@ -53,14 +53,9 @@ _LONGEST_WORD = 256  # as long as the name of a model may be that a caller asks 
 _WORD = must("a printable word of 1 to 256 characters", _is_word)
 _WORDS = must("printable words of 1 to 256 characters", lambda value: all(map(_is_word, value)))
 _NAMES = must(
-    "a table of printable words of 1 to 256 characters",
-    lambda value: all(map(_is_word, (*value, *value.values()))),
+    "a table of printable words of 1 to 256 characters", lambda value: all(map(_is_word, (*value, *value.values())))
 )
-_PROXY = must(
-    f"none, or {EXPECTED_PROXY}",
-    lambda value: value == NO_PROXY or _is_proxy(value),
-    trims=True,
-)
+_PROXY = must(f"none, or {EXPECTED_PROXY}", lambda value: value == NO_PROXY or _is_proxy(value), trims=True)
 _HEADERS = must(
     "header names and values that can be sent in HTTP",
     lambda value: all(
@@ -150,10 +145,7 @@ class ChannelSpec:
             max_concurrency=self.max_concurrency,
             rpm=self.rpm,
             timeouts=Timeouts(
-                self.connect_timeout_s,
-                self.first_byte_timeout_s,
-                self.idle_timeout_s,
-                self.total_timeout_s,
+                self.connect_timeout_s, self.first_byte_timeout_s, self.idle_timeout_s, self.total_timeout_s
             ),
             proxy=self.proxy,
             headers=tuple(self.headers.items()),

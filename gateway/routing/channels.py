@@ -462,8 +462,7 @@ def _check_secrets_stay(before: Channel, after: Channel, change: Fields) -> None
     for names, kept in ((("api_keys", "api_key"), before.api_keys), (("headers",), before.headers)):
         if kept and change.keys().isdisjoint(names):
             raise InvalidRequest(
-                f"The channel now uses another server: give the {names[0]} for it, or null for none",
-                param=names[0],
+                f"The channel now uses another server: give the {names[0]} for it, or null for none", param=names[0]
             )
 
 

@@ -44,12 +44,7 @@ def _find_address(provider: Provider, environ: Mapping[str, str]) -> str | None:
     return given if problem is None else None
 
 
-async def find_local(
-    upstream: HttpClient,
-    *,
-    own_port: int,
-    now_s: int,
-) -> list[tuple[Channel, Sequence[ModelInfo]]]:
+async def find_local(upstream: HttpClient, *, own_port: int, now_s: int) -> list[tuple[Channel, Sequence[ModelInfo]]]:
     """The model servers that answer on this machine, each with its models. The gateway's own port is not asked."""
 
     async def ask(provider: Provider) -> tuple[Channel, Sequence[ModelInfo]] | None:

@@ -18,11 +18,7 @@ MAX_LISTING_BYTES = 16 * 1024 * 1024
 
 
 async def fetch_models(
-    upstream: HttpClient,
-    channel: Channel,
-    *,
-    now_s: int,
-    timeout_s: float = LISTING_TIMEOUT_S,
+    upstream: HttpClient, channel: Channel, *, now_s: int, timeout_s: float = LISTING_TIMEOUT_S
 ) -> list[ModelInfo]:
     """A channel's own list of models, under the names callers use; of its keys the first that is accepted will do.
 

@@ -11,14 +11,7 @@ from gateway.domain.model_info import ModelInfo
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import ONE_PPM
 from gateway.domain.video import VideoJob
-from gateway.errors import (
-    GatewayError,
-    GroupNotAllowed,
-    InvalidRequest,
-    ModelNotAllowed,
-    NotFound,
-    ProviderError,
-)
+from gateway.errors import GatewayError, GroupNotAllowed, InvalidRequest, ModelNotAllowed, NotFound, ProviderError
 from gateway.formats.openai.fields import PLAIN_NAMES
 from gateway.providers.base import Endpoint, Provider
 from gateway.providers.priced_fields import PRICED_FIELDS, check_spelling
@@ -273,10 +266,7 @@ def _keep_channel(targets: list[Target], channel: str) -> list[Target]:
     """Keep the channel of the response that the request continues. Raises ``NotFound`` if it is gone."""
     kept = [target for target in targets if target.channel.name == channel]
     if not kept:
-        raise NotFound(
-            "The channel that made the continued response no longer serves the model",
-            should_retry=False,
-        )
+        raise NotFound("The channel that made the continued response no longer serves the model", should_retry=False)
     return kept
 
 

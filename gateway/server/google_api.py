@@ -19,13 +19,7 @@ from gateway.formats.gemini import models as gemini_models
 from gateway.server.array_response import ArrayStreamResponse
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.handlers.inference import forward_inference
-from gateway.server.middlewares import (
-    parse_request,
-    quota,
-    replay_response,
-    settle_request,
-    with_middlewares,
-)
+from gateway.server.middlewares import parse_request, quota, replay_response, settle_request, with_middlewares
 from gateway.server.unserved_paths import MODEL_PATH, refuse_unserved
 
 _MODEL = "/models/{model:.+}"

@@ -43,12 +43,7 @@ from gateway.request_context import RequestContext, make_request_id
 from gateway.server.active_inference import INFERENCE, ActiveInference
 from gateway.server.client_ip import check_client_ip, find_client_ip, find_origin
 from gateway.server.context import CALLER, CONTEXT, SERVICES, SIGNED
-from gateway.server.error_responses import (
-    GOOGLE_KEY_HEADER,
-    convert_error,
-    find_error_format,
-    is_google_request,
-)
+from gateway.server.error_responses import GOOGLE_KEY_HEADER, convert_error, find_error_format, is_google_request
 from gateway.server.multipart import MIB, MultipartReader
 from gateway.server.query import is_number
 from gateway.server.realtime_auth import REALTIME_PATH, find_secret_caller, list_protocol_keys

@@ -12,13 +12,7 @@ from urllib.parse import unquote
 import attrs
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
-from multipart import (
-    MultipartError,
-    MultipartSegment,
-    ParserLimitReached,
-    PushMultipartParser,
-    StrictParserError,
-)
+from multipart import MultipartError, MultipartSegment, ParserLimitReached, PushMultipartParser, StrictParserError
 
 from gateway.domain.media import sniff_image
 from gateway.domain.upload import HEAD_BYTES, Spooled, Upload

@@ -199,10 +199,7 @@ class GatewayProtocol(RequestHandler):
         return response
 
     async def finish_response(
-        self,
-        request: BaseRequest,
-        resp: web.StreamResponse,
-        start_time: float | None,
+        self, request: BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """Send the response.
 

@@ -122,7 +122,7 @@ _WITHOUT_HEAD = frozenset(
         "server.handlers.client_files:GET_FILES",
         "server.handlers.client_files:GET_FILE",
         "server.handlers.client_files:GET_CONTENT",
-    },
+    }
 )
 """The handlers that do not answer ``HEAD``."""
 
@@ -222,5 +222,5 @@ async def get_root(request: web.Request) -> web.Response:
             "health": f"{address}/healthz",
             "console": f"{address}/console/",
             "docs": f"{address}/docs",
-        },
+        }
     )

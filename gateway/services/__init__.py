@@ -99,9 +99,7 @@ async def _open_stored(services: Services, stack: AsyncExitStack) -> tuple[Accou
             ledger = await open_ledger(options, storage, stack)
             api_keys = open_api_keys(options, storage.database, ledger.accounting)
             services.billing = open_billing(
-                *(options, storage, ledger, stack),
-                find_abandoned=live_config.find_abandoned,
-                refresh=api_keys.refresh,
+                *(options, storage, ledger, stack), find_abandoned=live_config.find_abandoned, refresh=api_keys.refresh
             )
             catalog = ModelCatalog(clock=services.clock)
             accounts, first_secret = await open_accounts(services, api_keys, catalog)
@@ -169,10 +167,7 @@ def _build_http_settings(options: AppOptions) -> tuple[HttpSettings, MemoryBudge
     server = options.config.server
     settings = HttpSettings(
         max_body_mb=server.max_body_mb,
-        form_limits=FormLimits(
-            max_body_bytes=server.max_upload_mb * MIB,
-            max_file_bytes=server.max_file_mb * MIB,
-        ),
+        form_limits=FormLimits(max_body_bytes=server.max_upload_mb * MIB, max_file_bytes=server.max_file_mb * MIB),
         base_url=server.base_url.rstrip("/"),
         trusted_proxies=parse_networks(server.trusted_proxies),
         path_prefix=find_path_prefix(server.base_url),

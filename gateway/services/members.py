@@ -37,11 +37,6 @@ def open_members(
         values, clock, key=deployment.derive_key(services.options.folder.secret("pepper"), "challenges")
     )
     passkeys = PasskeyService(
-        PasskeyRepository(database),
-        repository,
-        sessions,
-        AuditLogRepository(database),
-        throttle,
-        challenges=challenges,
+        PasskeyRepository(database), repository, sessions, AuditLogRepository(database), throttle, challenges=challenges
     )
     return MemberServices(members, sessions, invitations, passkeys)

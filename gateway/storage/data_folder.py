@@ -181,7 +181,7 @@ def check_database_present(path: Path, database: Path) -> None:
         f"The database {database} {'is missing' if missing else 'is empty'}, but the data folder {path} was in use: "
         f"it has {', '.join(parts)}. Accounts, keys, channels and every charge are in the database. Restore "
         f"{database.name} from a backup (gateway restore), and {database.name}-wal with it if there is one. To begin "
-        "with nothing, name another data folder (--data)",
+        "with nothing, name another data folder (--data)"
     )
 
 

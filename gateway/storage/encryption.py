@@ -23,7 +23,7 @@ class DecryptionFailed(Exception):
     def __init__(self, about: str) -> None:
         super().__init__(
             f"What is sealed in the database for {about!r} cannot be opened: the master key of the data folder is not "
-            "the one it was sealed with. Restore the folder and the database from the same backup",
+            "the one it was sealed with. Restore the folder and the database from the same backup"
         )
 
 

@@ -75,8 +75,4 @@ def _write_begin(dialect: str) -> ReturningInsert[tuple[str]]:
 
 def _is_call(replay: IdempotencyRecord) -> tuple[ColumnElement[bool], ...]:
     """Match the record of that very request, not of another one under the same name."""
-    return (
-        replays.c.key_id == replay.key_id,
-        replays.c.name == replay.name,
-        replays.c.request_id == replay.request_id,
-    )
+    return (replays.c.key_id == replay.key_id, replays.c.name == replay.name, replays.c.request_id == replay.request_id)

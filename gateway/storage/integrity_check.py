@@ -27,13 +27,13 @@ async def check_before_start(path: Path, within_s: float) -> None:
     problems = await asyncio.to_thread(_check, path, time.monotonic() + within_s)
     if problems == [_FOREIGN]:
         raise DatabaseStartupError(
-            f"{path} {_FOREIGN}: it is not touched. Name the gateway's own database (store.url), or restore it there",
+            f"{path} {_FOREIGN}: it is not touched. Name the gateway's own database (store.url), or restore it there"
         )
     if problems:
         raise DatabaseStartupError(
             f"The database {path} is damaged: {'; '.join(problems)}. Nothing was changed. Restore {path.name} from a "
             f"backup (gateway restore), and remove {path.name}-wal unless the backup has one. What can be saved from a "
-            "damaged file sqlite3's command .recover saves. 'gateway doctor' checks the whole folder",
+            "damaged file sqlite3's command .recover saves. 'gateway doctor' checks the whole folder"
         )
 
 

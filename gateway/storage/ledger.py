@@ -247,9 +247,7 @@ class LedgerRepository:
                     figures = await self._database.credit.find_figures([_place_of(entry)], connection)
                     added, row_of_audit = decide(figures[_place_of(entry)])
                 await self._database.credit.add_credit(connection, added)
-            sequence = await connection.scalar(
-                insert(entries).values(build_entry(added)).returning(entries.c.sequence),
-            )
+            sequence = await connection.scalar(insert(entries).values(build_entry(added)).returning(entries.c.sequence))
             await add_row(connection, row_of_audit)
             return attrs.evolve(added, sequence=sequence), True
 

@@ -41,11 +41,7 @@ class MediaFiles:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        min_free_bytes: int = MIN_FREE_BYTES,
-        clock: Callable[[], float] = time.time,
+        self, folder: Path, *, min_free_bytes: int = MIN_FREE_BYTES, clock: Callable[[], float] = time.time
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=OWNER_ONLY_FOLDER)
         self._folder = folder.resolve()

@@ -164,12 +164,7 @@ class MemberRepository:
         await self._database.write(remove, audit)
 
     async def add_session(
-        self,
-        session: Session,
-        proof: Credential,
-        audit: AuditRow | None = None,
-        *,
-        replaces: bytes | None = None,
+        self, session: Session, proof: Credential, audit: AuditRow | None = None, *, replaces: bytes | None = None
     ) -> None:
         """Store a new session, set its member's ``signed_in_ms``, and use up ``proof``.
 

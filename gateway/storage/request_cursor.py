@@ -21,10 +21,7 @@ MOST_RUNNING = 100
 STEP = 20_000
 """Transactions that one list of a follower searches; a cursor may be days old."""
 _NUMBER, _SNAPSHOT = "[0-9]{1,19}", r"t[0-9]{1,19}(?:\.[0-9]{1,19}){0,200}"
-_CURSOR = re.compile(
-    rf"({_NUMBER}|{_SNAPSHOT})(?:-({_SNAPSHOT})-({_NUMBER})-({_NUMBER}))?",
-    re.ASCII,
-)
+_CURSOR = re.compile(rf"({_NUMBER}|{_SNAPSHOT})(?:-({_SNAPSHOT})-({_NUMBER})-({_NUMBER}))?", re.ASCII)
 _MOST = 2**63 - 1
 
 _sequence = requests.c.sequence

@@ -169,13 +169,7 @@ entries = Table(
 """Charges and credits; rows are only added. The columns after ``amount_nanos`` belong to charges, then to credits."""
 
 _CREDITS = entries.c.kind != "charge"
-Index(
-    "entries_of_credit",
-    entries.c.account_id,
-    entries.c.key_id,
-    entries.c.sequence,
-    sqlite_where=_CREDITS,
-)
+Index("entries_of_credit", entries.c.account_id, entries.c.key_id, entries.c.sequence, sqlite_where=_CREDITS)
 
 usage_days = Table(
     "usage_days",

@@ -5,19 +5,7 @@ What other nodes have claimed counts against the limits, too, for shares move wh
 
 from functools import cache
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Select,
-    Table,
-    Update,
-    and_,
-    bindparam,
-    case,
-    func,
-    select,
-    update,
-)
+from sqlalchemy import BigInteger, ColumnElement, Select, Table, Update, and_, bindparam, case, func, select, update
 
 from gateway.domain.video import UNSENT
 from gateway.storage.row_mapping import DELIVERY_COLUMNS, VIDEO_COLUMNS

@@ -11,7 +11,7 @@ _OPEN = f"status NOT IN ({', '.join(repr(status) for status in sorted(ENDED))})"
 _LOOK = text(
     f"SELECT EXISTS (SELECT 1 FROM videos WHERE {LIVE}), EXISTS (SELECT 1 FROM deliveries WHERE {DUE}), "  # noqa: S608 - our own words
     f"EXISTS (SELECT 1 FROM replays WHERE {RUNNING}), EXISTS (SELECT 1 FROM settings), "
-    f"EXISTS (SELECT 1 FROM batches WHERE {_OPEN})",
+    f"EXISTS (SELECT 1 FROM batches WHERE {_OPEN})"
 )
 
 

@@ -68,8 +68,7 @@ class UploadSpool:
             raise Overloaded("Too many uploads are under way at the moment", retry_after_s=FULL_RETRY_S)
         if held + count > max(free, self._limit // LEAST_SHARE):
             raise RateLimited(
-                "The account's uploads have reached their size limit: try again later",
-                retry_after_s=FULL_RETRY_S,
+                "The account's uploads have reached their size limit: try again later", retry_after_s=FULL_RETRY_S
             )
         self._held += count
 

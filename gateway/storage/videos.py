@@ -3,20 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import (
-    ColumnElement,
-    Delete,
-    Select,
-    Update,
-    and_,
-    bindparam,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, Delete, Select, Update, and_, bindparam, delete, func, insert, or_, select, update
 
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.request_log import RequestRecord

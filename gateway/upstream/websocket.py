@@ -46,9 +46,7 @@ class WebSocketClient:
     """
 
     def __init__(
-        self,
-        authorize: Callable[[HttpRequest], Awaitable[HttpRequest]],
-        find_proxy: FindProxy = use_channels_proxy,
+        self, authorize: Callable[[HttpRequest], Awaitable[HttpRequest]], find_proxy: FindProxy = use_channels_proxy
     ) -> None:
         self._authorize = authorize
         self._find_proxy = find_proxy

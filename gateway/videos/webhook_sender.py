@@ -32,13 +32,7 @@ def build_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> WebhookDeliv
         raise ValueError(f"a job that is {job.state} has not ended")
     event = f"video.{job.state}"
     ended_ms = now_ms if job.completed_ms is None else job.completed_ms
-    body = {
-        "id": delivery_id,
-        "object": "event",
-        "created_at": ended_ms // 1000,
-        "type": event,
-        "data": {"id": job.id},
-    }
+    body = {"id": delivery_id, "object": "event", "created_at": ended_ms // 1000, "type": event, "data": {"id": job.id}}
     return WebhookDelivery(
         id=delivery_id,
         video_id=job.id,

@@ -19,11 +19,7 @@ PYTHON: Mapping[str, tuple[str, ...]] = {
         "llama-index-llms-google-genai==0.11.3",
     ),
     # With anthropic 2 the package calls a type that is a Union there; its own requirements do not say so.
-    "llamaindex-anthropic": (
-        "llama-index-core==0.14.25",
-        "llama-index-llms-anthropic==0.12.3",
-        "anthropic==0.125.0",
-    ),
+    "llamaindex-anthropic": ("llama-index-core==0.14.25", "llama-index-llms-anthropic==0.12.3", "anthropic==0.125.0"),
     "pydantic-ai": ("pydantic-ai-slim[openai,anthropic,google]==2.68.0",),
     "instructor": ("instructor[google-genai]==1.17.0", "anthropic==2.12.0", "google-genai==3.4.0"),
     "litellm": ("litellm==1.106.2", "mcp==2.3.0"),
@@ -44,7 +40,7 @@ NODE: Mapping[str, Mapping[str, str]] = {
         "@ai-sdk/anthropic": "3.0.140",
         "@ai-sdk/google": "3.0.141",
         "zod": "4.6.7",
-    },
+    }
 }
 
 

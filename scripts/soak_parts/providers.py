@@ -41,8 +41,8 @@ MESSAGES_ANSWER: Script = [
             "stop_reason": "end_turn",
             "stop_sequence": None,
             "usage": {"input_tokens": 5, "output_tokens": 7},
-        },
-    ),
+        }
+    )
 ]
 MESSAGES_EVENTS = [
     messages.begin("msg_1"),
@@ -52,11 +52,7 @@ MESSAGES_EVENTS = [
     messages.finish("end_turn", output_tokens=7),
     messages.STOP,
 ]
-MESSAGES_STREAM: Script = [
-    SSE_HEAD,
-    *(step for part in MESSAGES_EVENTS for step in (chunk(part), PACE_S)),
-    LAST_CHUNK,
-]
+MESSAGES_STREAM: Script = [SSE_HEAD, *(step for part in MESSAGES_EVENTS for step in (chunk(part), PACE_S)), LAST_CHUNK]
 BROKEN_OFF: Script = [SSE_HEAD, chunk(event(delta("half"))), FIN]
 DOWN: tuple[Script, ...] = ([answer({"error": {"message": "on fire"}}, 500)], [RST])
 NONSENSE: tuple[Script, ...] = (

@@ -65,11 +65,7 @@ REFUSED = {
     "seat": "permit holder",
 }
 """A word that the code does not use, and what it uses instead."""
-PHRASES = {
-    "but for": "except",
-    "as it lies": "unchanged",
-    "all the same": "nevertheless, or nothing",
-}
+PHRASES = {"but for": "except", "as it lies": "unchanged", "all the same": "nevertheless, or nothing"}
 ALLOWED = {
     ("server/admin/billing.py", "purses"),  # a field of an answer, which keeps its name
     ("storage/", "dialect"),

@@ -68,12 +68,7 @@ def test_keys_that_sign_nothing_public_are_left_out() -> None:
 
 
 @table_rows(
-    ("offered", "chosen"),
-    [
-        (["none", "HS256", "RS256", 7], ("RS256",)),
-        (["none", "HS512"], ()),
-        (None, ("RS256",)),
-    ],
+    ("offered", "chosen"), [(["none", "HS256", "RS256", 7], ("RS256",)), (["none", "HS512"], ()), (None, ("RS256",))]
 )
 def test_none_and_shared_secrets_are_never_chosen(offered: Any, chosen: tuple[str, ...]) -> None:
     assert id_token.choose_algorithms(offered) == chosen

@@ -59,10 +59,7 @@ def check(path: Path, lines: list[bytes]) -> CheckedInput:
     return asyncio.run(run())
 
 
-@given(
-    field=st.sampled_from(["custom_id", "method", "url", "body"]),
-    value=VALUES,
-)
+@given(field=st.sampled_from(["custom_id", "method", "url", "body"]), value=VALUES)
 def test_a_line_is_a_request_or_an_error_that_names_its_field(field: str, value: object) -> None:
     parsed = parse(make_line(**{field: value}))
     if isinstance(parsed, LineError):

@@ -48,11 +48,7 @@ async def add_batch(store: BatchRepository, file: ClientFile, status: BatchStatu
 
 @pytest.mark.parametrize(
     ("status", "left_s", "end"),
-    [
-        ("cancelling", 60, "cancelled"),
-        ("in_progress", 0, "expired"),
-        ("validating", 0, "expired"),
-    ],
+    [("cancelling", 60, "cancelled"), ("in_progress", 0, "expired"), ("validating", 0, "expired")],
 )
 async def test_a_batch_without_its_input_ends(tmp_path: Path, status: BatchStatus, left_s: float, end: str) -> None:
     batches, store, file = await open_batches(tmp_path)

@@ -57,7 +57,7 @@ ANSWER = orjson.dumps(
             "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
             "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
         },
-    },
+    }
 )
 EVENT = (
     b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1750000000,"model":"m",'

@@ -48,9 +48,7 @@ NOW_AND_THEN = ("_write_second", "DeadlineTimer._check")
 """Of the log, for the first line in a second only; and of the timer of all deadlines, whenever one may be due."""
 SITE = {
     "account": [{"name": "acme", "quota_usd": 1_000, "rpm": 100_000, "tpm": 100_000_000}],
-    "key": [
-        {"name": "test", "account": "acme", "secret": KEY, "quota_usd": 100, "rpm": 10_000, "tpm": 10_000_000},
-    ],
+    "key": [{"name": "test", "account": "acme", "secret": KEY, "quota_usd": 100, "rpm": 10_000, "tpm": 10_000_000}],
     "price": [{"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 2}],
 }
 WORDS = ("a ", "few ", "words ", "of ", "text")

@@ -287,7 +287,7 @@ async def test_a_translated_event_costs_a_few_times_a_passed_one(tmp_path: Path)
                     "base_url": up.base_url,
                     "api_key": "provider-key",
                     "models": [kind.name],
-                },
+                }
             )
         tables = {
             "channel": channels,
@@ -322,12 +322,7 @@ def play(recording: Recording, turn: asyncio.Semaphore) -> list[Step]:
     return [*steps, *map(chunk, recording.after), LAST_CHUNK]
 
 
-async def hear(
-    session: aiohttp.ClientSession,
-    gateway: GatewayProcess,
-    kind: Kind,
-    turn: asyncio.Semaphore,
-) -> float:
+async def hear(session: aiohttp.ClientSession, gateway: GatewayProcess, kind: Kind, turn: asyncio.Semaphore) -> float:
     """CPU seconds of the gateway's process from the first word to the last."""
     heard, began, ended = 0, 0.0, 0.0
     async with session.post(gateway.url + kind.path, json=kind.body) as response:

@@ -69,10 +69,7 @@ FULL = attrs.evolve(
             Usage(images=2, duration_ms=3_500, characters=500_000),
             {"images": (2, 0.04), "seconds": (3.5, 0.1), "characters": (500_000, 30)},
         ),
-        (
-            Usage(200_001, 1, 1),
-            {"input_tokens": (200_000, 6), "cached_input_tokens": (1, 6), "output_tokens": (1, 22)},
-        ),
+        (Usage(200_001, 1, 1), {"input_tokens": (200_000, 6), "cached_input_tokens": (1, 6), "output_tokens": (1, 22)}),
         (
             Usage(100, written_tokens=70, written_long_tokens=30),
             {"input_tokens": (30, 3), "cache_write_tokens": (40, 4), "cache_write_long_tokens": (30, 6)},

@@ -169,10 +169,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.quotas) < 8)
     @rule(
-        account=st.sampled_from(["one", "other"]),
-        limit=LIMITS,
-        period=PERIODS,
-        at_once=st.sampled_from([None, 1, 2]),
+        account=st.sampled_from(["one", "other"]), limit=LIMITS, period=PERIODS, at_once=st.sampled_from([None, 1, 2])
     )
     def add_key(self, account: str, limit: int, period: QuotaPeriod, at_once: int | None) -> None:
         number = len(self.quotas)

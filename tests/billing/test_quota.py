@@ -153,9 +153,7 @@ async def test_the_longest_answer_of_a_model_is_held_where_a_request_names_no_li
     assert held(billing, caller) == (20 + max(most, 4_096),) * 2
 
 
-async def test_requests_at_the_same_time_hold_no_more_than_is_left(
-    billing: BillingServices,
-) -> None:
+async def test_requests_at_the_same_time_hold_no_more_than_is_left(billing: BillingServices) -> None:
     caller, inference = caller_of(capped(200_000)), call_for(20, output=4_096)
     target = attrs.evolve(option_of(NANO_A_TOKEN, ONE_PPM), model="gpt-5-mini")
     for expected in (128_020, 200_000):
@@ -239,10 +237,7 @@ async def test_a_call_ends_at_the_price_it_began_with_whatever_later_ones_cost(b
 
 async def test_a_hundred_calls_at_once_hold_no_more_than_the_cap(billing: BillingServices) -> None:
     caller = caller_of(capped(1_000, "monthly"), capped(10**9))
-    results = await asyncio.gather(
-        *(billing.admit(caller, call_for(30)) for _ in range(100)),
-        return_exceptions=True,
-    )
+    results = await asyncio.gather(*(billing.admit(caller, call_for(30)) for _ in range(100)), return_exceptions=True)
     refused = [result for result in results if isinstance(result, QuotaExceeded)]
     assert (len(results) - len(refused), held(billing, caller)) == (33, (990, 990))
 

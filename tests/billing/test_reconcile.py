@@ -146,10 +146,7 @@ TAMPERINGS: dict[str, tuple[Callable[[BillingServices], object], str]] = {
         lambda billing: setattr(billing.balances.find_balance("account", 1).daily.current, "credit_nanos", 0),
         "account 1: credited today is 0, its entries say 50",
     ),
-    "a whole purse": (
-        lambda billing: billing.balances._kinds["key"].pop(7),
-        "key 7: spent is 0, its entries say 40",
-    ),
+    "a whole purse": (lambda billing: billing.balances._kinds["key"].pop(7), "key 7: spent is 0, its entries say 40"),
     "a purse of nobody": (
         lambda billing: billing.balances.find_balance("key", 99).add_credit(5, billing.balances.today),
         "key 99: credited is 5, its entries say 0",
@@ -158,10 +155,7 @@ TAMPERINGS: dict[str, tuple[Callable[[BillingServices], object], str]] = {
         lambda billing: billing.balances.find_balance("key", 7).hold(3),
         "key 7: 3 held, its holds say 0",
     ),
-    "a hold that was lost": (
-        lambda billing: billing.balances.holds.clear(),
-        "account 1: 20 held, its holds say 0",
-    ),
+    "a hold that was lost": (lambda billing: billing.balances.holds.clear(), "account 1: 20 held, its holds say 0"),
     "more than a cap": (
         lambda billing: setattr(billing.balances.find_balance("account", 1), "held_nanos", 2_000),
         "account 1: more is spent and held than its cap and its overrun allow",
@@ -188,10 +182,7 @@ TAMPERINGS: dict[str, tuple[Callable[[BillingServices], object], str]] = {
         lambda billing: billing.write_queue.put(billing.write_queue.look()[0]),
         "key 7: spent is 40, its entries say 47",
     ),
-    "a row that was dropped": (
-        lambda billing: billing.write_queue.take(1),
-        "key 7: spent is 40, its entries say 33",
-    ),
+    "a row that was dropped": (lambda billing: billing.write_queue.take(1), "key 7: spent is 40, its entries say 33"),
 }
 
 

@@ -20,12 +20,7 @@ OPTIONS = (
     # Whatever a page asks another host for stays here.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 )
-BROWSER = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.timeout(180),
-    pytest.mark.asyncio(loop_scope="session"),
-]
+BROWSER = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="session")]
 """What every module here is marked with: one gateway serves all its tests, and one browser those of all of them."""
 _TELL_TALES = """
 Object.defineProperty(window, "__hit", {set(what) { console.error("a page ran what it was shown: " + what); }});

@@ -165,8 +165,8 @@ async def test_every_channel_is_tested_and_a_failure_does_not_hide_the_others(ga
             "channel": [
                 {"name": name, "provider": "custom", "base_url": "http://127.0.0.1:9/v1", "models": ["m"]}
                 for name in ("one", "two/x")
-            ],
-        },
+            ]
+        }
     )
     async with admin_client.open_admin(place_of(gateway)) as admin:
         results = await admin.test_channels()

@@ -128,12 +128,7 @@ DAMAGE: dict[str, tuple[Damage, str, str, str]] = {
     "header of zeros": (lambda at: write(at / "gateway.db", 0, bytes(100)), "database", "", "gateway restore"),
     "a page of zeros": (lambda at: write(at / "gateway.db", 3 * 4096, bytes(4096)), "database", "", "gateway restore"),
     "a row of nothing": (lambda at: execute(at, ORPHAN), "database", "Rows of links", "gateway restore"),
-    "another program's": (
-        lambda at: execute(at, "DROP TABLE requests"),
-        "database",
-        "of another program",
-        "store.url",
-    ),
+    "another program's": (lambda at: execute(at, "DROP TABLE requests"), "database", "of another program", "store.url"),
     "newer schema": (
         lambda at: execute(at, "UPDATE alembic_version SET version_num = '9999'", "PRAGMA user_version = 7008009"),
         "schema",
@@ -275,8 +270,7 @@ async def test_a_stored_channel_is_asked_unless_it_has_a_proxy(
 
 
 @pytest.mark.parametrize(
-    ("days", "state", "text"),
-    [(90, None, ""), (5, "warning", "expires in 4 days"), (-1, "problem", "has expired")],
+    ("days", "state", "text"), [(90, None, ""), (5, "warning", "expires in 4 days"), (-1, "problem", "has expired")]
 )
 def test_the_end_of_the_certificate_is_found(
     folder: Path, tmp_path: Path, days: float, state: str | None, text: str

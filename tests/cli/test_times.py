@@ -39,8 +39,7 @@ def test_a_time_that_no_calendar_has_is_refused() -> None:
 
 
 @table_rows(
-    ("text", "day"),
-    [("7d", date(2027, 2, 22)), ("yesterday", date(2027, 2, 28)), ("2027-01-31", date(2027, 1, 31))],
+    ("text", "day"), [("7d", date(2027, 2, 22)), ("yesterday", date(2027, 2, 28)), ("2027-01-31", date(2027, 1, 31))]
 )
 def test_a_day_may_be_relative(text: str, day: date) -> None:
     assert parse_day(text, NOW) == day

@@ -22,18 +22,13 @@ def make_client(mode: instructor.Mode) -> Any:
 
 
 def list_steps(model: str) -> dict[str, Step]:
-    tools = {
-        "anthropic": instructor.Mode.ANTHROPIC_TOOLS,
-        "google": instructor.Mode.GENAI_TOOLS,
-    }.get(CONVENTION, instructor.Mode.TOOLS)
-    schema = {
-        "anthropic": instructor.Mode.ANTHROPIC_JSON,
-        "google": instructor.Mode.GENAI_STRUCTURED_OUTPUTS,
-    }.get(CONVENTION, instructor.Mode.JSON_SCHEMA)
-    return {
-        "structured": lambda: structured(model, tools),
-        "structured, by schema": lambda: structured(model, schema),
-    }
+    tools = {"anthropic": instructor.Mode.ANTHROPIC_TOOLS, "google": instructor.Mode.GENAI_TOOLS}.get(
+        CONVENTION, instructor.Mode.TOOLS
+    )
+    schema = {"anthropic": instructor.Mode.ANTHROPIC_JSON, "google": instructor.Mode.GENAI_STRUCTURED_OUTPUTS}.get(
+        CONVENTION, instructor.Mode.JSON_SCHEMA
+    )
+    return {"structured": lambda: structured(model, tools), "structured, by schema": lambda: structured(model, schema)}
 
 
 def structured(model: str, mode: instructor.Mode) -> None:

@@ -3,14 +3,7 @@
 import asyncio
 from typing import Any
 
-from agents import (
-    Agent,
-    OpenAIChatCompletionsModel,
-    OpenAIResponsesModel,
-    Runner,
-    function_tool,
-    set_tracing_disabled,
-)
+from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool, set_tracing_disabled
 from openai import AsyncOpenAI
 from steps import CONVENTION, HELLO, KEY, OSLO, URL, WEATHER, City, Step, expect, expect_weather, run
 

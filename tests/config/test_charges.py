@@ -46,11 +46,7 @@ DRAWN = {
     "candidatesTokenCount": 1920,
     "candidatesTokensDetails": [part("IMAGE", 1120), part("TEXT", 800)],
 }
-EDITED = {
-    "input_tokens": 343,
-    "input_tokens_details": {"text_tokens": 20, "image_tokens": 323},
-    "output_tokens": 1056,
-}
+EDITED = {"input_tokens": 343, "input_tokens_details": {"text_tokens": 20, "image_tokens": 323}, "output_tokens": 1056}
 SPOKEN = chat(17, 592, completion_tokens_details={"audio_tokens": 482, "text_tokens": 110})
 SEARCHED = {"input_tokens": 0, "output_tokens": 0, "server_tool_use": {"web_search_requests": 2}}
 KEPT = {

@@ -415,7 +415,7 @@ def test_tables_that_disagree_are_told_together_with_keys_that_are_wrong(tmp_pat
         '[server]\nport = "x"\n'
         '[[channel]]\nname = "a"\nprovider = "nobody"\n'
         '[[channel]]\nname = "a"\nprovider = "openai"\nmodels = ["m"]\n'
-        '[[key]]\nname = "k"\naccount = "nobody"\nsecret = "sk-1234567890123"\n',
+        '[[key]]\nname = "k"\naccount = "nobody"\nsecret = "sk-1234567890123"\n'
     )
     with pytest.raises(ConfigError) as caught:
         read_config(path, {})

@@ -33,10 +33,7 @@ def test_no_problem_shows_a_secret(secret: dict[str, Any]) -> None:
     assert "hunter2" not in repr(parse_table({"metrics": {"token": "hunter2-hunter2-hunter2"}}, Config))
 
 
-@table_rows(
-    "endpoint",
-    ["http://127.0.0.1:4318", "http://127.0.0.1:4318/", "http://127.0.0.1:4318/v1/traces"],
-)
+@table_rows("endpoint", ["http://127.0.0.1:4318", "http://127.0.0.1:4318/", "http://127.0.0.1:4318/v1/traces"])
 def test_the_path_of_traces_is_added_once(endpoint: str) -> None:
     tracing = parse_table({"tracing": {"endpoint": endpoint, "headers": ["a=b", "c=d=e", "f="]}}, Config).tracing
     assert tracing.traces_url == "http://127.0.0.1:4318/v1/traces"

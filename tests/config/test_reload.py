@@ -368,9 +368,7 @@ GOOD = write_toml({**BASE, "channel": [channel(NOWHERE, "new")]})
     ],
 )  # fmt: skip
 async def test_a_bad_file_changes_nothing_and_every_problem_is_named(
-    reloadable: Reload,
-    text: str,
-    problems: list[str],
+    reloadable: Reload, text: str, problems: list[str]
 ) -> None:
     site = await reloadable({"channel": [channel(NOWHERE)], "price": [PRICE]})
     before = await site.state()
@@ -419,9 +417,7 @@ async def test_a_gateway_that_was_started_without_a_file_says_so(gateway_with: S
         assert "without a configuration" in (await response.json())["error"]["message"]
 
 
-async def test_a_stream_over_a_removed_channel_is_whole_and_costs_what_it_did_when_it_began(
-    reloadable: Reload,
-) -> None:
+async def test_a_stream_over_a_removed_channel_is_whole_and_costs_what_it_did_when_it_began(reloadable: Reload) -> None:
     go_on = asyncio.Event()
 
     async def wait(_received: Received) -> None:
@@ -837,11 +833,7 @@ async def test_words_that_nobody_may_ask_a_image_of_follow_the_file_and_the_list
 
 @pytest.mark.parametrize(
     ("raw", "message"),
-    [
-        (None, "No such file"),
-        (b"fine\n\xff\n", "line 2 is not UTF-8"),
-        (b"x" * (2 * 1024**2 + 1), "larger than 2 MB"),
-    ],
+    [(None, "No such file"), (b"fine\n\xff\n", "line 2 is not UTF-8"), (b"x" * (2 * 1024**2 + 1), "larger than 2 MB")],
     ids=["gone", "no text", "too large"],
 )
 async def test_a_broken_list_of_words_leaves_the_one_before_in_force_and_says_so(

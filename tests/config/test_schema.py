@@ -678,11 +678,7 @@ def test_what_is_said_in_the_environment_counts_for_the_new_sections_too(tmp_pat
 
 @pytest.mark.parametrize(
     ("raw", "message"),
-    [
-        (None, "No such file"),
-        (b"fine\n\xff\n", "line 2 is not UTF-8"),
-        (b"x" * (2 * 1024**2 + 1), "larger than 2 MB"),
-    ],
+    [(None, "No such file"), (b"fine\n\xff\n", "line 2 is not UTF-8"), (b"x" * (2 * 1024**2 + 1), "larger than 2 MB")],
     ids=["gone", "no text", "too large"],
 )
 def test_a_file_of_words_that_cannot_be_read_is_a_problem_of_its_key(

@@ -10,12 +10,7 @@ import aiohttp
 import openai
 import orjson
 import pytest
-from openai.types.audio import (
-    Transcription,
-    TranscriptionTextDeltaEvent,
-    TranscriptionVerbose,
-    TranslationVerbose,
-)
+from openai.types.audio import Transcription, TranscriptionTextDeltaEvent, TranscriptionVerbose, TranslationVerbose
 
 from gateway.demo.server import DemoUpstream
 
@@ -161,12 +156,7 @@ async def test_of_another_sound_it_tells_what_it_can(sdk: openai.AsyncOpenAI) ->
 
 
 async def test_every_sentence_has_its_time(sdk: openai.AsyncOpenAI, recording: Any) -> None:
-    heard = await sdk.audio.transcriptions.create(
-        **HEAR,
-        file=recording,
-        response_format="verbose_json",
-        language="en",
-    )
+    heard = await sdk.audio.transcriptions.create(**HEAR, file=recording, response_format="verbose_json", language="en")
     assert TranscriptionVerbose.model_validate(heard.model_dump()) == heard
     assert (heard.text, heard.language, heard.duration) == (TEXT, "en", seconds_of(recording[1]))
     assert [segment.text for segment in heard.segments or []] == ["Good morning.", "How are you today?"]

@@ -330,8 +330,7 @@ def test_a_balance_is_what_is_left_held_or_not() -> None:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["hold", "settle", "credit", "limit", "roll"]), st.integers(-40, 120)),
-    max_size=40,
+    st.tuples(st.sampled_from(["hold", "settle", "credit", "limit", "roll"]), st.integers(-40, 120)), max_size=40
 )
 
 

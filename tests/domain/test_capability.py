@@ -6,14 +6,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.capability import (
-    UNKNOWN,
-    Capability,
-    Problem,
-    find_capability,
-    find_shared_problem,
-    unite,
-)
+from gateway.domain.capability import UNKNOWN, Capability, Problem, find_capability, find_shared_problem, unite
 from gateway.domain.image import ImageRequest
 from tests.support.table_rows import table_rows
 
@@ -110,9 +103,7 @@ def test_of_whom_nobody_knows_anything_everything_can_be_asked(image_request: Im
 
 @given(CAPABILITIES, ASKS, st.booleans())
 def test_where_a_channel_fans_out_n_is_no_limit_and_every_other_one_is(
-    able: Capability,
-    image_request: ImageRequest,
-    edit: bool,
+    able: Capability, image_request: ImageRequest, edit: bool
 ) -> None:
     alone = able.find_problem(image_request, edit=edit, fan_out=False)
     assert able.find_problem(image_request, edit=edit, fan_out=True) == (None if alone and alone[0] == "n" else alone)
@@ -221,9 +212,7 @@ def test_where_nobody_has_a_problem_none_is_shared() -> None:
 
 @given(st.lists(CAPABILITIES, min_size=1, max_size=4), ASKS, st.booleans())
 def test_a_shared_problem_is_one_of_them_and_is_gone_for_one_of_them_where_it_is_heeded(
-    able: list[Capability],
-    image_request: ImageRequest,
-    edit: bool,
+    able: list[Capability], image_request: ImageRequest, edit: bool
 ) -> None:
     found = [(one, one.find_problem(image_request, edit=edit, fan_out=False)) for one in able]
     unable = [(one, problem) for one, problem in found if problem]
@@ -250,9 +239,7 @@ def test_a_shared_problem_is_one_of_them_and_is_gone_for_one_of_them_where_it_is
 
 @given(st.lists(CAPABILITIES, min_size=1, max_size=4), ASKS, st.booleans())
 def test_all_together_can_do_what_any_of_them_can(
-    able: list[Capability],
-    image_request: ImageRequest,
-    edit: bool,
+    able: list[Capability], image_request: ImageRequest, edit: bool
 ) -> None:
     together = unite(able)
     if any(one.find_problem(image_request, edit=edit, fan_out=False) is None for one in able):

@@ -109,7 +109,7 @@ BEFORE_SVG = st.one_of(
             "<!DOCTYPE svg>",
             '<!DOCTYPE svg PUBLIC "-//W3C//DTD SVG 1.1//EN" "http://www.w3.org/Graphics/SVG/1.1/DTD/svg11.dtd">',
             '<!DOCTYPE  svg\n[ <!ENTITY a "b"> ]\n>',
-        ],
+        ]
     ),
 ).map(str.encode)
 

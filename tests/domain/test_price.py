@@ -9,15 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, nanos, usd
-from gateway.domain.usage import (
-    MAX_CHARACTERS,
-    MAX_DURATION_MS,
-    MAX_IMAGES,
-    MAX_TOKENS,
-    NO_USAGE,
-    RareUnits,
-    Usage,
-)
+from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, NO_USAGE, RareUnits, Usage
 from tests.support.table_rows import table_rows
 
 RATES = st.integers(0, 10**12)
@@ -265,10 +257,7 @@ def test_a_write_without_a_price_is_as_input_and_a_long_one_as_any(
 ) -> None:
     rates = [None if rate is None else nanos(Decimal(rate)) for rate in (write, long)]
     price = Price(
-        "m",
-        nanos(Decimal(4)),
-        cache_write_nanos_per_million=rates[0],
-        cache_write_long_nanos_per_million=rates[1],
+        "m", nanos(Decimal(4)), cache_write_nanos_per_million=rates[0], cache_write_long_nanos_per_million=rates[1]
     )
     usage = Usage(1_000_000, written_tokens=1_000_000, written_long_tokens=500_000)
     assert usd(cost_nanos(price, usage)) == dollars
@@ -449,9 +438,7 @@ SCOPED = [
     ],
 )
 def test_among_names_and_among_globs_the_providers_own_price_wins(
-    model: str,
-    provider: str | None,
-    found: tuple[str, str | None] | None,
+    model: str, provider: str | None, found: tuple[str, str | None] | None
 ) -> None:
     price = PriceList(SCOPED).find(model, provider)
     assert (None if price is None else (price.model, price.provider)) == found

@@ -146,9 +146,7 @@ def test_an_estimate_is_rounded_up_and_never_negative(chars: int) -> None:
     ],
 )
 def test_reasoning_that_is_counted_beside_the_completion_is_charged_with_it(
-    total: object,
-    reasoning: object,
-    completion: int,
+    total: object, reasoning: object, completion: int
 ) -> None:
     details = {"reasoning_tokens": reasoning}
     reported = {"prompt_tokens": 10_120, "completion_tokens": 1_499, "total_tokens": total}

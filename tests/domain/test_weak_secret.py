@@ -50,8 +50,7 @@ def test_what_anybody_would_try_first_is_weak(secret: str) -> None:
 
 
 @table_rows(
-    "secret",
-    ["sk-Kd93jfLs02kfmQ", "sk-correct-horse-battery", "9f2c4e8a7b1d3f60" * 4, "sk-acme-7391-2284-5567-1130x9"],
+    "secret", ["sk-Kd93jfLs02kfmQ", "sk-correct-horse-battery", "9f2c4e8a7b1d3f60" * 4, "sk-acme-7391-2284-5567-1130x9"]
 )
 def test_what_somebody_made_up_is_not(secret: str) -> None:
     assert not is_weak(secret)

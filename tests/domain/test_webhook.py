@@ -56,10 +56,7 @@ def test_what_was_changed_on_the_way_is_not_verified() -> None:
         (body, good | {"webhook-id": "evt_2"}),
         (body, good | {"webhook-timestamp": str(at_s - 1)}),
         (body, headers(body, age_s=400)),
-        (
-            body,
-            good | {"webhook-signature": webhook.sign(webhook.derive_secret(MASTER, 8), "evt_1", at_s, body)},
-        ),
+        (body, good | {"webhook-signature": webhook.sign(webhook.derive_secret(MASTER, 8), "evt_1", at_s, body)}),
     ]
     for reported, theirs in spoilt:
         with pytest.raises(WebhookVerificationError):

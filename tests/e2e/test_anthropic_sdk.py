@@ -6,13 +6,7 @@ from typing import Any
 
 import anthropic
 import pytest
-from anthropic import (
-    Anthropic,
-    APIStatusError,
-    AuthenticationError,
-    BadRequestError,
-    NotFoundError,
-)
+from anthropic import Anthropic, APIStatusError, AuthenticationError, BadRequestError, NotFoundError
 from pydantic import BaseModel
 
 from tests.support.anthropic_provider import AnthropicProvider, sign
@@ -63,10 +57,7 @@ async def ask(client: anthropic.AsyncAnthropic, streamed: bool, **more: Any) -> 
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_message_is_answered(
-    provider_type: ProviderType,
-    streamed: bool,
-    standing_with: StartGateway,
-    claude: MakeClaude,
+    provider_type: ProviderType, streamed: bool, standing_with: StartGateway, claude: MakeClaude
 ) -> None:
     async with provider_type(Says("A door, füllig ✓")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
@@ -84,9 +75,7 @@ async def test_a_message_is_answered(
 
 
 async def test_a_raw_stream_has_its_events_in_their_order(
-    provider_type: ProviderType,
-    standing_with: StartGateway,
-    claude: MakeClaude,
+    provider_type: ProviderType, standing_with: StartGateway, claude: MakeClaude
 ) -> None:
     async with provider_type(
         Says("One two three", calls=(Call("get_time"), Call("get_weather", {"city": "Oslo"})))
@@ -114,10 +103,7 @@ async def test_a_raw_stream_has_its_events_in_their_order(
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_tools_are_called_at_once_and_their_results_become_an_answer(
-    provider_type: ProviderType,
-    streamed: bool,
-    standing_with: StartGateway,
-    claude: MakeClaude,
+    provider_type: ProviderType, streamed: bool, standing_with: StartGateway, claude: MakeClaude
 ) -> None:
     calls = (
         Call("get_weather", {"city": 'Os"lo', "unit": "C"}),
@@ -157,9 +143,7 @@ async def test_tools_are_called_at_once_and_their_results_become_an_answer(
 
 
 async def test_a_failed_tool_is_told_as_each_language_tells_it(
-    provider_type: ProviderType,
-    standing_with: StartGateway,
-    claude: MakeClaude,
+    provider_type: ProviderType, standing_with: StartGateway, claude: MakeClaude
 ) -> None:
     messages = [
         {"role": "user", "content": "Go"},
@@ -187,10 +171,7 @@ SIGNED = {ThinkingProvider: "", AnthropicProvider: sign("I should look"), Gemini
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_thoughts_come_signed_and_go_back_to_who_signed_them(
-    thinking: ProviderType,
-    streamed: bool,
-    standing_with: StartGateway,
-    claude: MakeClaude,
+    thinking: ProviderType, streamed: bool, standing_with: StartGateway, claude: MakeClaude
 ) -> None:
     calls = Says(thought="I should look", calls=(Call("get_weather", {"city": "Oslo"}),))
     async with thinking(calls, Says("Rain.", thought="So it rains")) as up:
@@ -218,9 +199,7 @@ async def test_thoughts_come_signed_and_go_back_to_who_signed_them(
 
 
 async def test_images_and_documents_arrive_whole(
-    provider_type: ProviderType,
-    standing_with: StartGateway,
-    claude: MakeClaude,
+    provider_type: ProviderType, standing_with: StartGateway, claude: MakeClaude
 ) -> None:
     content = [
         {"type": "image", "source": as_source(PNG, "image/png")},
@@ -243,9 +222,7 @@ async def test_images_and_documents_arrive_whole(
 
 @pytest.mark.parametrize("kind", [AnthropicProvider, GeminiProvider])
 async def test_tokens_are_counted_by_who_can(
-    kind: type[Provider],
-    standing_with: StartGateway,
-    claude: MakeClaude,
+    kind: type[Provider], standing_with: StartGateway, claude: MakeClaude
 ) -> None:
     async with kind() as up:
         gateway = await standing_with({"channel": [up.channel()]})
@@ -269,8 +246,7 @@ async def test_tokens_are_estimated_where_nobody_counts(standing_with: StartGate
 
 
 async def test_what_the_gateway_refuses_is_said_in_the_same_shape(
-    standing_with: StartGateway,
-    claude: MakeClaude,
+    standing_with: StartGateway, claude: MakeClaude
 ) -> None:
     async with AnthropicProvider() as up:
         gateway = await standing_with({"channel": [up.channel()]})
@@ -287,8 +263,7 @@ async def test_what_the_gateway_refuses_is_said_in_the_same_shape(
 
 
 async def test_a_failure_in_mid_stream_is_an_error_after_what_was_said(
-    standing_with: StartGateway,
-    claude: MakeClaude,
+    standing_with: StartGateway, claude: MakeClaude
 ) -> None:
     """The provider speaks the convention and breaks off; the caller hears of it as Anthropic would say it."""
     script: list[Step] = [SSE_HEAD, chunk(event(delta("one"))), chunk(event(delta(" two"))), FIN]
@@ -311,9 +286,7 @@ async def test_a_failure_in_mid_stream_is_an_error_after_what_was_said(
 
 
 async def test_a_class_is_filled_with_the_answer(
-    provider_type: ProviderType,
-    standing_with: StartGateway,
-    claude: MakeClaude,
+    provider_type: ProviderType, standing_with: StartGateway, claude: MakeClaude
 ) -> None:
     async with provider_type(Says('{"cities": ["Oslo", "Åbo"]}')) as up:
         gateway = await standing_with({"channel": [up.channel()]})
@@ -326,10 +299,7 @@ async def test_a_class_is_filled_with_the_answer(
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_why_an_answer_ended_is_said(
-    provider_type: ProviderType,
-    streamed: bool,
-    standing_with: StartGateway,
-    claude: MakeClaude,
+    provider_type: ProviderType, streamed: bool, standing_with: StartGateway, claude: MakeClaude
 ) -> None:
     async with provider_type(Says("Once", cut=True), Says("Until the", stopped_at="END")) as up:
         gateway = await standing_with({"channel": [up.channel()]})

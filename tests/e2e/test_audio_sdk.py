@@ -34,9 +34,7 @@ async def test_a_transcript_comes_in_every_format(kind: str, standing_with: Star
     async with OpenAiAudio() as provider:
         gateway = await standing_with({"channel": [provider.channel()]})
         answer: Any = await sdk(gateway).audio.transcriptions.create(  # type: ignore[call-overload]
-            model="m",
-            file=("speech.wav", make_wav()),
-            response_format=kind,
+            model="m", file=("speech.wav", make_wav()), response_format=kind
         )
         reported = {"text": TEXT + "\n", "srt": SRT, "vtt": VTT}.get(kind)
         if reported is None:

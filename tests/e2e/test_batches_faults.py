@@ -13,15 +13,7 @@ from openai.types import Batch
 from gateway.server.context import SERVICES
 from gateway.storage.batches import BatchRepository
 from gateway.storage.file_folder import name_file
-from tests.support.batch_calls import (
-    ask,
-    await_end,
-    await_requests,
-    limited,
-    make_line,
-    read_results,
-    start,
-)
+from tests.support.batch_calls import ask, await_end, await_requests, limited, make_line, read_results, start
 from tests.support.fast_provider import Reaction, SwiftUpstream, failing, hanging, slow, well
 from tests.support.gateway import KEY, channel, start_gateway
 from tests.support.scripted_upstream import COMPLETION

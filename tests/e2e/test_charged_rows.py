@@ -14,10 +14,7 @@ from tests.support.started_gateways import StartGateway
 Json = dict[str, Any]
 HELLO: Json = {"messages": [{"role": "user", "content": "hi"}]}
 BUDGET: Json = {"name": "test", "account": "acme", "secret": KEY, "quota_usd": 5, "quota_period": "lifetime"}
-RANKED: Json = {
-    "results": [{"index": 0, "relevance_score": 0.5}],
-    "meta": {"billed_units": {"search_units": 3}},
-}
+RANKED: Json = {"results": [{"index": 0, "relevance_score": 0.5}], "meta": {"billed_units": {"search_units": 3}}}
 RERANK: Json = {"query": "q", "documents": ["a", "b"]}
 MODERATED: Json = {"id": "m", "model": "omni-moderation-latest", "results": [{"flagged": False}]}
 

@@ -73,15 +73,11 @@ async def test_a_stream_has_no_usage_chunk_unless_it_was_asked_for(gateway_with:
 
 
 async def test_a_stream_has_one_usage_chunk_last_where_it_was_asked_for(
-    gateway_with: StartGateway,
-    sdk: MakeClient,
+    gateway_with: StartGateway, sdk: MakeClient
 ) -> None:
     gateway = await gateway_with({})
     stream = await sdk(gateway).chat.completions.create(
-        model="demo-chat",
-        messages=ASK,
-        stream=True,
-        stream_options={"include_usage": True},
+        model="demo-chat", messages=ASK, stream=True, stream_options={"include_usage": True}
     )
     chunks = [chunk async for chunk in stream]
     assert [chunk.usage is not None for chunk in chunks].count(True) == 1
@@ -117,10 +113,7 @@ async def test_a_streamed_tool_call_can_be_put_together(gateway_with: StartGatew
     messages: list[Any] = [{"role": "user", "content": "Tell me the weather in Oslo with get_weather"}]
     names, arguments, finish = [], "", None
     stream = await sdk(gateway).chat.completions.create(
-        model="demo-chat",
-        messages=messages,
-        tools=[WEATHER],
-        stream=True,
+        model="demo-chat", messages=messages, tools=[WEATHER], stream=True
     )
     async for item in stream:
         finish = item.choices[0].finish_reason or finish
@@ -169,8 +162,7 @@ async def test_nothing_of_the_callers_headers_reaches_the_provider(gateway_with:
 
 
 async def test_a_failure_in_mid_stream_is_an_api_error_after_what_was_said(
-    gateway_with: StartGateway,
-    sdk: MakeClient,
+    gateway_with: StartGateway, sdk: MakeClient
 ) -> None:
     script: list[Step] = [SSE_HEAD, chunk(event(delta("one"))), chunk(event(delta("two"))), FIN]
     async with ScriptedUpstream(script) as up:
@@ -211,8 +203,7 @@ async def test_a_stream_from_a_real_provider_is_read_to_its_end(gateway_with: St
 
 
 async def test_a_client_that_leaves_a_stream_ends_the_providers_too(
-    gateway_with: StartGateway,
-    sdk: MakeClient,
+    gateway_with: StartGateway, sdk: MakeClient
 ) -> None:
     script: list[Step] = [
         SSE_HEAD,

@@ -116,10 +116,7 @@ BODY: dict[str, Any] = {
                 use("toolu_01C", "TodoWrite", todos=[{"content": "Fix", "status": "pending"}, {"content": "ünï ✓"}]),
             ],
         },
-        {
-            "role": "user",
-            "content": [result("toolu_01C", [text("Kept.")], cache_control=MARK)],
-        },
+        {"role": "user", "content": [result("toolu_01C", [text("Kept.")], cache_control=MARK)]},
     ],
 }
 NEXT = Says(
@@ -137,10 +134,7 @@ async def ask(client: Any, body: dict[str, Any], *, streamed: bool) -> Any:
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_the_conversation_arrives_and_goes_on(
-    provider_type: ProviderType,
-    streamed: bool,
-    standing_with: StartGateway,
-    claude: MakeClaude,
+    provider_type: ProviderType, streamed: bool, standing_with: StartGateway, claude: MakeClaude
 ) -> None:
     async with provider_type(NEXT) as up:
         gateway = await standing_with({"channel": [up.channel()]})
@@ -167,8 +161,7 @@ async def test_the_conversation_arrives_and_goes_on(
 
 
 async def test_its_own_provider_gets_the_body_and_the_features_as_they_were(
-    standing_with: StartGateway,
-    claude: MakeClaude,
+    standing_with: StartGateway, claude: MakeClaude
 ) -> None:
     async with AnthropicProvider(NEXT) as up:
         gateway = await standing_with({"channel": [up.channel()]})
@@ -178,10 +171,7 @@ async def test_its_own_provider_gets_the_body_and_the_features_as_they_were(
         assert up.received[0].path == "/v1/messages"
 
 
-async def test_what_is_not_for_others_is_not_told_to_them(
-    gateway_with: StartGateway,
-    claude: MakeClaude,
-) -> None:
+async def test_what_is_not_for_others_is_not_told_to_them(gateway_with: StartGateway, claude: MakeClaude) -> None:
     """Cache marks, signatures and sealed thoughts are Anthropic's; thinking is asked for in each one's own words."""
     for kind in (OpenAIProvider, GeminiProvider):
         async with kind(NEXT) as up:
@@ -213,9 +203,7 @@ async def test_the_conversation_can_be_counted(
 
 @pytest.mark.parametrize("convention", [ThinkingProvider, OpenAIProvider], ids=name_provider)
 async def test_three_turns_by_three_providers_are_one_conversation(
-    convention: ProviderType,
-    standing_with: StartGateway,
-    claude: MakeClaude,
+    convention: ProviderType, standing_with: StartGateway, claude: MakeClaude
 ) -> None:
     """Each answers once and is then overloaded; the next one takes over what all before it have answered."""
     busy = Fails(529, "Overloaded")

@@ -27,9 +27,7 @@ async def test_the_demo_embeds_as_the_sdk_asks_and_as_floats_alike(gateway_with:
     client = sdk(gateway)
     packed = await client.embeddings.create(model="demo-embedding", input=["a small cat", "a large dog"])
     plain = await client.embeddings.create(
-        model="demo-embedding",
-        input=["a small cat", "a large dog"],
-        encoding_format="float",
+        model="demo-embedding", input=["a small cat", "a large dog"], encoding_format="float"
     )
     assert [item.index for item in packed.data] == [0, 1]
     for left, right in zip(packed.data, plain.data, strict=True):
@@ -45,8 +43,7 @@ async def test_dimensions_are_honoured(gateway_with: StartGateway, sdk: MakeClie
 
 
 async def test_floats_from_a_provider_reach_an_sdk_that_asked_for_base64(
-    gateway_with: StartGateway,
-    sdk: MakeClient,
+    gateway_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with ScriptedUpstream([answer(embeddings(VECTOR, VECTOR))]) as up:
         gateway = await gateway_with(channels([up]))
@@ -57,8 +54,7 @@ async def test_floats_from_a_provider_reach_an_sdk_that_asked_for_base64(
 
 
 async def test_base64_from_a_provider_reaches_an_sdk_that_asked_for_floats(
-    gateway_with: StartGateway,
-    sdk: MakeClient,
+    gateway_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with ScriptedUpstream([answer(embeddings(PACKED))]) as up:
         gateway = await gateway_with(channels([up]))
@@ -73,10 +69,7 @@ async def test_base64_from_a_provider_reaches_an_sdk_that_asked_for_floats(
     [("float", "?"), ("float", None), ("float", {"a": 1}), ("base64", ["x"]), ("base64", None), ("base64", 1)],
 )
 async def test_an_embedding_that_is_none_is_the_providers_fault(
-    gateway_with: StartGateway,
-    sdk: MakeClient,
-    asked: Literal["float", "base64"],
-    nonsense: Any,
+    gateway_with: StartGateway, sdk: MakeClient, asked: Literal["float", "base64"], nonsense: Any
 ) -> None:
     async with ScriptedUpstream([answer(embeddings(nonsense))]) as up:
         gateway = await gateway_with(channels([up]))

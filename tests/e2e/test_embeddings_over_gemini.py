@@ -36,8 +36,7 @@ async def test_texts_are_embedded_in_their_order(gateway_with: StartGateway, sdk
 
 
 async def test_what_the_sdk_asks_for_is_base64_of_little_endian_floats(
-    gateway_with: StartGateway,
-    sdk: MakeClient,
+    gateway_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with GeminiProvider() as up:
         gateway = await gateway_with({"channel": [up.channel()]})
@@ -67,11 +66,7 @@ async def test_token_ids_are_refused_or_go_to_who_takes_them(gateway_with: Start
     ],
 )
 async def test_an_error_is_the_sdks_own(
-    answer: Fails,
-    kind: type[OpenAIError],
-    status: int,
-    gateway_with: StartGateway,
-    sdk: MakeClient,
+    answer: Fails, kind: type[OpenAIError], status: int, gateway_with: StartGateway, sdk: MakeClient
 ) -> None:
     provider = GeminiProvider()
     async with ScriptedUpstream([provider.fail(answer)]) as up:

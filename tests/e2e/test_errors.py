@@ -30,9 +30,7 @@ async def chat(client: AsyncOpenAI, **more: Any) -> Any:
 
 @pytest.mark.parametrize("key", ["sk-no-account-has-this-key-0000", "x" * 5000])
 async def test_a_wrong_key_raises_authentication_error_with_the_request_id(
-    standing_with: StartGateway,
-    sdk: MakeClient,
-    key: str,
+    standing_with: StartGateway, sdk: MakeClient, key: str
 ) -> None:
     gateway = await standing_with({})
     with pytest.raises(AuthenticationError) as caught:
@@ -70,9 +68,7 @@ async def test_a_providers_400_raises_bad_request_with_its_message(
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_provider_that_rejects_the_key_raises_internal_server_error(
-    standing_with: StartGateway,
-    sdk: MakeClient,
-    stream: bool,
+    standing_with: StartGateway, sdk: MakeClient, stream: bool
 ) -> None:
     refusal = {"error": {"message": "Incorrect API key provided: provider-key", "type": "x", "code": "invalid_api_key"}}
     async with ScriptedUpstream([answer(refusal, 401)]) as up:
@@ -113,8 +109,7 @@ async def test_the_sdk_does_not_retry_what_cannot_succeed(standing_with: StartGa
 
 
 async def test_a_providers_rate_limit_raises_rate_limit_error_with_retry_after(
-    standing_with: StartGateway,
-    sdk: MakeClient,
+    standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     limited = {"error": {"message": "slow down", "type": "requests", "param": None, "code": "rate_limit_exceeded"}}
     async with ScriptedUpstream([answer(limited, 429, retry_after="7", x_ratelimit_limit_requests="3")]) as up:

@@ -91,10 +91,7 @@ async def test_anthropics_sdk_finds_the_requests_id(standing_with: StartGateway,
 
 
 async def test_an_error_as_the_first_event_of_a_stream_is_no_stream(
-    provider_type: ProviderType,
-    standing_with: StartGateway,
-    sdk: MakeClient,
-    claude: MakeClaude,
+    provider_type: ProviderType, standing_with: StartGateway, sdk: MakeClient, claude: MakeClaude
 ) -> None:
     async with provider_type(Fails(529, "Overloaded", late=True)) as up:
         gateway = await standing_with(channels_of(up))

@@ -78,9 +78,7 @@ async def test_the_next_channel_gives_a_whole_answer(
 
 
 async def test_an_overload_after_a_stream_has_begun_but_said_nothing_is_nobodys_business(
-    standing_with: StartGateway,
-    sdk: sdk_clients.MakeClient,
-    claude: sdk_clients.MakeClaude,
+    standing_with: StartGateway, sdk: sdk_clients.MakeClient, claude: sdk_clients.MakeClaude
 ) -> None:
     script: list[Step] = [SSE_HEAD, chunk(BEGUN), 0.02, chunk(OVERLOADED), LAST_CHUNK]
     async with ScriptedUpstream(script) as first, OpenAIProvider(Says("All is well")) as second:
@@ -102,8 +100,7 @@ async def test_an_overload_after_a_stream_has_begun_but_said_nothing_is_nobodys_
 
 
 async def test_after_the_first_words_nobody_else_is_asked(
-    standing_with: StartGateway,
-    sdk: sdk_clients.MakeClient,
+    standing_with: StartGateway, sdk: sdk_clients.MakeClient
 ) -> None:
     words = (
         b'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":'
@@ -128,8 +125,7 @@ async def test_after_the_first_words_nobody_else_is_asked(
 
 
 async def test_a_wish_that_one_language_has_no_word_for_goes_to_the_next(
-    standing_with: StartGateway,
-    sdk: sdk_clients.MakeClient,
+    standing_with: StartGateway, sdk: sdk_clients.MakeClient
 ) -> None:
     async with AnthropicProvider() as first, OpenAIProvider(Says("Heads")) as second:
         gateway = await start(standing_with, first, second)
@@ -139,8 +135,7 @@ async def test_a_wish_that_one_language_has_no_word_for_goes_to_the_next(
 
 
 async def test_when_all_fail_the_first_ones_error_is_told_once(
-    standing_with: StartGateway,
-    sdk: sdk_clients.MakeClient,
+    standing_with: StartGateway, sdk: sdk_clients.MakeClient
 ) -> None:
     async with AnthropicProvider(BUSY) as first, OpenAIProvider(Fails(500, "It broke")) as second:
         gateway = await start(standing_with, first, second)

@@ -134,8 +134,7 @@ async def test_a_call_comes_with_an_id(
             types.Content(role="user", parts=[types.Part(text=ASK)]),
             types.Content(role="model", parts=[part]),
             types.Content(
-                role="user",
-                parts=[types.Part.from_function_response(name="get_time", response={"output": "12:00"})],
+                role="user", parts=[types.Part.from_function_response(name="get_time", response={"output": "12:00"})]
             ),
         ]
         parts, _ = await ask(client, streamed, contents=contents, tools=more["tools"])

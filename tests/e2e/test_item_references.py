@@ -21,10 +21,7 @@ TOOL: Any = {
 ACME, RIVAL = "sk-acme-1234567890", "sk-rival-1234567890"
 KEYS = {
     "account": [{"name": "acme"}, {"name": "rival"}],
-    "key": [
-        {"name": "a", "account": "acme", "secret": ACME},
-        {"name": "b", "account": "rival", "secret": RIVAL},
-    ],
+    "key": [{"name": "a", "account": "acme", "secret": ACME}, {"name": "b", "account": "rival", "secret": RIVAL}],
 }
 
 

@@ -44,10 +44,7 @@ async def until_limited(gateway: RunningGateway) -> None:
 
 @pytest.mark.parametrize(("of", "stream"), [("key", True), ("account", False)])
 async def test_an_exhausted_lifetime_quota_raises_permission_denied_and_is_not_retried(
-    gateway_with: StartGateway,
-    sdk: MakeClient,
-    of: str,
-    stream: bool,
+    gateway_with: StartGateway, sdk: MakeClient, of: str, stream: bool
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         account = {"name": "acme", **(NOTHING_LEFT if of == "account" else {})}
@@ -63,8 +60,7 @@ async def test_an_exhausted_lifetime_quota_raises_permission_denied_and_is_not_r
 
 
 async def test_an_exhausted_daily_quota_raises_rate_limit_error_and_is_not_retried(
-    gateway_with: StartGateway,
-    sdk: MakeClient,
+    gateway_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         key = key_with(**NOTHING_LEFT, quota_period="daily")
@@ -79,8 +75,7 @@ async def test_an_exhausted_daily_quota_raises_rate_limit_error_and_is_not_retri
 
 @pytest.mark.slow
 async def test_a_rate_limit_is_retried_when_it_says_and_then_passes(
-    gateway_with: StartGateway,
-    sdk: MakeClient,
+    gateway_with: StartGateway, sdk: MakeClient
 ) -> None:
     """The SDK waits the one second that it is told."""
     go = asyncio.Event()
@@ -118,8 +113,7 @@ async def test_rate_limit_headers_are_readable(gateway_with: StartGateway, sdk: 
 
 
 async def test_a_restriction_raises_permission_denied_and_is_not_retried(
-    gateway_with: StartGateway,
-    sdk: MakeClient,
+    gateway_with: StartGateway, sdk: MakeClient
 ) -> None:
     gateway = await gateway_with(site(channel("http://127.0.0.1:9/v1"), key=key_with(models=["other"])))
     error = await refused(sdk(gateway, max_retries=RETRIES), stream=True)

@@ -61,7 +61,7 @@ async def test_a_key_is_shown_only_the_models_it_may_use(standing_with: StartGat
         {
             "channel": [channel(NOWHERE, models=["open/a", "open/b", "closed/c"])],
             "key": [{"name": "k", "account": "acme", "secret": KEY, "models": ["open/*"]}],
-        },
+        }
     )
     client = sdk(gateway)
     assert [model.id async for model in client.models.list()] == ["open/a", "open/b"]

@@ -210,9 +210,7 @@ async def test_what_a_provider_says_of_a_model_is_kept_and_what_it_leaves_out_is
 ) -> None:
     now = [NOW]
     first = listing("org/known:tag", created=7, owned_by="them")
-    both = [
-        answer({"data": [{"id": "org/known:tag", "created": 9}, {"id": "bare"}, {"id": "odd", "created": "soon"}]}),
-    ]
+    both = [answer({"data": [{"id": "org/known:tag", "created": 9}, {"id": "bare"}, {"id": "odd", "created": "soon"}]})]
     async with ScriptedUpstream(first, both, both) as up:
         gateway = await gateway_with({"channel": [synced(up)]}, clock=lambda: now[0])
         seen = Seen(gateway)
@@ -379,9 +377,9 @@ async def test_a_vendors_own_list_in_its_own_shape_is_followed_too(gateway_with:
                 {
                     "models": [
                         {"name": f"models/{name}", "supportedGenerationMethods": ["generateContent"]} for name in ids
-                    ],
-                },
-            ),
+                    ]
+                }
+            )
         ]
 
     async with ScriptedUpstream(models("gemini-a", "gemini-b"), models("gemini-b"), models("gemini-b")) as up:

@@ -18,10 +18,7 @@ from tests.support.started_gateways import StartGateway
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
 PDF = b"%PDF-1.4\n%%EOF"
-ASK: list[Any] = [
-    {"role": "system", "content": "Be brief."},
-    {"role": "user", "content": "What is a gateway?"},
-]
+ASK: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is a gateway?"}]
 WEATHER: Any = {
     "type": "function",
     "function": {
@@ -73,10 +70,7 @@ async def test_a_chat_is_answered(provider_type: ProviderType, standing_with: St
 
 @pytest.mark.parametrize("asked", [False, True])
 async def test_a_stream_is_the_same_words_with_usage_only_where_it_was_asked_for(
-    provider_type: ProviderType,
-    asked: bool,
-    standing_with: StartGateway,
-    sdk: MakeClient,
+    provider_type: ProviderType, asked: bool, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with provider_type(Says("One two three füllig ✓")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
@@ -96,9 +90,7 @@ async def test_a_stream_is_the_same_words_with_usage_only_where_it_was_asked_for
 
 
 async def test_the_sdks_stream_helper_reads_words_and_calls(
-    provider_type: ProviderType,
-    standing_with: StartGateway,
-    sdk: MakeClient,
+    provider_type: ProviderType, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     calls = (Call("get_weather", {"city": "Åbo"}), Call("get_time"))
     async with provider_type(Says("Let me look", calls=calls)) as up:
@@ -134,10 +126,7 @@ async def put_together(stream: Any) -> tuple[dict[str, Any], str | None]:
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_tool_is_called_and_its_result_becomes_an_answer(
-    provider_type: ProviderType,
-    streamed: bool,
-    standing_with: StartGateway,
-    sdk: MakeClient,
+    provider_type: ProviderType, streamed: bool, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     calls = Says("Looking.", calls=(Call("get_weather", {"city": 'Os"lo', "unit": "C"}),))
     async with provider_type(calls, Says("It rains.")) as up:
@@ -166,10 +155,7 @@ async def test_a_tool_is_called_and_its_result_becomes_an_answer(
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_parallel_calls_may_be_answered_in_any_order(
-    provider_type: ProviderType,
-    streamed: bool,
-    standing_with: StartGateway,
-    sdk: MakeClient,
+    provider_type: ProviderType, streamed: bool, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     cities = ("Oslo", "Bergen", "Bodø")
     calls = Says(calls=(*(Call("get_weather", {"city": city}) for city in cities), Call("get_time")))
@@ -218,9 +204,7 @@ async def test_images_and_files_arrive_whole(
 
 
 async def test_a_model_class_is_filled_with_the_answer(
-    provider_type: ProviderType,
-    standing_with: StartGateway,
-    sdk: MakeClient,
+    provider_type: ProviderType, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with provider_type(Says('{"cities": [{"name": "Oslo", "people": 700000}]}')) as up:
         gateway = await standing_with({"channel": [up.channel()]})
@@ -239,9 +223,7 @@ async def test_a_json_object_can_be_asked_for(
     async with provider_type(Says('{"a": 1}')) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         answer = await sdk(gateway).chat.completions.create(
-            model="m",
-            messages=ASK,
-            response_format={"type": "json_object"},
+            model="m", messages=ASK, response_format={"type": "json_object"}
         )
         assert answer.choices[0].message.content == '{"a": 1}'
         sent = up.received[0].json
@@ -255,10 +237,7 @@ async def test_a_json_object_can_be_asked_for(
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_thoughts_are_reasoning_content(
-    thinking: ProviderType,
-    streamed: bool,
-    standing_with: StartGateway,
-    sdk: MakeClient,
+    thinking: ProviderType, streamed: bool, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with thinking(Says("Four.", thought="Two and two, well")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
@@ -279,9 +258,7 @@ async def test_thoughts_are_reasoning_content(
 
 
 async def test_a_thinking_model_goes_on_after_a_tool_from_what_the_convention_keeps(
-    thinking: ProviderType,
-    standing_with: StartGateway,
-    sdk: MakeClient,
+    thinking: ProviderType, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     """The convention loses Anthropic's signature and keeps Gemini's; neither may be refused for it."""
     calls = Says(thought="I should look", calls=(Call("get_weather", {"city": "Oslo"}),))
@@ -300,10 +277,7 @@ async def test_a_thinking_model_goes_on_after_a_tool_from_what_the_convention_ke
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_several_answers_come_from_one_request_or_several(
-    provider_type: ProviderType,
-    streamed: bool,
-    standing_with: StartGateway,
-    sdk: MakeClient,
+    provider_type: ProviderType, streamed: bool, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     texts = ("Heads you win", "Tails I lose")
     one = provider_type is AnthropicProvider  # which makes one per request
@@ -327,10 +301,7 @@ async def test_several_answers_come_from_one_request_or_several(
 
 @pytest.mark.parametrize("stop", ["END", ["END", "STOP"]])
 async def test_stop_sequences_arrive_and_end_an_answer(
-    provider_type: ProviderType,
-    stop: Any,
-    standing_with: StartGateway,
-    sdk: MakeClient,
+    provider_type: ProviderType, stop: Any, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with provider_type(Says("Until the", stopped_at="END")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
@@ -344,10 +315,7 @@ async def test_stop_sequences_arrive_and_end_an_answer(
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_an_answer_that_was_cut_says_length(
-    provider_type: ProviderType,
-    streamed: bool,
-    standing_with: StartGateway,
-    sdk: MakeClient,
+    provider_type: ProviderType, streamed: bool, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with provider_type(Says("Once upon", cut=True)) as up:
         gateway = await standing_with({"channel": [up.channel()]})
@@ -361,8 +329,7 @@ async def test_an_answer_that_was_cut_says_length(
 
 
 async def test_what_the_provider_finds_wrong_with_a_request_is_said(
-    standing_with: StartGateway,
-    sdk: MakeClient,
+    standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     """A tool result that answers nothing: the same mistake, told by the one who noticed."""
     messages: Any = [*ASK, {"role": "tool", "tool_call_id": "call_nobody_made", "content": "rain"}]

@@ -95,9 +95,7 @@ async def test_a_key_is_rotated_edited_disabled_and_deleted_from_the_next_reques
     await operator.gateway.rows(3)
 
 
-async def test_a_limit_holds_for_a_model_without_a_price_and_says_so_when_it_is_set(
-    gateway_with: StartGateway,
-) -> None:
+async def test_a_limit_holds_for_a_model_without_a_price_and_says_so_when_it_is_set(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         names = ["m", "mystery"]
         operator = await sit_down(gateway_with, {"channel": [channel(up.base_url, models=names)], "price": [PRICE]})

@@ -40,7 +40,7 @@ MODERATION = {
             "categories": {"violence": True, "self-harm/intent": False},
             "category_scores": {"violence": 0.9, "self-harm/intent": 0.1},
             "category_applied_input_types": {"violence": ["text"]},
-        },
+        }
     ],
 }
 COUNTED = {
@@ -193,8 +193,7 @@ async def test_a_response_is_streamed(standing_with: StartGateway, sdk: MakeClie
 
 
 async def test_a_response_that_breaks_off_is_an_error_after_what_was_said(
-    standing_with: StartGateway,
-    sdk: MakeClient,
+    standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with ScriptedUpstream(response_script(whole=False)) as up:
         gateway = await standing_with(channels([up]))
@@ -247,11 +246,7 @@ async def test_the_sync_client_gets_them_too(standing_with: StartGateway) -> Non
 @pytest.mark.parametrize("name", ["completions", "moderations", "responses"])
 @pytest.mark.parametrize(("status", "kind"), [(400, BadRequestError), (503, InternalServerError)])
 async def test_an_error_is_the_sdks_own(
-    name: str,
-    status: int,
-    kind: type[APIError],
-    standing_with: StartGateway,
-    sdk: MakeClient,
+    name: str, status: int, kind: type[APIError], standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     error = {"error": {"message": "No such thing", "type": "invalid_request_error", "param": "x", "code": "odd"}}
     async with ScriptedUpstream([answer(error, status)]) as up:
@@ -264,9 +259,7 @@ async def test_an_error_is_the_sdks_own(
 
 @pytest.mark.parametrize("name", ["completions", "moderations"])
 async def test_a_channel_of_another_language_has_none_of_these(
-    name: str,
-    standing_with: StartGateway,
-    sdk: MakeClient,
+    name: str, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with AnthropicProvider() as up:
         gateway = await standing_with({"channel": [up.channel()]})

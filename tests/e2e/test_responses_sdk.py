@@ -293,7 +293,7 @@ async def test_a_conversation_goes_on_by_its_id_at_another_provider(
         third = await client.responses.create(model="o", input="Who?", previous_response_id=second.id)
         assert third.output_text == "Ada."
         assert [one.partition(": ")[2] for one in chat.heard[0].messages] == [
-            *("Who are you?", "Ada is my name.", "Why?", "You asked for it.", "Who?"),
+            *("Who are you?", "Ada is my name.", "Why?", "You asked for it.", "Who?")
         ]
         assert [*map(find_mistakes, (claude, gemini, chat))] == [[], [], []]
 

@@ -153,10 +153,7 @@ async def test_plain_http_and_old_tls_are_refused(tmp_path: Path) -> None:
         old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
         with pytest.deprecated_call():
             old.maximum_version = ssl.TLSVersion.TLSv1_1
-        with (
-            socket.create_connection((host, int(port))) as sock,
-            pytest.raises((ssl.SSLError, ConnectionError)),
-        ):
+        with socket.create_connection((host, int(port))) as sock, pytest.raises((ssl.SSLError, ConnectionError)):
             await asyncio.to_thread(old.wrap_socket, sock, server_hostname=host)
         opened = await asyncio.to_thread(command, gateway, "open", "--print")
         assert opened.stdout.startswith("https://")

@@ -139,22 +139,8 @@ KINDS = (
         stops=True,
         forgets=True,
     ),
-    Kind(
-        DashScopeVideos,
-        "wan2.6-t2v",
-        "wan2.6-i2v",
-        Film("1920x1080", 5, 250),
-        Film("1280x720", 15, 150),
-        stops=True,
-    ),
-    Kind(
-        DashScopeVideos,
-        "wan2.7-t2v",
-        "wan2.7-i2v",
-        Film("1920x1080", 5, 250),
-        Film("720x1280", 2, 60),
-        stops=True,
-    ),
+    Kind(DashScopeVideos, "wan2.6-t2v", "wan2.6-i2v", Film("1920x1080", 5, 250), Film("1280x720", 15, 150), stops=True),
+    Kind(DashScopeVideos, "wan2.7-t2v", "wan2.7-i2v", Film("1920x1080", 5, 250), Film("720x1280", 2, 60), stops=True),
     Kind(
         VolcengineVideos,
         "doubao-seedance-1-0-pro-250528",
@@ -165,13 +151,7 @@ KINDS = (
         forgets=True,
     ),
     Kind(
-        LumaVideos,
-        "ray-3.2",
-        "ray-3.2",
-        Film("1280x720", 5, 50),
-        Film("720x1280", 10, 300),
-        blocks=False,
-        fresh=True,
+        LumaVideos, "ray-3.2", "ray-3.2", Film("1280x720", 5, 50), Film("720x1280", 10, 300), blocks=False, fresh=True
     ),
     Kind(
         FalQueueVideos,
@@ -393,8 +373,7 @@ async def test_every_vendor_starts_from_a_image_in_every_form(gateway_with: Star
             site.ask(VIDEOS, form),
             site.ask(VIDEOS, {"model": kind.image_model, "prompt": "data", "input_reference": DATA}),
             site.ask(
-                VIDEOS,
-                {"model": kind.image_model, "prompt": "an address", "input_reference": {"image_url": address}},
+                VIDEOS, {"model": kind.image_model, "prompt": "an address", "input_reference": {"image_url": address}}
             ),
         )
         assert [heard.status for heard in answers] == [200, 200, 200], answers
@@ -440,10 +419,7 @@ async def test_what_a_filter_or_a_failure_ends_is_told_and_not_paid_for(gateway_
     """A filter that objects at once is a refusal; one that objects later fails the job, as a failure does."""
 
     async def make(site: Site, kind: Kind) -> None:
-        moderated, failed = await asyncio.gather(
-            site.make(kind.model, "moderated"),
-            site.make(kind.model, "failed"),
-        )
+        moderated, failed = await asyncio.gather(site.make(kind.model, "moderated"), site.make(kind.model, "failed"))
         assert (moderated["status"], moderated["error"]["code"]) == ("failed", "content_policy_violation")
         assert (failed["status"], failed["error"]["code"]) == ("failed", "upstream_error")
         for reported in (moderated, failed):

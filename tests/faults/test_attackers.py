@@ -39,10 +39,7 @@ def limited(data: Path, up: ScriptedUpstream, descriptors: int) -> GatewayProces
     """A gateway that may have so many descriptors."""
     tables: dict[str, Any] = {
         "account": [{"name": "acme"}, {"name": "evil"}],
-        "key": [
-            {"name": "a", "account": "acme", "secret": KEY},
-            {"name": "b", "account": "evil", "secret": ATTACKER},
-        ],
+        "key": [{"name": "a", "account": "acme", "secret": KEY}, {"name": "b", "account": "evil", "secret": ATTACKER}],
         "channel": [channel(up.base_url)],
         "routing": {"trip_failures": 1000},
     }

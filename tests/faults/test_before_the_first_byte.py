@@ -16,9 +16,7 @@ REPEATED = {"error": {"message": "refused: provider-key"}}
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", [200, 400, 404, 429, 500, 503])
 async def test_the_key_of_a_channel_is_masked_wherever_a_provider_repeats_it(
-    standing_with: StartGateway,
-    status: int,
-    stream: bool,
+    standing_with: StartGateway, status: int, stream: bool
 ) -> None:
     # It does not look like a key, so only the channel's own knowledge of it can mask it.
     async with ScriptedUpstream([answer(REPEATED, status)]) as bad:

@@ -28,9 +28,7 @@ from tests.support.upstream_scripts import STARTED, TEXT, TWO
 @pytest.mark.parametrize("leave", [close, reset, half_close])
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.name)
 async def test_a_caller_who_leaves_cancels_the_provider_at_once(
-    standing_with: StartGateway,
-    phase: Phase,
-    leave: Callable[[Writer], None],
+    standing_with: StartGateway, phase: Phase, leave: Callable[[Writer], None]
 ) -> None:
     async with ScriptedUpstream(phase.script) as up, ScriptedUpstream(good_script(stream=phase.stream)) as good:
         gateway = await standing_with(site(channel(up.base_url, "left", **UNHURRIED), healthy(good)))

@@ -237,9 +237,7 @@ async def test_a_call_alone_may_still_allow_more_than_is_left(gateway_with: Star
     ],
 )
 async def test_of_two_hundred_streams_at_once_the_cap_admits_exactly_those_it_covers(
-    gateway_with: StartGateway,
-    capped: str,
-    period: str,
+    gateway_with: StartGateway, capped: str, period: str
 ) -> None:
     go = asyncio.Event()
     cap = {"quota_usd": usd_of(CAP), "quota_period": period}
@@ -248,7 +246,7 @@ async def test_of_two_hundred_streams_at_once_the_cap_admits_exactly_those_it_co
     async with ScriptedUpstream(stream_until(go)) as up:
         account = {"name": "acme", **(roomy if by_key else cap)}
         gateway = await gateway_with(
-            site(channel(up.base_url, **PATIENT), account=[account], key=keys(**(cap if by_key else roomy))),
+            site(channel(up.base_url, **PATIENT), account=[account], key=keys(**(cap if by_key else roomy)))
         )
         async with crowd(gateway) as callers, watch(gateway, KEY_1 if by_key else ACCOUNT, CAP) as seen:
             for caller in callers:
@@ -370,7 +368,7 @@ async def test_no_usage_that_a_provider_can_report_lowers_what_is_spent(gateway_
     scripts = [[answer_of(usage)] for usage in UNBELIEVABLE]
     async with ScriptedUpstream(*scripts) as up:
         gateway = await gateway_with(
-            site(channel(up.base_url, **PATIENT), account=[{"name": "acme", "quota_usd": 1}], key=keys(quota_usd=1)),
+            site(channel(up.base_url, **PATIENT), account=[{"name": "acme", "quota_usd": 1}], key=keys(quota_usd=1))
         )
         spent = [0]
         for _ in UNBELIEVABLE:

@@ -118,9 +118,7 @@ def median(values: Iterable[float]) -> float:
 
 @asynccontextmanager
 async def traffic_to(
-    gateway_with: StartGateway,
-    ups: Sequence[dict[str, Any]],
-    **routing: float,
+    gateway_with: StartGateway, ups: Sequence[dict[str, Any]], **routing: float
 ) -> AsyncIterator[tuple[RunningGateway, Traffic]]:
     gateway = await gateway_with(site(*ups, routing={**QUICK, **routing}))
     headers = {"Authorization": f"Bearer {KEY}"}
@@ -146,8 +144,7 @@ def equals(ups: Sequence[SwiftUpstream], **more: Any) -> list[dict[str, Any]]:
 
 
 async def test_one_of_three_dies_and_heals_and_hardly_a_caller_notices(
-    gateway_with: StartGateway,
-    notes: Notes,
+    gateway_with: StartGateway, notes: Notes
 ) -> None:
     async with three() as ups, traffic_to(gateway_with, equals(ups)) as (gateway, traffic):
         first, line = ups[0], lines_of(gateway)["one"]
@@ -191,8 +188,7 @@ async def test_one_of_three_dies_and_heals_and_hardly_a_caller_notices(
 
 
 async def test_calls_under_way_on_a_channel_that_dies_are_made_on_another(
-    gateway_with: StartGateway,
-    notes: Notes,
+    gateway_with: StartGateway, notes: Notes
 ) -> None:
     """All of them, though they are lost at one moment, and more than may be tried again at once."""
     async with three(slow(0.2)) as ups, traffic_to(gateway_with, equals(ups)) as (gateway, traffic):
@@ -213,10 +209,7 @@ async def test_calls_under_way_on_a_channel_that_dies_are_made_on_another(
 
 @pytest.mark.parametrize("death", [dead, failing(500)], ids=["reset", "status 500"])
 async def test_where_all_are_dead_callers_hear_so_and_no_retry_storm_begins(
-    gateway_with: StartGateway,
-    notes: Notes,
-    death: Callable[[Seen], Reaction],
-    request: pytest.FixtureRequest,
+    gateway_with: StartGateway, notes: Notes, death: Callable[[Seen], Reaction], request: pytest.FixtureRequest
 ) -> None:
     async with three(death) as ups, traffic_to(gateway_with, equals(ups)) as (gateway, traffic):
         began = asyncio.get_running_loop().time()
@@ -236,8 +229,7 @@ async def test_where_all_are_dead_callers_hear_so_and_no_retry_storm_begins(
 
 
 async def test_where_all_hang_before_their_first_event_there_is_no_retry_storm(
-    gateway_with: StartGateway,
-    notes: Notes,
+    gateway_with: StartGateway, notes: Notes
 ) -> None:
     """Dozens are under way before the first of them has waited long enough to say so."""
     async with three(hanging) as ups:
@@ -264,8 +256,7 @@ def check_no_storm(traffic: Traffic, ups: Sequence[SwiftUpstream], notes: Notes,
 
 
 async def test_the_budget_alone_keeps_retries_down_where_nothing_trips(
-    gateway_with: StartGateway,
-    notes: Notes,
+    gateway_with: StartGateway, notes: Notes
 ) -> None:
     """Of the calls under way a fifth at most are retries, but for the few that are always free."""
 
@@ -297,8 +288,7 @@ async def test_the_budget_alone_keeps_retries_down_where_nothing_trips(
 
 
 async def test_a_channel_that_flaps_is_left_alone_for_longer_each_time(
-    gateway_with: StartGateway,
-    notes: Notes,
+    gateway_with: StartGateway, notes: Notes
 ) -> None:
     """It answers its trial and fails the next call: once it is down that is enough, and no caller hears of it."""
     cooldown_s = 0.1
@@ -327,8 +317,7 @@ async def test_a_channel_that_flaps_is_left_alone_for_longer_each_time(
 
 
 async def test_a_channel_that_hangs_is_given_up_for_another_after_its_time(
-    gateway_with: StartGateway,
-    notes: Notes,
+    gateway_with: StartGateway, notes: Notes
 ) -> None:
     async with three() as ups:
         ups[0].behaviour = hanging
@@ -350,8 +339,7 @@ async def test_a_channel_that_hangs_is_given_up_for_another_after_its_time(
 
 
 async def test_no_more_calls_run_on_a_channel_than_it_takes_and_the_rest_go_on(
-    gateway_with: StartGateway,
-    notes: Notes,
+    gateway_with: StartGateway, notes: Notes
 ) -> None:
     most = 5
     async with SwiftUpstream(slow(0.05)) as narrow, SwiftUpstream() as wide:
@@ -371,8 +359,7 @@ async def test_no_more_calls_run_on_a_channel_than_it_takes_and_the_rest_go_on(
 
 
 async def test_no_more_calls_a_minute_go_to_a_channel_than_it_takes_and_the_rest_go_on(
-    gateway_with: StartGateway,
-    notes: Notes,
+    gateway_with: StartGateway, notes: Notes
 ) -> None:
     rpm = 600
     async with SwiftUpstream() as narrow, SwiftUpstream() as wide:

@@ -130,9 +130,7 @@ async def check_settled_once(gateway: RunningGateway, row: RequestRecord, before
 @pytest.mark.parametrize("leave", [close, reset, half_close])
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.name)
 async def test_whoever_leaves_pays_once_for_what_had_been_delivered(
-    standing_with: StartGateway,
-    cut: Cut,
-    leave: Callable[[Writer], None],
+    standing_with: StartGateway, cut: Cut, leave: Callable[[Writer], None]
 ) -> None:
     async with ScriptedUpstream([*cut.script, STALL]) as up:
         gateway = await standing_with(site(channel(up.base_url), **CAPPED))
@@ -156,9 +154,7 @@ async def test_whoever_leaves_pays_once_for_what_had_been_delivered(
 @pytest.mark.parametrize("leave", [close, reset, half_close])
 @pytest.mark.parametrize("end", [[], [LAST_CHUNK]], ids=["before the end of the body", "after it"])
 async def test_whoever_leaves_after_the_end_mark_pays_once_for_the_whole(
-    standing_with: StartGateway,
-    end: list[Step],
-    leave: Callable[[Writer], None],
+    standing_with: StartGateway, end: list[Step], leave: Callable[[Writer], None]
 ) -> None:
     async with ScriptedUpstream([*WHOLE, *end, STALL]) as up:
         gateway = await standing_with(site(channel(up.base_url), **CAPPED))

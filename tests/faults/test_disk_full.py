@@ -13,9 +13,7 @@ import pytest
 
 from tests.support.fault_scene import until
 from tests.support.gateway_process import eventually, open_caller
-from tests.support.scripted_upstream import (
-    DONE,
-)
+from tests.support.scripted_upstream import DONE
 from tests.support.small_disk import RECOVERS_IN_S, DiskTest, disk_test, small_disk
 
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)

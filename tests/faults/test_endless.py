@@ -61,8 +61,7 @@ def at_most(limit: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("endless", [LINE, LINES], ids=["line", "event"])
 async def test_an_endless_first_event_is_given_up_for_the_next_channel(
-    standing_with: StartGateway,
-    endless: Script,
+    standing_with: StartGateway, endless: Script
 ) -> None:
     script: Script = [SSE_HEAD, *endless, STALL]
     async with ScriptedUpstream(script) as bad, ScriptedUpstream(good_script(stream=True)) as good:

@@ -20,10 +20,7 @@ from tests.support.started_gateways import StartGateway
 OTHER = "sk-test-key-of-somebody-else"
 ACCOUNTS = {
     "account": [{"name": "acme"}, {"name": "other"}],
-    "key": [
-        {"name": "test", "account": "acme", "secret": KEY},
-        {"name": "other", "account": "other", "secret": OTHER},
-    ],
+    "key": [{"name": "test", "account": "acme", "secret": KEY}, {"name": "other", "account": "other", "secret": OTHER}],
 }
 USUAL: dict[str, Any] = {"routing": {}}
 """With the settings of a gateway that nobody has changed."""

@@ -99,12 +99,7 @@ def build_site(
         **site,
         "egress": {"allow": ["127.0.0.1"]},
         "channel": [*site["channel"], channel(images.base_url, "images", models=["i"]), videos.channel(models=["v"])],
-        "price": [
-            PRICE,
-            {**PRICE, "model": "s"},
-            {**studio.PRICE, "model": "i"},
-            {**film_set.PRICE, "model": "v"},
-        ],
+        "price": [PRICE, {**PRICE, "model": "s"}, {**studio.PRICE, "model": "i"}, {**film_set.PRICE, "model": "v"}],
         "account": [*site["account"], {"name": "fund", "quota_usd": 0.0, "quota_period": "lifetime"}],
     }
 
@@ -257,10 +252,7 @@ async def check_administration(gateway: GatewayProcess, known: Known) -> None:
 
 async def delete_key(gateway: GatewayProcess, key_id: int) -> None:
     """Keep the number of keys small: a thousand rounds make thousands."""
-    async with (
-        open_caller(gateway.token) as admin,
-        admin.delete(f"{gateway.url}/admin/v1/keys/{key_id}") as response,
-    ):
+    async with open_caller(gateway.token) as admin, admin.delete(f"{gateway.url}/admin/v1/keys/{key_id}") as response:
         assert response.status == 200
 
 

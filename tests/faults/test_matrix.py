@@ -204,10 +204,7 @@ DEATHS = [
 @pytest.mark.parametrize("channels", CHANNELS)
 @pytest.mark.parametrize("death", DEATHS, ids=lambda death: f"{death.name}{' stream' if death.stream else ''}")
 async def test_the_third_failure_in_a_row_is_the_last(
-    standing_with: StartGateway,
-    notes: Notes,
-    death: Death,
-    channels: Channels,
+    standing_with: StartGateway, notes: Notes, death: Death, channels: Channels
 ) -> None:
     """From then on the channel is not asked where another serves; alone, it still is at a bounded rate."""
     stream = death.stream

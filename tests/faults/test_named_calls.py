@@ -138,10 +138,7 @@ async def test_a_call_is_made_once_and_paid_for_once(gateway_with: StartGateway,
     async def hold(_received: Received) -> None:
         await go_on.wait()
 
-    keys = [
-        {"name": "test", "account": "acme", "secret": KEY},
-        {"name": "other", "account": "acme", "secret": OTHER},
-    ]
+    keys = [{"name": "test", "account": "acme", "secret": KEY}, {"name": "other", "account": "acme", "secret": OTHER}]
     async with ScriptedUpstream([hold, CALLS[call][2]]) as up:
         gateway = await gateway_with(serve(up, account=[{"name": "acme"}], key=keys))
         calling = asyncio.create_task(say(gateway, call))
@@ -224,12 +221,7 @@ async def test_a_submit_that_was_refused_may_be_made_again_and_a_remix_is_made_o
         assert {each.state for each in (await find_jobs(gateway)).values()} == {"completed"}
 
 
-ODD = {
-    "empty": "",
-    "too long": "x" * (MAX_KEY_CHARS + 1),
-    "not ASCII": "schl\u00fcssel",
-    "a tab": "a\tb",
-}
+ODD = {"empty": "", "too long": "x" * (MAX_KEY_CHARS + 1), "not ASCII": "schl\u00fcssel", "a tab": "a\tb"}
 
 
 async def test_a_name_that_is_none_is_refused_and_a_stream_takes_no_notice_of_any(gateway_with: StartGateway) -> None:

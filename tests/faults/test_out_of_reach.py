@@ -71,11 +71,7 @@ PLACES = [(anonymous, {"upstream_error"}), (deaf_listener, {"upstream_timeout"})
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("place", "codes"), PLACES)
 async def test_a_provider_out_of_reach_is_an_error(
-    standing_with: StartGateway,
-    notes: Notes,
-    place: object,
-    codes: set[str],
-    stream: bool,
+    standing_with: StartGateway, notes: Notes, place: object, codes: set[str], stream: bool
 ) -> None:
     with place() as base_url:  # type: ignore[operator]
         # A resolver may take longer to say no than the channel is willing to wait.
@@ -93,10 +89,7 @@ async def test_a_provider_out_of_reach_is_an_error(
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("place", [place for place, _ in PLACES])
 async def test_a_provider_out_of_reach_is_passed_over(
-    standing_with: StartGateway,
-    notes: Notes,
-    place: object,
-    stream: bool,
+    standing_with: StartGateway, notes: Notes, place: object, stream: bool
 ) -> None:
     async with ScriptedUpstream(good_script(stream=stream)) as good:
         with place() as base_url:  # type: ignore[operator]
@@ -133,10 +126,7 @@ async def test_three_channels_are_tried_and_the_first_fault_is_the_answer(standi
 @pytest.mark.parametrize("channels", ["one", "two"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_tls_to_a_plaintext_port_is_never_downgraded(
-    standing_with: StartGateway,
-    notes: Notes,
-    stream: bool,
-    channels: Channels,
+    standing_with: StartGateway, notes: Notes, stream: bool, channels: Channels
 ) -> None:
     async with (
         ScriptedUpstream([STALL], greeting=REFUSAL) as plain,
@@ -188,10 +178,7 @@ def make_context(tmp_path_factory: pytest.TempPathFactory) -> MakeContext:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_certificate_that_nobody_vouches_for_is_not_accepted(
-    standing_with: StartGateway,
-    notes: Notes,
-    make_context: MakeContext,
-    stream: bool,
+    standing_with: StartGateway, notes: Notes, make_context: MakeContext, stream: bool
 ) -> None:
     tls, _ = make_context("IP:127.0.0.1")
     async with ScriptedUpstream(good_script(stream=stream), tls=tls) as bad:
@@ -221,11 +208,7 @@ main(sys.argv[1:])
 @pytest.mark.slow
 @pytest.mark.parametrize(("subject", "status"), [("IP:127.0.0.1", 200), ("DNS:elsewhere.invalid", 502)])
 async def test_a_certificate_of_another_name_is_not_accepted_whoever_vouches_for_it(
-    tmp_path: Path,
-    notes: Notes,
-    make_context: MakeContext,
-    subject: str,
-    status: int,
+    tmp_path: Path, notes: Notes, make_context: MakeContext, subject: str, status: int
 ) -> None:
     """Trust alone is shown to suffice for the right name, so that it is the name which does not."""
     tls, certificate = make_context(subject)

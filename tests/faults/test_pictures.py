@@ -279,9 +279,7 @@ async def test_an_answer_without_an_end_is_not_read_to_it(standing_with: StartGa
         await audit(gateway, up, outcome="completed", channel="healthy", attempts=2, images=1)
 
 
-async def test_more_images_than_anybody_asked_for_are_neither_looked_at_nor_charged(
-    gateway_with: StartGateway,
-) -> None:
+async def test_more_images_than_anybody_asked_for_are_neither_looked_at_nor_charged(gateway_with: StartGateway) -> None:
     """And what lies at the addresses of those that are too many is not fetched."""
     async with ScriptedUpstream([STALL]) as victim:
         item = {"url": f"{victim.base_url}/1.png"}

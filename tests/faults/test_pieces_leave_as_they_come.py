@@ -36,8 +36,7 @@ FIRST_EVENT = 1
 
 
 async def test_each_event_reaches_the_caller_before_the_provider_says_more(
-    standing_with: StartGateway,
-    capsys: pytest.CaptureFixture[str],
+    standing_with: StartGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Causality instead of time: the provider waits until the caller has the event."""
     loop = asyncio.get_running_loop()

@@ -52,10 +52,7 @@ def fit() -> None:
 
 @contextlib.asynccontextmanager
 async def on_synced_disk(
-    data: Path,
-    shadow: Path,
-    tables: dict[str, Any],
-    pragmas: Sequence[str],
+    data: Path, shadow: Path, tables: dict[str, Any], pragmas: Sequence[str]
 ) -> AsyncIterator[GatewayProcess]:
     command = ("tests.support.synced_disk", str(shadow), *pragmas, "serve")
     async with GatewayProcess(data, tables, command=command) as gateway:

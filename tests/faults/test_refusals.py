@@ -57,11 +57,7 @@ REFUSALS = [(401, TELLTALE), (402, TELLTALE), (403, TELLTALE), (429, USED_UP), (
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda it: f"{it[0]}{' used up' if it[1] is USED_UP else ''}")
 async def test_a_refusal_is_another_channels_chance(
-    standing_with: StartGateway,
-    notes: Notes,
-    refusal: tuple[int, dict[str, Any]],
-    stream: bool,
-    channels: Channels,
+    standing_with: StartGateway, notes: Notes, refusal: tuple[int, dict[str, Any]], stream: bool, channels: Channels
 ) -> None:
     """Alone, a rate limit is passed on for the caller to wait; all else is the gateway's own trouble."""
     status, body = refusal
@@ -119,10 +115,7 @@ RESTS: list[tuple[str | Callable[[], str] | None, float | None]] = [
 @pytest.mark.parametrize("status", [429, 503, 529])
 @pytest.mark.parametrize(("text", "provider_retry_after_s"), RESTS)
 async def test_a_provider_is_left_alone_as_long_as_it_asks_within_reason(
-    standing_with: StartGateway,
-    status: int,
-    text: str | Callable[[], str] | None,
-    provider_retry_after_s: float | None,
+    standing_with: StartGateway, status: int, text: str | Callable[[], str] | None, provider_retry_after_s: float | None
 ) -> None:
     """One that is overloaded and does not say for how long may have had a bad moment: three of them trip it."""
     headers: dict[str, Any] = {} if text is None else {"Retry_After": text() if callable(text) else text}
@@ -187,9 +180,7 @@ async def test_keys_take_turns(standing_with: StartGateway) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", [401, 402, 403])
 async def test_a_key_that_is_refused_rests_and_the_others_go_on(
-    standing_with: StartGateway,
-    status: int,
-    stream: bool,
+    standing_with: StartGateway, status: int, stream: bool
 ) -> None:
     """The caller whose call met it hears nothing of it: the next key is another try."""
     async with SwiftUpstream(by_key({KEYS[1]: failing(status, TELLTALE)})) as up:
@@ -212,9 +203,7 @@ async def test_a_key_that_is_refused_rests_and_the_others_go_on(
 @pytest.mark.parametrize("keys", [KEYS[:1], KEYS], ids=["one", "three"])
 @pytest.mark.parametrize("status", [401, 402, 403])
 async def test_where_every_key_is_refused_the_channel_is_tried_at_a_bounded_rate(
-    standing_with: StartGateway,
-    status: int,
-    keys: tuple[str, ...],
+    standing_with: StartGateway, status: int, keys: tuple[str, ...]
 ) -> None:
     """Callers hear that the gateway's credentials were refused, and beyond that rate that there is no channel."""
     telltale = {"error": {"message": f"of org-aB3dE6gH9: {' or '.join(keys)} and sk-proj-abcdefghijklmnop"}}

@@ -107,9 +107,7 @@ async def test_a_stream_that_drips_byte_by_byte_leaves_whole(standing_with: Star
 @pytest.mark.parametrize("pause", [0, 0.01], ids=["at once", "later"])
 @pytest.mark.parametrize("after", [DONE, event(delta("late")), b"data: {", event(usage_frame(900, 900))])
 async def test_a_caller_hears_nothing_after_the_end_mark(
-    standing_with: StartGateway,
-    after: bytes,
-    pause: float,
+    standing_with: StartGateway, after: bytes, pause: float
 ) -> None:
     end = [chunk(DONE), pause, chunk(after), STALL] if pause else [chunk(DONE + after), LAST_CHUNK]
     async with ScriptedUpstream([SSE_HEAD, chunk(event(delta("a"))), *end]) as up:
@@ -123,9 +121,7 @@ async def test_a_caller_hears_nothing_after_the_end_mark(
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("pause", [0, 0.02], ids=["with the end", "after the end"])
 async def test_an_answer_nobody_asked_for_never_reaches_the_next_caller(
-    standing_with: StartGateway,
-    pause: float,
-    stream: bool,
+    standing_with: StartGateway, pause: float, stream: bool
 ) -> None:
     evil = b"".join(chat_script("evil")) if stream else answer({**COMPLETION, "evil": True})  # type: ignore[arg-type]
     mine = b"".join(chat_script("mine")) if stream else answer({**COMPLETION, "mine": True})  # type: ignore[arg-type]

@@ -91,10 +91,7 @@ async def test_a_stream_beyond_the_drain_gets_the_error_event(gateway_with: Star
     ids=["no headers", "half a body", "half an error", "stream, no headers", "stream, no event", "stream, a comment"],
 )
 async def test_a_call_not_answered_within_the_drain_gets_a_503(
-    gateway_with: StartGateway,
-    script: Script,
-    stream: bool,
-    failed: bool,
+    gateway_with: StartGateway, script: Script, stream: bool, failed: bool
 ) -> None:
     async with ScriptedUpstream(script) as up, ScriptedUpstream(fault_scene.good_script(stream=stream)) as good:
         gateway = await gateway_with(fault_scene.site(channel(up.base_url), fault_scene.healthy(good), **SHORT))

@@ -51,10 +51,7 @@ class Watched:
     ids=["first event", "total before it", "late first event", "idle after the first", "total under steady events"],
 )
 def test_each_timer_fires_once_and_at_its_time(
-    timeouts: Timeouts,
-    events_every_s: float | None,
-    due_s: float,
-    word: str,
+    timeouts: Timeouts, events_every_s: float | None, due_s: float, word: str
 ) -> None:
     async def scene() -> list[tuple[float, str]]:
         watched = Watched(timeouts)

@@ -137,11 +137,7 @@ class Broken(Thinkers):
 
 
 def relay(
-    replies: Sequence[Pieces],
-    timeouts: Timeouts,
-    head_s: float = 0.0,
-    *,
-    on_trial: bool = False,
+    replies: Sequence[Pieces], timeouts: Timeouts, head_s: float = 0.0, *, on_trial: bool = False
 ) -> tuple[list[tuple[int, bytes]], ProviderError | None]:
     """What the caller heard and when, and the fault that ended it."""
 

@@ -186,9 +186,7 @@ async def test_of_callers_who_vanish_half_way_nothing_is_left_and_the_others_are
 
 
 @pytest.mark.parametrize(
-    "mode",
-    [Mode(reads=MB, then="stall"), Mode(pace=64 * 1024)],
-    ids=["stops reading", "reads 64 KB/s"],
+    "mode", [Mode(reads=MB, then="stall"), Mode(pace=64 * 1024)], ids=["stops reading", "reads 64 KB/s"]
 )
 async def test_a_provider_that_hardly_reads_is_timed_out_alone_and_in_bounded_memory(
     tmp_path: Path, mode: Mode

@@ -108,15 +108,10 @@ IMAGES = TEXTS + file("image[]", FILES[0]) + file("image[]", FILES[1], "b.png") 
 WAYS = {
     "edits": ProviderAccess(EDITS, form(IMAGES, file("mask", PNG + b"m", "m.png")), check_edit),
     "gemini": ProviderAccess(
-        EDITS,
-        form(IMAGES),
-        check_question,
-        {"provider": "gemini", "model_map": {"m": "gemini-2.5-flash-image"}},
+        EDITS, form(IMAGES), check_question, {"provider": "gemini", "model_map": {"m": "gemini-2.5-flash-image"}}
     ),
     "transcriptions": ProviderAccess(
-        TRANSCRIPTIONS,
-        form(file("file", SOUND, "s.wav"), text("model", "m"), text("language", "en")),
-        check_sound,
+        TRANSCRIPTIONS, form(file("file", SOUND, "s.wav"), text("model", "m"), text("language", "en")), check_sound
     ),
 }
 DEATHS = {
@@ -154,9 +149,7 @@ async def test_the_second_channel_is_sent_the_whole_upload_again(
 ) -> None:
     access = WAYS[name]
     async with UploadProvider(DEATHS[death], keeps=True) as bad, UploadProvider(keeps=True) as good:
-        gateway = await standing_with(
-            site(lead_way(bad, "bad", access, priority=1), lead_way(good, "good", access)),
-        )
+        gateway = await standing_with(site(lead_way(bad, "bad", access, priority=1), lead_way(good, "good", access)))
         answer = await post(gateway.url, access.form, path=access.path)
         assert answer.status == 200, answer
         assert answer.headers["x-gateway-attempts"] == "2"

@@ -41,9 +41,7 @@ def frame_of(usage: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("usage", UNBELIEVABLE, ids=lambda usage: "missing" if usage is MISSING else str(usage))
 async def test_usage_that_cannot_be_believed_is_estimated(
-    standing_with: StartGateway,
-    usage: Any,
-    stream: bool,
+    standing_with: StartGateway, usage: Any, stream: bool
 ) -> None:
     script = stream_of(frame_of(usage)) if stream else [answer_of(usage)]
     async with ScriptedUpstream(script) as up:
@@ -53,16 +51,10 @@ async def test_usage_that_cannot_be_believed_is_estimated(
         assert (row.prompt_tokens, row.completion_tokens, row.cost_nanos) == (*ESTIMATE, 7_000)
 
 
-@pytest.mark.parametrize(
-    ("cached", "counted"),
-    [(3, 3), (9, 5), (-3, 0), ("3", 0), (None, 0)],
-)
+@pytest.mark.parametrize(("cached", "counted"), [(3, 3), (9, 5), (-3, 0), ("3", 0), (None, 0)])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_cached_tokens_are_never_more_than_the_prompt_nor_less_than_none(
-    standing_with: StartGateway,
-    cached: Any,
-    counted: int,
-    stream: bool,
+    standing_with: StartGateway, cached: Any, counted: int, stream: bool
 ) -> None:
     usage = {"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": cached}}
     script = stream_of(frame_of(usage)) if stream else [answer_of(usage)]
@@ -85,9 +77,7 @@ async def test_cached_tokens_are_never_more_than_the_prompt_nor_less_than_none(
     ids=["twice", "then nonsense", "then null", "with the finish", "running totals"],
 )
 async def test_the_last_usage_that_can_be_believed_counts(
-    standing_with: StartGateway,
-    frames: list[dict[str, Any]],
-    tokens: tuple[int, int],
+    standing_with: StartGateway, frames: list[dict[str, Any]], tokens: tuple[int, int]
 ) -> None:
     async with ScriptedUpstream(stream_of(*frames)) as up:
         gateway = await standing_with(site(channel(up.base_url)))

@@ -7,14 +7,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from gateway.domain.video import (
-    BLOCKED_CODE,
-    CHANNEL_GONE,
-    LONGEST_HINT_S,
-    TIMEOUT,
-    find_failing_wait_s,
-    find_wait_s,
-)
+from gateway.domain.video import BLOCKED_CODE, CHANNEL_GONE, LONGEST_HINT_S, TIMEOUT, find_failing_wait_s, find_wait_s
 from gateway.server.context import SERVICES
 from tests.support.admin_calls import ask_office
 from tests.support.fault_scene import WAIT_LIMIT_S, until

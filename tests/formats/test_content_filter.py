@@ -19,14 +19,14 @@ OPENAI = {
         "type": "image_generation_user_error",
         "param": None,
         "code": "moderation_blocked",
-    },
+    }
 }
 AZURE_INNER = {
     "error": {
         "code": "content_policy_violation_of_tomorrow",
         "message": "x",
         "inner_error": {"code": "ResponsibleAIPolicyViolation", "content_filter_results": {"sexual": {}}},
-    },
+    }
 }
 BLOCKS = [
     pytest.param(status, body, id=name)

@@ -39,10 +39,7 @@ MESSAGES = {
         (40_000, 32_768),
     ),
     "bedrock": ("Input is too long for requested model.", None),
-    "titan": (
-        "Too many input tokens. Max input tokens: 8192, request input token count: 9000",
-        (9_000, 8_192),
-    ),
+    "titan": ("Too many input tokens. Max input tokens: 8192, request input token count: 9000", (9_000, 8_192)),
     "mistral": (
         "Prompt contains 140000 tokens and 0 draft tokens, too large for model with 131072 maximum context length",
         (140_000, 131_072),
@@ -63,10 +60,7 @@ MESSAGES = {
         "input (1234 tokens) is too large to process. increase the physical batch size (current batch size: 512)",
         (1_234, 512),
     ),
-    "vllm": (
-        "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
-        (5_000, 4_096),
-    ),
+    "vllm": ("The decoder prompt (length 5000) is longer than the maximum model length of 4096.", (5_000, 4_096)),
     "vllm-new": (
         (
             "You passed 4000 input tokens and requested 200 output tokens. However, the model's context length is only "
@@ -74,10 +68,7 @@ MESSAGES = {
         ),
         None,
     ),
-    "sglang": (
-        "The input (33000 tokens) is longer than the model's context length (32768 tokens).",
-        (33_000, 32_768),
-    ),
+    "sglang": ("The input (33000 tokens) is longer than the model's context length (32768 tokens).", (33_000, 32_768)),
     "sglang-total": (
         (
             "Requested token count exceeds the model's maximum context length of 32768 tokens. You requested a total "
@@ -101,10 +92,7 @@ MESSAGES = {
         ),
         (12_345, 4_096),
     ),
-    "xai": (
-        "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
-        (537_812, 131_072),
-    ),
+    "xai": ("This model's maximum prompt length is 131072 but the request contains 537812 tokens.", (537_812, 131_072)),
     "groq": ("Please reduce the length of the messages or completion.", None),
     "cerebras": (
         "Please reduce the length of the messages or completion. Current length is 8500 while limit is 8192",
@@ -138,10 +126,7 @@ MESSAGES = {
     "minimax": ("invalid params, context window exceeds limit (2013)", None),
     "zhipu": ("Prompt exceeds max length", None),
     "dashscope": ("Range of input length should be [1, 129024]", None),
-    "fireworks": (
-        "The prompt is too long: 140000, model maximum context length: 131071",
-        (140_000, 131_071),
-    ),
+    "fireworks": ("The prompt is too long: 140000, model maximum context length: 131071", (140_000, 131_071)),
     "copilot": ("prompt token count of 140000 exceeds the limit of 128000", (140_000, 128_000)),
 }
 

@@ -93,12 +93,7 @@ STEPS = st.lists(
         Step,
         st.sampled_from(CLIENTS),
         st.sampled_from(list(KINDS)),
-        st.builds(
-            lambda text, calls, thought: Says(text, tuple(calls), thought),
-            WORDS,
-            CALLS,
-            st.just("") | WORDS,
-        ),
+        st.builds(lambda text, calls, thought: Says(text, tuple(calls), thought), WORDS, CALLS, st.just("") | WORDS),
         st.booleans(),
         st.booleans(),
         st.lists(st.integers(0, 4_000), max_size=6).map(tuple),

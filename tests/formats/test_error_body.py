@@ -34,11 +34,7 @@ GOOGLES = {
     "message": OURS["message"],
     "status": "INVALID_ARGUMENT",
     "details": [
-        {
-            "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-            "reason": "INVALID_REQUEST",
-            "domain": "model-gateway",
-        },
+        {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "INVALID_REQUEST", "domain": "model-gateway"},
         {"@type": "type.googleapis.com/google.rpc.RequestInfo", "requestId": "req_1"},
         {
             "@type": "type.googleapis.com/google.rpc.BadRequest",

@@ -72,10 +72,7 @@ def test_streams_are_merged_in_whatever_order_they_arrive(order: list[int]) -> N
         (choice,) = one["choices"]
         texts[choice["index"]] += choice["delta"]["content"]
     assert texts == {0: "a0", 1: "a1"}
-    assert (last["choices"], last["usage"]) == (
-        [],
-        {"prompt_tokens": 10, "completion_tokens": 14, "total_tokens": 24},
-    )
+    assert (last["choices"], last["usage"]) == ([], {"prompt_tokens": 10, "completion_tokens": 14, "total_tokens": 24})
 
 
 def test_an_event_that_is_no_object_ends_the_merged_stream() -> None:

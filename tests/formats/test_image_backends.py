@@ -447,12 +447,7 @@ async def test_a_provider_makes_the_images_that_were_asked_for(
         ("dashscope_images", DashScopeImages, "wan2.6-image", "image-generation/generation"),
         ("dashscope_images", DashScopeImages, "wan2.7-image", "image-generation/generation"),
         ("dashscope_images", DashScopeImages, "qwen-image-edit", "multimodal-generation/generation"),
-        (
-            "dashscope_images",
-            DashScopeImages,
-            "qwen-image-edit-plus-2025-12-15",
-            "multimodal-generation/generation",
-        ),
+        ("dashscope_images", DashScopeImages, "qwen-image-edit-plus-2025-12-15", "multimodal-generation/generation"),
         ("replicate_images", ReplicateImages, "black-forest-labs/flux-2-dev:0123abcd", "predictions"),
     ],
 )

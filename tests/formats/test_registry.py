@@ -94,10 +94,7 @@ GENERATE: dict[str, Any] = {
     "contents": [
         {"role": "user", "parts": [{"text": "Hi"}]},
         {"role": "model", "parts": [{"functionCall": {"id": "h1", "name": "f", "args": {"city": "x"}}}]},
-        {
-            "role": "user",
-            "parts": [{"functionResponse": {"id": "h1", "name": "f", "response": {"output": "sunny"}}}],
-        },
+        {"role": "user", "parts": [{"functionResponse": {"id": "h1", "name": "f", "response": {"output": "sunny"}}}]},
     ],
     "tools": [{"functionDeclarations": [{"name": "f", "parametersJsonSchema": WEATHER}]}],
     "generationConfig": {"maxOutputTokens": 99, "temperature": 0.5},

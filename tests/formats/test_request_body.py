@@ -74,14 +74,7 @@ def read(content: bytes | Content, media_type: str) -> list[tuple[str, str | Non
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="%\\"), min_size=1, max_size=12)
 FILENAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="%/\\"), min_size=1, max_size=12)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.sampled_from(
-    [
-        f"--gateway-{MARK}",
-        f"\r\n--gateway-{MARK}--\r\n",
-        f"\r\n--gateway-{MARK}\r\n\r\n",
-        f"{{{MARK}}}",
-        "\x00",
-        "\r\n",
-    ],
+    [f"--gateway-{MARK}", f"\r\n--gateway-{MARK}--\r\n", f"\r\n--gateway-{MARK}\r\n\r\n", f"{{{MARK}}}", "\x00", "\r\n"]
 )
 FIELDS = st.dictionaries(NAMES.filter(lambda name: not name.endswith("[]")), TEXTS, max_size=5)
 FILES = st.lists(st.tuples(NAMES, FILENAMES, st.binary(max_size=60)), max_size=3)

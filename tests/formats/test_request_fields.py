@@ -519,15 +519,7 @@ GEMINI_MORE: tuple[tuple[str, Row], ...] = (
             label="`thinkingBudget: -1`",
         ),
     ),
-    (
-        "tools",
-        Row(
-            [{"googleSearch": {}}],
-            *dropped(OFFERED),
-            PASSED,
-            label="`tools` that run at Google",
-        ),
-    ),
+    ("tools", Row([{"googleSearch": {}}], *dropped(OFFERED), PASSED, label="`tools` that run at Google")),
 )
 OF_GOOGLES_LIBRARY = frozenset(
     {"httpOptions", "shouldReturnHttpResponse", "automaticFunctionCalling", "automaticContinuation"}

@@ -24,9 +24,7 @@ SCALARS = st.one_of(
 )
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(['"', ":", "a:b", '"x":', "\\"])
 VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
-    max_leaves=20,
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=20
 )
 OBJECTS = st.dictionaries(KEYS, VALUES, max_size=5)
 
@@ -111,7 +109,7 @@ WRITTEN = write_object(
             write_object(inner) | st.lists(inner, max_size=3).map(lambda items: b"[" + b",".join(items) + b"]")
         ),
         max_leaves=6,
-    ),
+    )
 )
 
 

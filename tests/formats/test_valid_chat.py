@@ -339,13 +339,7 @@ def test_a_file_of_an_earlier_turn_is_text_where_the_format_cannot_have_it(rules
     film, image = MediaPart("file", "video/mp4", "AAAA"), MediaPart("image", "image/png", "AAAA")
     sound = MediaPart("audio", "audio/wav", "AAAA")
     result = ToolResultPart("c", (sound,))
-    messages = (
-        user(film, image),
-        assistant(ToolCallPart("c", "f", "{}")),
-        user(result),
-        assistant("Yes"),
-        user(film),
-    )
+    messages = (user(film, image), assistant(ToolCallPart("c", "f", "{}")), user(result), assistant("Yes"), user(film))
     valid = make_valid(ChatRequest(messages), RULES[rules], "m").request
     parts = [part for message in valid.messages for part in message.parts]
     lost = rules in {"claude", "converse"}

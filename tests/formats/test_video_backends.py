@@ -233,9 +233,7 @@ def test_submit_sends_the_default_length_of_a_model(provider: Provider, endpoint
 
 @table_rows(("provider", "endpoint", "able"), list_described())
 def test_submit_takes_every_length_and_size_of_a_model(
-    provider: Provider,
-    endpoint: Endpoint,
-    able: Capability,
+    provider: Provider, endpoint: Endpoint, able: Capability
 ) -> None:
     """In some formats not every length goes with every size, but none is listed that goes with nothing."""
     backend, model = VIDEO_BACKENDS[endpoint.wire], name_model(able)
@@ -267,11 +265,7 @@ def list_leaves(value: Any) -> Iterator[str]:
 
 
 @table_rows(("provider", "endpoint", "able"), list_described())
-def test_submit_takes_an_image_in_every_form(
-    provider: Provider,
-    endpoint: Endpoint,
-    able: Capability,
-) -> None:
+def test_submit_takes_an_image_in_every_form(provider: Provider, endpoint: Endpoint, able: Capability) -> None:
     """A file, a data: URL, and an address if its provider fetches it; else the gateway makes a data: URL of that."""
     backend, video_request = VIDEO_BACKENDS[endpoint.wire], able.fill(VideoRequest("a cat"))
     if not able.references:

@@ -251,12 +251,7 @@ async def test_no_file_is_a_fault(start: bytes, data: bytes, times: int) -> None
     await hear(start + data * 4**times)
 
 
-@given(
-    st.sampled_from(WHOLE),
-    st.integers(0, 400),
-    st.binary(max_size=8),
-    st.integers(0, 3_000),
-)
+@given(st.sampled_from(WHOLE), st.integers(0, 400), st.binary(max_size=8), st.integers(0, 3_000))
 async def test_nor_is_one_that_was_spoilt_or_cut(whole: bytes, at: int, junk: bytes, length: int) -> None:
     spoilt = whole[:at] + junk + whole[at + len(junk) :]
     await hear(spoilt)

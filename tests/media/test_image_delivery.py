@@ -81,8 +81,7 @@ def test_a_mistake_in_the_last_step_is_found() -> None:
 @table_rows("files", [{}, {"http://up/admin": b"<html>"}], ids=["not to be had", "no image"])
 @table_rows("form", ["url", "b64_json"])
 def test_what_a_text_names_is_trusted_like_its_caller_and_held_against_nobody(
-    form: ImageForm,
-    files: Mapping[str, bytes],
+    form: ImageForm, files: Mapping[str, bytes]
 ) -> None:
     given, _, asked = give(Image(url="http://up/admin", quoted=True), form, files)
     assert asked[0]["trusted_origin"] is None

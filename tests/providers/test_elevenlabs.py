@@ -75,12 +75,7 @@ async def test_each_request_has_its_own_voice(standing_with: StartGateway) -> No
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [
-        ("response_format", "flac"),
-        ("stream_format", "sse"),
-        ("instructions", "whisper"),
-        ("voice_settings", "loud"),
-    ],
+    [("response_format", "flac"), ("stream_format", "sse"), ("instructions", "whisper"), ("voice_settings", "loud")],
 )
 async def test_what_cannot_be_expressed_is_refused_by_name(
     standing_with: StartGateway, field: str, value: object
@@ -111,10 +106,7 @@ def build_form(**fields: str) -> aiohttp.FormData:
     ("wanted", "answer_text"),
     [
         ("text", "Hello world. Bye\n"),
-        (
-            "srt",
-            "1\n00:00:00,100 --> 00:00:01,000\nHello world.\n\n2\n00:00:01,200 --> 00:00:01,500\nBye\n\n",
-        ),
+        ("srt", "1\n00:00:00,100 --> 00:00:01,000\nHello world.\n\n2\n00:00:01,200 --> 00:00:01,500\nBye\n\n"),
     ],
 )
 async def test_a_transcript_is_written_in_the_format_that_was_asked_for(

@@ -72,16 +72,7 @@ def test_azures_limit_goes_by_its_newer_name_where_the_deployment_is_named_like_
     assert shape("azure_openai", {"max_tokens": 7}, model) == {"max_completion_tokens": 7}
 
 
-@table_rows(
-    "model",
-    [
-        "my-deployment",
-        "DeepSeek-V3.1",
-        "grok-4",
-        "",
-        "o",
-    ],
-)
+@table_rows("model", ["my-deployment", "DeepSeek-V3.1", "grok-4", "", "o"])
 def test_other_deployments_of_azure_are_left_alone(model: str) -> None:
     body = {"max_tokens": 7, "reasoning_effort": "low", **SAMPLING}
     assert shape("azure_openai", body, model) == body

@@ -98,14 +98,7 @@ def test_a_published_example_has_its_signature(
     method: str, path: str, headers: dict[str, str], body: bytes, signature: str
 ) -> None:
     signed = sign_request(
-        method,
-        HOST + path,
-        headers,
-        body,
-        credentials=CREDENTIALS,
-        region="us-east-1",
-        service="service",
-        now_s=THEN_S,
+        method, HOST + path, headers, body, credentials=CREDENTIALS, region="us-east-1", service="service", now_s=THEN_S
     )
     names = ";".join(sorted({"host", "x-amz-date", *(name.lower() for name in headers)}))
     assert signed == {

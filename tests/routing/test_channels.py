@@ -396,9 +396,7 @@ async def test_a_list_of_models_that_arrives_after_its_channel_leads_elsewhere_i
     ],
 )
 async def test_a_secret_goes_to_another_server_only_where_it_is_said_anew(
-    secrets: dict[str, Any],
-    change: dict[str, Any],
-    param: str | None,
+    secrets: dict[str, Any], change: dict[str, Any], param: str | None
 ) -> None:
     services = await declare_channels(DECLARED)
     await services.channel_service.add({**BARE, **secrets})

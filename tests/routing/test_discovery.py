@@ -60,8 +60,7 @@ class Redirected:
     ],
 )
 def test_every_known_key_of_the_environment_is_a_synchronised_channel(
-    environ: Mapping[str, str],
-    slugs: list[str],
+    environ: Mapping[str, str], slugs: list[str]
 ) -> None:
     found = find_keyed(environ)
     assert [channel.name for channel in found] == slugs

@@ -263,8 +263,7 @@ def test_a_change_that_leads_to_the_same_server_keeps_what_is_known_of_its_model
 
 
 @table_rows(
-    "change",
-    [{"base_url": "http://y/v1"}, {"provider": "vllm"}, {"sync": False, "models": ("a",)}, {"name": "other"}],
+    "change", [{"base_url": "http://y/v1"}, {"provider": "vllm"}, {"sync": False, "models": ("a",)}, {"name": "other"}]
 )
 def test_a_change_that_leads_elsewhere_forgets_what_is_known_of_its_models(change: dict[str, Any]) -> None:
     up = channel(sync=True)

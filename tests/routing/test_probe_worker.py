@@ -77,9 +77,7 @@ def at(up: ScriptedUpstream, name: str = "closed", **more: Any) -> Channel:
     return attrs.evolve(UP, name=name, base_url=up.base_url, **more)
 
 
-async def test_a_channel_that_is_down_is_asked_for_its_models_after_a_few_seconds(
-    upstream: PooledHttpClient,
-) -> None:
+async def test_a_channel_that_is_down_is_asked_for_its_models_after_a_few_seconds(upstream: PooledHttpClient) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
         scenario = ProbeScenario(upstream, at(up, headers=(("X-Ours", "1"),)))
         scenario.trip()

@@ -246,10 +246,7 @@ def test_a_channel_of_another_language_is_spoken_to_in_that() -> None:
 FEATURES = {"anthropic-beta": "context-1m-2025-08-07", "anthropic-version": "2024-01-01"}
 
 
-@table_rows(
-    ("provider", "reported"),
-    [("anthropic", FEATURES), ("deepseek", FEATURES), ("custom", {}), ("gemini", {})],
-)
+@table_rows(("provider", "reported"), [("anthropic", FEATURES), ("deepseek", FEATURES), ("custom", {}), ("gemini", {})])
 def test_a_callers_features_go_with_a_body_in_anthropics_language_only(provider: str, reported: dict[str, str]) -> None:
     body = {"model": "m", "max_tokens": 5, "messages": MESSAGES}
     inference = attrs.evolve(parse_messages_inference(body, "context-1m-2025-08-07"), version="2024-01-01")

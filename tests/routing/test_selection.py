@@ -119,11 +119,7 @@ def test_two_choices_even_out_what_chance_alone_does_not() -> None:
 
 
 @given(
-    st.integers(0, 40),
-    st.integers(0, 40),
-    st.sampled_from([0.1, 1.0, 3.0]),
-    st.sampled_from([0.1, 1.0, 3.0]),
-    THROWS,
+    st.integers(0, 40), st.integers(0, 40), st.sampled_from([0.1, 1.0, 3.0]), st.sampled_from([0.1, 1.0, 3.0]), THROWS
 )
 def test_of_two_the_one_that_is_fuller_for_its_weight_is_never_filled_further(
     one: int, other: int, weight: float, other_weight: float, rng: tuple[float, float]

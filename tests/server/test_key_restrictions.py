@@ -133,9 +133,7 @@ def key_with(**more: Any) -> dict[str, Any]:
 
 
 async def ask(
-    gateway: RunningGateway,
-    operation: tuple[str, str, Any],
-    **headers: str,
+    gateway: RunningGateway, operation: tuple[str, str, Any], **headers: str
 ) -> tuple[int, str | None, str | None]:
     """Status, error code and ``x-should-retry`` of an operation; underscores in header names are hyphens."""
     method, path, body = operation
@@ -174,9 +172,7 @@ async def test_the_table_of_operations_names_every_path_that_is_served(standing_
     ids=["disabled", "account disabled", "expired", "address", "unknown", "disabled first", "expired second"],
 )
 async def test_a_key_that_may_not_be_used_is_refused_on_every_path(
-    standing_with: StartGateway,
-    config: dict[str, Any],
-    refusal: tuple[int, str, str],
+    standing_with: StartGateway, config: dict[str, Any], refusal: tuple[int, str, str]
 ) -> None:
     gateway = await standing_with({"channel": [NOWHERE], **config})
     for operation in (*OPERATIONS, *OF_ONE, UNSERVED):
@@ -198,8 +194,7 @@ async def test_a_key_that_may_not_be_used_is_refused_on_every_path(
     ids=["not expired", "address", "mapped network", "models", "glob", "group", "no group"],
 )
 async def test_a_key_whose_restrictions_are_kept_is_let_through(
-    standing_with: StartGateway,
-    config: dict[str, Any],
+    standing_with: StartGateway, config: dict[str, Any]
 ) -> None:
     vectors = {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}], "model": "e"}
     scripts = [[answer(COMPLETION)], [answer({**vectors, "usage": {"prompt_tokens": 1, "total_tokens": 1}})]]
@@ -225,16 +220,14 @@ ELSEWHERE = {"account": [{"name": "acme", "groups": ["silver"]}], **key_with(gro
     ids=["model", "group of the account", "group of the channel", "no group", "no price"],
 )
 async def test_a_model_a_key_may_not_use_is_refused_with_a_row_and_is_not_listed(
-    standing_with: StartGateway,
-    config: dict[str, Any],
-    code: str,
+    standing_with: StartGateway, config: dict[str, Any], code: str
 ) -> None:
     gateway = await standing_with({"channel": [NOWHERE], **config})
     for operation in CALLS:
         assert await ask(gateway, operation) == (403, code, "false"), operation
     rows = await gateway.rows(len(CALLS))
     assert {(row.outcome, row.status, row.error_code, row.attempts, row.channel) for row in rows} == {
-        ("refused", 403, code, 0, None),
+        ("refused", 403, code, 0, None)
     }
     assert {row.cost_nanos + row.reserved_nanos for row in rows} == {0}
     assert await ask(gateway, ("GET", "/v1/models/m", None)) == (404, "model_not_found", "false")
@@ -295,9 +288,7 @@ async def test_a_misspelt_model_gets_the_nearest_of_those_that_the_key_may_see(
     ],
 )
 async def test_behind_a_trusted_proxy_the_address_that_it_saw_decides(
-    standing_with: StartGateway,
-    forwarded: str | None,
-    allowed: bool,
+    standing_with: StartGateway, forwarded: str | None, allowed: bool
 ) -> None:
     gateway = await standing_with({"channel": [NOWHERE], **PROXIED, **key_with(allow_ips=[THERE])})
     lines = {} if forwarded is None else {"X_Forwarded_For": forwarded}
@@ -329,13 +320,10 @@ async def test_every_line_of_the_header_counts_and_the_last_entry_of_the_last_li
 
 @pytest.mark.parametrize("trusted", [[], ["10.0.0.0/8", "203.0.113.0/24"]])
 @pytest.mark.parametrize(
-    "name",
-    ["X_Forwarded_For", "Forwarded", "X_Real_IP", "CF_Connecting_IP", "True_Client_IP", "X_Client_IP"],
+    "name", ["X_Forwarded_For", "Forwarded", "X_Real_IP", "CF_Connecting_IP", "True_Client_IP", "X_Client_IP"]
 )
 async def test_a_peer_that_is_no_trusted_proxy_cannot_claim_another_address(
-    standing_with: StartGateway,
-    trusted: list[str],
-    name: str,
+    standing_with: StartGateway, trusted: list[str], name: str
 ) -> None:
     server = {"server": {"trusted_proxies": trusted}}
     gateway = await standing_with({"channel": [NOWHERE], **server, **key_with(allow_ips=[THERE])})
@@ -390,8 +378,7 @@ async def move_in(gateway: RunningGateway) -> Tenant:
 
 @pytest.mark.parametrize("name", REVOCATIONS)
 async def test_a_key_is_refused_from_the_next_request_on_of_the_same_connection(
-    gateway_with: StartGateway,
-    name: str,
+    gateway_with: StartGateway, name: str
 ) -> None:
     revoke, code = REVOCATIONS[name]
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
@@ -413,8 +400,7 @@ async def test_a_key_is_refused_from_the_next_request_on_of_the_same_connection(
 
 @pytest.mark.parametrize("name", REVOCATIONS)
 async def test_a_key_that_is_revoked_while_its_caller_still_sends_the_body_is_refused(
-    gateway_with: StartGateway,
-    name: str,
+    gateway_with: StartGateway, name: str
 ) -> None:
     """A body may take a minute to arrive: what counts is what the key may do when the call can be made."""
     revoke, code = REVOCATIONS[name]
@@ -468,8 +454,7 @@ async def test_a_key_that_is_revoked_while_its_call_waits_for_credit_is_refused(
 
 @pytest.mark.parametrize("name", REVOCATIONS)
 async def test_a_stream_that_runs_while_its_key_is_revoked_finishes_and_is_charged(
-    gateway_with: StartGateway,
-    name: str,
+    gateway_with: StartGateway, name: str
 ) -> None:
     revoke, code = REVOCATIONS[name]
     go = asyncio.Event()
@@ -494,8 +479,7 @@ async def test_a_stream_that_runs_while_its_key_is_revoked_finishes_and_is_charg
 
 @pytest.mark.parametrize("of", ["key", "account"])
 async def test_a_quota_that_is_lowered_under_a_stream_makes_what_is_above_it_an_overrun(
-    gateway_with: StartGateway,
-    of: str,
+    gateway_with: StartGateway, of: str
 ) -> None:
     go = asyncio.Event()
     async with ScriptedUpstream(stream_until(go)) as up:

@@ -43,8 +43,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("case", MALFORMED)
 async def test_malformed_http_gets_our_error_object_and_a_closed_connection(
-    standing_with: StartGateway,
-    case: str,
+    standing_with: StartGateway, case: str
 ) -> None:
     gateway = await standing_with({})
     found = split(await talk(gateway.url, MALFORMED[case]))

@@ -24,8 +24,7 @@ def fail(error: Exception) -> NoReturn:
     "error", [ProviderBadResponse("it broke"), InternalError("a bug"), KeyError("a bug"), web.HTTPNotFound()]
 )
 async def test_an_answer_that_has_begun_is_broken_and_not_followed_by_another(
-    aiohttp_client: AiohttpClient,
-    error: Exception,
+    aiohttp_client: AiohttpClient, error: Exception
 ) -> None:
     async def begin(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

@@ -224,7 +224,7 @@ async def test_texts_and_files_are_told_apart_in_any_order(open_booth: OpenBooth
                 ("image", "a.bin", "image/png", PNG + b"1"),
                 ("image", "b.bin", "application/octet-stream", b"2"),
             ],
-        ),
+        )
     ]
     assert booth.spool.held_bytes == 0
 
@@ -676,9 +676,7 @@ async def test_50_mb_move_through_in_less_than_8_mb_of_memory(tmp_path: Path, wa
 
 
 @pytest.mark.slow
-async def test_20_times_20_mb_at_once_move_through_in_bounded_memory_though_more_callers_leave(
-    tmp_path: Path,
-) -> None:
+async def test_20_times_20_mb_at_once_move_through_in_bounded_memory_though_more_callers_leave(tmp_path: Path) -> None:
     data = PNG + data_of(20 * MB)
     async with through(tmp_path) as (url, process), aiohttp.ClientSession() as session:
         await pass_through(session, f"{url}/form", PNG + bytes(300_000))

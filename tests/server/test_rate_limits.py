@@ -75,8 +75,7 @@ SENTENCES = {"key": "This key's limit of", "account": "The account's limit of"}
 
 @pytest.mark.parametrize("of", ["key", "account"])
 async def test_requests_a_minute_are_limited_for_a_key_or_for_all_keys_of_an_account(
-    gateway_with: StartGateway,
-    of: str,
+    gateway_with: StartGateway, of: str
 ) -> None:
     """The burst passes at once; from then on one every ``60 / limit`` seconds."""
     async with ScriptedUpstream(ANSWERS) as up:
@@ -148,8 +147,7 @@ async def test_a_prompt_above_the_burst_passes_alone_and_is_a_debt(gateway_with:
 
 @pytest.mark.parametrize("of", ["key", "account"])
 async def test_requests_at_once_are_limited_for_a_key_or_for_all_keys_of_an_account(
-    gateway_with: StartGateway,
-    of: str,
+    gateway_with: StartGateway, of: str
 ) -> None:
     go = asyncio.Event()
     async with ScriptedUpstream(stream_until(go)) as up:

@@ -129,9 +129,7 @@ async def test_a_body_that_is_no_good_json_is_a_400(standing_with: StartGateway,
 
 @pytest.mark.parametrize(("path", "table"), [(CHAT, BAD_CHAT), (EMBEDDINGS, BAD_EMBEDDINGS)])
 async def test_a_bad_field_is_a_400_that_names_it(
-    standing_with: StartGateway,
-    path: str,
-    table: dict[str, tuple[bytes, str]],
+    standing_with: StartGateway, path: str, table: dict[str, tuple[bytes, str]]
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await standing_with(channels([up]))
@@ -227,8 +225,7 @@ async def test_a_change_in_the_office_is_a_small_thing(standing_with: StartGatew
 
 
 async def test_a_body_that_is_not_what_its_encoding_says_is_a_400_and_no_log_of_a_bug(
-    standing_with: StartGateway,
-    read_log: ReadLog,
+    standing_with: StartGateway, read_log: ReadLog
 ) -> None:
     gateway = await standing_with({})
     status, error = await _exchange(gateway, post(hello(), "Content-Encoding: gzip"))

@@ -31,8 +31,7 @@ UNSERVED = (
 
 @pytest.mark.parametrize("path", UNSERVED)
 async def test_an_unserved_path_is_a_501_to_a_caller_and_a_401_to_anyone_else(
-    standing_with: StartGateway,
-    path: str,
+    standing_with: StartGateway, path: str
 ) -> None:
     gateway = await standing_with(NOWHERE)
     async with aiohttp.ClientSession() as stranger:
@@ -62,8 +61,7 @@ async def test_an_unserved_path_is_a_501_to_a_caller_and_a_401_to_anyone_else(
     ],
 )
 async def test_an_unknown_path_is_a_404_in_our_shape_and_never_a_redirect(
-    standing_with: StartGateway,
-    path: str,
+    standing_with: StartGateway, path: str
 ) -> None:
     gateway = await standing_with(NOWHERE)
     for method in ("GET", "POST"):
@@ -248,10 +246,7 @@ async def test_a_name_of_a_stream_is_checked_and_said_not_to_be_used(standing_wi
     ],
 )
 async def test_another_method_is_a_405_that_says_which_are_allowed(
-    standing_with: StartGateway,
-    method: str,
-    path: str,
-    allowed: set[str],
+    standing_with: StartGateway, method: str, path: str, allowed: set[str]
 ) -> None:
     gateway = await standing_with(NOWHERE)
     async with gateway.client.request(method, gateway.url + path) as response:

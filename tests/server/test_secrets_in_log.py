@@ -46,7 +46,7 @@ LEAKY = {
         "type": f"type-{PROVIDER_KEY}",
         "param": PROXY_PASSWORD,
         "code": f"code_{CHANNEL_HEADER}",
-    },
+    }
 }
 STREAMED = {1, 9, 10}
 SCRIPTS: list[Any] = [
@@ -181,10 +181,7 @@ def read_files(path: Path) -> bytes:
 
 @pytest.mark.parametrize("origin", ["file", "stored"])
 async def test_no_secret_is_in_an_answer_a_log_a_span_a_metric_or_the_database(
-    gateway_with: StartGateway,
-    read_log: ReadLog,
-    origin: str,
-    tmp_path: Path,
+    gateway_with: StartGateway, read_log: ReadLog, origin: str, tmp_path: Path
 ) -> None:
     async with AsyncExitStack() as stack:
         ups = [await stack.enter_async_context(ScriptedUpstream(script)) for script in SCRIPTS]
@@ -263,7 +260,7 @@ def list_errors(provider: str, echo: str) -> list[list[Any]]:
                 "message": echo,
                 "status": "INVALID_ARGUMENT",
                 "details": [{"reason": echo, "metadata": {"url": echo}}],
-            },
+            }
         },
     }
     error = shapes[provider]
@@ -292,10 +289,7 @@ SHORT = 12
 @pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/messages/count_tokens", "/v1/embeddings"])
 @pytest.mark.parametrize("provider", ["custom", "anthropic", "gemini"])
 async def test_no_secret_is_in_an_error_that_was_said_in_another_language(
-    gateway_with: StartGateway,
-    read_log: ReadLog,
-    provider: str,
-    path: str,
+    gateway_with: StartGateway, read_log: ReadLog, provider: str, path: str
 ) -> None:
     """Whatever form a provider repeats it in, and whichever two languages the error passes between."""
     secrets = {
@@ -316,10 +310,10 @@ async def test_no_secret_is_in_an_error_that_was_said_in_another_language(
                         api_key=secrets["key"],
                         headers={"X-Team": f"Token {secrets['header']}"},
                         proxy=f"http://user:{quote(secrets['password'], safe='')}@127.0.0.1:{up.port}",
-                    ),
+                    )
                 ],
                 "routing": {"trip_failures": 1000, "cooldown_s": 0.001, "max_attempts": 1},
-            },
+            }
         )
         body = {"input": "a"} if path == "/v1/embeddings" else {"max_tokens": 5, "messages": HELLO["messages"]}
         async with aiohttp.ClientSession() as session:

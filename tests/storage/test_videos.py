@@ -119,9 +119,7 @@ async def test_a_list_sorts_nothing_and_reads_the_prompts_of_what_it_lists_alone
 
 
 @SQLITE_ONLY
-async def test_what_has_long_been_over_is_known_without_looking_for_it(
-    database: Database,
-) -> None:
+async def test_what_has_long_been_over_is_known_without_looking_for_it(database: Database) -> None:
     assert await explain(database, _write_sweep(1, 1)) == [
         "SEARCH videos USING INTEGER PRIMARY KEY (rowid=?)",
         "LIST SUBQUERY 1",

@@ -231,12 +231,7 @@ async def new_owned_key(site: Site) -> Json:
 
 
 async def new_channel(site: Site) -> Json:
-    return {
-        "name": f"{CHANNEL}-{site.name()}",
-        "provider": "custom",
-        "base_url": "http://127.0.0.1:9",
-        "models": ["n"],
-    }
+    return {"name": f"{CHANNEL}-{site.name()}", "provider": "custom", "base_url": "http://127.0.0.1:9", "models": ["n"]}
 
 
 async def sign_in(site: Site) -> Json:

@@ -155,12 +155,7 @@ SEALED = (
 SEARCH = (
     begin(
         "msg_01G",
-        {
-            "input_tokens": 2679,
-            "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": 0,
-            "output_tokens": 3,
-        },
+        {"input_tokens": 2679, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 3},
     )
     + words("I'll check")
     + start(1, "server_tool_use", id="srvtoolu_014hJH82Qum7Td6UV8gDXThB", name="web_search", input={})

@@ -89,9 +89,7 @@ class AnthropicProvider(Provider):
         _check_body(body)
         self.heard.append(heard)
         return self.speak(
-            body.get("stream") is True,
-            lambda says: _write_message(says, body),
-            lambda says: _write_events(says, body),
+            body.get("stream") is True, lambda says: _write_message(says, body), lambda says: _write_events(says, body)
         )
 
     def write_error(self, fails: Fails) -> Json:

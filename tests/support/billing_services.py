@@ -66,10 +66,7 @@ def capped(limit: int, period: QuotaPeriod = "lifetime", **more: Any) -> Quota:
 
 def caller_of(account: Quota | None = None, key: Quota | None = None, **more: Any) -> Caller:
     """A caller whose account and key have these caps; ``more`` is the key's."""
-    return Caller(
-        attrs.evolve(ACCOUNT, quota=account or Quota()),
-        attrs.evolve(KEY, quota=key or Quota(), **more),
-    )
+    return Caller(attrs.evolve(ACCOUNT, quota=account or Quota()), attrs.evolve(KEY, quota=key or Quota(), **more))
 
 
 def option_of(price: Price | None = None, multiplier_ppm: int = ONE_PPM, *, model: str = "m") -> Target:

@@ -3,16 +3,7 @@
 import asyncio
 from typing import Any
 
-from tests.support.scripted_upstream import (
-    DONE,
-    LAST_CHUNK,
-    SSE_HEAD,
-    Step,
-    chunk,
-    delta,
-    event,
-    usage_frame,
-)
+from tests.support.scripted_upstream import DONE, LAST_CHUNK, SSE_HEAD, Step, chunk, delta, event, usage_frame
 
 RESERVE = 18 * 1_000 + 4_096 * 2_000
 """Of ``HELLO``: 18 tokens of prompt at the most, and the output of a caller who does not bound it; nano-USD."""

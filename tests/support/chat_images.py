@@ -91,13 +91,7 @@ def write_answer(image: bytes, model: str = ChatImages.model) -> Json:
         "object": "chat.completion",
         "created": 1760000000,
         "choices": [
-            {
-                "logprobs": None,
-                "finish_reason": "stop",
-                "native_finish_reason": "STOP",
-                "index": 0,
-                "message": message,
-            },
+            {"logprobs": None, "finish_reason": "stop", "native_finish_reason": "STOP", "index": 0, "message": message}
         ],
         "usage": {
             "prompt_tokens": 9,
@@ -121,16 +115,12 @@ def write_moderated(prompt: str, model: str = ChatImages.model) -> Json:
                 "provider_name": "Google",
                 "model_slug": model,
             },
-        },
+        }
     }
 
 
 def write_failure() -> Json:
     """What a model that is down is answered with."""
     return {
-        "error": {
-            "message": "Provider returned error",
-            "code": 502,
-            "metadata": {"error_type": "provider_unavailable"},
-        },
+        "error": {"message": "Provider returned error", "code": 502, "metadata": {"error_type": "provider_unavailable"}}
     }

@@ -20,12 +20,7 @@ WHERE leader.locktype = 'advisory' AND leader.classid = 7130 AND leader.objid = 
 
 
 def make_node(
-    path: Path,
-    url: str,
-    tables: Mapping[str, Any],
-    cluster: Mapping[str, Any] = {},
-    *,
-    port: int = 0,
+    path: Path, url: str, tables: Mapping[str, Any], cluster: Mapping[str, Any] = {}, *, port: int = 0
 ) -> GatewayProcess:
     """A node over the data folder ``path`` on the database at ``url``; it is not started."""
     cluster = {"store": {"url": url, "master_key": MASTER_KEY}, "cluster": {"enabled": True, **cluster}}
@@ -34,10 +29,7 @@ def make_node(
 
 @asynccontextmanager
 async def start_nodes(
-    path: Path,
-    urls: Sequence[str],
-    tables: Mapping[str, Any],
-    cluster: Mapping[str, Any] = {},
+    path: Path, urls: Sequence[str], tables: Mapping[str, Any], cluster: Mapping[str, Any] = {}
 ) -> AsyncIterator[Sequence[GatewayProcess]]:
     """Start a node for each of ``urls``, ways to one database, all at once; they end whatever happens."""
     nodes = [make_node(path / f"node{number}", url, tables, cluster) for number, url in enumerate(urls)]

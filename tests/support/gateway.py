@@ -215,11 +215,7 @@ async def start_gateway(
         clock=clock,
     )
     runner = GatewayRunner(
-        create_app(site),
-        access_log=None,
-        handler_cancellation=True,
-        shutdown_timeout=1.0,
-        read_bufsize=64 * 1024,
+        create_app(site), access_log=None, handler_cancellation=True, shutdown_timeout=1.0, read_bufsize=64 * 1024
     )
     await runner.setup()
     auth = runner.app[SERVICES].auth
@@ -253,5 +249,5 @@ def channels(upstreams: Sequence[Any], **more: Any) -> dict[str, Any]:
     return {
         "channel": [
             channel(up.base_url, f"up{index}", **{"priority": -index, **more}) for index, up in enumerate(upstreams)
-        ],
+        ]
     }

@@ -84,7 +84,7 @@ OVERLOADED: Chunk = {
         "code": 503,
         "message": "The model is overloaded, see https://10.0.0.9/status with AIzaSyA1234567890abcdef.",
         "status": "UNAVAILABLE",
-    },
+    }
 }
 BARE_ERROR = orjson.dumps(OVERLOADED, option=orjson.OPT_INDENT_2) + b"\n"
 """An error in the middle of a stream often comes so: pretty JSON, and no event."""

@@ -138,7 +138,7 @@ def write_blocked_image() -> Json:
                 "finishReason": "IMAGE_SAFETY",
                 "finishMessage": "Unable to show the generated image.",
                 "index": 0,
-            },
+            }
         ],
         "usageMetadata": {"promptTokenCount": 9, "totalTokenCount": 9},
         "modelVersion": "gemini-2.5-flash-image",

@@ -33,11 +33,7 @@ def upload(data: bytes, field: str = "image") -> Upload:
 
 
 def image_call(
-    prompt: str = "a cat",
-    *,
-    size: str | None = None,
-    files: tuple[Upload, ...] = (),
-    **fields: Any,
+    prompt: str = "a cat", *, size: str | None = None, files: tuple[Upload, ...] = (), **fields: Any
 ) -> InferenceRequest:
     sources = sum(file.field == "image" for file in files)
     masked = any(file.field == "mask" for file in files)

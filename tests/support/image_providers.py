@@ -104,9 +104,7 @@ class ImageProvider(abc.ABC):
 
     @web.middleware
     async def _guard(
-        self,
-        request: web.Request,
-        handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         self.requests.append((request.method, request.path))
         name, value = self.auth

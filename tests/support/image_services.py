@@ -12,16 +12,10 @@ from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
 from gateway.domain.http_request import HttpRequest
 from gateway.domain.inference_request import InferenceRequest
-from gateway.errors import (
-    ProviderBadResponse,
-    ProviderError,
-    StoreUnavailable,
-)
+from gateway.errors import ProviderBadResponse, ProviderError, StoreUnavailable
 from gateway.formats.openai.images import parse_images_inference
 from gateway.media.image_delivery import ImageDelivery
-from gateway.media.images import (
-    ImageService,
-)
+from gateway.media.images import ImageService
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy

@@ -8,14 +8,7 @@ import attrs
 import orjson
 
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway
-from tests.support.scripted_upstream import (
-    COMPLETION,
-    SSE_HEAD,
-    STALL,
-    Script,
-    answer,
-    chunk,
-)
+from tests.support.scripted_upstream import COMPLETION, SSE_HEAD, STALL, Script, answer, chunk
 from tests.support.upstream_scripts import COMMENT, ONE, STARTED, TWO
 
 Writer = asyncio.StreamWriter

@@ -33,7 +33,7 @@ BLOCKED = {
         "type": "image_generation_user_error",
         "param": None,
         "code": "moderation_blocked",
-    },
+    }
 }
 FAILED = {"error": {"message": "The server had an error", "type": "server_error", "param": None, "code": None}}
 Parts = list[tuple[str, str | None, bytes]]

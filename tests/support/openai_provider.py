@@ -90,9 +90,7 @@ class OpenAIProvider(Provider):
 
     def write_error(self, fails: Fails) -> Json:
         kind = ERRORS.get(fails.status, "server_error")
-        return {
-            "error": {"message": fails.message, "type": kind, "param": None, "code": CODES.get(fails.status)},
-        }
+        return {"error": {"message": fails.message, "type": kind, "param": None, "code": CODES.get(fails.status)}}
 
     def write_late(self, fails: Fails) -> bytes:
         return event(self.write_error(fails))

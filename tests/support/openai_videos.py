@@ -217,12 +217,7 @@ class OpenAiVideos:
         fields, files = await _read(request)
         prompt = str(fields.get("prompt"))
         submit = Submitted(
-            prompt,
-            request.headers.get("Idempotency-Key", ""),
-            request.path,
-            request.content_type,
-            fields,
-            files,
+            prompt, request.headers.get("Idempotency-Key", ""), request.path, request.content_type, fields, files
         )
         self.submits.append(submit)
         turn = await self._take_turn(self.find_play(prompt).submit, self._cursors, prompt)

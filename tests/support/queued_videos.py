@@ -6,15 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.support.providers import Json, decode, expect, expect_list, expect_object, expect_text
-from tests.support.video_vendors import (
-    BROKEN,
-    VendorTask,
-    VideoVendor,
-    choose,
-    measure,
-    read_body,
-    read_image,
-)
+from tests.support.video_vendors import BROKEN, VendorTask, VideoVendor, choose, measure, read_body, read_image
 
 
 class LumaVideos(VideoVendor):

@@ -65,11 +65,7 @@ class ReplicateImages(ImageProvider):
         app.router.add_get("/files/{number}.png", self._serve)
 
     def write_denied(self) -> Json:
-        return {
-            "title": "Unauthenticated",
-            "detail": "You did not pass a valid authentication token",
-            "status": 401,
-        }
+        return {"title": "Unauthenticated", "detail": "You did not pass a valid authentication token", "status": 401}
 
     async def _create(self, request: web.Request) -> web.StreamResponse:
         model = f"{request.match_info['owner']}/{request.match_info['name']}"

@@ -140,12 +140,7 @@ async def close_databases() -> None:
 
 
 class Repositories(  # type: ignore[misc]  # two of them have a _limit of their own
-    AccountRepository,
-    ApiKeyRepository,
-    ChannelRepository,
-    RequestLogRepository,
-    LedgerRepository,
-    RetentionRepository,
+    AccountRepository, ApiKeyRepository, ChannelRepository, RequestLogRepository, LedgerRepository, RetentionRepository
 ):
     """Every repository of accounts, channels and money in one object, for a test to wrap a method of.
 

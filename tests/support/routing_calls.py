@@ -11,9 +11,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import BreakerSettings
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.price import ONE_PPM, Price, PriceList
-from gateway.errors import (
-    ProviderError,
-)
+from gateway.errors import ProviderError
 from gateway.formats.openai.chat import parse_chat_inference
 from gateway.routing.load_balancer import LoadBalancer, RetrySettings
 from gateway.routing.model_catalog import ModelCatalog

@@ -136,11 +136,7 @@ class ScriptedUpstream:
             writer.close()
 
     async def _play(
-        self,
-        step: Step,
-        received: Received,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        self, step: Step, received: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
         match step:
             case bytes():

@@ -6,9 +6,7 @@ from typing import Any
 from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.storage.open import open_database
 from gateway.storage.request_log import RequestLogRepository
-from tests.support.fault_scene import (
-    cost_of,
-)
+from tests.support.fault_scene import cost_of
 from tests.support.gateway import RunningGateway
 
 SHORT: dict[str, Any] = {"server": {"drain_timeout_s": 0.1}}

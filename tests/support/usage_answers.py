@@ -2,10 +2,7 @@
 
 from typing import Any
 
-from tests.support.scripted_upstream import (
-    COMPLETION,
-    answer,
-)
+from tests.support.scripted_upstream import COMPLETION, answer
 
 TEXT = "hello there"
 

@@ -78,10 +78,7 @@ async def test_many_requests_share_one_fetch(upstream: AuthorizedHttpClient) -> 
 
 
 async def test_a_token_is_renewed_while_it_is_still_valid(upstream: AuthorizedHttpClient, clock: Clock) -> None:
-    async with (
-        ScriptedUpstream([token("t1")], [token("t2")]) as server,
-        ScriptedUpstream([HELLO]) as up,
-    ):
+    async with ScriptedUpstream([token("t1")], [token("t2")]) as server, ScriptedUpstream([HELLO]) as up:
         assert await ask(upstream, up, grant(server)) == "Bearer t1"
         clock.now += 3_600 - 301
         assert await ask(upstream, up, grant(server)) == "Bearer t1"
@@ -162,11 +159,7 @@ REFUSED = {
 @pytest.mark.parametrize(
     ("answered", "kind", "words"),
     [
-        (
-            answer(REFUSED, 401),
-            ProviderAuthError,
-            "credentials: AADSTS7000215: Wrong secret: [masked]",
-        ),
+        (answer(REFUSED, 401), ProviderAuthError, "credentials: AADSTS7000215: Wrong secret: [masked]"),
         (answer({"error": "unauthorized_client"}, 400), ProviderAuthError, "credentials: unauthorized_client"),
         (answer(b"<html>", 404), ProviderAuthError, "credentials: The provider gave no reason"),
         (answer({"error": "temporarily_unavailable"}, 503), ProviderBadResponse, "status 503: temporarily_unavailable"),
@@ -191,10 +184,7 @@ async def test_an_error_names_the_cause_and_no_request_is_sent(
 
 
 async def test_after_a_failure_the_next_request_asks_again(upstream: AuthorizedHttpClient) -> None:
-    async with (
-        ScriptedUpstream([answer({}, 500)], [token("t1")]) as server,
-        ScriptedUpstream([HELLO]) as up,
-    ):
+    async with ScriptedUpstream([answer({}, 500)], [token("t1")]) as server, ScriptedUpstream([HELLO]) as up:
         with pytest.raises(ProviderBadResponse):
             await ask(upstream, up, grant(server))
         assert await ask(upstream, up, grant(server)) == "Bearer t1"

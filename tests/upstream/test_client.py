@@ -68,11 +68,7 @@ async def test_a_plan_without_a_body_sends_none(upstream: PooledHttpClient) -> N
 
 @pytest.mark.parametrize(
     "script",
-    [
-        [HELLO],
-        [SSE_HEAD, chunk(b"he"), chunk(b"llo"), LAST_CHUNK],
-        [SSE_HEAD_UNTIL_CLOSE, b"hel", 0.01, b"lo", FIN],
-    ],
+    [[HELLO], [SSE_HEAD, chunk(b"he"), chunk(b"llo"), LAST_CHUNK], [SSE_HEAD_UNTIL_CLOSE, b"hel", 0.01, b"lo", FIN]],
     ids=["content-length", "chunked", "until close"],
 )
 async def test_a_body_is_read_whole_however_it_is_framed(upstream: PooledHttpClient, script: Script) -> None:

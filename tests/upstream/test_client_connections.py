@@ -204,13 +204,7 @@ async def test_while_a_chunk_is_pushed_the_reply_says_how_it_lay_on_the_wire(ups
         seen: list[tuple[bytes, bytes | None]] = []
         assert await response.pump(lambda *pushed: bool(seen.append(pushed))) is PumpResult.ENDED  # type: ignore[func-returns-value]
         response.close()
-    assert seen == [
-        (b"one", parts[0]),
-        (b"twothree", parts[1]),
-        (b"hello", None),
-        (b"four", None),
-        (b"5", parts[5]),
-    ]
+    assert seen == [(b"one", parts[0]), (b"twothree", parts[1]), (b"hello", None), (b"four", None), (b"5", parts[5])]
 
 
 async def test_what_the_sink_raises_is_raised_to_who_pumps_and_what_comes_then_is_not_lost(

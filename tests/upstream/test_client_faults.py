@@ -99,9 +99,7 @@ async def test_a_fresh_connection_that_dies_is_not_tried_again(upstream: PooledH
 @pytest.mark.parametrize("act", [FIN, RST])
 @pytest.mark.parametrize("cut", [1, 8, 13, 17, 30, len(HEAD), len(HEAD) + 2])
 async def test_a_reused_connection_that_dies_within_the_headers_is_not_tried_again(
-    upstream: PooledHttpClient,
-    act: Act,
-    cut: int,
+    upstream: PooledHttpClient, act: Act, cut: int
 ) -> None:
     async with ScriptedUpstream([HELLO], [HEAD[:cut], 0.01, act], [HELLO]) as up:
         await ask(upstream, up)
@@ -198,8 +196,7 @@ async def test_reading_a_body_cut_off_raises(upstream: PooledHttpClient, framing
     ],
 )  # fmt: skip
 async def test_a_malformed_answer_is_the_providers_error_and_its_connection_is_broken(
-    upstream: PooledHttpClient,
-    raw: bytes,
+    upstream: PooledHttpClient, raw: bytes
 ) -> None:
     async with ScriptedUpstream([raw, STALL]) as up:
         with pytest.raises(ProviderBadResponse):
@@ -244,9 +241,7 @@ async def test_cookies_are_never_kept(upstream: PooledHttpClient) -> None:
 
 
 async def test_proxies_and_passwords_of_the_environment_are_not_used(
-    upstream: PooledHttpClient,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: object,
+    upstream: PooledHttpClient, monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     netrc = f"{tmp_path}/netrc"
     with open(netrc, "w", encoding="ascii") as file:  # noqa: ASYNC230, PTH123
@@ -304,10 +299,7 @@ async def test_tls_goes_through_the_plans_proxy_in_a_tunnel(upstream: PooledHttp
     ids=["garbage", "half an answer", "a whole answer"],
 )
 async def test_bytes_after_the_end_never_reach_the_next_request(
-    upstream: PooledHttpClient,
-    wait: float,
-    framing: str,
-    extra: bytes,
+    upstream: PooledHttpClient, wait: float, framing: str, extra: bytes
 ) -> None:
     body = [HELLO] if framing == "length" else [SSE_HEAD, chunk(b"hello") + LAST_CHUNK]
     script: list[Step] = [*body, wait, extra] if wait else [*body[:-1], body[-1] + extra]
@@ -350,8 +342,7 @@ def encoded(*values: str) -> bytes:
     ids="+".join,
 )  # fmt: skip
 async def test_an_unknown_or_double_encodingis_refused_and_its_connection_is_broken(
-    upstream: PooledHttpClient,
-    values: list[str],
+    upstream: PooledHttpClient, values: list[str]
 ) -> None:
     async with ScriptedUpstream([encoded(*values)[:-1], STALL]) as up:
         with pytest.raises(ProviderBadResponse):

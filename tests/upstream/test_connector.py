@@ -197,8 +197,7 @@ def certified(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext,
 
 
 async def test_tls_is_spoken_to_whom_the_certificate_names(
-    upstream: PooledHttpClient,
-    certified: tuple[ssl.SSLContext, Path],
+    upstream: PooledHttpClient, certified: tuple[ssl.SSLContext, Path]
 ) -> None:
     tls, certificate = certified
     trusted: list[ssl.SSLContext] = []
@@ -220,8 +219,7 @@ async def test_tls_is_spoken_to_whom_the_certificate_names(
 
 
 async def test_a_certificate_that_nobody_vouches_foris_refused(
-    upstream: PooledHttpClient,
-    certified: tuple[ssl.SSLContext, Path],
+    upstream: PooledHttpClient, certified: tuple[ssl.SSLContext, Path]
 ) -> None:
     async with ScriptedUpstream([HELLO], tls=certified[0]) as up:
         with pytest.raises(ProviderBadResponse, match="TLS certificate") as caught:
@@ -258,8 +256,7 @@ async def test_a_descriptor_is_closed_once_where_the_other_end_was_gone_before_t
 
 
 async def test_a_large_body_and_a_stream_go_over_tls(
-    upstream: PooledHttpClient,
-    certified: tuple[ssl.SSLContext, Path],
+    upstream: PooledHttpClient, certified: tuple[ssl.SSLContext, Path]
 ) -> None:
     tls, certificate = certified
     body = bytes(range(256)) * 8000
@@ -278,8 +275,7 @@ async def test_a_large_body_and_a_stream_go_over_tls(
 
 
 async def test_tls_goes_through_a_tunnel_that_is_asked_for_with_the_proxys_password_only(
-    upstream: PooledHttpClient,
-    certified: tuple[ssl.SSLContext, Path],
+    upstream: PooledHttpClient, certified: tuple[ssl.SSLContext, Path]
 ) -> None:
     tls, certificate = certified
     book = Book()

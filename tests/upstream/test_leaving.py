@@ -130,8 +130,7 @@ async def test_the_sweep_breaks_what_took_too_long_whoever_waits(upstream: Poole
 
 @pytest.mark.parametrize("body", [BIG, Content((BIG,))], ids=["bytes", "content"])
 async def test_a_provider_that_does_not_read_is_not_given_more_than_it_takes(
-    upstream: PooledHttpClient,
-    body: bytes | Content,
+    upstream: PooledHttpClient, body: bytes | Content
 ) -> None:
     done = asyncio.Event()
 

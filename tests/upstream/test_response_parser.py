@@ -109,9 +109,7 @@ class Reference:
 @settings(max_examples=60)
 @given(chunked(), cuts, st.booleans())
 def test_any_cut_of_a_chunked_body_reads_the_same_on_the_short_way(
-    made: tuple[bytes, bytes, list[int]],
-    at: list[int],
-    whole: bool,
+    made: tuple[bytes, bytes, list[int]], at: list[int], whole: bool
 ) -> None:
     raw, body, edges = made
     pieces = [SSE_HEAD, *cut(raw, edges if whole else [*at, *edges[::2]])]
@@ -129,10 +127,7 @@ def test_any_cut_of_a_chunked_body_reads_the_same_on_the_short_way(
 @example((b"1\r\nh\r\n0\r\n\r\n", b"h", [0, 6]), [6], 0, b" ")
 @example((b"11\r\nhhhhhhhhhhhhhhhhh\r\n0\r\n\r\n", b"h" * 17, [0, 23]), [24], 1, b"_")
 def test_garbage_in_a_chunked_body_is_found_at_the_same_place_on_the_short_way(
-    made: tuple[bytes, bytes, list[int]],
-    at: list[int],
-    place: int,
-    garbage: bytes,
+    made: tuple[bytes, bytes, list[int]], at: list[int], place: int, garbage: bytes
 ) -> None:
     raw, _, edges = made
     place %= len(raw)

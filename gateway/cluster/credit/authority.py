@@ -8,14 +8,7 @@ from typing import Any
 import asyncpg
 import structlog
 
-from gateway.cluster.credit.rows import (
-    LIMITS_LOCK,
-    Connection,
-    find_leases,
-    give_credit,
-    release_leases,
-    take_credit,
-)
+from gateway.cluster.credit.rows import LIMITS_LOCK, Connection, find_leases, give_credit, release_leases, take_credit
 from gateway.domain.balance import Owner, UtcDay
 from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, StoredLease
 from gateway.errors import StoreUnavailable

@@ -44,12 +44,7 @@ class OrphanWorker:
     """
 
     def __init__(
-        self,
-        store: OrphanStore,
-        node: RegisteredNode,
-        after_s: float,
-        verdict: OnCrash,
-        has_posted: Callable[[], bool],
+        self, store: OrphanStore, node: RegisteredNode, after_s: float, verdict: OnCrash, has_posted: Callable[[], bool]
     ) -> None:
         self._store = store
         self._node = node

@@ -14,14 +14,7 @@ from gateway.cluster.limits.sender import TIMEOUT_S, LimitSender
 from gateway.cluster.limits.subject import PermitHolder, SharedCaller, SharedSubject
 from gateway.cluster.limits.units_ahead import UnitsAhead
 from gateway.domain.limit_server import LimitServer
-from gateway.domain.rate_limit import (
-    RateLimitPermit,
-    RateLimitStatus,
-    RateLimitSubject,
-    correct_all,
-    find_spare,
-    take,
-)
+from gateway.domain.rate_limit import RateLimitPermit, RateLimitStatus, RateLimitSubject, correct_all, find_spare, take
 from gateway.errors import Overloaded, RateLimited
 
 LINGER_S = 0.05

@@ -16,15 +16,7 @@ import structlog
 from sqlalchemy import Executable, text
 
 from gateway.cluster.credit.rows import LIMITS_LOCK
-from gateway.cluster.membership.backends import (
-    LEADER,
-    SPACE,
-    end_leader,
-    end_node,
-    end_stuck,
-    find_leader,
-    number_node,
-)
+from gateway.cluster.membership.backends import LEADER, SPACE, end_leader, end_node, end_stuck, find_leader, number_node
 from gateway.domain.node import Change, Heartbeat, Node
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.address import Address

@@ -55,7 +55,7 @@ def build_messages_error(error: GatewayError, request_id: str) -> bytes:
                 **({"details": _NO_THREADS} if error.param == "thread" and error.status == _INVALID else {}),
             },
             "request_id": request_id,
-        },
+        }
     )
 
 

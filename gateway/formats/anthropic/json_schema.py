@@ -15,9 +15,7 @@ _LISTS = frozenset({"anyOf", "allOf", "oneOf"})
 _KEPT = _SCHEMAS | {"anyOf", "allOf", "items", "type", "$ref", "enum", "const", "description", "title", "required"}
 _NOTES = frozenset({"$schema", "$id", "$comment", "additionalProperties", "nullable"})
 """Keywords that limit nothing, or that are set again here."""
-_FORMATS = frozenset(
-    {"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"},
-)
+_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"})
 
 
 def narrow_schema(schema: Json) -> dict[str, Any]:

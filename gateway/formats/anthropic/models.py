@@ -32,5 +32,5 @@ def build_models(models: Sequence[ModelInfo]) -> bytes:
             "has_more": False,
             "first_id": models[0].id if models else None,
             "last_id": models[-1].id if models else None,
-        },
+        }
     )

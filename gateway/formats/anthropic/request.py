@@ -21,13 +21,7 @@ from gateway.formats.openai.fields import (
     parse_object,
     refuse_missing,
 )
-from gateway.formats.openai.token_bounds import (
-    MAX_RESERVED_OUTPUT,
-    MESSAGE_TOKENS,
-    PART_TOKENS,
-    bound_json,
-    bound_text,
-)
+from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
 
 PAGE_TOKENS = 3_000
 """One page of a PDF, as text and as an image. "PDF support" documents 1,500 to 3,000 per page."""
@@ -43,9 +37,7 @@ TOOLS_TOKENS = 1_000
 """The provider's own system prompt about tools, if there are any ("Tool use" documents some hundreds)."""
 _MAX_AFFINITY_CHARS = 256
 _ROLES = frozenset({"user", "assistant", "system"})
-_NO_PROMPT = frozenset(
-    {"messages", "system", "metadata", "stop_sequences", "thinking", "cache_control", "tool_choice"},
-)
+_NO_PROMPT = frozenset({"messages", "system", "metadata", "stop_sequences", "thinking", "cache_control", "tool_choice"})
 """Lists and objects of a body that are not part of the prompt, or are counted separately."""
 _OBJECTS = ("tool_choice", "thinking", "output_config", "cache_control")
 

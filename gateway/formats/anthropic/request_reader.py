@@ -45,12 +45,7 @@ _STANDARD: tuple[tuple[str, tuple[object, ...]], ...] = (
 """Fields that ask for another service, place or payer: the values that do not."""
 _MEDIA = frozenset({"image", "document"})
 _Content = chat.TextPart | chat.MediaPart
-_ROLE_OF = {
-    "tool_use": "assistant",
-    "thinking": "assistant",
-    "redacted_thinking": "assistant",
-    "tool_result": "user",
-}
+_ROLE_OF = {"tool_use": "assistant", "thinking": "assistant", "redacted_thinking": "assistant", "tool_result": "user"}
 
 
 def parse_chat_request(body: Body) -> chat.ChatRequest:

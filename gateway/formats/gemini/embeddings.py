@@ -25,7 +25,7 @@ def build_embeddings_body(inference: InferenceRequest, model: str) -> dict[str, 
     return {
         "requests": [
             {"model": name, "content": {"parts": [{"text": text}]}, **options} for text in list_texts(inference.body)
-        ],
+        ]
     }
 
 

@@ -48,17 +48,13 @@ def build_google_error(error: GatewayError, request_id: str) -> bytes:
                 "status": find_status(error),
                 "details": _build_details(error, request_id),
             }
-        },
+        }
     )
 
 
 def _build_details(error: GatewayError, request_id: str) -> list[dict[str, Any]]:
     details: list[dict[str, Any]] = [
-        {
-            "@type": f"{_TYPES}ErrorInfo",
-            "reason": (error.public_code or error.code).upper(),
-            "domain": _DOMAIN,
-        },
+        {"@type": f"{_TYPES}ErrorInfo", "reason": (error.public_code or error.code).upper(), "domain": _DOMAIN},
         {"@type": f"{_TYPES}RequestInfo", "requestId": request_id},
     ]
     if error.param is not None:

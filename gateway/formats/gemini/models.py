@@ -17,7 +17,7 @@ from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.chat import parse_answer_object
 
 _METHODS = frozenset(
-    {"generateContent", "streamGenerateContent", "embedContent", "batchEmbedContents", "predictLongRunning"},
+    {"generateContent", "streamGenerateContent", "embedContent", "batchEmbedContents", "predictLongRunning"}
 )
 """Models without one of these cannot be used here: they make images in another way, or use a socket."""
 _PAGE, _MAX_PAGE = 50, 1_000

@@ -25,13 +25,7 @@ from gateway.formats.openai.fields import (
     parse_object,
     read_text,
 )
-from gateway.formats.openai.token_bounds import (
-    MAX_RESERVED_OUTPUT,
-    MESSAGE_TOKENS,
-    PART_TOKENS,
-    bound_json,
-    bound_text,
-)
+from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
 
 MAX_CANDIDATES = 8
 _MAX_AFFINITY_CHARS = 256

@@ -26,13 +26,7 @@ _MODES: dict[str, chat.ToolChoice | None] = {
 _LEVELS: dict[str, chat.Effort | None] = {
     "THINKING_LEVEL_UNSPECIFIED": None, "MINIMAL": "minimal", "LOW": "low", "MEDIUM": "medium", "HIGH": "high",
 }  # fmt: skip
-_OWN_CONFIG = (
-    "speechConfig",
-    "imageConfig",
-    "audioTranscriptionConfig",
-    "responseFormat",
-    "translationConfig",
-)
+_OWN_CONFIG = ("speechConfig", "imageConfig", "audioTranscriptionConfig", "responseFormat", "translationConfig")
 _OWN = ("cachedContent", "continuationToken")
 _STANDARD_TIERS = frozenset({"", "unspecified", "standard"})
 _MAX_TOP = 20
@@ -43,7 +37,7 @@ _OF_USER = _PARTS - {"functionCall"}
 _OF_RESULT = _OF_USER - {"functionResponse"}
 _OF_MODEL = _PARTS - {"functionResponse"}
 _DESCRIBING = frozenset(
-    {"thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata", "mediaProcessing"},
+    {"thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata", "mediaProcessing"}
 )
 _RESULTS = frozenset({"output", "result"})
 """Names of a function's result, of which Google documents the first and uses the second in its SDK."""

@@ -19,13 +19,7 @@ from urllib.parse import quote
 import attrs
 
 from gateway.domain.video import Reference
-from gateway.errors import (
-    ContentBlocked,
-    InvalidRequest,
-    ProviderBadResponse,
-    ProviderError,
-    ProviderRejected,
-)
+from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.image_data import find_url
 from gateway.formats.image_task import parse_field

@@ -34,14 +34,7 @@ from gateway.formats.openai.fields import (
 )
 from gateway.formats.openai.odd_answers import CallMender
 from gateway.formats.openai.prompt import measure_prompt
-from gateway.formats.openai.stream_tail import (
-    DONE,
-    NOTHING,
-    find_last_usage,
-    parse_choice,
-    parse_chunk,
-    parse_tail,
-)
+from gateway.formats.openai.stream_tail import DONE, NOTHING, find_last_usage, parse_choice, parse_chunk, parse_tail
 from gateway.formats.openai.token_bounds import bound_output
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.stream import PassthroughStream

@@ -30,7 +30,7 @@ from gateway.formats.request_body import build_data_url
 Body = dict[str, Any]
 
 _IN_TEXT = re.compile(
-    r"""(data:image/[a-z0-9.+-]{1,64};base64,[^\s()<>"'\]]++)|\]\(\s{0,4}+<?(https?://[^\s()<>"']{1,4096}+)""",
+    r"""(data:image/[a-z0-9.+-]{1,64};base64,[^\s()<>"'\]]++)|\]\(\s{0,4}+<?(https?://[^\s()<>"']{1,4096}+)"""
 )
 """A data URL, or the address of a Markdown link, which is an image's if an exclamation mark begins it."""
 _LONGEST_ALT = 512

@@ -242,8 +242,7 @@ def parse_file(file: Body, where: str, cache: Json | None = None) -> MediaPart:
     """Parse an object with ``file_data`` and ``filename``. Raises ``InvalidRequest``, also for an uploaded file."""
     if file.get("file_id") is not None:
         raise refuse(
-            f"{where}.file_id",
-            "An uploaded file only works with a channel that speaks the convention; send file_data",
+            f"{where}.file_id", "An uploaded file only works with a channel that speaks the convention; send file_data"
         )
     data = expect_text(file.get("file_data"), f"{where}.file_data")
     name = file.get("filename")

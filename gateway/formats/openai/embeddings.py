@@ -67,8 +67,7 @@ def _count_item(item: object, index: int) -> int:
     if isinstance(item, list) and item and all(type(token) is int for token in item):
         return len(item) * CHARS_PER_TOKEN
     raise InvalidRequest(
-        f"'input[{index}]' must be a string or a non-empty array of token ids",
-        param=f"input[{index}]",
+        f"'input[{index}]' must be a string or a non-empty array of token ids", param=f"input[{index}]"
     )
 
 

@@ -33,7 +33,7 @@ _SECRET = re.compile(
     r"\b(?:sk|rk|pk|gsk|xai|AIza|Bearer)[-_ ]?[A-Za-z0-9*._-]{12,}"
     r"|\bkey[-_ ]?(?=[a-z*._-]{0,64}[A-Z0-9])[A-Za-z0-9*._-]{12,}"
     r"|\b(?:org|proj|acct|account|user|team)[-_](?=[a-z]*[A-Z0-9])[A-Za-z0-9]{6,}"
-    r"|\b(?<=[Aa]ccount )[0-9]{6,}|(?<=account id )[0-9]{6,}|(?<=project_number:)[0-9]{6,}",
+    r"|\b(?<=[Aa]ccount )[0-9]{6,}|(?<=account id )[0-9]{6,}|(?<=project_number:)[0-9]{6,}"
 )
 _SHORTEST_SECRET = 6
 

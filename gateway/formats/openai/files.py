@@ -155,12 +155,7 @@ def build_upload(upload: ClientUpload, status: UploadStatus, file: ClientFile | 
 
 def build_part(part: UploadPart) -> Body:
     """Build the part object."""
-    return {
-        "id": part.id,
-        "object": "upload.part",
-        "created_at": part.created_ms // 1000,
-        "upload_id": part.upload_id,
-    }
+    return {"id": part.id, "object": "upload.part", "created_at": part.created_ms // 1000, "upload_id": part.upload_id}
 
 
 def build_list(items: Sequence[dict[str, Any]], *, more: bool) -> Body:

@@ -116,10 +116,7 @@ def _parse_inference(operation: Operation, body: fields.Body) -> InferenceReques
     size = _parse_size(body)
     check_fields(body, sized=size is not None)
     image_request = ImageRequest(
-        prompt,
-        count=fields.parse_integer(body, "n", 1, MAX_IMAGES) or 1,
-        size=size,
-        form=_parse_form(body),
+        prompt, count=fields.parse_integer(body, "n", 1, MAX_IMAGES) or 1, size=size, form=_parse_form(body)
     )
     return InferenceRequest(
         operation=operation,

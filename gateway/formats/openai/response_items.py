@@ -176,10 +176,9 @@ def _parse_part(part: Body, where: str, role: str, adaptations: Adaptations) -> 
         return [_MEDIA[kind](part, where)]
     if isinstance(kind, str) and kind not in _MEDIA and (role in {"assistant", "tool"} or adaptations.is_past):
         return adaptations.write(kind, part)
-    allowed = {
-        "user": "input_text, input_image, input_file or input_audio",
-        "assistant": "output_text or refusal",
-    }.get(role, "input_text")
+    allowed = {"user": "input_text, input_image, input_file or input_audio", "assistant": "output_text or refusal"}.get(
+        role, "input_text"
+    )
     raise content_parts.refuse(f"{where}.type", f"'{where}.type' must be {allowed}")
 
 

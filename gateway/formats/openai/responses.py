@@ -31,12 +31,7 @@ from gateway.formats.head_tail_buffer import HeadTailBuffer
 from gateway.formats.json_values import as_object, list_objects, loads_or_none
 from gateway.formats.kept_names import list_made
 from gateway.formats.openai import errors
-from gateway.formats.openai.chat import (
-    check_sampling,
-    find_affinity_key,
-    parse_answer_object,
-    parse_any_object,
-)
+from gateway.formats.openai.chat import check_sampling, find_affinity_key, parse_answer_object, parse_any_object
 from gateway.formats.openai.compaction import asks_for_summary, is_summary
 from gateway.formats.openai.fields import (
     Body,

@@ -74,8 +74,7 @@ def parse_transcription_inference(form: ReceivedForm) -> InferenceRequest:
     unknown = next((one for one in body.get("timestamp_granularities", ()) if one not in _GRANULARITIES), None)
     if unknown is not None:
         raise InvalidRequest(
-            "'timestamp_granularities' must be word or segment, or both",
-            param="timestamp_granularities",
+            "'timestamp_granularities' must be word or segment, or both", param="timestamp_granularities"
         )
     stream = body.get("stream") is True
     if stream and body.get("response_format") in {"srt", "vtt"}:

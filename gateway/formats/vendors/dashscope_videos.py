@@ -20,12 +20,7 @@ from typing import Any, Literal
 import attrs
 
 from gateway.domain.video import BLOCKED_CODE, MAX_SECONDS, VideoError
-from gateway.errors import (
-    ContentBlocked,
-    ProviderBadResponse,
-    ProviderError,
-    ProviderRateLimited,
-)
+from gateway.errors import ContentBlocked, ProviderBadResponse, ProviderError, ProviderRateLimited
 from gateway.formats.image_backend import ProviderRequest
 from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import as_object, as_text, loads_or_none

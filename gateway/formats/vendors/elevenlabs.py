@@ -104,9 +104,5 @@ SPEECH = PassthroughFormat(
     build_speech_body, refuse_whole, open_speech_transform, find_mode=find_speech_mode, find_path=find_speech_path
 )
 TRANSCRIPTIONS = PassthroughFormat(
-    build_form,
-    without_identity(parse_answer),
-    transcriptions.TranscriptPassthrough,
-    build_whole,
-    find_transcript_mode,
+    build_form, without_identity(parse_answer), transcriptions.TranscriptPassthrough, build_whole, find_transcript_mode
 )

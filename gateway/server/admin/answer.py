@@ -32,7 +32,7 @@ IN_FORCE = s.explain(
     "live. The answer waits for them, up to 500 `ms`. A node that cannot apply a change takes no requests after 10 s.",
 )
 _PLAIN: Mapping[Any, s.Shape] = MappingProxyType(
-    {Any: s.ANYTHING, str: s.TEXT, bool: s.FLAG, int: s.INTEGER, float: s.NUMBER},
+    {Any: s.ANYTHING, str: s.TEXT, bool: s.FLAG, int: s.INTEGER, float: s.NUMBER}
 )
 
 
@@ -97,7 +97,7 @@ _BUILDERS: Mapping[Any, Callable[[tuple[Any, ...]], s.Shape]] = MappingProxyType
         **dict.fromkeys((Union, UnionType), _build_union),
         **dict.fromkeys((list, tuple, Sequence), _build_array),
         **dict.fromkeys((dict, Mapping), _build_table),
-    },
+    }
 )
 """What builds the schema of a type from its arguments."""
 

@@ -37,7 +37,7 @@ class AuditView:
         Query("action", "Only this action, such as `key.created`, or `key` for all changes of keys."),
         Query("before", "Only rows before this `sequence`: the last one of a page leads to the next page.", s.COUNT),
         LIMIT,
-    ),
+    )
 )
 async def list_audit(request: AdminRequest) -> list[AuditView]:
     """List changes, the newest first.

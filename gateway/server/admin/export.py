@@ -71,7 +71,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         "csv": Format("text/csv", format_csv([_COLUMNS]), _format_csv_rows),
         "jsonl": Format("application/jsonl", b"", _format_lines),
-    },
+    }
 )
 
 

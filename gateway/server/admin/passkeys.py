@@ -57,11 +57,7 @@ async def start_passkey_sign_in(request: AdminRequest) -> Fields:
 
     The challenge is valid for five minutes and for one sign-in.
     """
-    spec, service, site = (
-        await read_small(request, PasskeyStartSpec),
-        request.services.auth.passkeys,
-        _site(request),
-    )
+    spec, service, site = (await read_small(request, PasskeyStartSpec), request.services.auth.passkeys, _site(request))
     if spec.name is None and spec.passphrase is None:
         return service.start_sign_in(site)
     if spec.name is None or spec.passphrase is None:

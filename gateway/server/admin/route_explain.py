@@ -40,7 +40,7 @@ _REASONS = {
 }
 _NO_EDITS = "does not edit images"
 _IMAGES: Mapping[str, ImageRequest] = MappingProxyType(
-    {"images": ImageRequest(""), "image_edits": ImageRequest("", sources=1)},
+    {"images": ImageRequest(""), "image_edits": ImageRequest("", sources=1)}
 )
 """The smallest request of each operation."""
 

@@ -50,7 +50,7 @@ _LABELS: Mapping[TrafficAxis, s.Shape] = MappingProxyType(
         "account": s.record(account=s.TEXT, account_id=s.INTEGER),
         "status": s.record(status=s.INTEGER),
         "channel": s.record(channel=s.TEXT),
-    },
+    }
 )
 _LINES = tuple(s.extend(_SUMS, **label["properties"]) for label in (*_LABELS.values(), s.record(provider=s.TEXT)))
 _FACET = s.record(value=s.TEXT, requests=s.COUNT)
@@ -110,13 +110,7 @@ async def get_usage(request: AdminRequest) -> Fields:
     }
 
 
-@admin_operation(
-    query=(
-        *_FILTERS,
-        STATUS,
-    ),
-    answer=_FACETS,
-)
+@admin_operation(query=(*_FILTERS, STATUS), answer=_FACETS)
 async def get_facets(request: AdminRequest) -> Fields:
     """List the values to filter requests by, with the number of requests for each, the most frequent first.
 
@@ -125,11 +119,7 @@ async def get_facets(request: AdminRequest) -> Fields:
     """
     status, wanted = request.query.get("status"), await _parse_filter(request)
     verdict = next((verdict for verdict in _VERDICTS if verdict == status), None)
-    wanted = attrs.evolve(
-        wanted,
-        verdict=verdict,
-        status=None if verdict else parse_number(request.query, "status"),
-    )
+    wanted = attrs.evolve(wanted, verdict=verdict, status=None if verdict else parse_number(request.query, "status"))
     facets = await request.services.admin.history.traffic.list_facets(wanted)
     names = await _list_names(request, "key")
     channels = facets.channels if request.actor.scope is None else ()

@@ -22,11 +22,7 @@ async def load_accounts(request: web.Request) -> Data:
     accounts, keys, members = await asyncio.gather(
         ask(request, "/accounts"), ask(request, "/keys"), ask(request, "/members")
     )
-    return {
-        "accounts": accounts,
-        "keys": _count(keys),
-        "members": _count(members),
-    }
+    return {"accounts": accounts, "keys": _count(keys), "members": _count(members)}
 
 
 def _count(things: Sequence[KeyView | ListedMemberView]) -> dict[str, int]:

@@ -73,12 +73,7 @@ class Chart:
 
 
 def draw(
-    title: str,
-    places: Sequence[str],
-    series: Sequence[Series],
-    write: Callable[[float], str],
-    *,
-    whole: bool = False,
+    title: str, places: Sequence[str], series: Sequence[Series], write: Callable[[float], str], *, whole: bool = False
 ) -> Chart:
     """Draw stacked bars.
 

@@ -52,6 +52,6 @@ def format_shell_text(text: str) -> str:
 
 
 QUOTES: Mapping[str, Callable[[str], str]] = MappingProxyType(
-    {"json": format_json_text, "shell-json": format_shell_json_text, "shell": format_shell_text, "": str},
+    {"json": format_json_text, "shell-json": format_shell_json_text, "shell": format_shell_text, "": str}
 )
 """How to quote a model's name in each snippet; ``connect.js`` has the same functions."""

@@ -109,5 +109,5 @@ FILTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
         "moment": format_moment,
         "urlencode": format_place,
         "value": write_value,
-    },
+    }
 )

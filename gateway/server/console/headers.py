@@ -17,6 +17,6 @@ HEADERS: Mapping[str, str] = MappingProxyType(
         "Cross-Origin-Resource-Policy": "same-origin",
         "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
         "Cache-Control": "no-store",
-    },
+    }
 )
 """No content from elsewhere, no inline scripts, and no page in a frame."""

@@ -40,13 +40,13 @@ SPANS: Mapping[str, Span] = MappingProxyType(
         "7d": Span(mark("Last 7 days"), "day", 7),
         "30d": Span(mark("Last 30 days"), "day", 30),
         "90d": Span(mark("Last 90 days"), "day", 90),
-    },
+    }
 )
 _TITLES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "hour": (mark("Spent per hour (UTC)"), mark("Requests per hour (UTC)")),
         "day": (mark("Spent per day (UTC)"), mark("Requests per day (UTC)")),
-    },
+    }
 )
 """The titles of the two charts."""
 _ROUNDING = 1e-9

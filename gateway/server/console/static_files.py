@@ -18,7 +18,7 @@ from gateway.server.console.language import read_catalogue_bytes, write_script
 from gateway.server.console.routes import ROOT
 
 _KINDS: Mapping[str, str] = MappingProxyType(
-    {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "png": "image/png"},
+    {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "png": "image/png"}
 )
 _DIGEST = 20
 

@@ -42,7 +42,7 @@ async def get_subscription(request: web.Request) -> web.Response:
             "hard_limit_usd": limit_usd,
             "system_hard_limit_usd": limit_usd,
             "access_until": caller.key.expires_s or 0,
-        },
+        }
     )
 
 
@@ -74,13 +74,10 @@ async def get_usage(request: web.Request) -> web.Response:
             "object": "list",
             "total_usage": _cents(total_nanos),
             "daily_costs": [
-                {
-                    "timestamp": number * DAY_S,
-                    "line_items": [{"name": "Total", "cost": _cents(costs.get(number, 0))}],
-                }
+                {"timestamp": number * DAY_S, "line_items": [{"name": "Total", "cost": _cents(costs.get(number, 0))}]}
                 for number in range(wanted.since, wanted.until + 1)
             ],
-        },
+        }
     )
 
 

@@ -17,13 +17,7 @@ from gateway.server.middlewares import settle_request, with_middlewares
 from gateway.server.realtime_auth import BETA, find_beta, find_session, list_protocols
 from gateway.server.realtime_session import ActiveRealtime, RealtimeSession, SessionMeters
 from gateway.upstream.frame_meter import FrameMeter
-from gateway.upstream.websocket import (
-    CLOSE_S,
-    HEARTBEAT_S,
-    MAX_FRAME_BYTES,
-    HandshakeRefused,
-    ProviderSocket,
-)
+from gateway.upstream.websocket import CLOSE_S, HEARTBEAT_S, MAX_FRAME_BYTES, HandshakeRefused, ProviderSocket
 
 
 async def open_session(request: web.Request) -> web.StreamResponse:

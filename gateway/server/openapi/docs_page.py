@@ -161,10 +161,7 @@ def _parse_parameter(fields: Schema, document: Mapping[str, Any]) -> SchemaRow:
 
 
 def _list_bodies(
-    content: Mapping[str, Schema],
-    document: Mapping[str, Any],
-    *,
-    nulls: bool = True,
+    content: Mapping[str, Schema], document: Mapping[str, Any], *, nulls: bool = True
 ) -> tuple[DocsBody, ...]:
     return tuple(_parse_body(kind, fields["schema"], document, nulls=nulls) for kind, fields in content.items())
 

@@ -11,7 +11,7 @@ from gateway.server.openapi.attrs_schema import Schema
 from gateway.server.openapi.operation import JSON, ref
 
 _MORE: Mapping[int, Mapping[str, str]] = {
-    429: {"insufficient_quota": "A daily or monthly quota is used up; `Retry-After` says when it resets."},
+    429: {"insufficient_quota": "A daily or monthly quota is used up; `Retry-After` says when it resets."}
 }
 """Codes that occur with another status too."""
 _PLAINER: Mapping[str, str] = {

@@ -34,11 +34,7 @@ class SchemaRow:
 
 
 def list_rows(
-    schema: Schema,
-    document: Mapping[str, Any],
-    depth: int = 0,
-    *,
-    nulls: bool = True,
+    schema: Schema, document: Mapping[str, Any], depth: int = 0, *, nulls: bool = True
 ) -> tuple[SchemaRow, ...]:
     """Return the fields of an object, of a list's items, or of the first alternative.
 

@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.cluster.limits.limiter import SharedRateLimiter
-from gateway.domain.rate_limit import (
-    Limits,
-    RateLimiter,
-    RateLimitPermit,
-    RateLimitSubject,
-)
+from gateway.domain.rate_limit import Limits, RateLimiter, RateLimitPermit, RateLimitSubject
 from gateway.errors import RateLimited
 from tests.support.limit_servers import LONG_S, SetClock, open_clock, running
 from tests.support.postgres import SharedPostgres

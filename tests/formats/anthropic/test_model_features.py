@@ -121,11 +121,7 @@ def test_what_a_generation_can(model: str, can: set[str], off: str | None) -> No
             {"effort": "max", "max_tokens": 20_000},
             {"max_tokens": 20_000, "thinking": ADAPTIVE, "output_config": {"effort": "max"}},
         ),
-        (
-            NEW,
-            {"effort": "minimal", "max_tokens": 9},
-            {"max_tokens": 9, "thinking": ADAPTIVE, "output_config": LOW},
-        ),
+        (NEW, {"effort": "minimal", "max_tokens": 9}, {"max_tokens": 9, "thinking": ADAPTIVE, "output_config": LOW}),
         (
             NEW,
             {"thinking_tokens": 31_999},
@@ -135,11 +131,7 @@ def test_what_a_generation_can(model: str, can: set[str], off: str | None) -> No
                 "output_config": {"effort": "xhigh"},
             },
         ),
-        (
-            NEW,
-            {"thinking_tokens": 1, "max_tokens": 9},
-            {"max_tokens": 9, "thinking": ADAPTIVE, "output_config": LOW},
-        ),
+        (NEW, {"thinking_tokens": 1, "max_tokens": 9}, {"max_tokens": 9, "thinking": ADAPTIVE, "output_config": LOW}),
     ],
 )
 def test_thinking_is_said_in_the_models_words(model: str, body: dict[str, Any], written: dict[str, Any]) -> None:

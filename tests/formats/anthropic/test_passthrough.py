@@ -44,7 +44,7 @@ EVENTS = st.sampled_from(
         b"event: ping\n\n",
         b"data:\n\n",
         b"data: [1]\n\n",
-    ],
+    ]
 )
 LOOSE = EVENTS | st.just(b"\n")
 CUTS = st.lists(st.integers(0, 4000), max_size=8)

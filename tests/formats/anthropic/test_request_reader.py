@@ -128,12 +128,7 @@ def test_what_an_assistant_says(block: Any, part: Part) -> None:
 
 def test_the_settings() -> None:
     read_in = read(
-        temperature=0.5,
-        top_p=0.9,
-        top_k=3,
-        stop_sequences=["a", "b"],
-        metadata={"user_id": "me"},
-        service_tier="auto",
+        temperature=0.5, top_p=0.9, top_k=3, stop_sequences=["a", "b"], metadata={"user_id": "me"}, service_tier="auto"
     )
     assert read_in == ChatRequest(
         (Message("user", (TextPart("hi"),)),),

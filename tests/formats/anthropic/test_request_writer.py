@@ -64,11 +64,7 @@ def system(text: str, cache: Any = None) -> Message:
 
 
 def test_the_least_there_is() -> None:
-    assert write() == {
-        "model": OLD,
-        "max_tokens": DEFAULT_MAX_TOKENS,
-        "messages": [{"role": "user", "content": "hi"}],
-    }
+    assert write() == {"model": OLD, "max_tokens": DEFAULT_MAX_TOKENS, "messages": [{"role": "user", "content": "hi"}]}
 
 
 def test_streaming_is_asked_for() -> None:
@@ -77,10 +73,7 @@ def test_streaming_is_asked_for() -> None:
 
 def test_every_system_turn_is_hoisted_in_order() -> None:
     body = write(system("a"), HI, system("b", EPHEMERAL), HELLO, user(TextPart("bye")))
-    assert body["system"] == [
-        {"type": "text", "text": "a"},
-        {"type": "text", "text": "b", "cache_control": EPHEMERAL},
-    ]
+    assert body["system"] == [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "cache_control": EPHEMERAL}]
     assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
 
 
@@ -136,7 +129,7 @@ def test_turns_of_one_role_become_one_with_results_first_and_blanks_dropped() ->
                     "type": "tool_result",
                     "tool_use_id": "2",
                     "content": [
-                        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+                        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
                     ],
                     "is_error": True,
                 },
@@ -382,10 +375,7 @@ def test_what_both_can_say_comes_back_as_it_was(conversation: ChatRequest) -> No
     assert parse_chat_request(parse_messages_inference(orjson.loads(orjson.dumps(body))).body) == conversation
 
 
-@given(
-    st.sampled_from(["auto", "none", "required"]) | st.just(ForcedTool("f")),
-    st.none() | st.just(value=False),
-)
+@given(st.sampled_from(["auto", "none", "required"]) | st.just(ForcedTool("f")), st.none() | st.just(value=False))
 def test_so_does_a_choice_beside_tools(choice: Any, parallel: bool | None) -> None:
     answer = ChatRequest((HI,), max_tokens=1, tools=(TOOL,), tool_choice=choice, parallel_tools=parallel)
     expected = attrs.evolve(answer, parallel_tools=None) if choice == "none" else answer

@@ -252,11 +252,7 @@ def test_the_type_in_the_data_wins_over_the_name() -> None:
             Usage(8849, 426, 8831, "upstream"),
         ),
         (
-            {
-                "input_tokens": 1,
-                "cache_creation_input_tokens": 10,
-                "cache_creation": {"ephemeral_1h_input_tokens": 10},
-            },
+            {"input_tokens": 1, "cache_creation_input_tokens": 10, "cache_creation": {"ephemeral_1h_input_tokens": 10}},
             {"input_tokens": 1, "cache_creation_input_tokens": 6, "output_tokens": 2},
             Usage(7, 2, 0, "upstream", written_tokens=6, written_long_tokens=6),
         ),
@@ -531,10 +527,7 @@ def test_what_has_been_written_is_not_held() -> None:
 
 def test_a_thought_without_a_signature_has_an_empty_one() -> None:
     message = judge(write([MessageStart("", ""), ReasoningDelta("hm"), TextDelta("a"), ChoiceFinished("stop"), ENDED]))
-    assert blocks(message) == [
-        {"type": "thinking", "thinking": "hm", "signature": ""},
-        {"type": "text", "text": "a"},
-    ]
+    assert blocks(message) == [{"type": "thinking", "thinking": "hm", "signature": ""}, {"type": "text", "text": "a"}]
 
 
 def test_a_signed_thought_is_over() -> None:

@@ -249,10 +249,7 @@ def test_the_pieces_of_a_stream_are_one_message_with_its_signature() -> None:
 @table_rows(
     ("body", "field"),
     [
-        (
-            {"tools": [{"urlContext": {}}], "toolConfig": {"functionCallingConfig": {"mode": "ANY"}}},
-            "tool_choice",
-        ),
+        ({"tools": [{"urlContext": {}}], "toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}, "tool_choice"),
         (
             {"contents": [{"parts": [{"fileData": {"fileUri": "https://www.youtube.com/watch?v=x"}}]}]},
             "contents[0].parts[0].fileData",
@@ -278,10 +275,7 @@ def test_the_pieces_of_a_stream_are_one_message_with_its_signature() -> None:
             "toolConfig.functionCallingConfig.allowedFunctionNames",
         ),
         ({"contents": [{"parts": [{"executableCode": {"code": "1"}}]}]}, "contents[0].parts[0].executableCode"),
-        (
-            {"contents": [{"parts": [{"fileData": {"fileUri": "files/abc"}}]}]},
-            "contents[0].parts[0].fileData.fileUri",
-        ),
+        ({"contents": [{"parts": [{"fileData": {"fileUri": "files/abc"}}]}]}, "contents[0].parts[0].fileData.fileUri"),
         ({"contents": [{"parts": [{"functionCall": {"name": "f"}}]}]}, "contents[0].parts[0]"),
     ],
 )

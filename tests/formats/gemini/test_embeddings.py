@@ -46,10 +46,10 @@ def test_every_text_is_a_request_of_its_own() -> None:
         "requests": [
             {"model": f"models/{MODEL}", "content": {"parts": [{"text": text}]}, "outputDimensionality": 768}
             for text in ("a", "b")
-        ],
+        ]
     }
     assert build_embeddings_body(call("a"), f"models/{MODEL}") == {
-        "requests": [{"model": f"models/{MODEL}", "content": {"parts": [{"text": "a"}]}}],
+        "requests": [{"model": f"models/{MODEL}", "content": {"parts": [{"text": "a"}]}}]
     }
 
 

@@ -47,7 +47,7 @@ def test_what_can_be_called_is_listed_without_its_prefix() -> None:
                 model("models/aqa", "generateAnswer"),
             ],
             "nextPageToken": "",
-        },
+        }
     )
     names = ("gemini-3.8-flash", "gemini-embedding-001", "veo-3.1-generate-preview")
     assert listed == [ModelInfo(name, NOW, "google") for name in names]

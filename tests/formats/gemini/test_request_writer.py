@@ -78,7 +78,7 @@ def test_instructions_stand_apart_in_their_order() -> None:
 
 def test_instructions_alone_are_sent_as_a_turn() -> None:
     assert write(Message("system", (TextPart("Say hello"),))) == {
-        "contents": [{"role": "user", "parts": [{"text": "Say hello"}]}],
+        "contents": [{"role": "user", "parts": [{"text": "Say hello"}]}]
     }
 
 
@@ -281,11 +281,7 @@ def test_a_image_in_a_result_is_inside_it_from_gemini_3_on_and_behind_it_before(
 
 @table_rows(
     "turns",
-    [
-        (),
-        (Message("user", (TextPart(""),)),),
-        (Message("system", (MediaPart("image", "image/png", "AA=="),)), HELLO),
-    ],
+    [(), (Message("user", (TextPart(""),)),), (Message("system", (MediaPart("image", "image/png", "AA=="),)), HELLO)],
 )
 def test_messages_that_cannot_be_said_are_refused(turns: tuple[Message, ...]) -> None:
     assert refuse(*turns).param == "messages"
@@ -299,8 +295,8 @@ def test_a_tool_is_declared_with_its_json_schema() -> None:
                 {"name": "weather", "description": "Of a city", "parametersJsonSchema": WEATHER.schema},
                 {"name": "now"},
                 {"name": "noop"},
-            ],
-        },
+            ]
+        }
     ]
     assert "toolConfig" not in body
 

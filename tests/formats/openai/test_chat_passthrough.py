@@ -35,7 +35,7 @@ EVENTS = st.sampled_from(
         b"data:\n\n",
         b'data: {"choices":[],\ndata: "usage":{"prompt_tokens":1}}\n\n',
         b"id: 7\nevent: message\n" + event(delta("z")),
-    ],
+    ]
 )
 LOOSE = EVENTS | st.just(b"\n")
 """Events with blank lines between them: such a line is nothing, and may leave with the event before it or after it."""

@@ -82,10 +82,7 @@ def test_a_tool_may_stand_beside_its_type(form: str, kind: dict[str, str]) -> No
     assert request.tool_choice == chat.ForcedTool("f")
 
 
-@table_rows(
-    ("choice", "expected"),
-    [("auto", "auto"), ("any", "required"), ("required", "required"), ("none", "none")],
-)
+@table_rows(("choice", "expected"), [("auto", "auto"), ("any", "required"), ("required", "required"), ("none", "none")])
 @table_rows("tool", [{"type": "web_search"}, {"googleSearch": {}}])
 @table_rows("bare", [False, True])
 def test_a_choice_may_be_an_object_and_a_hosted_tool_is_left_out(

@@ -140,8 +140,7 @@ def test_usage_is_the_providers_or_an_estimate() -> None:
 
 
 @table_rows(
-    ("value", "chars"),
-    [("abc", 3), (["a", "bc"], 3), ([1, 2, 3], 12), ([[1, 2], [3]], 12), ([""], 0), (["a", [1]], 5)],
+    ("value", "chars"), [("abc", 3), (["a", "bc"], 3), ([1, 2, 3], 12), ([[1, 2], [3]], 12), ([""], 0), (["a", [1]], 5)]
 )
 def test_a_good_input_is_counted(value: object, chars: int) -> None:
     read = parse_embeddings_inference({"model": "m", "input": value, "dimensions": 256, "user": "me", "x": 1})

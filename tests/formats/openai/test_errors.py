@@ -67,7 +67,7 @@ def test_every_error_has_all_four_keys_and_ends_with_the_request_id(message: str
             "type": "new_api_error",
             "param": param,
             "code": "invalid_request",
-        },
+        }
     }
 
 
@@ -247,8 +247,7 @@ def test_a_key_that_google_does_not_know_is_ours_to_mend_whatever_its_status() -
 
 @table_rows("field", ["code", "type"])
 @table_rows(
-    "word",
-    ["insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "exceeded_current_quota_error"],
+    "word", ["insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "exceeded_current_quota_error"]
 )
 def test_a_used_up_account_is_our_trouble_though_it_has_the_status_of_a_rate_limit(field: str, word: str) -> None:
     """OpenAI's "Error codes" guide: a 429 "You exceeded your current quota"; Moonshot calls it by another name."""

@@ -7,11 +7,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from openai.types import (
-    ImageEditCompletedEvent,
-    ImageGenCompletedEvent,
-    ImagesResponse,
-)
+from openai.types import ImageEditCompletedEvent, ImageGenCompletedEvent, ImagesResponse
 
 from gateway.domain.image import Image, ImageForm, Images
 from gateway.domain.inference_request import InferenceRequest

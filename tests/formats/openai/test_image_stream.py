@@ -69,7 +69,7 @@ EVENTS = st.sampled_from(
         DONE,
         BLOCK,
         TROUBLE,
-    ],
+    ]
 )
 STREAMS = st.builds(
     lambda bom, events, end: bom + b"".join(events) + end,

@@ -72,7 +72,7 @@ def test_every_role_becomes_its_turn() -> None:
             Message("system", (TextPart("be brief", CACHE),)),
             Message("user", (TextPart("hi"),)),
             Message("assistant", (TextPart("yes"),)),
-        ),
+        )
     )
 
 

@@ -73,10 +73,7 @@ ITEMS: dict[str, tuple[dict[str, Any], Any]] = {
     "computer_call_output": ({"call_id": "c", "output": SHOT}, ""),
     "code_interpreter_call": ({"code": "1+1", "container_id": "k"}, "[code_interpreter_call] 1+1"),
     "mcp_list_tools": ({"server_label": "s", "tools": []}, ""),
-    "mcp_approval_request": (
-        {"name": "n", "arguments": "{}"},
-        '[mcp_approval_request] {"name":"n","arguments":"{}"}',
-    ),
+    "mcp_approval_request": ({"name": "n", "arguments": "{}"}, '[mcp_approval_request] {"name":"n","arguments":"{}"}'),
     "mcp_approval_response": ({"approve": True}, "[mcp_approval_response] true"),
     "mcp_call": ({"name": "n", "output": "R"}, '[mcp_call] {"name":"n","output":"R"}'),
     "compaction": ({"encrypted_content": "gAAAA"}, ""),

@@ -95,7 +95,7 @@ EVENTS = st.sampled_from(
         b": comment\n\n",
         b"event: ping\n\n",
         b"id: 7\n" + text("z"),
-    ],
+    ]
 )
 ENDINGS = st.sampled_from(
     [[], [END], [END, DONE], [END, text("late")], [DONE], [ERROR], [ERROR, FAILED], [FAILED], [b"event: response.comp"]]

@@ -84,11 +84,7 @@ def test_items_of_the_model_are_one_message_and_so_are_results() -> None:
             ),
         ),
         chat.Message(
-            "user",
-            (
-                chat.ToolResultPart("c0", (chat.TextPart("1"),)),
-                chat.ToolResultPart("c1", (chat.TextPart("2"),)),
-            ),
+            "user", (chat.ToolResultPart("c0", (chat.TextPart("1"),)), chat.ToolResultPart("c1", (chat.TextPart("2"),)))
         ),
     )
 

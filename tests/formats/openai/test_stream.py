@@ -57,7 +57,7 @@ RICH = {
             },
             "finish_reason": None,
             "usage": {"prompt_tokens": 1, "completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 1}},
-        },
+        }
     ],
 }
 """A chunk with everything in it that is read."""

@@ -80,14 +80,7 @@ async def test_a_top_up_is_an_entry_on_top_of_the_quota_and_the_quota_stays(ask:
         "reference": "pay-1",
         "note": "thank you",
     }
-    standing = {
-        "spent_usd": 0,
-        "credit_usd": 2.5,
-        "held_usd": 0,
-        "left_usd": 12.5,
-        "overrun_usd": 0,
-        "resets_at": None,
-    }
+    standing = {"spent_usd": 0, "credit_usd": 2.5, "held_usd": 0, "left_usd": 12.5, "overrun_usd": 0, "resets_at": None}
     assert (status, made) == (201, {**entry, "added": True, **standing})
     _, shown = await ask("GET", "/accounts/acme")
     assert shown["quota_usd"] == 10
@@ -124,8 +117,7 @@ async def test_set_makes_the_balance_what_it_says_by_the_difference(gateway: Run
 
 
 async def test_a_negative_top_up_takes_away_and_what_is_spent_beyond_it_is_an_overrun(
-    gateway: RunningGateway,
-    ask: Ask,
+    gateway: RunningGateway, ask: Ask
 ) -> None:
     _, made = await ask("POST", ACME, {"amount_usd": -4})
     assert (made["left_usd"], made["overrun_usd"]) == (6, 0)
@@ -137,8 +129,7 @@ async def test_a_negative_top_up_takes_away_and_what_is_spent_beyond_it_is_an_ov
 
 
 async def test_a_refused_key_works_again_as_soon_as_it_is_topped_up(
-    gateway_with: StartGateway,
-    up: ScriptedUpstream,
+    gateway_with: StartGateway, up: ScriptedUpstream
 ) -> None:
     key = {"name": "test", "account": "acme", "secret": KEY, "quota_usd": 0.000001}
     gateway = await gateway_with(site(channel(up.base_url), key=[key]))
@@ -208,11 +199,7 @@ async def test_a_set_under_a_known_reference_sets_nothing_again(gateway: Running
     ],
 )
 async def test_a_credit_that_cannot_be_says_why_and_adds_nothing(
-    standing_with: StartGateway,
-    path: str,
-    body: Any,
-    status: int,
-    param: str | None,
+    standing_with: StartGateway, path: str, body: Any, status: int, param: str | None
 ) -> None:
     ask = partial(ask_office, await standing_with(site(channel("http://127.0.0.1:9/v1"), **CONFIG)))
     before = (await ask("GET", "/accounts"))[1], (await ask("GET", "/keys"))[1]
@@ -335,10 +322,7 @@ async def test_what_is_held_is_shown_while_it_is_held(gateway_with: StartGateway
     ],
 )
 async def test_the_audit_finds_money_that_was_changed_past_the_ledger(
-    gateway: RunningGateway,
-    ask: Ask,
-    tampering: str,
-    whose: set[str],
+    gateway: RunningGateway, ask: Ask, tampering: str, whose: set[str]
 ) -> None:
     assert await call(gateway) == (200, None)
     await gateway.rows(1)

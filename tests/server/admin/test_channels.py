@@ -113,8 +113,7 @@ async def test_several_keys_take_turns(gateway_with: StartGateway) -> None:
 
 @pytest.mark.parametrize("name", ["a/b", "a b", "x.y@z-1", "n"])
 async def test_a_channel_can_be_renamed_and_is_found_under_any_name_it_may_have(
-    gateway_with: StartGateway,
-    name: str,
+    gateway_with: StartGateway, name: str
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with({"channel": [ELSEWHERE]})
@@ -156,9 +155,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any] | None]] = {
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("what", CHANGES)
 async def test_a_call_whose_channel_is_changed_under_it_finishes_untouched_and_is_charged(
-    gateway_with: StartGateway,
-    what: str,
-    stream: bool,
+    gateway_with: StartGateway, what: str, stream: bool
 ) -> None:
     go = asyncio.Event()
     method, fields = CHANGES[what]
@@ -285,9 +282,7 @@ MASTER = "00112233445566778899aabbccddeeff" * 2
 
 @pytest.mark.parametrize("how", ["another file", "no file", "another setting", "a setting beside the file"])
 async def test_a_gateway_with_another_master_key_does_not_start_and_says_why(
-    home: Path,
-    template_path: Path,
-    how: str,
+    home: Path, template_path: Path, how: str
 ) -> None:
     """And nothing is lost: with the right one it starts as before."""
     before = {"store": {"master_key": MASTER}} if how == "another setting" else {}
@@ -513,8 +508,7 @@ async def test_a_refusal_has_the_one_shape(gateway_with: StartGateway) -> None:
     ids=["nobody", "a caller", "the token as a key", "the token in another scheme"],
 )
 async def test_nobody_but_the_bearer_of_the_token_changes_a_channel(
-    gateway_with: StartGateway,
-    headers: dict[str, str],
+    gateway_with: StartGateway, headers: dict[str, str]
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with({"channel": [ELSEWHERE]})

@@ -146,11 +146,7 @@ KEYLESS = "the provider limits the rate of its keys for this model"
     ids=["keys limited", "rate"],
 )
 async def test_a_channel_that_cannot_take_a_call_now_says_why_and_for_how_long(
-    standing_with: StartGateway,
-    more: dict[str, Any],
-    script: bytes,
-    reason: str,
-    waits: tuple[float, float],
+    standing_with: StartGateway, more: dict[str, Any], script: bytes, reason: str, waits: tuple[float, float]
 ) -> None:
     """And a call that is made all the same is told to wait as long."""
     async with ScriptedUpstream([script]) as up:
@@ -174,11 +170,7 @@ async def test_a_channel_that_cannot_take_a_call_now_says_why_and_for_how_long(
     ids=["cooling_down", "keys refused"],
 )
 async def test_a_channel_that_alone_serves_a_model_is_tried_after_failures_and_says_so(
-    standing_with: StartGateway,
-    script: bytes,
-    reason: str,
-    waits: tuple[float, float],
-    state: str,
+    standing_with: StartGateway, script: bytes, reason: str, waits: tuple[float, float], state: str
 ) -> None:
     async with ScriptedUpstream([script]) as up:
         gateway = await standing_with({"channel": [channel(up.base_url)], "routing": {}})
@@ -198,15 +190,10 @@ async def test_a_channel_that_alone_serves_a_model_is_tried_after_failures_and_s
 
 
 @pytest.mark.parametrize(
-    ("script", "state", "limited"),
-    [(DENIED, "open", []), (LIMITED, "closed", ["m"])],
-    ids=["refused", "limited"],
+    ("script", "state", "limited"), [(DENIED, "open", []), (LIMITED, "closed", ["m"])], ids=["refused", "limited"]
 )
 async def test_a_key_that_may_not_be_used_is_told_apart_from_one_that_may(
-    standing_with: StartGateway,
-    script: bytes,
-    state: str,
-    limited: list[str],
+    standing_with: StartGateway, script: bytes, state: str, limited: list[str]
 ) -> None:
     keys = ["provider-key-number-0001", "provider-key-number-0002"]
     async with ScriptedUpstream([script], [answer(COMPLETION)]) as up:
@@ -258,13 +245,10 @@ async def test_a_channel_that_one_call_is_trying_again_says_so(standing_with: St
 
 
 @pytest.mark.parametrize(
-    ("restriction", "code"),
-    [({"models": ["x*"]}, "model_not_allowed"), ({"group": "gold"}, "group_not_allowed")],
+    ("restriction", "code"), [({"models": ["x*"]}, "model_not_allowed"), ({"group": "gold"}, "group_not_allowed")]
 )
 async def test_what_a_key_may_not_is_told_with_the_channels_that_would_have_served(
-    standing_with: StartGateway,
-    restriction: dict[str, Any],
-    code: str,
+    standing_with: StartGateway, restriction: dict[str, Any], code: str
 ) -> None:
     key = {"name": "test", "account": "acme", "secret": KEY, **restriction}
     account = {"name": "acme", "groups": ["silver"]}

@@ -163,13 +163,7 @@ async def test_deleting_an_account_deletes_its_keys(ask: Ask) -> None:
     ],
 )
 async def test_a_refusal_says_what_is_wrong(  # noqa: PLR0917 - a table
-    standing_with: StartGateway,
-    method: str,
-    path: str,
-    body: Any,
-    status: int,
-    code: str,
-    param: str | None,
+    standing_with: StartGateway, method: str, path: str, body: Any, status: int, code: str, param: str | None
 ) -> None:
     gateway = await standing_with({"channel": [channel(NOWHERE, models=["m", "other"])]})
     found, value = await ask_office(gateway, method, path, body)
@@ -264,7 +258,7 @@ async def test_requests_are_listed_and_filtered(gateway: RunningGateway, ask: As
     _, everything = await ask("GET", "/requests")
     assert [row["model"] for row in everything["data"]] == ["neither", "nope", "nope"]
     assert {(row["status"], row["error_code"], row["cost_usd"]) for row in everything["data"]} == {
-        (404, "model_not_found", 0),
+        (404, "model_not_found", 0)
     }
     last = everything["data"][0]
     for query, expected in (

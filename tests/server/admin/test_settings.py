@@ -128,12 +128,7 @@ async def test_every_setting_is_told_with_what_it_is_for_and_no_secret_is(admin_
     assert {one["source"] for one in reported.values()} == {"default", "file"}
     assert [
         reported[name]["type"] for name in ("server.host", "server.port", "routing.retry_ratio", "egress.allow")
-    ] == [
-        "text",
-        "integer",
-        "number",
-        "list",
-    ]
+    ] == ["text", "integer", "number", "list"]
     assert reported["billing.require_price"]["type"] == "boolean"
     assert (reported["videos.store"]["type"], reported["videos.store"]["choices"]) == ("choice", ["keep", "proxy"])
     assert reported["routing.max_attempts"]["expected"] == "a number from 1 to 10"

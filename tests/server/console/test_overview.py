@@ -47,9 +47,7 @@ def test_a_time_to_filter_by_is_shown_with_its_zone(given_time: str, complete: s
     assert complete_time(given_time, "23:59:59") == complete
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=30),
-)
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=30))
 def test_the_stacks_of_spending_add_up_to_all_that_was_spent(cents: list[tuple[int, int, int]]) -> None:
     one, two, others = zip(*((a / 100, b / 100, c / 100) for a, b, c in cents), strict=True)
     total = [sum(values) for values in zip(one, two, others, strict=True)]

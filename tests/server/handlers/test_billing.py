@@ -60,10 +60,7 @@ async def spend(gateway: RunningGateway, *keys: str) -> None:
     ],
 )
 async def test_the_subscription_tells_the_stricter_cap_or_a_number_that_stands_for_none(
-    gateway_with: StartGateway,
-    config: dict[str, Any],
-    limit_usd: float,
-    until: int,
+    gateway_with: StartGateway, config: dict[str, Any], limit_usd: float, until: int
 ) -> None:
     gateway = await gateway_with({"channel": [channel("http://127.0.0.1:9/v1")], **config})
     assert await page(gateway, SUBSCRIPTION) == {
@@ -105,8 +102,7 @@ async def test_usage_is_the_cost_of_each_of_the_last_thirty_days_in_cents(gatewa
 
 @pytest.mark.parametrize("period", ["lifetime", "daily", "monthly"])
 async def test_with_a_cap_the_total_is_what_was_spent_of_it_whatever_days_are_asked_for(
-    gateway_with: StartGateway,
-    period: str,
+    gateway_with: StartGateway, period: str
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with(site(channel(up.base_url), **tenants(quota_usd=1, quota_period=period)))
@@ -180,9 +176,7 @@ async def test_the_end_of_the_days_is_exclusive(gateway_with: StartGateway) -> N
     ids=str,
 )
 async def test_dates_that_are_none_or_too_far_apart_are_bad_requests_and_no_other_date_is(
-    gateway_with: StartGateway,
-    query: dict[str, str],
-    param: str | None,
+    gateway_with: StartGateway, query: dict[str, str], param: str | None
 ) -> None:
     gateway = await gateway_with({"channel": [channel("http://127.0.0.1:9/v1")]})
     async with gateway.client.get(gateway.url + USAGE, params=query) as response:

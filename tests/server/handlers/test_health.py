@@ -98,9 +98,7 @@ async def test_a_draining_gateway_takes_no_new_work_and_finishes_what_runs(gatew
         await stopping
 
 
-async def test_a_closed_gate_refuses_calls_with_a_503_and_says_so_to_the_supervisor(
-    gateway_with: StartGateway,
-) -> None:
+async def test_a_closed_gate_refuses_calls_with_a_503_and_says_so_to_the_supervisor(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with(channels([up]))
         gateway.app[SERVICES].drain.open = False

@@ -56,9 +56,7 @@ async def test_a_stream_arrives_byte_for_byte_without_the_usage_frame(standing_w
     ids=["nothing said", "max_tokens", "three choices", "both", "too much", "null", "two bytes a letter"],
 )
 async def test_what_is_held_for_a_call_is_what_it_may_come_to(
-    gateway_with: StartGateway,
-    more: dict[str, Any],
-    nanos: int,
+    gateway_with: StartGateway, more: dict[str, Any], nanos: int
 ) -> None:
     """A cap of exactly that admits the call, and one of a nano-dollar less refuses it before any provider is asked."""
     keys = [
@@ -110,8 +108,7 @@ def held_in(gateway: RunningGateway) -> set[tuple[int, int]]:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_one_hold_lasts_through_every_attempt_and_the_channel_that_answered_sets_the_price(
-    standing_with: StartGateway,
-    stream: bool,
+    standing_with: StartGateway, stream: bool
 ) -> None:
     """Held is the highest cost among the channels that may be tried."""
     held: list[set[tuple[int, int]]] = []
@@ -132,7 +129,7 @@ async def test_one_hold_lasts_through_every_attempt_and_the_channel_that_answere
                 channel(first.base_url, "cheap", price_multiplier=0.5, priority=2),
                 channel(second.base_url, "dear", price_multiplier=3, priority=1),
                 channel(third.base_url, "fair", price_multiplier=1.5),
-            ),
+            )
         )
         task = asyncio.create_task(post(gateway, stream=stream))
         await until(lambda: third.received)
@@ -148,12 +145,11 @@ async def test_one_hold_lasts_through_every_attempt_and_the_channel_that_answere
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_call_that_every_channel_failed_costs_nothing_and_holds_nothing(
-    standing_with: StartGateway,
-    stream: bool,
+    standing_with: StartGateway, stream: bool
 ) -> None:
     async with ScriptedUpstream([answer(b"down", 503)]) as first, ScriptedUpstream([answer(b"down", 500)]) as second:
         gateway = await standing_with(
-            site(channel(first.base_url, "a", price_multiplier=2), channel(second.base_url, "b")),
+            site(channel(first.base_url, "a", price_multiplier=2), channel(second.base_url, "b"))
         )
         assert await post(gateway, stream=stream) == 502
         assert held_in(gateway) == {(0, 0)}
@@ -209,16 +205,14 @@ async def post(gateway: RunningGateway, *, stream: bool) -> int:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("broken_first", [True, False])
 async def test_that_one_language_has_no_words_for_it_is_no_answer_where_another_channel_failed(
-    standing_with: StartGateway,
-    broken_first: bool,
-    stream: bool,
+    standing_with: StartGateway, broken_first: bool, stream: bool
 ) -> None:
     async with ScriptedUpstream([answer({}, 500)]) as bad, ScriptedUpstream([answer({}, 500)]) as mute:
         gateway = await standing_with(
             site(
                 channel(bad.base_url, "bad", priority=int(broken_first)),
                 channel(mute.base_url, "mute", provider="anthropic", priority=int(not broken_first)),
-            ),
+            )
         )
         async with gateway.post({**HELLO, "logit_bias": {"1": 1}, "stream": stream}) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (502, "upstream_error")

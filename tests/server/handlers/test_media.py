@@ -88,9 +88,7 @@ class MediaScenario:
 
 
 async def open_shop(
-    store: MediaStore,
-    folder: Path,
-    add_routes: Callable[[web.Application], None] = add_media_routes,
+    store: MediaStore, folder: Path, add_routes: Callable[[web.Application], None] = add_media_routes
 ) -> AsyncIterator[MediaScenario]:
     clock = Clock()
     app = web.Application(middlewares=[request_context, error_responses])

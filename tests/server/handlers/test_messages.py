@@ -150,11 +150,7 @@ async def test_an_x_api_key_is_no_admin_token(standing_with: StartGateway) -> No
     ],
 )
 async def test_what_a_key_may_not_it_may_not_here_either(
-    standing_with: StartGateway,
-    restriction: dict[str, Any],
-    status: int,
-    kind: str,
-    code: str,
+    standing_with: StartGateway, restriction: dict[str, Any], status: int, kind: str, code: str
 ) -> None:
     key = {"name": "test", "account": "acme", "secret": KEY, **restriction}
     async with ScriptedUpstream([answer(MESSAGE)]) as up:
@@ -238,12 +234,7 @@ async def test_an_expectation_that_is_not_known_is_refused_in_anthropics_shape(s
     ids=["requests", "tokens", "quota", "daily quota"],
 )
 async def test_limits_and_quotas_hold_here_too(  # noqa: PLR0917 - a table
-    standing_with: StartGateway,
-    limits: dict[str, Any],
-    status: int,
-    kind: str,
-    code: str,
-    waits: bool,
+    standing_with: StartGateway, limits: dict[str, Any], status: int, kind: str, code: str, waits: bool
 ) -> None:
     key = {"name": "test", "account": "acme", "secret": KEY, **limits}
     async with ScriptedUpstream([answer(MESSAGE)]) as up:
@@ -262,8 +253,7 @@ async def test_limits_and_quotas_hold_here_too(  # noqa: PLR0917 - a table
 
 @pytest.mark.parametrize("body", [ASK, STREAM], ids=["json", "stream"])
 async def test_what_is_held_for_a_message_covers_it_and_a_nano_less_is_refused(
-    gateway_with: StartGateway,
-    body: dict[str, Any],
+    gateway_with: StartGateway, body: dict[str, Any]
 ) -> None:
     script = sse(cassettes.HELLO) if body is STREAM else [answer(MESSAGE)]
     async with ScriptedUpstream(script) as up:
@@ -322,12 +312,7 @@ CODES = {
     ids=["400", "413", "422", "429", "401", "403", "500", "html", "nothing", "reset", "silence"],
 )
 async def test_a_providers_fault_before_the_first_byte_has_anthropics_shape(  # noqa: PLR0917 - a table
-    standing_with: StartGateway,
-    body: dict[str, Any],
-    script: list[Step],
-    status: int,
-    kind: str,
-    words: str,
+    standing_with: StartGateway, body: dict[str, Any], script: list[Step], status: int, kind: str, words: str
 ) -> None:
     async with ScriptedUpstream(script) as up:
         timers = {"first_byte_timeout_s": 0.1, "total_timeout_s": 0.2} if script == [STALL] else UNHURRIED
@@ -358,8 +343,7 @@ async def test_a_providers_fault_before_the_first_byte_has_anthropics_shape(  # 
     ids=["status", "limit", "error at once", "error after the beginning", "nothing but a beginning", "nothing"],
 )
 async def test_until_there_is_something_of_an_answer_another_channel_may_do_better(
-    standing_with: StartGateway,
-    bad: list[Step],
+    standing_with: StartGateway, bad: list[Step]
 ) -> None:
     async with ScriptedUpstream(bad) as first, ScriptedUpstream(sse(cassettes.HELLO)) as second:
         gateway = await standing_with({"channel": [claude(first, "a", priority=1), claude(second, "b")]})
@@ -372,8 +356,7 @@ async def test_until_there_is_something_of_an_answer_another_channel_may_do_bett
 
 
 @pytest.mark.parametrize(
-    ("provider", "pieces"),
-    [("anthropic", [OPENED]), ("custom", [event(delta("good")), event(delta(" words"))])],
+    ("provider", "pieces"), [("anthropic", [OPENED]), ("custom", [event(delta("good")), event(delta(" words"))])]
 )
 @pytest.mark.parametrize(
     "trouble",
@@ -381,10 +364,7 @@ async def test_until_there_is_something_of_an_answer_another_channel_may_do_bett
     ids=["an end without its mark", "cut", "reset", "silence", "an error event"],
 )
 async def test_a_stream_that_fails_after_its_first_byte_ends_in_an_error_event_and_without_its_mark(
-    standing_with: StartGateway,
-    provider: str,
-    pieces: list[bytes],
-    trouble: list[Any],
+    standing_with: StartGateway, provider: str, pieces: list[bytes], trouble: list[Any]
 ) -> None:
     raw = cassettes.OVERLOADED if provider == "anthropic" else event({"error": {"message": "Overloaded"}})
     ends = [chunk(raw), LAST_CHUNK] if trouble == ["error"] else trouble
@@ -433,8 +413,7 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("path", [MESSAGES, COUNT])
 async def test_a_body_reaches_a_provider_of_the_language_byte_for_byte_but_for_the_model(
-    standing_with: StartGateway,
-    path: str,
+    standing_with: StartGateway, path: str
 ) -> None:
     raw = orjson.dumps(UNKNOWN)
     answer_bytes = answer(MESSAGE) if path == MESSAGES else answer({"input_tokens": 9})
@@ -455,9 +434,7 @@ async def test_a_body_reaches_a_provider_of_the_language_byte_for_byte_but_for_t
 @pytest.mark.parametrize("name", ["HELLO", "TOOL", "PARALLEL", "THINKING", "SEALED", "SEARCH", "NEWER", "TRICKY"])
 @pytest.mark.parametrize("size", [0, 7], ids=["whole", "in pieces"])
 async def test_a_providers_stream_reaches_the_caller_byte_for_byte(
-    standing_with: StartGateway,
-    name: str,
-    size: int,
+    standing_with: StartGateway, name: str, size: int
 ) -> None:
     raw: bytes = getattr(cassettes, name)
     pieces = [raw[at : at + size] for at in range(0, len(raw), size)] if size else [raw]
@@ -489,7 +466,7 @@ async def test_a_message_is_asked_of_another_language_and_answered_in_its_own(st
         assert {sent.path for sent in up.received} == {"/v1/chat/completions"}
         rows = await gateway.rows(2)
         assert [(row.operation, row.cost_nanos, row.usage_source) for row in rows] == [
-            ("messages", COST, "upstream"),
+            ("messages", COST, "upstream")
         ] * 2
 
 
@@ -603,7 +580,7 @@ async def test_counting_is_asked_of_a_provider_that_counts_and_costs_nothing(sta
                     channel(google.base_url, "google", provider="gemini", models=["g"]),
                 ],
                 "price": [PRICE],
-            },
+            }
         )
         assert (await call(gateway, None, COUNT)).json == {"input_tokens": 12, "more": 1}
         assert (await call(gateway, {**ASK, "model": "g"}, COUNT)).json == {"input_tokens": 31}
@@ -636,10 +613,7 @@ async def test_a_provider_that_cannot_count_is_estimated(standing_with: StartGat
     ],
 )
 async def test_a_count_that_fails_is_an_error_in_anthropics_shape(
-    standing_with: StartGateway,
-    script: list[Step],
-    status: int,
-    kind: str,
+    standing_with: StartGateway, script: list[Step], status: int, kind: str
 ) -> None:
     async with ScriptedUpstream(script) as up:
         gateway = await standing_with({"channel": [claude(up)]})

@@ -185,8 +185,7 @@ async def test_who_asks_for_the_usage_of_a_completion_hears_it(standing_with: St
 
 @every_untranslated
 async def test_where_no_channel_takes_the_operation_the_sentence_says_so(
-    standing_with: StartGateway,
-    path: Path,
+    standing_with: StartGateway, path: Path
 ) -> None:
     async with ScriptedUpstream([answer(path.answer)]) as up:
         gateway = await standing_with(
@@ -194,8 +193,8 @@ async def test_where_no_channel_takes_the_operation_the_sentence_says_so(
                 "channel": [
                     channel(up.base_url, "claude", provider="anthropic"),
                     channel(up.base_url, "google", provider="gemini"),
-                ],
-            },
+                ]
+            }
         )
         status, body = await post(gateway, path)
         error = error_of(body)
@@ -277,8 +276,7 @@ async def test_a_chat_model_at_a_server_without_the_path_gets_the_names_of_model
 
 @every_untranslated
 async def test_a_channel_that_takes_the_operation_is_asked_whatever_others_have_a_higher_priority(
-    standing_with: StartGateway,
-    path: Path,
+    standing_with: StartGateway, path: Path
 ) -> None:
     async with ScriptedUpstream([answer(path.answer)]) as up:
         first = channel(NOWHERE, "claude", provider="anthropic", priority=9)
@@ -310,12 +308,7 @@ async def test_a_channel_that_takes_the_operation_is_asked_whatever_others_have_
     ids=["500", "401", "html", "empty", "error", "reset", "silence", "400", "404"],
 )
 async def test_a_fault_of_the_provider_is_answered_and_costs_no_more_than_a_prompt_in_vain(  # noqa: PLR0917 - a table
-    standing_with: StartGateway,
-    path: Path,
-    script: list[Step],
-    status: int,
-    code: str,
-    words: str,
+    standing_with: StartGateway, path: Path, script: list[Step], status: int, code: str, words: str
 ) -> None:
     async with ScriptedUpstream(script) as up:
         timers = {"total_timeout_s": 0.1} if script == [STALL] else UNHURRIED
@@ -357,9 +350,7 @@ ERROR = event({"error": {"message": "oops"}})
     ids=["completion", "error", "failed", "cut"],
 )
 async def test_a_stream_that_fails_before_there_is_something_of_an_answer_goes_to_another_channel(
-    standing_with: StartGateway,
-    path: Path,
-    bad: list[bytes],
+    standing_with: StartGateway, path: Path, bad: list[bytes]
 ) -> None:
     good: list[Step] = [SSE_HEAD, *map(chunk, path.stream), LAST_CHUNK]
     async with ScriptedUpstream([SSE_HEAD, *map(chunk, bad), FIN]) as first, ScriptedUpstream(good) as second:
@@ -374,9 +365,7 @@ async def test_a_stream_that_fails_before_there_is_something_of_an_answer_goes_t
 @every_stream
 @pytest.mark.parametrize("end", [LAST_CHUNK, FIN, RST, STALL], ids=["no mark", "cut", "reset", "silence"])
 async def test_a_stream_that_fails_after_its_first_byte_ends_in_an_error_and_is_charged_for_what_came(
-    standing_with: StartGateway,
-    path: Path,
-    end: Step,
+    standing_with: StartGateway, path: Path, end: Step
 ) -> None:
     begun = path.stream[:2] if path.operation == "responses" else path.stream[:1]
     async with ScriptedUpstream([SSE_HEAD, *map(chunk, begun), 0.02, end]) as up:
@@ -454,8 +443,7 @@ async def test_what_cannot_be_asked_is_a_400_that_names_the_field(standing_with:
 
 @every_path
 async def test_a_cap_of_what_is_held_admits_the_call_and_a_nano_less_does_not(
-    gateway_with: StartGateway,
-    path: Path,
+    gateway_with: StartGateway, path: Path
 ) -> None:
     async with ScriptedUpstream([answer(path.answer)]) as up:
         config = {"channel": [channel(up.base_url)], "price": [PRICE]}

@@ -26,11 +26,7 @@ from tests.support.video_gateway import OTHER, SISTER, VIDEOS, Heard, Json, Vide
 
 ALIAS = "/v1/video/generations"
 MODEL = {"name": "m", "seconds": [4, 8], "sizes": ["1280x720", "1920x1080"]}
-PRICE = {
-    "model": "m",
-    "usd_per_second": 0.1,
-    "sizes": [{"size": "1920x1080", "usd_per_second": 0.3}],
-}
+PRICE = {"model": "m", "usd_per_second": 0.1, "sizes": [{"size": "1920x1080", "usd_per_second": 0.3}]}
 FAILS = Play(polls=["failed"])
 WAITS = Play(polls=["queued"], hint_ms=600_000)
 PNG = draw()
@@ -587,10 +583,7 @@ async def test_the_word_for_what_is_under_way_is_the_callers_or_the_operators(
     ) as video_gateway:
         video_id = await video_gateway.begin("busy")
         path = f"{VIDEOS}/{video_id}"
-        async with (
-            asyncio.timeout(5),
-            video_gateway.gateway.app[SERVICES].videos.notifier.listen(video_id) as bell,
-        ):
+        async with asyncio.timeout(5), video_gateway.gateway.app[SERVICES].videos.notifier.listen(video_id) as bell:
             while (await video_gateway.get(path)).json["status"] == "queued":
                 await bell.wait()
                 bell.clear()

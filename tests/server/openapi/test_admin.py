@@ -65,12 +65,7 @@ PEOPLE = (
     Call("admin_confirm_second_factor", {"code": "$code"}, signed="ada", keep=keep_recovery),
     Call("admin_sign_in", SIGN_IN, status=401),
     Call("admin_remove_second_factor", {"passphrase": WORDS, "code": "$recovery"}, signed="ada"),
-    Call(
-        "admin_change_passphrase",
-        {"current": WORDS, "passphrase": OTHER_WORDS},
-        signed="ada",
-        enters="ada",
-    ),
+    Call("admin_change_passphrase", {"current": WORDS, "passphrase": OTHER_WORDS}, signed="ada", enters="ada"),
     Call("admin_end_other_sessions", signed="ada"),
     Call("admin_add_link", INVITE, status=201, keep=keep(token="token")),
     Call("admin_open_link", {"token": "$token"}),
@@ -209,7 +204,7 @@ async def caller(gateway_with: StartGateway) -> AsyncIterator[Caller]:
                 "egress": {"allow": ["127.0.0.1"]},
                 "alert": [{"name": "ops", "url": f"{up.answers_url}/told"}],
                 "videos": {"webhook_hosts": ["127.0.0.1"]},
-            },
+            }
         )
         memory = {"provider": up.answers_url, "setup": await gateway.app[SERVICES].auth.invitations.find_setup_token()}
         yield Caller(gateway, memory=memory)

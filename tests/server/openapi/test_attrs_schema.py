@@ -176,13 +176,7 @@ VALUES = st.one_of(
 @table_rows("spec", SPECS)
 def test_what_is_read_is_valid_and_what_is_not_valid_is_not_read(spec: type) -> None:
     validator = Draft202012Validator(build_spec_schema(spec))
-    base: dict[str, Any] = {
-        "name": "n",
-        "account": "a",
-        "amount_usd": 1,
-        "provider": "openai",
-        "models": ["m"],
-    }
+    base: dict[str, Any] = {"name": "n", "account": "a", "amount_usd": 1, "provider": "openai", "models": ["m"]}
     names = [field.name for field in attrs.fields(spec)]
     start = {name: value for name, value in base.items() if name in names}
     parse_table(start, spec)

@@ -138,8 +138,8 @@ DOCUMENT: dict[str, Any] = {
         "schemas": {
             "Thing": {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]},
             "Ring": {"type": "object", "properties": {"ring": {"$ref": "#/components/schemas/Ring"}}},
-        },
-    },
+        }
+    }
 }
 
 
