@@ -8,6 +8,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from gateway.deferred import late_handler
+from gateway.domain.media import MEDIA_PATH
 from gateway.options import AppOptions
 from gateway.server.admin.operation import OPERATIONS, register_operations
 from gateway.server.admin.prefix import PREFIX
@@ -18,7 +19,6 @@ from gateway.server.cors import CORS, CrossOrigin
 from gateway.server.error_responses import GOOGLE_ROOT
 from gateway.server.google_api import add_google_routes
 from gateway.server.handlers.health import add_probes
-from gateway.server.handlers.media import add_media_routes
 from gateway.server.handlers.metrics import add_metrics
 from gateway.server.middlewares import authenticate, error_responses, request_context
 from gateway.server.responses import add_common_headers
@@ -34,6 +34,7 @@ _PAGES: Mapping[str, str] = MappingProxyType(
         "/docs": "server.openapi.routes:get_docs",
         "/help": "server.help.routes:get_page",
         "/help/{page:.*}": "server.help.routes:get_page",
+        f"{MEDIA_PATH}/{{id}}": "server.handlers.media:get_media",
     }
 )
 
@@ -67,7 +68,6 @@ def create_app(options: AppOptions) -> web.Application:
     app.router.add_get("/", get_root)
     for path, place in _PAGES.items():
         app.router.add_get(path, late_handler(place))
-    add_media_routes(app)
     add_probes(app)
     add_metrics(app)
     app.on_response_prepare.append(add_common_headers)

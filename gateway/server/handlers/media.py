@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_request import BaseRequest
 
 from gateway.domain.byte_range import PreconditionFailed
-from gateway.domain.media import MEDIA_PATH, AnyMedia, Media, RemoteMedia
+from gateway.domain.media import AnyMedia, Media, RemoteMedia
 from gateway.errors import ClientDisconnected, InvalidRequest
 from gateway.media.signed_links import make_not_found
 from gateway.server.context import SERVICES
@@ -34,11 +34,6 @@ _OPEN = {"Cross-Origin-Resource-Policy": "cross-origin"}
 """Pages of any origin may embed a file by its signed URL."""
 _GONE = frozenset({403, 404})
 _PARTIAL = 206
-
-
-def add_media_routes(app: web.Application) -> None:
-    """Add ``GET`` and ``HEAD`` of a media file."""
-    app.router.add_get(f"{MEDIA_PATH}/{{id}}", get_media)
 
 
 async def get_media(request: web.Request, *, timeout_s: float = RESPONSE_TIMEOUT_S) -> web.StreamResponse:

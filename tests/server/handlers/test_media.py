@@ -21,11 +21,11 @@ from aiohttp.test_utils import make_mocked_request
 from aiohttp.web_response import StreamResponse
 from structlog.testing import capture_logs
 
-from gateway.domain.media import Media, build_link
+from gateway.domain.media import MEDIA_PATH, Media, build_link
 from gateway.media.signed_links import SignedLinks
 from gateway.server.context import SERVICES, HttpSettings, MediaServices, Services
 from gateway.server.handlers import media as door
-from gateway.server.handlers.media import add_media_routes, get_media
+from gateway.server.handlers.media import get_media
 from gateway.server.middlewares import error_responses, request_context
 from gateway.server.protocol import GatewayRunner
 from gateway.server.responses import add_common_headers
@@ -87,8 +87,12 @@ class MediaScenario:
         return sum(target.startswith(str(self.folder)) for target in targets)
 
 
+def _add_media(app: web.Application) -> None:
+    app.router.add_get(f"{MEDIA_PATH}/{{id}}", get_media)
+
+
 async def open_shop(
-    store: MediaStore, folder: Path, add_routes: Callable[[web.Application], None] = add_media_routes
+    store: MediaStore, folder: Path, add_routes: Callable[[web.Application], None] = _add_media
 ) -> AsyncIterator[MediaScenario]:
     clock = Clock()
     app = web.Application(middlewares=[request_context, error_responses])
