@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -28,15 +27,13 @@ from gateway.server.tracing import trace_request
 from gateway.services import open_services
 from gateway.services.media import MIB
 
-_PAGES: Mapping[str, str] = MappingProxyType(
-    {
-        "/openapi.json": "server.openapi.routes:get_openapi",
-        "/docs": "server.openapi.routes:get_docs",
-        "/help": "server.help.routes:get_page",
-        "/help/{page:.*}": "server.help.routes:get_page",
-        f"{MEDIA_PATH}/{{id}}": "server.handlers.media:get_media",
-    }
-)
+_PAGES: Mapping[str, str] = {
+    "/openapi.json": "server.openapi.routes:get_openapi",
+    "/docs": "server.openapi.routes:get_docs",
+    "/help": "server.help.routes:get_page",
+    "/help/{page:.*}": "server.help.routes:get_page",
+    f"{MEDIA_PATH}/{{id}}": "server.handlers.media:get_media",
+}
 
 
 def create_app(options: AppOptions) -> web.Application:

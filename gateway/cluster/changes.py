@@ -41,9 +41,7 @@ class ChangeFollower:
     follow in the background, since a node may have to look for local servers. Nothing here waits for anything else than
     the store: the node's beat does not go on meanwhile.
 
-    Attributes:
-        again_s: when to try again what the store has refused.
-        slow_s: the same after ``MOST_FAILURES``.
+    ``again_s``: when to try again what the store has refused. ``slow_s``: the same after ``MOST_FAILURES``.
     """
 
     def __init__(self, services: Services, node: "ClusterNode") -> None:

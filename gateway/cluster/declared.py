@@ -20,9 +20,7 @@ log = structlog.stdlib.get_logger(__name__)
 class NodeFiles:
     """What the configuration file of this node declares, beside those of the others.
 
-    Args:
-        node: this gateway.
-        pepper: what digests are keyed with.
+    ``pepper``: what digests are keyed with.
     """
 
     def __init__(self, node: ClusterNode, database: Database, pepper: bytes) -> None:

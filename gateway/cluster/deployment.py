@@ -24,8 +24,7 @@ _PROBING_NODES = 4
 class Cluster:
     """What ``gateway.deployment.Deployment`` asks of a node.
 
-    Attributes:
-        pauses_s: a node stores a response as it answers; the client may ask another node a moment later.
+    ``pauses_s``: a node stores a response as it answers; the client may ask another node a moment later.
     """
 
     pauses_s: tuple[float, ...] = (0.1, 0.4)

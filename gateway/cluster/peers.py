@@ -60,8 +60,7 @@ class PeerAnswer:
 class PeerAnswers:
     """What the other live nodes answered, by their ids.
 
-    Attributes:
-        unanswered: the ids of those that did not, or whose URL is not known.
+    ``unanswered``: the ids of those that did not, or whose URL is not known.
     """
 
     found: Mapping[str, PeerAnswer]
@@ -79,12 +78,8 @@ class PeerAnswers:
 class Peers:
     """The other live nodes of this one's cluster.
 
-    Args:
-        own_id: the id of this node.
-        database: has the nodes.
-        signer: signs what is asked.
-        notifications: reaches nodes whose URL is not known.
-        insecure: other machines are asked over plain HTTP, too.
+    ``own_id``: the id of this node. ``notifications``: reaches nodes whose URL is not known. ``insecure``: other
+    machines are asked over plain HTTP, too.
     """
 
     def __init__(
@@ -135,10 +130,7 @@ class Peers:
     async def ask_all(self, method: str, path: Sequence[str], actor: Actor) -> PeerAnswers:
         """Ask every other live node, at once. Raises ``NotFound`` as ``build_path``, ``StoreUnavailable``.
 
-        Args:
-            method: of HTTP.
-            path: the segments below the admin API's prefix.
-            actor: on whose behalf.
+        ``method``: of HTTP. ``path``: the segments below the admin API's prefix.
         """
         wanted = build_path(path)
         others = [node for node in await list_nodes(self._database) if node.state == "live" and node.id != self.own_id]

@@ -45,8 +45,7 @@ class ActiveRequest(Protocol):
 class ActiveRequests:
     """Every request under way at this gateway by its id, the oldest first.
 
-    Attributes:
-        node: the id of this node of a cluster, if it is one.
+    ``node``: the id of this node of a cluster, if it is one.
     """
 
     def __init__(self) -> None:

@@ -34,11 +34,8 @@ class DrainService:
     ) -> "DrainedStream | None":
         """Drain an attempt whose client has left; None if there are too many drains.
 
-        Args:
-            attempt: the attempt.
-            total_s: the channel's total timeout.
-            first_byte_at: when the first byte was sent to the client (loop time); None if none was.
-            whole: whether ``longest_s`` does not bound it.
+        ``total_s``: the channel's total timeout. ``first_byte_at``: when the first byte was sent to the client (loop
+        time); None if none was. ``whole``: whether ``longest_s`` does not bound it.
         """
         if len(self.attempts) >= self.most:
             return None
@@ -48,8 +45,7 @@ class DrainService:
 class DrainedStream:
     """One answer that is read without a client, until ``end``.
 
-    Attributes:
-        first_byte_at: when the first byte was sent to the client (loop time); None if it had left before.
+    ``first_byte_at``: when the first byte was sent to the client (loop time); None if it had left before.
     """
 
     __slots__ = ("_attempt", "_drains", "_timer", "first_byte_at")

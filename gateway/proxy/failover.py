@@ -59,7 +59,6 @@ class Proxy:
     """Makes attempts until one answers, and keeps those that are under way so that they can be ended.
 
     Args:
-        client: sends requests to providers.
         load_balancer: gets the outcome of every attempt: a success with the first event of a stream, or with the whole
             answer.
         clock: Unix seconds.
@@ -185,8 +184,7 @@ class Attempts:
     After a failure, which ``note_failure`` reports, the next one waits for the retry budget, and as long as the
     provider has asked for. The sequence ends when no attempt may follow.
 
-    Attributes:
-        error: the error that the client sees if no other attempt answers; set by ``note_failure``.
+    ``error``: the error that the client sees if no other attempt answers; set by ``note_failure``.
     """
 
     _proxy: Proxy

@@ -11,7 +11,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from gateway.domain.usage import Usage
@@ -24,7 +23,7 @@ from gateway.upstream.interface import HttpResponse, PumpResult, Sink, read_push
 
 MAX_HELD_BYTES = 64 * 1024
 """Bytes that wait for the client; beyond it nothing more is read from the provider."""
-_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_NO_HEADERS: Mapping[str, str] = {}
 
 Send = Callable[[Packed], Awaitable[HttpResponse]]
 """Sends the request once, and returns the response at its headers. Raises ``ProviderError``."""
@@ -34,11 +33,7 @@ T = TypeVar("T")
 class MergedResponse:
     """The responses of one attempt, in the form of one ``HttpResponse``: its body is the merged stream.
 
-    Args:
-        attempt: the attempt, which ends all of them.
-
-    Attributes:
-        gates: the transforms of their streams.
+    ``gates``: the transforms of their streams.
     """
 
     def __init__(self, attempt: Attempt) -> None:

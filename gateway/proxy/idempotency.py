@@ -15,11 +15,8 @@ log = structlog.stdlib.get_logger(__name__)
 class IdempotencyService:
     """Records requests with a key and their answers.
 
-    Args:
-        store: keeps the records.
-        owner: this process.
-        clock: Unix seconds.
-        expiry: the clock by which records expire, in Unix seconds; None: ``clock``.
+    ``owner``: this process. ``clock``: Unix seconds. ``expiry``: the clock by which records expire, in Unix seconds;
+    None: ``clock``.
     """
 
     def __init__(

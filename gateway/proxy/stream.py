@@ -37,8 +37,6 @@ class StreamTimeouts:
     time and sets no timer.
 
     Args:
-        timeouts: the channel's.
-        timer: checks the deadline.
         give_up: called once, with the timeout that expired.
         keep_alive: called when the client has received nothing for ``KEEPALIVE_AFTER_S``.
 
@@ -122,9 +120,7 @@ class ProviderStream:
     ``OpenStream`` relays what is read.
 
     Args:
-        response: the provider's response at its headers.
         transform: transforms the provider's bytes into the client's.
-        timeouts: of the provider.
         answered: called with the received pieces when the first event is complete.
         open_whole: makes the transform for a provider that sends one JSON answer instead of a stream, whatever its
             Content-Type is; None if it cannot, or once the answer has begun.
@@ -303,12 +299,9 @@ class ProviderStream:
 class OpenStream:
     """Relays a provider's stream to a client from its first bytes to its end: an error ends it as one error event.
 
-    Args:
-        provider: what is read; ``held`` has what the client gets first.
-        ctx: the request; its usage and the time of its first byte are set here.
-        client_stream: takes the stream.
-        sound_type: the media type of an audio answer, in which neither a comment nor an error can be sent; None for a
-            stream of events.
+    ``provider``: what is read; ``held`` has what the client gets first. ``ctx``: the request; its usage and the time of
+    its first byte are set here. ``sound_type``: the media type of an audio answer, in which neither a comment nor an
+    error can be sent; None for a stream of events.
     """
 
     # ``_last`` holds the end mark, and what arrived in one piece with it, until the request is settled.

@@ -34,12 +34,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class VideoContent:
-    """Downloads, keeps and opens video files.
-
-    Args:
-        store: the kept files.
-        provider_api: the client of the providers' video APIs.
-    """
+    """Downloads, keeps and opens video files."""
 
     def __init__(self, store: MediaStore, provider_api: VideoProviderApi) -> None:
         self._store = store
@@ -52,8 +47,7 @@ class VideoContent:
     async def fetch(self, access: ProviderAccess, job: VideoJob) -> AnyMedia:
         """Download and keep the whole video of a job that its provider has completed.
 
-        Raises:
-            ProviderContentGone, ProviderError, StoreUnavailable: nothing is kept.
+        Raises ``ProviderContentGone``, ``ProviderError``, ``StoreUnavailable``: nothing is kept.
         """
         file = await self._provider_api.open_anew(access, job, "video")
         if file is None:
@@ -98,10 +92,8 @@ class VideoContent:
     async def open(self, job: VideoJob, variant: Variant, wanted: str | None) -> FetchedFile:
         """Open the provider's file of a completed job, up to its headers.
 
-        Raises:
-            NotFound: the file, or the variant, is gone.
-            InvalidRequest: there is no such variant.
-            ProviderError: the provider does not deliver.
+        Raises ``NotFound``: the file, or the variant, is gone. Raises ``InvalidRequest``: there is no such variant.
+        Raises ``ProviderError``: the provider does not deliver.
         """
         access = self._provider_api.find_access(job)
         if access is None:

@@ -1,10 +1,9 @@
 """A video that came inside a provider's answer, read like a file that is fetched."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 _PIECE_BYTES = 64 * 1024
-_HEADERS: Mapping[str, str] = MappingProxyType({"Content-Type": "video/mp4"})
+_HEADERS: Mapping[str, str] = {"Content-Type": "video/mp4"}
 
 
 class InlineFile:

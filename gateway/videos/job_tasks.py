@@ -26,10 +26,8 @@ T = TypeVar("T")
 class JobTasks:
     """Tasks that outlive a request, and marks of the jobs that tasks outside the poll worker work on.
 
-    Args:
-        store: the repository of jobs.
-        owner: the name of this process in leases; None: a name that no process had before.
-        wait_scale: the factor of every wait.
+    ``owner``: the name of this process in leases; None: a name that no process had before. ``wait_scale``: the factor
+    of every wait.
     """
 
     def __init__(self, store: VideoRepository, owner: str | None = None, *, wait_scale: float = 1.0) -> None:

@@ -26,15 +26,8 @@ log = structlog.stdlib.get_logger(__name__)
 class VideoJobs:
     """The video jobs. Each ends once, in one commit with its charge.
 
-    Args:
-        store: the repository of jobs.
-        reservations: the reservations of open jobs.
-        tasks: what this process works on.
-        provider_api: the client of the providers' video APIs.
-        events: gets what happens to jobs.
-        rules: returns the current settings.
-        clock: Unix seconds; not affected when the system clock is set.
-        wait_scale: the factor of every wait.
+    ``rules``: returns the current settings. ``clock``: Unix seconds; not affected when the system clock is set.
+    ``wait_scale``: the factor of every wait.
     """
 
     def __init__(
@@ -86,8 +79,7 @@ class VideoJobs:
     async def finish(self, job: VideoJob, audit: AuditRow | None = None) -> bool:
         """Store the end of a job together with its charge, if any. Return False if the job had ended before.
 
-        Raises:
-            StoreUnavailable: the job has not ended.
+        Raises ``StoreUnavailable``: the job has not ended.
         """
         return await asyncio.shield(self.tasks.start(self._finish(job, audit)))
 
@@ -124,10 +116,8 @@ class VideoJobs:
     async def cancel(self, video_id: str, by: Actor = OPERATOR) -> VideoJob:
         """Cancel a job, and ask its provider to stop if the provider can.
 
-        Raises:
-            NotFound: there is no such job in the actor's scope.
-            Conflict: the job has ended.
-            StoreUnavailable: the job goes on.
+        Raises ``NotFound``: there is no such job in the actor's scope. Raises ``Conflict``: the job has ended. Raises
+        ``StoreUnavailable``: the job goes on.
         """
         job = await self.get(video_id, by.scope)
         change = build_change({"status": job.state}, {"status": "failed"})

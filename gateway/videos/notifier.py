@@ -9,11 +9,7 @@ from gateway.videos.events import JobChanged
 
 
 class JobNotifier:
-    """The listeners by the job's id. A job without listeners costs nothing.
-
-    Args:
-        events: has the changes of all jobs.
-    """
+    """The listeners by the job's id. A job without listeners costs nothing."""
 
     def __init__(self, events: Events) -> None:
         self._listeners: dict[str, set[asyncio.Event]] = {}

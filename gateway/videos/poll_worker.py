@@ -39,8 +39,6 @@ class VideoPoller:
     """The worker that takes jobs from ``VideoRepository`` to ``VideoTracker``.
 
     Args:
-        jobs: the video jobs.
-        tracker: checks one job.
         events: say when to look for jobs at once, and which task to stop.
         polls: returns how many polls of one channel may run at a time.
         owns: returns whether this node polls a channel's jobs; None: it is the only process.

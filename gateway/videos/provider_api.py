@@ -100,14 +100,7 @@ def find_key(channel: Channel, key_print: str, other: str) -> str:
 
 
 class VideoProviderApi:
-    """The providers' video APIs.
-
-    Args:
-        upstream: sends requests to providers.
-        fetcher: opens files at addresses that providers name.
-        catalog: the channels.
-        clock: Unix seconds.
-    """
+    """The providers' video APIs. ``clock``: Unix seconds."""
 
     def __init__(
         self, upstream: HttpClient, fetcher: SafeFetcher, catalog: ModelCatalog, *, clock: Callable[[], float]
@@ -122,9 +115,8 @@ class VideoProviderApi:
     async def submit(self, attempt: Attempt, job: VideoJob, spec: VideoSpec, original: VideoJob | None) -> TaskStatus:
         """Ask the provider, once, to start a job.
 
-        Raises:
-            ProviderError: the provider refused, or was not reached.
-            SubmitOutcomeUnknown: anything else.
+        Raises ``ProviderError``: the provider refused, or was not reached. Raises ``SubmitOutcomeUnknown``: anything
+        else.
         """
         backend = VIDEO_BACKENDS[attempt.target.endpoint.wire]
         access = attrs.evolve(attempt.access, mark=job.id)
@@ -184,9 +176,8 @@ class VideoProviderApi:
     async def poll(self, access: ProviderAccess, job: VideoJob) -> PollResult:
         """Return the state of a task.
 
-        Raises:
-            ProviderAnswerUnusable: the answer does not say how the task is.
-            ProviderError: anything else; the state is unknown, too.
+        Raises ``ProviderAnswerUnusable``: the answer does not say how the task is. Raises ``ProviderError``: anything
+        else; the state is unknown, too.
         """
         backend = VIDEO_BACKENDS[job.wire]
         place: AbstractAsyncContextManager[None] = self._polled if backend.inline_videos else nullcontext()
@@ -210,10 +201,8 @@ class VideoProviderApi:
     ) -> FetchedFile | None:
         """Open the file of a completed task, up to its headers; None if the provider has no such variant.
 
-        Raises:
-            ProviderContentGone: the file is gone.
-            ProviderAnswerUnusable: the answer does not say where the file is.
-            ProviderError: anything else.
+        Raises ``ProviderContentGone``: the file is gone. Raises ``ProviderAnswerUnusable``: the answer does not say
+        where the file is. Raises ``ProviderError``: anything else.
         """
         backend = VIDEO_BACKENDS[job.wire]
         found = backend.find_content(_name_task(job), variant)

@@ -25,12 +25,7 @@ _KINDS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp"}
 
 
 class References:
-    """Loads reference images.
-
-    Args:
-        fetcher: opens addresses of the public internet only.
-        spool: where images wait until they are sent.
-    """
+    """Loads reference images. ``fetcher``: opens addresses of the public internet only."""
 
     def __init__(self, fetcher: SafeFetcher, spool: UploadSpool) -> None:
         self._fetcher = fetcher

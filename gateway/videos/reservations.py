@@ -21,8 +21,6 @@ class JobReservations:
     """The reservations of the open jobs of this process.
 
     Args:
-        store: the repository of jobs.
-        balances: the balances that reservations are settled on.
         write_queue: the writer of charges. Jobs end under its lock, so that a reconciliation sees a job's money in one
             place.
         keep_record: called with the record of every request for a video once it is stored.

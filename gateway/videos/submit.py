@@ -46,17 +46,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class VideoSubmitter:
-    """Creates video jobs.
-
-    Args:
-        jobs: the video jobs.
-        quota: checks quotas and reserves money.
-        settlement: records refused requests.
-        proxy: makes attempts, with failover.
-        video_content: says whether there is room for another video.
-        references: loads reference images.
-        find_words: returns the words that prompts must not contain; None for no check.
-    """
+    """Creates video jobs. ``find_words``: returns the words that prompts must not contain; None for no check."""
 
     def __init__(
         self,
@@ -80,9 +70,8 @@ class VideoSubmitter:
     def check(self, inference: InferenceRequest) -> None:
         """Check the prompt and the free disk space.
 
-        Raises:
-            ContentForbidden: the prompt has a listed word.
-            StoreUnavailable: there is no room for a video, and videos are kept.
+        Raises ``ContentForbidden``: the prompt has a listed word. Raises ``StoreUnavailable``: there is no room for a
+        video, and videos are kept.
         """
         try:
             _check_body(self.find_words(), inference.body | {"prompt": _get_video(inference).prompt})
@@ -94,8 +83,7 @@ class VideoSubmitter:
     async def submit(self, ctx: RequestContext) -> VideoJob:
         """Return the stored and started job of a request. Run this to its end even if the client disconnects.
 
-        Raises:
-            GatewayError: why there is no job. A job remains only if the outcome of its submit is unknown.
+        Raises ``GatewayError``: why there is no job. A job remains only if the outcome of its submit is unknown.
         """
         async with AsyncExitStack() as stack:
             try:

@@ -57,10 +57,7 @@ log = structlog.stdlib.get_logger(__name__)
 class VideoTracker:
     """Checks video jobs.
 
-    Args:
-        jobs: the video jobs.
-        video_content: downloads files.
-        expiry: Unix seconds; the clock for the deadlines of jobs that an earlier process created.
+    ``expiry``: Unix seconds; the clock for the deadlines of jobs that an earlier process created.
     """
 
     def __init__(self, jobs: VideoJobs, video_content: VideoContent, expiry: Callable[[], float]) -> None:
@@ -74,8 +71,7 @@ class VideoTracker:
     async def check(self, job: VideoJob) -> VideoJob | None:
         """Check a claimed job. Return the released job to store; None if the job has ended, which is stored already.
 
-        Raises:
-            StoreUnavailable: the job is unchanged.
+        Raises ``StoreUnavailable``: the job is unchanged.
         """
         abandoned = _ABANDONED.get(job.state)
         if abandoned is not None:  # its process is dead: the job could not have been claimed otherwise

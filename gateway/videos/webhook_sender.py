@@ -21,10 +21,8 @@ USER_AGENT = "model-gateway"
 def build_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> WebhookDelivery | None:
     """Return the delivery of a job's end, due at once; None if the job has no webhook.
 
-    Args:
-        job: the ended job. Raises ``ValueError`` if it has not ended.
-        now_ms: Unix milliseconds.
-        delivery_id: unique, ``evt_...``.
+    ``job``: the ended job. Raises ``ValueError`` if it has not ended. ``now_ms``: Unix milliseconds. ``delivery_id``:
+    unique, ``evt_...``.
     """
     if job.webhook_url is None:
         return None

@@ -45,9 +45,6 @@ class WebhookWorker:
     silent to one of them only.
 
     Args:
-        store: the repository of deliveries.
-        webhook_sender: makes the attempts.
-        events: say when to look for deliveries at once.
         owner: the name of this process in leases.
         clock: Unix seconds.
         wait_scale: the factor of every wait.
@@ -198,10 +195,8 @@ class WebhookWorker:
 class _Host:
     """One host of one account, while deliveries to it are under way or put off.
 
-    Attributes:
-        deliveries: deliveries under way.
-        took_ms: the duration of the last attempt that has ended.
-        turn_ms: when the deliveries that were put off have had their turn (Unix ms).
+    ``deliveries``: deliveries under way. ``took_ms``: the duration of the last attempt that has ended. ``turn_ms``:
+    when the deliveries that were put off have had their turn (Unix ms).
     """
 
     def __init__(self) -> None:

@@ -38,12 +38,7 @@ class PostgresCreditAuthority:
     """Takes and gives back the credit of one node over a connection of its own.
 
     Recalls go to the other nodes by NOTIFY, and so does the news that there is more of a balance; both may be lost, and
-    cost a wait then.
-
-    Args:
-        address: of the database.
-        node: whose leases they are.
-        count_live: returns the number of live nodes, at least 1.
+    cost a wait then. ``node``: whose leases they are. ``count_live``: returns the number of live nodes, at least 1.
     """
 
     def __init__(self, address: Address, node: str, count_live: Callable[[], int]) -> None:

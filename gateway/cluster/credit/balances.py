@@ -15,12 +15,7 @@ Pair = tuple[LeasedBalance, LeasedBalance]
 
 
 class LeasedBalances(Balances):
-    """The balances of a node in a cluster.
-
-    Args:
-        clock: Unix seconds.
-        keeper: asks the store for credit.
-    """
+    """The balances of a node in a cluster. ``clock``: Unix seconds."""
 
     def __init__(self, clock: Callable[[], float], keeper: CreditKeeper) -> None:
         super().__init__(clock)
@@ -41,9 +36,7 @@ class LeasedBalances(Balances):
     async def hold(self, caller: Caller, nanos: int) -> Reservation:
         """Reserve ``nanos`` as soon as the store has granted them.
 
-        Raises:
-            QuotaExceeded: the limit does not cover them.
-            StoreUnavailable: the store does not answer.
+        Raises ``QuotaExceeded``: the limit does not cover them. Raises ``StoreUnavailable``: the store does not answer.
         """
         pair = self._find_pair(caller)
 
@@ -63,9 +56,8 @@ class LeasedBalances(Balances):
 
         If that is less, the request may exceed a limit: one such request of a balance runs at a time, at any node.
 
-        Raises:
-            QuotaExceeded: another such request runs.
-            StoreUnavailable: the store does not say whether one does.
+        Raises ``QuotaExceeded``: another such request runs. Raises ``StoreUnavailable``: the store does not say whether
+        one does.
         """
         now_s = self._keeper.now()
         balances = [each for each in reservation.balances if isinstance(each, LeasedBalance) and each.leased]

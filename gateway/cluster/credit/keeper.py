@@ -47,7 +47,6 @@ class CreditKeeper:
     """The leases of this node.
 
     Args:
-        authority: judges how much of each limit is left.
         find_unposted: see ``FindUnposted``.
         today: returns the current day.
         now: seconds of a monotonic clock.
@@ -107,8 +106,7 @@ class CreditKeeper:
 
         ``partial``: the store grants what it has. ``recalling``: other nodes give up what is idle.
 
-        Raises:
-            StoreUnavailable: the store does not answer in time.
+        Raises ``StoreUnavailable``: the store does not answer in time.
         """
         answer: asyncio.Future[Reservation | None] = asyncio.get_running_loop().create_future()
         for balance in balances:
@@ -213,8 +211,7 @@ class CreditKeeper:
     async def step(self) -> None:
         """Do what is due: read leases back, give credit back, and ask once for everything that waits.
 
-        Raises:
-            StoreUnavailable: the store may or may not have done what it was asked for.
+        Raises ``StoreUnavailable``: the store may or may not have done what it was asked for.
         """
         self._wake.clear()
         if self._lost or self._queue.unsure:

@@ -19,8 +19,7 @@ log = structlog.stdlib.get_logger(__name__)
 class LedgerCheck:
     """Reconciles regularly and reports differences. They change nothing by themselves.
 
-    Attributes:
-        problems: how many differences the last run has found; 0 while this node does not run it.
+    ``problems``: how many differences the last run has found; 0 while this node does not run it.
     """
 
     def __init__(self, reconcile: Callable[[], Awaitable[dict[str, Any]]]) -> None:

@@ -30,10 +30,7 @@ class NodeCredit:
     """The leases of a node, from its start to its end.
 
     Args:
-        node: whose leases they are.
         url: of the database.
-        ledger: has the rows that are stored.
-        queue: has those that are not.
         clock: Unix seconds.
 
     Attributes:

@@ -54,10 +54,8 @@ class WaitingRequest:
 class Verdict:
     """What follows from the store's answers.
 
-    Attributes:
-        refused: the requests that get no credit.
-        short: the smallest of them for each balance that refused it.
-        recalled: the balances whose idle credit the other nodes are asked for, each with how many nodes have some.
+    ``refused``: the requests that get no credit. ``short``: the smallest of them for each balance that refused it.
+    ``recalled``: the balances whose idle credit the other nodes are asked for, each with how many nodes have some.
     """
 
     refused: list[WaitingRequest] = attrs.Factory(list)
@@ -73,9 +71,7 @@ class Verdict:
 class CreditQueue:
     """The waiting requests.
 
-    Args:
-        pauses_s: how long to wait after each recall for nodes that do not answer; then the request is refused.
-        recalls: knows which nodes have answered.
+    ``pauses_s``: how long to wait after each recall for nodes that do not answer; then the request is refused.
     """
 
     def __init__(self, pauses_s: Sequence[float], recalls: Recalls) -> None:

@@ -15,10 +15,8 @@ _KEPT_S = 5.0
 class Recall:
     """The last recall of a balance.
 
-    Attributes:
-        sent_s: when it was sent, by the keeper's clock.
-        holders: how many live nodes had credit of the balance then.
-        answered: the nodes that have returned what was idle since.
+    ``sent_s``: when it was sent, by the keeper's clock. ``holders``: how many live nodes had credit of the balance
+    then. ``answered``: the nodes that have returned what was idle since.
     """
 
     sent_s: float

@@ -112,10 +112,7 @@ _DELETE_LEASES = text("DELETE FROM credit_leases WHERE node = :node")
 class PostgresCredit:
     """What the writes of a node owe to credit leases. Each has ``LIMITS_LOCK``, so that no limit changes meanwhile.
 
-    Args:
-        database: where they are.
-        node: whose leases they are.
-        today: returns the current day.
+    ``node``: whose leases they are. ``today``: returns the current day.
     """
 
     def __init__(self, database: Database, node: str, today: Callable[[], UtcDay]) -> None:

@@ -24,10 +24,8 @@ class KeptJournal(RequestJournal):
 
     The rows are not written twice: a second name for the file costs nothing per request.
 
-    Args:
-        path: the journal.
-        rotate_bytes: how much it grows before it is written anew.
-        now: seconds of a monotonic clock.
+    ``path``: the journal. ``rotate_bytes``: how much it grows before it is written anew. ``now``: seconds of a
+    monotonic clock.
     """
 
     def __init__(

@@ -32,12 +32,7 @@ _SAY = text("UPDATE nodes SET journal = :journal WHERE id = :node AND journal <>
 
 
 class LeftNotes:
-    """The notes and leases of nodes that have ended.
-
-    Args:
-        database: where they are.
-        today: returns the current day.
-    """
+    """The notes and leases of nodes that have ended. ``today``: returns the current day."""
 
     def __init__(self, database: Database, today: Callable[[], UtcDay]) -> None:
         self._database = database
@@ -52,11 +47,7 @@ class LeftNotes:
 
         Its leases end, except those that its requests may still spend: of a request that was charged less than what was
         reserved, those of its account and key. A node that has registered again keeps all. Raises
-        ``StoreUnavailable``.
-
-        Args:
-            node: its id.
-            interrupt: returns the row of a request that was cut off.
+        ``StoreUnavailable``. ``node``: its id. ``interrupt``: returns the row of a request that was cut off.
         """
         return await self._database.write(partial(self._settle, node=node, interrupt=interrupt))
 

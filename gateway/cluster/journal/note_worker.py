@@ -32,11 +32,8 @@ class EndedNodes(Protocol):
 class NoteCollector:
     """Settles what dead nodes leave, while its own node leads.
 
-    Args:
-        ended: has what they leave.
-        leads: returns whether this node leads. If two do for a moment, one of them finds nothing.
-        on_crash: what an interrupted request costs.
-        clock: Unix seconds.
+    ``leads``: returns whether this node leads. If two do for a moment, one of them finds nothing. ``clock``: Unix
+    seconds.
     """
 
     def __init__(

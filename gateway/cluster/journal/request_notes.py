@@ -66,12 +66,7 @@ class _WaitingNote:
 
 
 class NoteWriter:
-    """Writes the notes of one node.
-
-    Args:
-        address: of the database.
-        find_owner: returns the node's id and epoch, as ``Node.owner`` does.
-    """
+    """Writes the notes of one node. ``find_owner``: returns the node's id and epoch, as ``Node.owner`` does."""
 
     def __init__(self, address: Address, find_owner: Callable[[], str]) -> None:
         self._address = address
@@ -86,8 +81,7 @@ class NoteWriter:
     async def write(self, start: RequestStart) -> None:
         """Return once the note of ``start`` is committed.
 
-        Raises:
-            StoreUnavailable: it is not; a note that was written nevertheless will be deleted.
+        Raises ``StoreUnavailable``: it is not; a note that was written nevertheless will be deleted.
         """
         written = self.write_soon(start)
         try:

@@ -12,11 +12,7 @@ class StoreJournal(RequestJournal):
     """A journal that survives the loss of its file: the database has a note of every request that was started.
 
     The file has requests that have ended and are not stored yet. If the process starts again with the same file, they
-    are exact; without it, they end as their notes say.
-
-    Args:
-        path: of the file.
-        writer: writes the notes.
+    are exact; without it, they end as their notes say. ``path``: of the file.
     """
 
     def __init__(self, path: Path, writer: NoteWriter) -> None:

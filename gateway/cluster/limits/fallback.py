@@ -28,10 +28,7 @@ class LocalFallbackLimiter:
     A rate begins with what it owed when the server was last heard: the seconds that a rate owes are those that a part
     of it owes. What is admitted here is reported when the server is back, for it would admit as much again.
 
-    Args:
-        clock: monotonic seconds.
-        when_down: what is admitted.
-        count_gateways: returns how many gateways share the limits.
+    ``clock``: monotonic seconds. ``count_gateways``: returns how many gateways share the limits.
     """
 
     def __init__(self, clock: Callable[[], float], when_down: WhenDown, count_gateways: Callable[[], int]) -> None:

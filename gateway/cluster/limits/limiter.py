@@ -38,10 +38,8 @@ class SharedRateLimiter:
     (``open``), or nothing (``closed``).
 
     Args:
-        server: decides.
         clock: monotonic seconds.
         prefix: gateways that share limits have the same.
-        when_down: what holds while the server is away.
         timeout_s: how long a request waits for the server.
         node: the id of this gateway, the same in each of its processes; without one its former process counts as
             another gateway for as long as the server remembers it.

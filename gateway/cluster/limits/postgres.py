@@ -19,9 +19,8 @@ _TRIES = 5
 class PostgresLimitServer:
     """A ``LimitServer`` in a PostgreSQL database, over a connection of its own that waits for no disk.
 
-    Args:
-        url: of the database, which may be the gateway's own.
-        clock: the function that the database reads the time with, as SQL.
+    ``url``: of the database, which may be the gateway's own. ``clock``: the function that the database reads the time
+    with, as SQL.
     """
 
     def __init__(self, url: str, clock: str = CLOCK) -> None:

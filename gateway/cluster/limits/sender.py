@@ -51,13 +51,7 @@ class LimitSender:
     If an answer takes longer than ``timeout_s``, the requests that wait do without it. After three such answers in
     a row, or if the connection breaks, nothing is sent for a second.
 
-    Args:
-        server: decides.
-        work: the requests.
-        timeout_s: how long a request waits.
-
-    Attributes:
-        away: whether requests must do without the server.
+    ``timeout_s``: how long a request waits. ``away``: whether requests must do without the server.
     """
 
     def __init__(self, server: LimitServer, work: LimitWork, timeout_s: float = TIMEOUT_S) -> None:

@@ -64,10 +64,8 @@ class SharedCaller:
 class PermitHolder:
     """What a permit holds.
 
-    Attributes:
-        caller: its subjects.
-        counted: the subjects whose concurrent requests count it.
-        alone: the permit of the limiter of this gateway alone, if the server was not asked.
+    ``counted``: the subjects whose concurrent requests count it. ``alone``: the permit of the limiter of this gateway
+    alone, if the server was not asked.
     """
 
     caller: SharedCaller

@@ -26,8 +26,7 @@ def read_boot_time() -> float:
 class FencedWriteQueue(WriteQueue):
     """The write queue of a node: full behind the fence, and not at once if a batch cannot be stored.
 
-    Attributes:
-        valid_until_s: until then the node takes requests, by ``read_boot_time``.
+    ``valid_until_s``: until then the node takes requests, by ``read_boot_time``.
     """
 
     def __init__(self, most: int = MAX_WAITING) -> None:

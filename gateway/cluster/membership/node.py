@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from types import MappingProxyType
 
 import orjson
 import structlog
@@ -39,9 +38,7 @@ class ClusterNode:
     nothing in memory that is older than ``FENCE_S``.
 
     Args:
-        session: speaks to the store.
         queue: gets the time until which the node may take requests.
-        clock: gets the store's time.
         count_requests: returns the number of requests under way.
 
     Attributes:
@@ -66,7 +63,7 @@ class ClusterNode:
         self._seen = 0
         self._stale = self._outdated = False
         self._jobs = JobRunner()
-        self.members: Mapping[str, int] = MappingProxyType({})
+        self.members: Mapping[str, int] = {}
         self._dead = 0
         self._beat_s = read_boot_time()
         self._sharing: set[str] = set()

@@ -23,9 +23,8 @@ Notification = tuple[str, str]
 class NodeNotifications:
     """Publishes notifications to the other nodes and delivers theirs.
 
-    Args:
-        node: the id of this node. The database sends its own notifications back to it.
-        send: notifies all nodes of some messages; may raise ``StoreUnavailable``.
+    ``node``: the id of this node. The database sends its own notifications back to it. ``send``: notifies all nodes of
+    some messages; may raise ``StoreUnavailable``.
     """
 
     def __init__(self, node: str, send: Callable[[Sequence[str]], Awaitable[None]]) -> None:

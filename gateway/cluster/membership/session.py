@@ -126,9 +126,8 @@ class NodeSession:
     async def hold(self, wait_s: float = 0.0) -> None:
         """Connect and take the node's lock, at start; try for ``wait_s`` seconds.
 
-        Raises:
-            DatabaseInUse: another process runs as this node, or a gateway that is no node uses the database.
-            OSError: the server does not answer; or asyncpg's errors.
+        Raises ``DatabaseInUse``: another process runs as this node, or a gateway that is no node uses the database.
+        Raises ``OSError``: the server does not answer; or asyncpg's errors.
         """
         if self.node.epoch:  # the line connects again
             return

@@ -26,10 +26,8 @@ _SIGNATURE = re.compile(r"([0-9]{1,15})\.([0-9a-f]{32})\.([0-9a-f]{64})")
 class NodeRequest:
     """What is signed.
 
-    Attributes:
-        receiver: the id of the node that is asked: an answer to one node is not given to another.
-        path: with the query, as the request line has it.
-        actor: on whose behalf, as the header has it.
+    ``receiver``: the id of the node that is asked: an answer to one node is not given to another. ``path``: with the
+    query, as the request line has it. ``actor``: on whose behalf, as the header has it.
     """
 
     receiver: str
@@ -42,9 +40,7 @@ class NodeRequest:
 class NodeSigner:
     """Signs the requests of a node, and checks those that it receives.
 
-    Args:
-        master_key: the secret that all nodes of the cluster have.
-        clock: Unix seconds by the store.
+    ``master_key``: the secret that all nodes of the cluster have. ``clock``: Unix seconds by the store.
     """
 
     def __init__(self, master_key: bytes, clock: Callable[[], float]) -> None:

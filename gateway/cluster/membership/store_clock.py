@@ -13,10 +13,9 @@ SLOW_S = 0.2
 class StoreClock:
     """Unix seconds by the store. Between two beats it is this machine's steady clock that counts them.
 
-    Args:
-        base: Unix seconds of this machine, for the time before the first beat. It may be set at any moment, as clocks
-            of machines are; that changes nothing here.
-        steady: seconds of a monotonic clock that counts the time while this machine sleeps.
+    ``base``: Unix seconds of this machine, for the time before the first beat. It may be set at any moment, as clocks
+    of machines are; that changes nothing here. ``steady``: seconds of a monotonic clock that counts the time while this
+    machine sleeps.
     """
 
     def __init__(self, base: Callable[[], float], steady: Callable[[], float]) -> None:

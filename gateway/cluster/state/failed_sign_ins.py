@@ -36,9 +36,7 @@ Counts = Mapping[bytes, Failures]
 class FailedSignIns:
     """The ``failed_sign_ins`` table. Every method raises ``StoreUnavailable``.
 
-    Args:
-        database: the cluster's.
-        kept_ms: how long after the last one failures count.
+    ``kept_ms``: how long after the last one failures count.
     """
 
     def __init__(self, database: Database, kept_ms: int) -> None:

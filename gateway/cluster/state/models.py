@@ -29,13 +29,8 @@ class SharedModelLists:
 
     A node that does not lead asks if no other node does: a channel may be in its own configuration file alone.
 
-    Args:
-        catalog: gets the models.
-        channels: asks providers.
-        store: has the lists.
-        interval: returns the seconds after which a provider is asked again.
-        clock: Unix seconds, the same at every node.
-        start: runs a task in the background.
+    ``interval``: returns the seconds after which a provider is asked again. ``clock``: Unix seconds, the same at every
+    node. ``start``: runs a task in the background.
     """
 
     def __init__(

@@ -47,9 +47,8 @@ async def check_shared(connection: AsyncConnection, folder: DataFolder, database
 async def share_secrets(folder: DataFolder, database: Database, master_key: bytes) -> None:
     """Give ``folder`` the secrets of the cluster, or the cluster those of ``folder``. No other node starts meanwhile.
 
-    Raises:
-        DataFolderDamaged: the master key or a file of the folder is not the cluster's; nothing was written.
-        StoreUnavailable: the database does not answer.
+    Raises ``DataFolderDamaged``: the master key or a file of the folder is not the cluster's; nothing was written.
+    Raises ``StoreUnavailable``: the database does not answer.
     """
     stored: dict[str, bytes] = {row.name: bytes(row.value) for row in await database.read(_READ)}
     if not stored:

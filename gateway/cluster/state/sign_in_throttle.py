@@ -20,11 +20,7 @@ _HOME_MS = 30 * 24 * 3_600_000
 class SharedThrottle:
     """Attempts by name and address, in the database of a cluster.
 
-    Args:
-        failures: counts them.
-        values: keeps from which addresses members have signed in.
-        clock: Unix seconds.
-        space: keeps apart what else is counted there.
+    ``clock``: Unix seconds. ``space``: keeps apart what else is counted there.
     """
 
     def __init__(

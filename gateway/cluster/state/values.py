@@ -27,10 +27,7 @@ FROM shared_values WHERE kind = :kind AND expires_ms > :now_ms
 class SharedValues:
     """The ``shared_values`` table.
 
-    Args:
-        database: the cluster's.
-        seal: encrypts the values, each bound to its kind and name.
-        clock: Unix seconds.
+    ``seal``: encrypts the values, each bound to its kind and name. ``clock``: Unix seconds.
     """
 
     def __init__(self, database: Database, seal: SecretBox, clock: Callable[[], float]) -> None:

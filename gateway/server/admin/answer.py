@@ -5,7 +5,7 @@ The JSON has the fields in the order of the class. A field that is ``OMITTED`` w
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from types import MappingProxyType, NoneType, UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import attrs
@@ -24,16 +24,14 @@ Count = Annotated[int, Shaped(s.COUNT)]
 """A whole number that is not negative."""
 Moment = Annotated[str, Shaped(s.MOMENT)]
 """A time such as ``2027-01-31T12:00:00Z``."""
-OMITTED: Mapping[str, bool] = MappingProxyType({"omitted": True})
+OMITTED: Mapping[str, bool] = {"omitted": True}
 """The metadata of a field."""
 IN_FORCE = s.explain(
     s.record(nodes=s.COUNT, of=s.COUNT, ms=s.COUNT),
     "Only in the answer to a change, and only in a cluster: the change is in force at so many nodes `of` those that "
     "live. The answer waits for them, up to 500 `ms`. A node that cannot apply a change takes no requests after 10 s.",
 )
-_PLAIN: Mapping[Any, s.Shape] = MappingProxyType(
-    {Any: s.ANYTHING, str: s.TEXT, bool: s.FLAG, int: s.INTEGER, float: s.NUMBER}
-)
+_PLAIN: Mapping[Any, s.Shape] = {Any: s.ANYTHING, str: s.TEXT, bool: s.FLAG, int: s.INTEGER, float: s.NUMBER}
 
 
 @attrs.frozen
@@ -90,15 +88,13 @@ def _build_table(kinds: tuple[Any, ...]) -> s.Shape:
     return s.table(build_shape(kinds[1]))
 
 
-_BUILDERS: Mapping[Any, Callable[[tuple[Any, ...]], s.Shape]] = MappingProxyType(
-    {
-        Annotated: lambda parts: parts[1].shape,
-        Literal: lambda values: s.one_of(*values),
-        **dict.fromkeys((Union, UnionType), _build_union),
-        **dict.fromkeys((list, tuple, Sequence), _build_array),
-        **dict.fromkeys((dict, Mapping), _build_table),
-    }
-)
+_BUILDERS: Mapping[Any, Callable[[tuple[Any, ...]], s.Shape]] = {
+    Annotated: lambda parts: parts[1].shape,
+    Literal: lambda values: s.one_of(*values),
+    **dict.fromkeys((Union, UnionType), _build_union),
+    **dict.fromkeys((list, tuple, Sequence), _build_array),
+    **dict.fromkeys((dict, Mapping), _build_table),
+}
 """What builds the schema of a type from its arguments."""
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from decimal import Decimal
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -67,12 +66,10 @@ def _format_lines(rows: Sequence[Row]) -> bytes:
     return b"".join(orjson.dumps({name: row[name] for name in _COLUMNS}) + b"\n" for row in rows)
 
 
-FORMATS: Mapping[str, Format] = MappingProxyType(
-    {
-        "csv": Format("text/csv", format_csv([_COLUMNS]), _format_csv_rows),
-        "jsonl": Format("application/jsonl", b"", _format_lines),
-    }
-)
+FORMATS: Mapping[str, Format] = {
+    "csv": Format("text/csv", format_csv([_COLUMNS]), _format_csv_rows),
+    "jsonl": Format("application/jsonl", b"", _format_lines),
+}
 
 
 @admin_operation(query=(Query("format", "The file format.", s.one_of(*FORMATS)), *FILTERS), media_type="text/csv")

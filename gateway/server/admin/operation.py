@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import attrs
@@ -58,7 +57,7 @@ def register_operations(admin: web.Application, operations: Iterable[AdminOperat
             placed["HEAD", operation.full_path] = operation
         if placed.setdefault((operation.method, operation.full_path), operation) is not operation:
             raise ValueError(f"two operations at {operation.method} {operation.full_path}")
-    return MappingProxyType(placed)
+    return placed
 
 
 async def _respond(operation: AdminOperation, request: web.Request) -> web.StreamResponse:

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -39,9 +38,7 @@ _REASONS = {
     "refused": "failing: the provider refused its keys",
 }
 _NO_EDITS = "does not edit images"
-_IMAGES: Mapping[str, ImageRequest] = MappingProxyType(
-    {"images": ImageRequest(""), "image_edits": ImageRequest("", sources=1)}
-)
+_IMAGES: Mapping[str, ImageRequest] = {"images": ImageRequest(""), "image_edits": ImageRequest("", sources=1)}
 """The smallest request of each operation."""
 
 

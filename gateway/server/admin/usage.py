@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
-from types import MappingProxyType
 from typing import get_args
 
 import attrs
@@ -41,17 +40,15 @@ _SUMS = s.record(
     cost_nanos=s.INTEGER,
     total_ms=s.INTEGER,
 )
-_LABELS: Mapping[TrafficAxis, s.Shape] = MappingProxyType(
-    {
-        "day": s.record(day=s.TEXT),
-        "hour": s.record(hour=s.MOMENT),
-        "model": s.record(model=s.TEXT),
-        "key": s.record(key=s.TEXT, key_id=s.INTEGER),
-        "account": s.record(account=s.TEXT, account_id=s.INTEGER),
-        "status": s.record(status=s.INTEGER),
-        "channel": s.record(channel=s.TEXT),
-    }
-)
+_LABELS: Mapping[TrafficAxis, s.Shape] = {
+    "day": s.record(day=s.TEXT),
+    "hour": s.record(hour=s.MOMENT),
+    "model": s.record(model=s.TEXT),
+    "key": s.record(key=s.TEXT, key_id=s.INTEGER),
+    "account": s.record(account=s.TEXT, account_id=s.INTEGER),
+    "status": s.record(status=s.INTEGER),
+    "channel": s.record(channel=s.TEXT),
+}
 _LINES = tuple(s.extend(_SUMS, **label["properties"]) for label in (*_LABELS.values(), s.record(provider=s.TEXT)))
 _FACET = s.record(value=s.TEXT, requests=s.COUNT)
 _FACETS = s.record(

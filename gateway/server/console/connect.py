@@ -1,7 +1,6 @@
 """The page with the gateway's address, a key, code snippets, and a chat to try them."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from urllib.parse import urlsplit
 
 import orjson
@@ -51,7 +50,10 @@ def format_shell_text(text: str) -> str:
     return text
 
 
-QUOTES: Mapping[str, Callable[[str], str]] = MappingProxyType(
-    {"json": format_json_text, "shell-json": format_shell_json_text, "shell": format_shell_text, "": str}
-)
+QUOTES: Mapping[str, Callable[[str], str]] = {
+    "json": format_json_text,
+    "shell-json": format_shell_json_text,
+    "shell": format_shell_text,
+    "": str,
+}
 """How to quote a model's name in each snippet; ``connect.js`` has the same functions."""

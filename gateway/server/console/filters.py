@@ -4,7 +4,6 @@ Times are machine-readable; a script shows them in the reader's time zone.
 """
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -98,16 +97,14 @@ def format_place(name: object) -> str:
     return quote(str(name), safe="")
 
 
-FILTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
-    {
-        "usd": format_usd,
-        "count": format_count,
-        "exact": format_exact,
-        "bytes": format_bytes,
-        "duration": format_duration,
-        "percent": format_percent,
-        "moment": format_moment,
-        "urlencode": format_place,
-        "value": write_value,
-    }
-)
+FILTERS: Mapping[str, Callable[[Any], Any]] = {
+    "usd": format_usd,
+    "count": format_count,
+    "exact": format_exact,
+    "bytes": format_bytes,
+    "duration": format_duration,
+    "percent": format_percent,
+    "moment": format_moment,
+    "urlencode": format_place,
+    "value": write_value,
+}

@@ -1,22 +1,19 @@
 """The headers of pages and static files."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
-HEADERS: Mapping[str, str] = MappingProxyType(
-    {
-        "Content-Security-Policy": (
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-            "media-src 'self' data: blob:; connect-src 'self'; font-src 'self'; form-action 'self'; "
-            "frame-ancestors 'none'; base-uri 'none'"
-        ),
-        "X-Content-Type-Options": "nosniff",
-        "X-Frame-Options": "DENY",
-        "Referrer-Policy": "no-referrer",
-        "Cross-Origin-Opener-Policy": "same-origin",
-        "Cross-Origin-Resource-Policy": "same-origin",
-        "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-        "Cache-Control": "no-store",
-    }
-)
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+        "media-src 'self' data: blob:; connect-src 'self'; font-src 'self'; form-action 'self'; "
+        "frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
 """No content from elsewhere, no inline scripts, and no page in a frame."""

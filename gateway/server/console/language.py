@@ -9,18 +9,17 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from types import MappingProxyType
 
 import attrs
 import orjson
 from aiohttp import web
 
 ENGLISH, CHINESE = "en", "zh-Hans"
-LANGUAGES: Mapping[str, str] = MappingProxyType({ENGLISH: "English", CHINESE: "简体中文"})
+LANGUAGES: Mapping[str, str] = {ENGLISH: "English", CHINESE: "简体中文"}
 """The ``lang`` attribute of each language, and its own name for itself."""
 COOKIE = "console_language"
 """The member's choice, which a script of the page sets. It takes precedence over the browser's ``Accept-Language``."""
-_CATALOGUES: Mapping[str, str] = MappingProxyType({CHINESE: "zh_Hans"})
+_CATALOGUES: Mapping[str, str] = {CHINESE: "zh_Hans"}
 _CHINESE_TAGS = frozenset({"zh", "zh-cn", "zh-sg", "zh-hans"})
 _LOCALE = "locale/{}/LC_MESSAGES/console.po"
 _LONGEST_HEADER = 1_000

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -34,20 +33,16 @@ class Span:
     places: int
 
 
-SPANS: Mapping[str, Span] = MappingProxyType(
-    {
-        "24h": Span(mark("Last 24 hours"), "hour", 24),
-        "7d": Span(mark("Last 7 days"), "day", 7),
-        "30d": Span(mark("Last 30 days"), "day", 30),
-        "90d": Span(mark("Last 90 days"), "day", 90),
-    }
-)
-_TITLES: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "hour": (mark("Spent per hour (UTC)"), mark("Requests per hour (UTC)")),
-        "day": (mark("Spent per day (UTC)"), mark("Requests per day (UTC)")),
-    }
-)
+SPANS: Mapping[str, Span] = {
+    "24h": Span(mark("Last 24 hours"), "hour", 24),
+    "7d": Span(mark("Last 7 days"), "day", 7),
+    "30d": Span(mark("Last 30 days"), "day", 30),
+    "90d": Span(mark("Last 90 days"), "day", 90),
+}
+_TITLES: Mapping[str, tuple[str, str]] = {
+    "hour": (mark("Spent per hour (UTC)"), mark("Requests per hour (UTC)")),
+    "day": (mark("Spent per day (UTC)"), mark("Requests per day (UTC)")),
+}
 """The titles of the two charts."""
 _ROUNDING = 1e-9
 """Dollars that a sum of floats may differ by."""

@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from types import MappingProxyType
 
 import attrs
 from aiohttp import web
@@ -17,9 +16,7 @@ from gateway.server.console.headers import HEADERS
 from gateway.server.console.language import read_catalogue_bytes, write_script
 from gateway.server.console.routes import ROOT
 
-_KINDS: Mapping[str, str] = MappingProxyType(
-    {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "png": "image/png"}
-)
+_KINDS: Mapping[str, str] = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "png": "image/png"}
 _DIGEST = 20
 
 
@@ -53,7 +50,7 @@ def read_files() -> Mapping[str, StaticFile]:
         kind = _KINDS.get(path.name.rpartition(".")[2])
         if kind is not None:
             found[path.name] = _build_file(path.read_bytes(), kind)
-    return MappingProxyType(found)
+    return found
 
 
 @cache
