@@ -19,6 +19,8 @@ RUN /opt/gateway/bin/pip install --no-index --no-deps --no-build-isolation .
 
 FROM python:3.13-slim
 RUN useradd --system --uid 10001 --home-dir /data --no-create-home --shell /usr/sbin/nologin gateway
+# The slim image has no compiled standard library, and no user of it may write there: each start would compile it anew.
+RUN python -m compileall -q -x '/(test|lib2to3)/' "$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
 RUN install -d -o 10001 -g 10001 -m 0700 /data /media
 COPY --from=build /opt/gateway /opt/gateway
 ENV PATH=/opt/gateway/bin:/usr/local/bin:/usr/bin:/bin
