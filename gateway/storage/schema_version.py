@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from gateway import __version__
 from gateway.storage.schema import REVISION
 
-RELEASES: Mapping[str, str] = {"0.6": "0006", "0.7": "0006"}
+RELEASES: Mapping[str, str] = {"0.6": "0006", "0.7": "0006", "0.8": "0023"}
 """The schema of each older release that a database is brought up from, or taken back to; ``REVISION`` is this one's."""
 _PLACES = 1000
 """Version 1.2.3 is 1_002_003."""

@@ -14,7 +14,7 @@ NODE: dict[str, Any] = {
     "epoch": 1,
     "beat_age_ms": 400,
     "url": "http://127.0.0.1:8081",
-    "version": "0.8.0",
+    "version": "0.9.0",
     "schema": "0022",
     "config_digest": "a3d23c5761cefc84",
     "config_differs": False,
