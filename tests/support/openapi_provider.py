@@ -83,6 +83,10 @@ STREAMS: Mapping[str, bytes] = {
         named=True,
     ),
 }
+SPOKEN = write_events(
+    {"type": "speech.audio.delta", "audio": base64.b64encode(b"ID3").decode()},
+    {"type": "speech.audio.done", "usage": {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}},
+)
 
 
 class Everything(OpenAiVideos):
@@ -130,7 +134,9 @@ class Everything(OpenAiVideos):
     async def _listen(self, _request: web.Request) -> web.Response:
         return web.Response()
 
-    async def _speak(self, _request: web.Request) -> web.Response:
+    async def _speak(self, request: web.Request) -> web.Response:
+        if b'"stream_format":"sse"' in await request.read():
+            return web.Response(body=SPOKEN, content_type="text/event-stream")
         return web.Response(body=b"ID3" + bytes(500), content_type="audio/mpeg")
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
