@@ -1,7 +1,6 @@
 """U10 and U11: an event, a line, a row of comments or a body without an end is given up in bounded memory."""
 
 import tracemalloc
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.formats.sse import MAX_NOISE_BYTES
+from tests.support.compressed_runs import compress_run
 from tests.support.fault_scene import (
     WORDS,
     audit,
@@ -126,8 +126,7 @@ async def test_an_answer_of_very_many_parts_is_given_up_unparsed(standing_with: 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_bomb_is_given_up(standing_with: StartGateway, stream: bool) -> None:
-    packer = zlib.compressobj(9, wbits=31)
-    packed = b"".join(packer.compress(bytes(MB)) for _ in range(256)) + packer.flush()
+    packed = compress_run(b"\0", 256)
     kind = "text/event-stream" if stream else "application/json"
     async with ScriptedUpstream([answer(packed, Content_Encoding="gzip", content_type=kind)]) as bad:
         gateway = await standing_with(site(channel(bad.base_url, **PATIENT)))

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.large_work import MAX_ON_LOOP
 from gateway.upstream.decompress import STEP_BYTES
+from tests.support.compressed_runs import compress_run
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channels
 from tests.support.raw_client import RawAnswer, connect, hello, post, read_answer
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
@@ -133,7 +134,7 @@ async def test_a_compressed_body_in_pieces_is_read(standing_with: StartGateway) 
 
 async def test_a_bomb_is_unpacked_to_the_limit_and_no_further(standing_with: StartGateway, unpacked: Unpacked) -> None:
     gateway = await standing_with({"server": {"max_body_mb": 2}})
-    found = await exchange(gateway, post(gzip.compress(b" " * (64 * MB)), GZIP))
+    found = await exchange(gateway, post(compress_run(b" ", 64), GZIP))
     assert (found.status, found.error["code"]) == (413, "request_too_large")
     assert "2 MB" in found.error["message"]
     assert 2 * MB < unpacked.total <= 2 * MB + STEP_BYTES
@@ -206,7 +207,7 @@ async def test_an_administrator_may_send_compressed_changes(standing_with: Start
     found = await exchange(gateway, post(body, GZIP, path=path, key=token))
     assert found.status in {201, 400, 409}
     assert unpacked.total > 0
-    bomb = gzip.compress(b" " * (16 * MB))
+    bomb = compress_run(b" ", 16)
     assert (await exchange(gateway, post(bomb, GZIP, path=path, key=token))).status == 413
     assert unpacked.total <= 2 * (MB + STEP_BYTES)
 

@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
-import gzip
 import random
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from urllib.parse import urlsplit
 
+from tests.support.compressed_runs import compress_run
 from tests.support.gateway import CHAT
 from tests.support.raw_client import hello, post
 
@@ -25,7 +25,7 @@ class Target:
         parts = urlsplit(url)
         self.place = parts.hostname or "", parts.port or 0
         self.key = key
-        self.bomb = gzip.compress(b" " * (64 * MB), compresslevel=9)
+        self.bomb = compress_run(b" ", 64)
         self.rng = random.Random(17)  # noqa: S311 - no secret
 
     async def open(self) -> socket.socket:
