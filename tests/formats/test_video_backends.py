@@ -337,8 +337,8 @@ def test_requests_after_the_submit_pass_and_name_the_task(wire: str) -> None:
     assert "task-1" in (poll.path or "")
 
 
-@EVERY
-@pytest.mark.parametrize("task_id", ["a:b=c~d.e", "x" * MAX_ID_CHARS, "../../v1/keys", "a?b=c&d#e", "a b\r\nX: y"])
+@table_rows("wire", VIDEO_BACKENDS)
+@table_rows("task_id", ["a:b=c~d.e", "x" * MAX_ID_CHARS, "../../v1/keys", "a?b=c&d#e", "a b\r\nX: y"])
 def test_a_task_id_cannot_change_a_requests_address(wire: str, task_id: str) -> None:
     backend, task = VIDEO_BACKENDS[wire], ProviderTask(task_id, "models/x", None)
     provider = OWNERS[wire]
@@ -449,8 +449,8 @@ def test_parsers_survive_any_bytes(raw: bytes) -> None:
         check_parsers(wire, raw)
 
 
-@pytest.mark.parametrize("raw", [b"", b"\xff\xfe", b"[" * 20_000, b"null", b'{"a":', b"<html></html>", b"1e999"])
-@EVERY
+@table_rows("raw", [b"", b"\xff\xfe", b"[" * 20_000, b"null", b'{"a":', b"<html></html>", b"1e999"])
+@table_rows("wire", VIDEO_BACKENDS)
 def test_parsers_reject_what_is_no_object(wire: str, raw: bytes) -> None:
     backend: VideoBackend = VIDEO_BACKENDS[wire]
     for read in (backend.parse_submitted, backend.parse_polled):

@@ -6,15 +6,17 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.support.table_rows import Decorator, table_rows
 
-def list_cases(tables: Mapping[Any, Any], field: str) -> pytest.MarkDecorator:
-    """Return the parameters ``wire`` and ``row`` for the rows of one field in all tables."""
+
+def list_cases(tables: Mapping[Any, Any], field: str) -> Decorator:
+    """Return the decorator of a test with ``wire`` and ``row`` for the rows of one field in all tables."""
     rows = [
         pytest.param(wire, row, id=f"{wire}-{number}")
         for wire, table in tables.items()
         for number, row in enumerate(table.get(field, ()))
     ]
-    return pytest.mark.parametrize(("wire", "row"), rows)
+    return table_rows(("wire", "row"), rows)
 
 
 def build_answer(table: Any, answer: Any) -> bytes:

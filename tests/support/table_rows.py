@@ -10,6 +10,7 @@ import pytest
 
 Row = tuple[str, Mapping[str, Any]]
 Test = Callable[..., None]
+Decorator = Callable[[Test], Test]
 MakeName = Callable[[Any], object]
 
 _PARAM = type(pytest.param())
@@ -18,7 +19,7 @@ _SUBTESTS = inspect.Signature([inspect.Parameter("subtests", inspect.Parameter.P
 
 def table_rows(
     names: str | Sequence[str], values: Iterable[Any], *, ids: Iterable[str | None] | MakeName | None = None
-) -> Callable[[Test], Test]:
+) -> Decorator:
     """Return a decorator that works as ``pytest.mark.parametrize``, for tests without fixtures.
 
     An item costs each worker its collection and its reports; a subtest costs a quarter of that. Several decorators make
