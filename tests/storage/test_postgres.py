@@ -172,7 +172,7 @@ async def test_a_session_of_our_own_that_the_server_still_knows_is_ended(url: st
 
 @pytest.mark.parametrize(
     ("option", "statement"),
-    [("statement_timeout=100", "SELECT pg_sleep(20)"), ("lock_timeout=100", "SELECT pg_advisory_xact_lock(5)")],
+    [("statement_timeout=2000", "SELECT pg_sleep(20)"), ("lock_timeout=2000", "SELECT pg_advisory_xact_lock(5)")],
 )
 async def test_no_statement_waits_for_ever(url: str, option: str, statement: str) -> None:
     database = await open_database(f"{url}?{option}")
