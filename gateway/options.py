@@ -9,6 +9,7 @@ from gateway.config.certificate import ServerCertificate
 from gateway.config.merge import FileConfig
 from gateway.config.schema import Config
 from gateway.domain.setting import Source
+from gateway.frozen import frozen
 from gateway.storage.data_folder import DataFolder
 
 
@@ -28,7 +29,7 @@ class StartupInfo:
     setup_token: str | None = None
 
 
-@attrs.frozen
+@frozen
 class AppOptions:
     """What ``create_app`` builds the gateway from.
 

@@ -15,6 +15,7 @@ import attrs
 import cattrs
 
 from gateway.errors import InvalidRequest
+from gateway.frozen import frozen
 from gateway.wording import did_you_mean, write_value
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ class EnvText(str):
     __slots__ = ()
 
 
-@attrs.frozen
+@frozen
 class Constraint:
     """A rule of one key. ``test`` returns whether a value (never None) is valid; ``expected`` describes it.
 

@@ -13,6 +13,7 @@ from gateway.domain.price import ONE_PPM
 from gateway.domain.rate_limit import RateLimitPermit, RateLimitStatus
 from gateway.domain.request_log import ID_PREFIX, RequestRecord
 from gateway.domain.usage import NO_USAGE, Usage
+from gateway.frozen import frozen
 from gateway.memory_budget import Loan
 from gateway.routing.route import Route
 from gateway.routing.target import Attempt
@@ -31,7 +32,7 @@ def make_request_id() -> str:
     return f"{ID_PREFIX}{time.time_ns() // 1_000_000 & _ID_MASK:010x}{os.urandom(_ID_BYTES).hex()}"
 
 
-@attrs.frozen
+@frozen
 class BatchShare:
     """The batch of a line: its id (None: no batch), and what a price is multiplied with, in parts per million."""
 

@@ -8,8 +8,9 @@ import os
 import socket
 from collections.abc import MutableMapping
 
-import attrs
 import structlog
+
+from gateway.frozen import frozen
 
 _FIRST_DESCRIPTOR = 3
 _BEATS_PER_TIMEOUT = 3
@@ -17,7 +18,7 @@ _BEATS_PER_TIMEOUT = 3
 log = structlog.stdlib.get_logger(__name__)
 
 
-@attrs.frozen
+@frozen
 class ServiceManager:
     """The manager that started this process.
 

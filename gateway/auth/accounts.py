@@ -18,10 +18,10 @@ from gateway.billing.accounting import AccountingService
 from gateway.domain.account import KEY_LENGTH, KEY_PREFIX, Account, ApiKey
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec, build_account, build_key, build_time
 from gateway.domain.audit_log import OPERATOR, Actor
-from gateway.domain.frozen import frozen
 from gateway.domain.key_lock import check_deletable, check_locks, lock
 from gateway.domain.webhook import find_webhook_problem
 from gateway.errors import Conflict, InvalidRequest
+from gateway.frozen import quick_frozen
 from gateway.parsing import parse_spec
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
@@ -37,7 +37,7 @@ T = TypeVar("T", AccountSpec, KeySpec)
 R = TypeVar("R")
 
 
-@frozen
+@quick_frozen
 class AccountRules:
     """What decides about accounts and keys besides themselves.
 

@@ -14,6 +14,7 @@ from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.auth.short_lived import ShortLived
 from gateway.domain.account import Caller
 from gateway.errors import InvalidApiKey, RateLimited
+from gateway.frozen import frozen
 
 PREFIX = "ek_"
 MAX_SECRETS = 2_000
@@ -23,7 +24,7 @@ _BYTES = 24
 _KIND = "client_secret"
 
 
-@attrs.frozen
+@frozen
 class ClientSecret:
     """One client secret.
 

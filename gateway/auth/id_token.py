@@ -6,11 +6,12 @@ Only a gateway with ``[[sign_in]]`` imports this module.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import attrs
 from authlib.oidc.core import CodeIDToken  # type: ignore[import-untyped]
 from joserfc import jws, jwt
 from joserfc.errors import InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet
+
+from gateway.frozen import frozen
 
 ALGORITHMS = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
@@ -31,7 +32,7 @@ class UnknownSigningKey(InvalidIdToken):
     """The ID token names a key that is not in the key set: the provider may have a new one."""
 
 
-@attrs.frozen
+@frozen
 class ExpectedToken:
     """What an ID token must state."""
 

@@ -13,6 +13,7 @@ from gateway.domain.account import Account
 from gateway.domain.audit_log import GATEWAY, KINDS, Actor
 from gateway.domain.member import LINK_GONE, MEMBER_NAME, Credential, InviteLink, Member
 from gateway.errors import Conflict, InvalidRequest, NotFound
+from gateway.frozen import frozen
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.members import MemberRepository
 
@@ -24,7 +25,7 @@ FIRST_ACCOUNT = "local"
 """The first administrator's account, if it exists."""
 
 
-@attrs.frozen
+@frozen
 class OpenedInvite:
     """A valid link. ``member`` is the one whose passphrase it resets; None: it creates a member."""
 

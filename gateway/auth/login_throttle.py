@@ -12,12 +12,13 @@ import attrs
 from gateway.domain.ip_address import find_subnet
 from gateway.domain.member import WrongPassphrase
 from gateway.errors import RateLimited
+from gateway.frozen import frozen
 
 MOST = 10_000
 FORGOTTEN_S = 15 * 60.0
 
 
-@attrs.frozen
+@frozen
 class Pace:
     """``free`` attempts at once, then a wait of 1, 2, 4 … seconds after each, up to ``longest_s``."""
 
@@ -38,7 +39,7 @@ OF_NAME = Pace(30, 60.0)
 before does not wait for it."""
 
 
-@attrs.frozen
+@frozen
 class _Count:
     tries: int
     at_s: float

@@ -20,6 +20,7 @@ from gateway.auth.sign_in_flow import Flow
 from gateway.auth.sign_in_provider import SignInProvider
 from gateway.domain.member import Forbidden
 from gateway.errors import GatewayError, ProviderBadResponse
+from gateway.frozen import frozen
 from gateway.upstream.safe_fetch import SafeFetcher
 
 METADATA_TTL_S = 3_600.0
@@ -36,7 +37,7 @@ REFUSED = "The answer of the sign-in provider was not accepted: begin again, or 
 log = structlog.stdlib.get_logger(__name__)
 
 
-@attrs.frozen
+@frozen
 class Metadata:
     """What discovery found (OpenID Connect Discovery 1.0, section 3)."""
 
@@ -49,7 +50,7 @@ class Metadata:
     post_secret: bool
 
 
-@attrs.frozen
+@frozen
 class Verified:
     """A verified ID token and its claims."""
 

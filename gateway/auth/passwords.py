@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
-import attrs
-
 from gateway.errors import RateLimited
+from gateway.frozen import frozen
 
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
@@ -26,7 +25,7 @@ MOST_WAITING = 16
 _SALT_BYTES, _HASH_BYTES = 16, 32
 
 
-@attrs.frozen
+@frozen
 class HashCost:
     """The cost of one hash."""
 

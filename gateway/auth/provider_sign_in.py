@@ -20,6 +20,7 @@ from gateway.domain.audit_log import GATEWAY
 from gateway.domain.ip_address import find_subnet
 from gateway.domain.member import Credential, Forbidden, Member
 from gateway.errors import GatewayError, NotFound, StoreUnavailable
+from gateway.frozen import frozen
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 from gateway.storage.identities import IdentityRepository
@@ -33,7 +34,7 @@ DECLINED = "The sign-in provider did not sign you in"
 log = structlog.stdlib.get_logger(__name__)
 
 
-@attrs.frozen
+@frozen
 class BegunFlow:
     """Where the browser goes, and the cookie that it brings back."""
 

@@ -26,6 +26,7 @@ from gateway.domain.member import (
     find_passphrase_problem,
 )
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, StoreUnavailable
+from gateway.frozen import frozen
 from gateway.storage.members import MemberRepository
 
 SEEN_EVERY_MS = 60_000
@@ -38,7 +39,7 @@ _MAX_ADDRESS, _MAX_AGENT = 64, 256
 log = structlog.stdlib.get_logger(__name__)
 
 
-@attrs.frozen
+@frozen
 class CurrentUser:
     """A signed-in member, as stored at this moment."""
 
@@ -57,7 +58,7 @@ class CurrentUser:
         return Actor("member", member.name, member.id, member.account_id, scope, address)
 
 
-@attrs.frozen
+@frozen
 class ClientInfo:
     """The client, signed in or not.
 
@@ -70,7 +71,7 @@ class ClientInfo:
     reference: str | None = attrs.field(default=None, repr=False)
 
 
-@attrs.frozen
+@frozen
 class NewSession:
     """A new session; ``reference`` identifies its browser from now on."""
 

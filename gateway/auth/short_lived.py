@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-import attrs
+from gateway.frozen import frozen
 
 
 class ShortLived(Protocol):
@@ -29,7 +29,7 @@ class ShortLived(Protocol):
         ...
 
 
-@attrs.frozen
+@frozen
 class _Value:
     value: bytes
     expires_ms: int

@@ -13,6 +13,7 @@ import attrs
 import orjson
 
 from gateway.auth.short_lived import ShortLived
+from gateway.frozen import frozen
 
 FLOW_S = 600
 """How long a member may take at the provider."""
@@ -21,7 +22,7 @@ _SEPARATOR = "."
 _KIND = "used_flow"
 
 
-@attrs.frozen
+@frozen
 class Flow:
     """One sign-in under way.
 

@@ -10,6 +10,7 @@ import attrs
 
 from gateway.domain.audit_log import KINDS
 from gateway.domain.member import MEMBER_NAME, ROLES, Role
+from gateway.frozen import frozen
 from gateway.parsing import must
 from gateway.providers.base import find_url_problem
 
@@ -38,7 +39,7 @@ def _is_issuer(url: str) -> bool:
 _ISSUER = must("an https:// URL without query or fragment; http:// only on this machine", _is_issuer)
 
 
-@attrs.frozen
+@frozen
 class RoleClaims:
     """The values of the role claim that give each role; the highest role wins."""
 
@@ -50,7 +51,7 @@ class RoleClaims:
         return bool(self.administrator or self.member or self.viewer)
 
 
-@attrs.frozen
+@frozen
 class SignInProvider:
     """``[[sign_in]]``: one provider.
 

@@ -11,6 +11,7 @@ import structlog
 
 from gateway.domain.member import Credential, Member, SecondFactorNeeded, WrongPassphrase
 from gateway.errors import InternalError
+from gateway.frozen import frozen
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 
 STEP_S = 30
@@ -28,7 +29,7 @@ PURPOSE = "totp"
 log = structlog.stdlib.get_logger(__name__)
 
 
-@attrs.frozen
+@frozen
 class Enrolment:
     """The secret for an authenticator: as text, as a link and as a QR code."""
 

@@ -10,6 +10,7 @@ import orjson
 
 from gateway.domain.passkey import Assertion, Attestation, RelyingParty
 from gateway.domain.passkey_spec import decode
+from gateway.frozen import frozen
 
 _MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 """Besides its own exceptions, the package raises these for bytes that are nothing at all."""
@@ -19,7 +20,7 @@ class NotVerified(Exception):
     """An answer is not what the authenticator of that key signs for this site and challenge."""
 
 
-@attrs.frozen
+@frozen
 class NewCredential:
     """A verified registration: the public key as COSE, and the signature counter."""
 
@@ -27,7 +28,7 @@ class NewCredential:
     sign_count: int
 
 
-@attrs.frozen
+@frozen
 class Signed:
     """A verified assertion; ``is_verified`` tells whether the device checked who uses it (a PIN, a fingerprint)."""
 

@@ -5,11 +5,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from typing import BinaryIO
 
-import attrs
-
 from gateway.domain.batch import MAX_ERRORS, MAX_LINES, BatchError, BatchLine
 from gateway.errors import GatewayError
 from gateway.formats.openai.batches import LineError, parse_line
+from gateway.frozen import frozen
 from gateway.large_work import work_aside
 from gateway.memory_budget import Loan, MemoryBudget, estimate_memory
 
@@ -23,7 +22,7 @@ CheckModel = Callable[[BatchLine], GatewayError | None]
 """Returns why the batch's key cannot have a line's model; None if it can."""
 
 
-@attrs.frozen
+@frozen
 class CheckedInput:
     """What the validation found. ``model``: of every line; None if they name several."""
 

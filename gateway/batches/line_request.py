@@ -28,6 +28,7 @@ from gateway.formats.openai.chat import parse_chat_inference
 from gateway.formats.openai.completions import parse_completions_inference
 from gateway.formats.openai.embeddings import parse_embeddings_inference
 from gateway.formats.openai.responses import parse_responses_inference
+from gateway.frozen import frozen
 from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.media.client_files import ClientFiles
 from gateway.media.prompt_files import MENTION, put_files
@@ -70,7 +71,7 @@ class Gate(Protocol):
     inside: int
 
 
-@attrs.frozen
+@frozen
 class LineServices:
     """What requests of lines need.
 

@@ -23,6 +23,7 @@ from gateway.domain.client_file import BATCH_OUTPUT, NewFile
 from gateway.errors import NotFound, StoreUnavailable
 from gateway.formats.batch_lines import find_line_format
 from gateway.formats.openai.batches import LineError
+from gateway.frozen import frozen
 from gateway.media.client_files import ClientFiles
 from gateway.storage.batches import BatchRepository
 from gateway.storage.file_folder import make_client_id
@@ -43,7 +44,7 @@ _NAMES = {True: "output", False: "errors"}
 log = structlog.stdlib.get_logger(__name__)
 
 
-@attrs.frozen
+@frozen
 class BatchServices:
     """What batches need.
 

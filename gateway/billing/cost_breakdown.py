@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import ceil
 
-import attrs
-
 from gateway.domain.charged_units import parse_charged
 from gateway.domain.price import (
     NANOS_PER_USD,
@@ -23,13 +21,14 @@ from gateway.domain.price import (
 )
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import NO_RARE, Usage
+from gateway.frozen import frozen
 
 _MILLION = 1_000_000
 _Part = tuple[str, int | Fraction, int, int | Fraction]
 """A kind of usage, its amount, and the price in nano-USD of how many units."""
 
 
-@attrs.frozen
+@frozen
 class BillLine:
     """One line.
 

@@ -10,6 +10,7 @@ import attrs
 from gateway.domain.account_spec import NAME
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, Tier, nanos
 from gateway.domain.usage import MAX_TIER_CHARS
+from gateway.frozen import frozen
 from gateway.parsing import between, must
 
 MODEL = must("a model's name or a glob", lambda value: 0 < len(value) <= 256 and value.isprintable())  # noqa: PLR2004
@@ -33,14 +34,14 @@ def _are_factors(factors: Mapping[str, Decimal]) -> bool:
 _FACTORS = must("at most 16 names of service tiers with factors from 0 to 10, such as { flex = 0.5 }", _are_factors)
 
 
-@attrs.frozen
+@frozen
 class SettingSpec:
     """A new value of a setting, which validates it."""
 
     value: Any
 
 
-@attrs.frozen
+@frozen
 class GroupSpec:
     """``[[group]]``: the price multiplier of its keys. A group need not be declared to be used."""
 
@@ -48,7 +49,7 @@ class GroupSpec:
     price_multiplier: Decimal = attrs.field(default=Decimal(1), metadata=between(0, 100))
 
 
-@attrs.frozen
+@frozen
 class TierSpec:
     """An entry of a price's ``tiers``: the price of a whole request with a longer prompt.
 
@@ -75,7 +76,7 @@ class TierSpec:
         return Tier(above_tokens=self.above_tokens, **rates)
 
 
-@attrs.frozen
+@frozen
 class SizeSpec:
     """An entry of a price's ``sizes``: the price of a second of video of that size, a glob such as ``*x1080``."""
 
@@ -83,7 +84,7 @@ class SizeSpec:
     usd_per_second: Decimal = attrs.field(metadata=_SECOND_PRICE)
 
 
-@attrs.frozen
+@frozen
 class PriceSpec:
     """``[[price]]``: the price of a model, or of every model that a glob matches, at one provider or all."""
 

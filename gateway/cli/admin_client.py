@@ -21,6 +21,7 @@ import attrs
 import click
 import orjson
 
+from gateway.frozen import frozen
 from gateway.storage.data_folder import DataFolder, DataFolderDamaged, DataFolderLocked, find_holder, is_used
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class StartupError(CliError):
 URL_VARIABLE, TOKEN_VARIABLE = "GATEWAY_URL", "GATEWAY_ADMIN_TOKEN"
 
 
-@attrs.frozen
+@frozen
 class CliContext:
     """Which gateway a command calls, and how it prints the answer.
 

@@ -11,6 +11,7 @@ import attrs
 import click
 
 from gateway.cli.text import clean, format_value
+from gateway.frozen import frozen
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +45,7 @@ def _build_reader(read: str | Callable[[Any], str]) -> Callable[[Any], str]:
     return (lambda row: format_value(row[read])) if isinstance(read, str) else read
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class Column:
     """One column of a table.
 
@@ -68,7 +69,7 @@ class Column:
     status: bool = attrs.field(default=False, kw_only=True)
 
 
-@attrs.frozen
+@frozen
 class FilledColumn:
     """A column with its cells and their greatest width, title included."""
 

@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import aiohttp
-import attrs
 import orjson
 import structlog
 from aiohttp import web
@@ -23,6 +22,7 @@ from gateway.config.exposure import is_loopback
 from gateway.domain.audit_log import Actor
 from gateway.domain.node import Node
 from gateway.errors import InvalidApiKey, InvalidRequest, NotFound, Overloaded
+from gateway.frozen import frozen
 from gateway.server.actor_header import ACTOR_HEADER, format_actor, parse_actor
 from gateway.server.admin.prefix import PREFIX
 from gateway.storage.database import Database
@@ -42,7 +42,7 @@ _ANSWERS = frozenset({200, 404, 409})
 log = structlog.stdlib.get_logger(__name__)
 
 
-@attrs.frozen
+@frozen
 class PeerAnswer:
     """What a node answered: the HTTP status and the JSON object."""
 
@@ -56,7 +56,7 @@ class PeerAnswer:
         return str(error.get("message", "")) if isinstance(error, dict) else ""
 
 
-@attrs.frozen
+@frozen
 class PeerAnswers:
     """What the other live nodes answered, by their ids.
 

@@ -7,6 +7,7 @@ import attrs
 
 from gateway.domain.alert import KINDS, AlertKind
 from gateway.domain.webhook import SECRET_PREFIX
+from gateway.frozen import frozen
 from gateway.parsing import about, must
 
 
@@ -30,7 +31,7 @@ _SHORTEST = 24
 WEB_SCHEMES = frozenset({"http", "https"})
 
 
-@attrs.frozen
+@frozen
 class AlertSpec:
     """``[[alert]]``: a receiver of alerts.
 

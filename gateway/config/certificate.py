@@ -11,8 +11,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-import attrs
 import structlog
+
+from gateway.frozen import frozen
 
 CHECK_EVERY_S = 60.0
 WARN_DAYS = 21
@@ -26,7 +27,7 @@ class CertificateError(Exception):
     """The certificate or its key cannot be used; the message is for the operator."""
 
 
-@attrs.frozen
+@frozen
 class Certificate:
     """A certificate that was read with its key.
 

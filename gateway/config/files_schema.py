@@ -6,12 +6,13 @@ import attrs
 
 from gateway.domain.client_file import FileRules
 from gateway.domain.price import ONE_PPM, is_share
+from gateway.frozen import frozen
 from gateway.parsing import about, between, must
 
 _DAY_MS = 24 * 3_600 * 1000
 
 
-@attrs.frozen
+@frozen
 class FilesSection:
     """``[files]``: files that clients send to /v1/files and /v1/uploads, and that batches write."""
 
@@ -31,7 +32,7 @@ class FilesSection:
         return FileRules(self.max_mb * mib, self.max_total_mb_per_account * mib, self.keep_days * _DAY_MS)
 
 
-@attrs.frozen
+@frozen
 class BatchesSection:
     """``[batches]``: requests that clients send as one file to /v1/batches."""
 

@@ -12,6 +12,7 @@ import attrs
 from gateway.billing.price_spec import GroupSpec, PriceSpec
 from gateway.config.schema import Config
 from gateway.domain.setting import Setting, Source, find_group, is_price, name_price, name_setting
+from gateway.frozen import frozen
 from gateway.parsing import ValidationErrors, join_path, parse_table
 
 EDITABLE = frozenset({"routing", "billing", "media", "videos", "files", "batches", "responses", "egress", "requests"})
@@ -24,7 +25,7 @@ Stored = Mapping[str, Any]
 _NOTHING_STORED: Stored = {}
 
 
-@attrs.frozen
+@frozen
 class FileConfig:
     """The configuration from the file and the environment.
 
@@ -35,7 +36,7 @@ class FileConfig:
     sources: Mapping[str, Source] = _NO_SOURCES
 
 
-@attrs.frozen
+@frozen
 class EffectiveConfig:
     """The configuration in effect: file, environment and stored settings merged.
 

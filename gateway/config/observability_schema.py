@@ -5,6 +5,7 @@ import re
 import attrs
 
 from gateway.domain.account_spec import NETWORKS
+from gateway.frozen import frozen
 from gateway.parsing import about, between, must
 from gateway.routing.channel_spec import URL
 
@@ -21,7 +22,7 @@ def _is_token(value: str) -> bool:
     return len(value) >= _SHORTEST and value.isascii() and value.isprintable() and value == value.strip()
 
 
-@attrs.frozen
+@frozen
 class MetricsSection:
     """``[metrics]``: who may read ``GET /metrics``, besides this machine."""
 
@@ -33,7 +34,7 @@ class MetricsSection:
     )
 
 
-@attrs.frozen
+@frozen
 class TracingSection:
     """``[tracing]``: traces for an OpenTelemetry receiver."""
 

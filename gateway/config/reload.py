@@ -29,6 +29,7 @@ from gateway.domain.media import MediaRules
 from gateway.domain.price import ONE_PPM
 from gateway.domain.video import VideoRules
 from gateway.errors import Conflict, GatewayError, InvalidRequest
+from gateway.frozen import frozen
 from gateway.routing.channels import ChannelService
 from gateway.routing.pricing_policy import PricingPolicy, Unpriced
 from gateway.routing.router import Router
@@ -132,7 +133,7 @@ class LiveConfig:
         return parse_networks(self.config.egress.allow)
 
 
-@attrs.frozen
+@frozen
 class ReloadSource:
     """What a reload reads.
 

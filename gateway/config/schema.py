@@ -24,6 +24,7 @@ from gateway.domain.kept_response import KeptRules
 from gateway.domain.ledger import OnCrash
 from gateway.domain.media import MediaRules
 from gateway.domain.video import MAX_SECONDS, VideoRules
+from gateway.frozen import frozen
 from gateway.parsing import NOT_NEGATIVE, POSITIVE, Problem, about, between, must
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, RetrySettings
@@ -48,7 +49,7 @@ _GIGABYTES = must("a number above 0 and up to 1000000", lambda value: 0 < value 
 _NOTHING: Mapping[str, str] = {}
 
 
-@attrs.frozen
+@frozen
 class LedgerSection:
     """``[ledger]``: reservations that were open when the process was killed."""
 
@@ -61,7 +62,7 @@ class LedgerSection:
     )
 
 
-@attrs.frozen
+@frozen
 class BillingSection:
     """``[billing]``: models without a price, and requests whose client disconnects."""
 
@@ -84,7 +85,7 @@ class BillingSection:
     )
 
 
-@attrs.frozen
+@frozen
 class RoutingSection:
     """``[routing]``: retries, failover and circuit breakers."""
 
@@ -160,7 +161,7 @@ class RoutingSection:
         )
 
 
-@attrs.frozen
+@frozen
 class MediaSection:
     """``[media]``: images that are kept for clients that ask for URLs."""
 
@@ -179,7 +180,7 @@ class MediaSection:
         return MediaRules(max_age_s=self.keep_hours * 3_600, max_bytes=int(self.max_gb * 1024**3))
 
 
-@attrs.frozen
+@frozen
 class ResponsesSection:
     """``[responses]``: responses of the Responses API that are kept for clients if the provider does not."""
 
@@ -199,7 +200,7 @@ class ResponsesSection:
         return KeptRules(self.keep_days, self.max_total_mb_per_account * 1024**2)
 
 
-@attrs.frozen
+@frozen
 class VideosSection:
     """``[videos]``: video jobs and their content.
 
@@ -254,7 +255,7 @@ class VideosSection:
         )
 
 
-@attrs.frozen
+@frozen
 class SafetySection:
     """``[safety]``: the word filter for image and video prompts."""
 
@@ -267,7 +268,7 @@ class SafetySection:
     )
 
 
-@attrs.frozen
+@frozen
 class EgressSection:
     """``[egress]``: private networks that outbound fetches may reach."""
 
@@ -276,7 +277,7 @@ class EgressSection:
     )
 
 
-@attrs.frozen
+@frozen
 class RequestsSection:
     """``[requests]``: retention of request details. Sums and balances are kept forever."""
 
@@ -285,7 +286,7 @@ class RequestsSection:
     )
 
 
-@attrs.frozen
+@frozen
 class ModelSection:
     """``[[model]]``: capabilities of a model, or of all that match a glob.
 
@@ -319,7 +320,7 @@ class ModelSection:
         )
 
 
-@attrs.frozen
+@frozen
 class Config:
     """The whole configuration."""
 

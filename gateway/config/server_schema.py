@@ -9,6 +9,7 @@ import attrs
 
 from gateway.domain.account_spec import NETWORKS
 from gateway.domain.origin import is_origin
+from gateway.frozen import frozen
 from gateway.parsing import NOT_NEGATIVE, about, between, must
 from gateway.routing.channel_spec import URL
 from gateway.storage.media_location import is_location
@@ -57,7 +58,7 @@ _MASTER = re.compile(r"[0-9a-fA-F]{64}\Z")
 _MASTER_KEY = must("64 hexadecimal digits", lambda value: not value or bool(_MASTER.match(value)))
 
 
-@attrs.frozen
+@frozen
 class ServerSection:
     """``[server]``: address, limits and log."""
 
@@ -180,7 +181,7 @@ class ServerSection:
         return BEHIND_PROXY_S if self.trusted_proxies or self.host in _LOOPBACK else EXPOSED_S
 
 
-@attrs.frozen
+@frozen
 class StoreSection:
     """``[store]``: the database, its encryption key, and media; empty: those in the data folder."""
 
@@ -220,7 +221,7 @@ class StoreSection:
         return self.url.startswith("postgresql://")
 
 
-@attrs.frozen
+@frozen
 class ClusterSection:
     """``[cluster]``: several gateways on one PostgreSQL database, each with a data folder of its own."""
 
@@ -259,7 +260,7 @@ class ClusterSection:
     )
 
 
-@attrs.frozen
+@frozen
 class LimitsSection:
     """``[limits]``: where rate limits are counted."""
 

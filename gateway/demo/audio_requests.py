@@ -2,11 +2,10 @@
 
 from typing import Literal
 
-from attrs import frozen
-
 from gateway.demo.forms import DemoForm
 from gateway.demo.models import SPEECH_MODEL, TRANSCRIPTION_MODEL
 from gateway.demo.requests import Json, RequestError, fields_of, one_of, typed
+from gateway.frozen import frozen
 
 TranscriptFormat = Literal["json", "text", "verbose_json"]
 

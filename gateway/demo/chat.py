@@ -7,11 +7,11 @@ import itertools
 import re
 
 import orjson
-from attrs import frozen
 
 from gateway.demo.requests import DemoChatRequest, DemoTool, Json, RequestError, typed
 from gateway.demo.schemas import fill
 from gateway.demo.text import pieces
+from gateway.frozen import frozen
 
 _OPENINGS = ("Hello!", "Hi there!", "Good to meet you!")
 _ABOUT = (

@@ -7,9 +7,10 @@ from typing import BinaryIO, cast
 
 from aiohttp import ClientPayloadError, web
 from aiohttp.http_exceptions import HttpProcessingError
-from attrs import field, frozen
+from attrs import field
 
 from gateway.demo.requests import RequestError
+from gateway.frozen import frozen
 
 
 @frozen

@@ -3,12 +3,11 @@
 import re
 from typing import Literal
 
-from attrs import frozen
-
 from gateway.demo.forms import DemoForm, FormFile
 from gateway.demo.models import IMAGE_MODEL
 from gateway.demo.requests import Json, RequestError, fields_of, integer, one_of, typed
 from gateway.demo.text import pieces
+from gateway.frozen import frozen
 
 SIZES: tuple[tuple[int, int], ...] = ((256, 256), (512, 512), (1024, 1024), (1536, 1024), (1024, 1536))
 """Widths and heights of images that the demo draws, in pixels."""

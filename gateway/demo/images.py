@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator
 from concurrent.futures import Executor
 
 from aiohttp import web
-from attrs import frozen
 
 from gateway.demo.forms import receive_form
 from gateway.demo.image_requests import DemoImageRequest, parse_edit, parse_generation
 from gateway.demo.png import draw
 from gateway.demo.replies import EVENT_STREAM, build_event, json_reply, parse_json, send_pieces
 from gateway.demo.requests import Json
+from gateway.frozen import frozen
 
 FILES = "/files/"
 

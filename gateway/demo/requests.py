@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from attrs import frozen
-
 from gateway.demo.models import CHAT_MODEL, EMBEDDING_MODEL
 from gateway.demo.text import features, pieces
+from gateway.frozen import frozen
 
 Json = dict[str, Any]
 

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import orjson
 from aiohttp import hdrs, web
-from attrs import frozen
 
 from gateway.demo import chat as talk
 from gateway.demo import completions, models
@@ -26,6 +25,7 @@ from gateway.demo.realtime import DemoRealtime
 from gateway.demo.replies import EVENT_STREAM, json_reply, parse_json
 from gateway.demo.requests import DemoChatRequest, Json, RequestError
 from gateway.demo.videos import DemoVideos
+from gateway.frozen import frozen
 
 _CREATED = 1_767_225_600  # the models' creation date, a constant: a listing never changes
 _MAX_BODY = 32 * 1024 * 1024  # a few images as data URLs fit

@@ -3,12 +3,11 @@
 import math
 import re
 
-from attrs import frozen
-
 from gateway.demo.audio_requests import TranscriptionRequest
 from gateway.demo.requests import Json
 from gateway.demo.text import pieces
 from gateway.demo.wav import Recording
+from gateway.frozen import frozen
 
 _SENTENCE = re.compile(r".+?(?:[.!?\u3002](?=\s|$)|$)", re.DOTALL)
 _BYTES_A_SECOND = 16_000

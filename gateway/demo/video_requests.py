@@ -5,11 +5,12 @@ from base64 import b64decode
 from binascii import Error
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field
 
 from gateway.demo.forms import DemoForm
 from gateway.demo.models import VIDEO_MODEL, VIDEO_MODELS
 from gateway.demo.requests import Json, RequestError, model_missing, one_of, typed
+from gateway.frozen import frozen
 
 SIZES: tuple[tuple[int, int], ...] = ((1280, 720), (720, 1280), (854, 480), (480, 854), (640, 360))
 """Widths and heights in pixels; the first is the default."""

@@ -16,7 +16,7 @@ from importlib.resources import files
 from secrets import token_bytes
 
 from aiohttp import hdrs, web
-from attrs import field, frozen
+from attrs import field
 
 from gateway.demo import models
 from gateway.demo.forms import receive_form
@@ -32,6 +32,7 @@ from gateway.demo.video_requests import (
     parse_video_form,
 )
 from gateway.domain.byte_range import RangeNotSatisfiable, read_range
+from gateway.frozen import frozen
 
 POLL_AFTER = "openai-poll-after-ms"
 

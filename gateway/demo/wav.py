@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import BinaryIO
 
-from attrs import frozen
+from gateway.frozen import frozen
 
 SAMPLE_RATE = 24_000
 """Samples per second of one channel, two bytes each."""

@@ -2,12 +2,12 @@
 
 from typing import Literal
 
-import attrs
+from gateway.frozen import frozen
 
 State = Literal["ok", "warning", "problem", "skipped"]
 
 
-@attrs.frozen
+@frozen
 class Finding:
     """The result of one check.
 

@@ -12,6 +12,7 @@ from gateway.domain.balance import NO_QUOTA, Quota
 from gateway.domain.ip_address import Networks, is_inside
 from gateway.domain.rate_limit import NO_LIMITS, Limits, RateLimitSubject
 from gateway.errors import GroupNotAllowed, IpNotAllowed, KeyDisabled, KeyExpired, ModelNotAllowed
+from gateway.frozen import frozen
 
 Status = Literal["active", "disabled"]
 
@@ -49,7 +50,7 @@ def key_digest(pepper: bytes, secret: str) -> bytes:
     return hmac.digest(pepper, secret.encode(), hashlib.sha256)
 
 
-@attrs.frozen
+@frozen
 class Account:
     """The owner of keys, who pays. ``declared``: it comes from the configuration file and is read-only elsewhere."""
 
@@ -63,7 +64,7 @@ class Account:
     created_ms: int = 0
 
 
-@attrs.frozen
+@frozen
 class ApiKey:
     """An API key. Only the digest of its secret and the last four characters are stored.
 
@@ -96,7 +97,7 @@ class ApiKey:
         return f"{KEY_PREFIX}…{self.last4}"
 
 
-@attrs.frozen
+@frozen
 class Caller:
     """An account and the key that the client sent.
 

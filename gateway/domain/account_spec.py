@@ -15,6 +15,7 @@ from gateway.domain.balance import Quota, QuotaPeriod
 from gateway.domain.price import NANOS_PER_USD, nanos
 from gateway.domain.rate_limit import Limits
 from gateway.domain.webhook import find_webhook_problem
+from gateway.frozen import frozen
 from gateway.parsing import between, must
 
 
@@ -53,7 +54,7 @@ _MAX_USD = 9 * 10**9  # so that nano-USD fit a 64-bit integer
 _LAST_S = 253_370_764_800  # a four-digit year in UTC, whichever zone was meant
 
 
-@attrs.frozen
+@frozen
 class AccountSpec:
     """``[[account]]``: an account, which owns keys; its limits apply to all of them together."""
 
@@ -80,7 +81,7 @@ class AccountSpec:
         )
 
 
-@attrs.frozen
+@frozen
 class KeySpec:
     """``[[key]]``: an API key of an account.
 
@@ -120,14 +121,14 @@ class KeySpec:
         )
 
 
-@attrs.frozen
+@frozen
 class RotateSpec:
     """Rotation of a key's secret: the present secret stays valid for ``overlap_h`` hours."""
 
     overlap_h: int = attrs.field(default=24, metadata=_OVERLAP)
 
 
-@attrs.frozen
+@frozen
 class CreditSpec:
     """A credit to a balance.
 

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-import attrs
+from gateway.frozen import frozen
 
 AlertKind = Literal[
     "budget_80",
@@ -35,7 +35,7 @@ Subject = tuple[AlertKind, str]
 """What an alert is about: at most one alert for each is open."""
 
 
-@attrs.frozen
+@frozen
 class Condition:
     """Something that an operator should know of, as long as it holds.
 
@@ -50,7 +50,7 @@ class Condition:
     silent: bool = False
 
 
-@attrs.frozen
+@frozen
 class Findings:
     """What holds now.
 
@@ -64,7 +64,7 @@ class Findings:
     own: bool = False
 
 
-@attrs.frozen
+@frozen
 class Alert:
     """A message to an operator. ``at_s`` is in Unix seconds."""
 
@@ -80,7 +80,7 @@ class Alert:
         return f"alert_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
-@attrs.frozen
+@frozen
 class OpenAlert:
     """A condition that was sent; ``open`` is false once it has ended. Times are Unix seconds."""
 
@@ -90,7 +90,7 @@ class OpenAlert:
     open: bool = True
 
 
-@attrs.frozen
+@frozen
 class TargetStatus:
     """How deliveries to one target have gone since the start of the process."""
 

@@ -9,9 +9,8 @@ import math
 import re
 import struct
 
-import attrs
-
 from gateway.domain.usage import MAX_DURATION_MS
+from gateway.frozen import frozen
 
 UNKNOWN_BITRATE = 16_000
 """Bits per second of an unreadable recording: the lowest rate at which Opus keeps wideband speech (RFC 6716, 2.1.1: 16
@@ -93,7 +92,7 @@ def bound_length_ms(size: int) -> int:
     return _time(size, UNKNOWN_BITRATE)
 
 
-@attrs.frozen
+@frozen
 class Length:
     """How long a recording is, as far as can be known before a provider has transcribed it.
 
@@ -105,7 +104,7 @@ class Length:
     bound_ms: int
 
 
-@attrs.frozen
+@frozen
 class Ceiling:
     """Bits per second that a format cannot exceed, and those that its recordings hardly exceed."""
 

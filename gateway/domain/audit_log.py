@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-import attrs
 import orjson
 
+from gateway.frozen import frozen
 from gateway.wording import mask_keys
 
 ActorKind = Literal["token", "member", "file", "gateway"]
@@ -20,7 +20,7 @@ LONGEST = 4_096
 """The longest pair of values that is written out, in bytes."""
 
 
-@attrs.frozen
+@frozen
 class Actor:
     """The author of a change.
 
@@ -65,7 +65,7 @@ FILE = Actor("file")
 GATEWAY = Actor("gateway")
 
 
-@attrs.frozen
+@frozen
 class AuditRow:
     """One change. ``sequence`` is the order of writing, 0 before it is stored.
 
@@ -99,7 +99,7 @@ def _build_pair(name: str, pair: list[Any]) -> list[Any] | str:
     return CHANGED if name in SECRET or len(orjson.dumps(pair)) > LONGEST else pair
 
 
-@attrs.frozen
+@frozen
 class AuditFilter:
     """Which rows to list; None does not restrict.
 

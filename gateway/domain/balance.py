@@ -10,9 +10,9 @@ from typing import Literal
 
 import attrs
 
-from gateway.domain.frozen import frozen
 from gateway.domain.price import usd
 from gateway.errors import QuotaExceeded
+from gateway.frozen import frozen, quick_frozen
 
 QuotaPeriod = Literal["none", "lifetime", "daily", "monthly"]
 
@@ -21,7 +21,7 @@ _DECEMBER = 12
 _FORBIDDEN, _TOO_MANY_REQUESTS = 403, 429
 
 
-@attrs.frozen
+@frozen
 class Quota:
     """A spending limit in nano-USD; the period "none" means unlimited.
 
@@ -40,7 +40,7 @@ class Quota:
 NO_QUOTA = Quota()
 
 
-@attrs.frozen
+@frozen
 class UtcDay:
     """A UTC day and its month, in Unix seconds; ends are exclusive."""
 
@@ -235,7 +235,7 @@ class Balance:
         return excess
 
 
-@frozen
+@quick_frozen
 class Charge:
     """The result of a settled reservation: what was spent, and the part of it above a limit."""
 

@@ -8,6 +8,7 @@ import attrs
 from gateway.domain.client_file import is_client_id
 from gateway.domain.operation import Operation
 from gateway.domain.price import ONE_PPM
+from gateway.frozen import frozen
 
 BatchStatus = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
@@ -41,7 +42,7 @@ def is_batch_id(text: str) -> bool:
     return is_client_id(text, PREFIX) or is_client_id(text, MESSAGES_PREFIX)
 
 
-@attrs.frozen
+@frozen
 class BatchFilter:
     """Which batches to list; None does not restrict.
 
@@ -60,7 +61,7 @@ class BatchFilter:
     before: str | None = None
 
 
-@attrs.frozen
+@frozen
 class BatchError:
     """What is wrong with a line of the input (``line`` counts from 1), or with the whole input."""
 
@@ -70,7 +71,7 @@ class BatchError:
     param: str | None = None
 
 
-@attrs.frozen
+@frozen
 class BatchLine:
     """One checked line.
 
@@ -87,7 +88,7 @@ class BatchLine:
         return str(self.body["model"])
 
 
-@attrs.frozen
+@frozen
 class BatchTally:
     """Lines with a result, and the tokens that their answers report.
 
@@ -111,7 +112,7 @@ class BatchTally:
         )
 
 
-@attrs.frozen
+@frozen
 class LineResult:
     """The result of one line.
 
@@ -124,7 +125,7 @@ class LineResult:
     in_output: bool
 
 
-@attrs.frozen
+@frozen
 class Batch:
     """One batch.
 

@@ -3,9 +3,8 @@
 import re
 from collections.abc import Iterable
 
-import attrs
-
 from gateway.errors import GatewayError
+from gateway.frozen import frozen
 
 _RANGE = re.compile(
     r"bytes=[ \t,]*(?:(?P<first>[0-9]+)-(?P<last>[0-9]*)|-(?P<suffix>[0-9]+))[ \t,]*\Z", re.ASCII | re.IGNORECASE
@@ -38,7 +37,7 @@ class PreconditionFailed(GatewayError):
         super().__init__("The file is another one by now than the request's condition says", should_retry=False)
 
 
-@attrs.frozen
+@frozen
 class ByteRange:
     """One range of bytes, of a file of any size.
 

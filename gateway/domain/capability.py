@@ -8,12 +8,13 @@ import attrs
 
 from gateway.domain.image import ImageForm, ImageRequest
 from gateway.domain.video import VideoRequest
+from gateway.frozen import frozen
 
 Problem = tuple[str, str]
 """The field at fault and a sentence for the client."""
 
 
-@attrs.frozen
+@frozen
 class Capability:
     """What the models that match the glob ``name`` can do. None: unknown, the provider decides.
 

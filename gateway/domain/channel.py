@@ -12,12 +12,13 @@ import attrs
 from gateway.domain.account import Status
 from gateway.domain.model_name import is_glob
 from gateway.domain.price import ONE_PPM
+from gateway.frozen import frozen
 
 Origin = Literal["file", "environment", "local", "demo", "stored"]
 """The origin of a channel: the configuration file, a provider key, a local server, the demo, or the store."""
 
 
-@attrs.frozen
+@frozen
 class Timeouts:
     """Timeouts towards a provider, in seconds.
 
@@ -35,7 +36,7 @@ class Timeouts:
 DEFAULT_TIMEOUTS = Timeouts()
 
 
-@attrs.frozen
+@frozen
 class Channel:
     """One connection to one provider. Fields with ``repr=False`` are secret, and encrypted in the store.
 

@@ -27,6 +27,8 @@ from typing import Literal
 
 import attrs
 
+from gateway.frozen import frozen
+
 State = Literal["closed", "open", "half_open"]
 Happening = Literal["answered", "failed", "tripped", "rested", "recovered", "abandoned"]
 
@@ -53,7 +55,7 @@ JITTER = 0.2
 _FOREVER_AGO = float("-inf")
 
 
-@attrs.frozen
+@frozen
 class BreakerSettings:
     """When a breaker trips, and for how long.
 

@@ -14,6 +14,7 @@ import math
 import attrs
 
 from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker
+from gateway.frozen import frozen
 
 EndpointKey = tuple[str, str]
 """An API format, and the provider's name of a model."""
@@ -96,7 +97,7 @@ class StartedAttempt:
         return next((generation for known, generation in self.generations if known is breaker), 0)
 
 
-@attrs.frozen
+@frozen
 class Failure:
     """A failed request.
 

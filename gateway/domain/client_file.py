@@ -3,7 +3,7 @@
 import re
 from typing import Literal, get_args
 
-import attrs
+from gateway.frozen import frozen
 
 Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
 """Purposes that a client may name (OpenAI's OpenAPI document, ``CreateFileRequest``)."""
@@ -33,7 +33,7 @@ def find_digits(object_id: str) -> str:
     return object_id[-_DIGITS:]
 
 
-@attrs.frozen
+@frozen
 class FileRules:
     """The limits of clients' files; 0: none.
 
@@ -46,7 +46,7 @@ class FileRules:
     keep_ms: int
 
 
-@attrs.frozen
+@frozen
 class ClientFile:
     """One file. Times are Unix milliseconds; ``expires_ms`` is None if it does not expire."""
 
@@ -60,7 +60,7 @@ class ClientFile:
     expires_ms: int | None = None
 
 
-@attrs.frozen
+@frozen
 class NewFile:
     """What a client says of a file that it sends. ``kept_s``: its ``expires_after``; None if it names none."""
 
@@ -69,7 +69,7 @@ class NewFile:
     kept_s: int | None = None
 
 
-@attrs.frozen
+@frozen
 class ClientUpload:
     """A file that is sent in parts. Times are Unix milliseconds.
 
@@ -95,7 +95,7 @@ class ClientUpload:
         return "expired" if self.status == "pending" and now_ms >= self.expires_ms else self.status
 
 
-@attrs.frozen
+@frozen
 class UploadPart:
     """One part of an upload."""
 
@@ -105,7 +105,7 @@ class UploadPart:
     created_ms: int
 
 
-@attrs.frozen
+@frozen
 class FileFilter:
     """Which files of an account a list contains: those that have not expired at ``now_ms``.
 

@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from gateway.domain.balance import Owner, UtcDay
-from gateway.domain.frozen import frozen
+from gateway.frozen import quick_frozen
 
 BalanceId = tuple[Owner, int]
 """Whose balance it is: a key's or an account's, by its id."""
 
 
-@frozen
+@quick_frozen
 class CreditWant:
     """What a node asks for one balance: at least the smallest waiting reservation, what all need, and some more."""
 
@@ -30,7 +30,7 @@ class CreditWant:
     want_nanos: int
 
 
-@frozen
+@quick_frozen
 class CreditGrant:
     """The store's answer for one balance.
 
@@ -54,7 +54,7 @@ class CreditGrant:
     holders: int = 0
 
 
-@frozen
+@quick_frozen
 class StoredLease:
     """A node's lease of one balance as the store has it.
 
@@ -71,7 +71,7 @@ class StoredLease:
         return self.granted_nanos - self.posted_nanos - self.late_nanos
 
 
-@frozen
+@quick_frozen
 class CreditFigures:
     """What the store has of one balance: what was spent and credited in its period, and what is set aside.
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import attrs
 
 from gateway.domain.channel import DEFAULT_TIMEOUTS, Channel, Timeouts
-from gateway.domain.frozen import frozen
 from gateway.domain.upload import Content
+from gateway.frozen import quick_frozen
 
 
 @attrs.define(eq=False)
@@ -22,7 +22,7 @@ class RequestTemplate:
     head: object = attrs.field(default=None, repr=False)
 
 
-@frozen
+@quick_frozen
 class TokenGrant:
     """Client credentials for which an OAuth server issues access tokens (RFC 6749, section 4.4).
 
@@ -35,7 +35,7 @@ class TokenGrant:
     scope: str
 
 
-@frozen
+@quick_frozen
 class HttpRequest:
     """One HTTP request to a provider. ``body`` None sends none; ``proxy`` is the channel's own.
 

@@ -4,6 +4,8 @@ from typing import Literal
 
 import attrs
 
+from gateway.frozen import frozen
+
 ReplayState = Literal["running", "answered", "lost"]
 """The request is in progress; its answer is stored; it ended and its answer is not stored."""
 
@@ -13,7 +15,7 @@ MAX_ANSWER_BYTES = 1024 * 1024
 """Larger answers are not stored: they would delay every other write."""
 
 
-@attrs.frozen
+@frozen
 class IdempotencyRecord:
     """One request with a key. Times are Unix milliseconds.
 

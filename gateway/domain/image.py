@@ -6,6 +6,7 @@ from typing import Any, Literal
 import attrs
 
 from gateway.domain.usage import NO_USAGE, Usage
+from gateway.frozen import frozen
 
 ImageForm = Literal["url", "b64_json"]
 """The client wants images as URLs, or as base64 in the answer."""
@@ -19,7 +20,7 @@ AUTO = "auto"
 """The size that leaves the choice to the model."""
 
 
-@attrs.frozen
+@frozen
 class ImageRequest:
     """The part of an image request that every image backend needs; the rest is in the request's body.
 
@@ -40,7 +41,7 @@ class ImageRequest:
     masked: bool = False
 
 
-@attrs.frozen
+@frozen
 class Image:
     """One image from a provider: base64, or a URL to fetch it from.
 
@@ -58,7 +59,7 @@ class Image:
     quoted: bool = False
 
 
-@attrs.frozen
+@frozen
 class Images:
     """A provider's images; ``reported`` holds its other fields (``size``, ``quality``…)."""
 

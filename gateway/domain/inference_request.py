@@ -6,12 +6,12 @@ from typing import Any, Literal
 import attrs
 
 from gateway.domain import exact_json
-from gateway.domain.frozen import frozen
 from gateway.domain.image import ImageRequest
 from gateway.domain.operation import GENERATION_CONFIG, OPERATIONS, Operation
 from gateway.domain.upload import Upload
 from gateway.domain.usage import RareUnits, Usage
 from gateway.domain.video import VideoRequest
+from gateway.frozen import quick_frozen
 
 MAX_DIGEST_TOKENS = 256 * 1024
 """Tokens up to which a whole prompt is digested."""
@@ -22,7 +22,7 @@ MAY_LIMIT = OUTPUT_LIMITS | {GENERATION_CONFIG}
 """Fields of a body with which a client may limit the tokens of one answer."""
 
 
-@frozen
+@quick_frozen
 class InferenceRequest:
     """One checked request.
 

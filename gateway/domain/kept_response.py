@@ -2,8 +2,10 @@
 
 import attrs
 
+from gateway.frozen import frozen
 
-@attrs.frozen
+
+@frozen
 class KeptRules:
     """``keep_days``: how long a response is kept, 0: not at all. ``max_total_bytes``: of an account, 0: no limit."""
 
@@ -11,7 +13,7 @@ class KeptRules:
     max_total_bytes: int
 
 
-@attrs.frozen
+@frozen
 class KeptResponse:
     """A response and what it answers.
 

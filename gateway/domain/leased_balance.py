@@ -7,7 +7,7 @@ import attrs
 
 from gateway.domain.balance import Balance, Quota, UtcDay
 from gateway.domain.credit import BalanceId, CreditWant, StoredLease
-from gateway.domain.frozen import frozen
+from gateway.frozen import quick_frozen
 
 _AVERAGE_S = 5.0
 """The time constant of the average of what is reserved a second."""
@@ -65,7 +65,7 @@ class CreditDemand:
         return self.nanos_per_s * math.exp(-passed_s / _AVERAGE_S) + self.recent_nanos / _AVERAGE_S
 
 
-@frozen
+@quick_frozen
 class CreditRefusal:
     """What the store answered when it had too little.
 

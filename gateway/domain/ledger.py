@@ -6,11 +6,10 @@ Entries are only ever added. What is spent of a quota is the sum of its charges;
 from collections.abc import Sequence
 from typing import Literal
 
-import attrs
-
 from gateway.domain.balance import DAY_S
 from gateway.domain.request_log import RequestRecord
 from gateway.errors import Conflict
+from gateway.frozen import frozen
 
 EntryKind = Literal["charge", "top_up", "set", "orphan"]
 """A request's cost; money added to a quota; the difference that set a balance to an amount; what a node of a cluster
@@ -24,7 +23,7 @@ OnCrash = Literal["release", "charge"]
 _DAY_MS = DAY_S * 1000
 
 
-@attrs.frozen
+@frozen
 class LedgerEntry:
     """One entry. A charge belongs to the key and its account; a credit to the key, or without one to the account.
 
@@ -43,7 +42,7 @@ class LedgerEntry:
     note: str | None = None
 
 
-@attrs.frozen
+@frozen
 class Spending:
     """What one key (None: its account) was charged and credited: ever, this month, today."""
 
@@ -57,7 +56,7 @@ class Spending:
     day_credit_nanos: int = 0
 
 
-@attrs.frozen
+@frozen
 class UsageFilter:
     """Which days (numbers since 1970, inclusive), and whose; None does not restrict."""
 
@@ -68,7 +67,7 @@ class UsageFilter:
     model: str | None = None
 
 
-@attrs.frozen
+@frozen
 class UsageLine:
     """The usage of one day, model, key or account. ``label`` is that: a day's number, an id, a name."""
 
@@ -80,7 +79,7 @@ class UsageLine:
     cost_nanos: int
 
 
-@attrs.frozen
+@frozen
 class KeyTotals:
     """The charges of one key by every source, which must agree. Requests include those deleted for their age."""
 
@@ -91,7 +90,7 @@ class KeyTotals:
     requests_nanos: int
 
 
-@attrs.frozen
+@frozen
 class ClusterAudit:
     """What the store says of what the nodes of a cluster share, at one moment.
 
@@ -114,7 +113,7 @@ def is_retired(row: RequestRecord, until_ms: int | None) -> bool:
     return until_ms is not None and row.started_ms <= until_ms
 
 
-@attrs.frozen
+@frozen
 class UnfinishedRequest:
     """A request of an earlier process that the ledger may lack. ``settled``: the request had ended, too."""
 

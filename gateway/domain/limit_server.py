@@ -23,7 +23,7 @@ ahead. The arithmetic is that of ``rate_limit``, in the same order, so that ever
 
 from typing import Protocol
 
-from gateway.domain.frozen import frozen
+from gateway.frozen import quick_frozen
 
 ALIVE_S = 15.0
 """How long a server counts the running requests of a gateway from which it hears nothing."""
@@ -32,7 +32,7 @@ EPOCH_S = 1_767_225_600
 """The start of 2026, from which servers count seconds: the fewer digits before the point, the more behind it."""
 
 
-@frozen
+@quick_frozen
 class LimitServerState:
     """What is known of a server before it is used.
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import attrs
 
+from gateway.frozen import frozen
+
 MEDIA_PATH = "/media"
 SNIFF_BYTES = 4096
 """Bytes that show a file's type. 64 would do for all except an SVG after a long comment."""
@@ -125,7 +127,7 @@ def find_media_type(media_id: str) -> str | None:
     return _TYPES.get(found["extension"]) if found else None
 
 
-@attrs.frozen
+@frozen
 class Media:
     """One stored file of a folder. ``stored_s`` is Unix time."""
 
@@ -136,7 +138,7 @@ class Media:
     path: Path
 
 
-@attrs.frozen
+@frozen
 class RemoteMedia:
     """One stored file of a bucket. ``stored_s`` is Unix time.
 
@@ -157,7 +159,7 @@ class UnknownMedia(ValueError):
     """Bytes of no type that is kept."""
 
 
-@attrs.frozen
+@frozen
 class MediaRules:
     """How long media are kept, in seconds, and how many bytes at most."""
 
@@ -165,7 +167,7 @@ class MediaRules:
     max_bytes: int
 
 
-@attrs.frozen
+@frozen
 class CleanupResult:
     """The result of a cleanup: deleted files and their bytes; and the bytes left."""
 

@@ -12,6 +12,7 @@ import attrs
 from gateway.domain.account import Status
 from gateway.domain.passkey import PasskeyUse
 from gateway.errors import GatewayError
+from gateway.frozen import frozen
 
 Role = Literal["viewer", "member", "administrator"]
 """In the order of their rights: each may do what those before it may."""
@@ -101,7 +102,7 @@ class Forbidden(GatewayError):
     code = "forbidden"
 
 
-@attrs.frozen
+@frozen
 class Member:
     """A person who signs in.
 
@@ -150,7 +151,7 @@ def find_difference(before: Member, after: Member) -> set[str]:
     return {name for name in names if getattr(before, name) != getattr(after, name)}
 
 
-@attrs.frozen
+@frozen
 class Credential:
     """What a member has proved, to be checked again in the transaction that creates the session.
 
@@ -169,7 +170,7 @@ class Credential:
     passkey: PasskeyUse | None = None
 
 
-@attrs.frozen
+@frozen
 class Session:
     """A signed-in browser. Only the ``digest`` of its 256-bit token is stored."""
 
@@ -190,7 +191,7 @@ class Session:
         return self.digest.hex()[:16]
 
 
-@attrs.frozen
+@frozen
 class InviteLink:
     """An address that admits one person, once. Only the ``digest`` of its token is stored.
 
@@ -211,7 +212,7 @@ class InviteLink:
         return self.digest.hex()[:16]
 
 
-@attrs.frozen
+@frozen
 class Identity:
     """A person as an OpenID Connect provider knows it. ``member_id`` None: the member was removed."""
 

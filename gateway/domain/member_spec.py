@@ -7,6 +7,7 @@ import attrs
 from gateway.domain.account import Status
 from gateway.domain.account_spec import build_time
 from gateway.domain.member import MAX_PASSPHRASE, Member, Role
+from gateway.frozen import frozen
 from gateway.parsing import between, must
 
 MAX_TYPED = 64
@@ -22,7 +23,7 @@ MASKED = False
 """``repr`` of a field that no message may show; also of a name: users type a passphrase there."""
 
 
-@attrs.frozen
+@frozen
 class SignInSpec:
     """Signs in. ``code``: of an authenticator or a recovery code, if the member has a second factor."""
 
@@ -31,7 +32,7 @@ class SignInSpec:
     code: str | None = attrs.field(default=None, metadata=_CODE, repr=MASKED)
 
 
-@attrs.frozen
+@frozen
 class SetupSpec:
     """Creates the first administrator. ``token`` is the end of the link that ``gateway serve`` prints."""
 
@@ -40,14 +41,14 @@ class SetupSpec:
     passphrase: str = attrs.field(metadata=_PASSPHRASE, repr=MASKED)
 
 
-@attrs.frozen
+@frozen
 class TokenSpec:
     """The token at the end of a link."""
 
     token: str = attrs.field(metadata=_TOKEN, repr=MASKED)
 
 
-@attrs.frozen
+@frozen
 class LinkUseSpec:
     """Uses a link. ``name``: of a new member; ``code``: of a member with a second factor."""
 
@@ -57,7 +58,7 @@ class LinkUseSpec:
     code: str | None = attrs.field(default=None, metadata=_CODE, repr=MASKED)
 
 
-@attrs.frozen
+@frozen
 class PassphraseSpec:
     """Changes the passphrase of a member who knows the current one."""
 
@@ -65,21 +66,21 @@ class PassphraseSpec:
     passphrase: str = attrs.field(metadata=_PASSPHRASE, repr=MASKED)
 
 
-@attrs.frozen
+@frozen
 class ConsentSpec:
     """Repeats the passphrase, for what a stolen session must not do."""
 
     passphrase: str = attrs.field(metadata=_PASSPHRASE, repr=MASKED)
 
 
-@attrs.frozen
+@frozen
 class CodeSpec:
     """Confirms a new second factor by its first code."""
 
     code: str = attrs.field(metadata=_CODE, repr=MASKED)
 
 
-@attrs.frozen
+@frozen
 class RemovalSpec:
     """Removes a second factor."""
 
@@ -87,7 +88,7 @@ class RemovalSpec:
     code: str = attrs.field(metadata=_CODE, repr=MASKED)
 
 
-@attrs.frozen
+@frozen
 class InviteSpec:
     """Invites a person; the link is valid for some hours."""
 
@@ -96,7 +97,7 @@ class InviteSpec:
     hours: int = attrs.field(default=72, metadata=_HOURS)
 
 
-@attrs.frozen
+@frozen
 class MemberSpec:
     """An administrator's change of a member.
 

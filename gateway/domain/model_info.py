@@ -4,11 +4,13 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
+from gateway.frozen import frozen
+
 ABSENCES_TO_DROP = 2
 """A model disappears after it was absent from this many successful listings in a row."""
 
 
-@attrs.frozen
+@frozen
 class ModelInfo:
     """A model as a channel lists it. ``created_s`` is the provider's time, or of the first listing (Unix seconds)."""
 
@@ -18,7 +20,7 @@ class ModelInfo:
     absences: int = 0
 
 
-@attrs.frozen
+@frozen
 class ModelList:
     """What the provider of a channel has answered to a node of a cluster.
 

@@ -2,14 +2,14 @@
 
 from typing import Literal
 
-from gateway.domain.frozen import frozen
+from gateway.frozen import quick_frozen
 
 NodeState = Literal["live", "dead", "gone"]
 """``dead``: its beats have ended, and its data folder may have records; ``gone``: it has stopped in order, or has left
 nothing but credit that is settled later."""
 
 
-@frozen
+@quick_frozen
 class Node:
     """A gateway process of a cluster, by the ``id`` in its data folder.
 
@@ -53,7 +53,7 @@ def parse_owner(owner: str) -> tuple[str, int] | None:
     return (node, int(epoch)) if node and epoch.isascii() and epoch.isdecimal() else None
 
 
-@frozen
+@quick_frozen
 class NodeFigures:
     """What a node knows of itself and of its cluster, for its metrics.
 
@@ -72,7 +72,7 @@ class NodeFigures:
     config_digest: str
 
 
-@frozen
+@quick_frozen
 class Change:
     """That an account, key, channel or setting was created, changed or deleted; ``sequence`` grows with the commits."""
 
@@ -81,7 +81,7 @@ class Change:
     id: str
 
 
-@frozen
+@quick_frozen
 class Heartbeat:
     """What the store answers to a beat.
 
@@ -100,7 +100,7 @@ class Heartbeat:
     oldest: str = ""
 
 
-@frozen
+@quick_frozen
 class InForce:
     """At how many nodes a change is in force: at ``nodes`` of the ``total`` that live, ``ms`` after its commit."""
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from gateway.domain.api_format import Wire
-from gateway.domain.frozen import frozen
+from gateway.frozen import quick_frozen
 
 Operation = Literal[
     "chat",
@@ -31,7 +31,7 @@ Operation = Literal[
 ``generate_content`` Gemini's, which has its own counts of tokens and embeddings, too."""
 
 
-@frozen
+@quick_frozen
 class OperationFacts:
     """What is true of every request for an operation.
 

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from gateway.domain.origin import parse_origins
+from gateway.frozen import frozen
 
 MOST_PASSKEYS = 10
 """Of one member."""
@@ -15,7 +16,7 @@ NOT_ACCEPTED = "This passkey is not accepted here: sign in with your passphrase"
 NO_PASSKEYS = "You have no passkey"
 
 
-@attrs.frozen
+@frozen
 class Passkey:
     """A registered credential.
 
@@ -42,7 +43,7 @@ class Passkey:
         return sign_count > self.sign_count or sign_count == self.sign_count == 0
 
 
-@attrs.frozen
+@frozen
 class PasskeyUse:
     """A verified signature of a passkey; ``sign_count`` is the authenticator's counter after it."""
 
@@ -50,7 +51,7 @@ class PasskeyUse:
     sign_count: int
 
 
-@attrs.frozen
+@frozen
 class Assertion:
     """What an authenticator answers to a challenge at a sign-in.
 
@@ -64,7 +65,7 @@ class Assertion:
     user_handle: bytes | None = attrs.field(default=None, repr=False)
 
 
-@attrs.frozen
+@frozen
 class Attestation:
     """What an authenticator answers to a challenge at a registration; ``name`` and ``transports`` of the passkey."""
 
@@ -75,7 +76,7 @@ class Attestation:
     transports: tuple[str, ...] = ()
 
 
-@attrs.frozen
+@frozen
 class RelyingParty:
     """The site that passkeys are made for: browsers use them at no other.
 

@@ -10,6 +10,7 @@ from gateway.domain.account_spec import build_time
 from gateway.domain.member import MAX_PASSPHRASE
 from gateway.domain.member_spec import MASKED, MAX_TYPED
 from gateway.domain.passkey import Assertion, Attestation, Passkey
+from gateway.frozen import frozen
 from gateway.parsing import must
 
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*\Z", re.ASCII)
@@ -36,7 +37,7 @@ _TRANSPORTS = must(
 )
 
 
-@attrs.frozen
+@frozen
 class PasskeyStartSpec:
     """Starts a sign-in with a passkey: alone, or after ``name`` and ``passphrase``.
 
@@ -48,7 +49,7 @@ class PasskeyStartSpec:
     passphrase: str | None = attrs.field(default=None, metadata=_PASSPHRASE, repr=MASKED)
 
 
-@attrs.frozen
+@frozen
 class AssertionSpec:
     """Signs in with a passkey: the answer of ``navigator.credentials.get()``.
 
@@ -74,7 +75,7 @@ class AssertionSpec:
         )
 
 
-@attrs.frozen
+@frozen
 class AttestationSpec:
     """Registers a passkey: the answer of ``navigator.credentials.create()``, and a name for lists.
 
@@ -97,7 +98,7 @@ class AttestationSpec:
         return Attestation(decode(self.id), client_data, made, self.name.strip(), self.transports)
 
 
-@attrs.frozen
+@frozen
 class PasskeyNameSpec:
     """Renames a passkey."""
 

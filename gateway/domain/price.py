@@ -15,6 +15,7 @@ import attrs
 
 from gateway.domain.model_name import is_glob, normalize_name, split_release
 from gateway.domain.usage import RareUnits, Usage
+from gateway.frozen import frozen
 
 NANOS_PER_USD = 1_000_000_000
 _PER_MILLION = 1_000_000
@@ -29,7 +30,7 @@ _MIXED = Usage(2_000, 2_000, images=1, duration_ms=1_000, characters=1_000, rare
 Unit = Literal["token", "image", "second", "character", "search", "call"]
 
 
-@attrs.frozen
+@frozen
 class Tier:
     """The price of tokens, in nano-USD per million, of a request whose prompt has more than ``above_tokens``.
 
@@ -57,7 +58,7 @@ class _Rates(NamedTuple):
     output: int | None
 
 
-@attrs.frozen
+@frozen
 class _Modality:
     """A kind of tokens beside text: the fields of its counts in ``RareUnits`` and those of its rates in ``Price``."""
 
@@ -78,7 +79,7 @@ class _Modality:
 _MODALITIES = (_Modality("audio"), _Modality("image"), _Modality("video", kept=False))
 
 
-@attrs.frozen
+@frozen
 class Price:
     """The price of a model or a glob of models: in nano-USD per million tokens, per image and per second.
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 import attrs
 
-from gateway.domain.frozen import frozen
+from gateway.frozen import frozen, quick_frozen
 
 MINUTE_S = 60.0
 MAX_RETRY_AFTER_S = 3_600
@@ -26,7 +26,7 @@ FULL_WAIT_S = 1.0
 _SLACK_S = 1e-6  # rounding of the clock's floats: a wait of a whole second must suffice if the header says so
 
 
-@attrs.frozen
+@frozen
 class Limits:
     """Requests per minute, tokens per minute, concurrent requests; None is unlimited.
 
@@ -110,7 +110,7 @@ def retry_after_s(wait: float) -> int:
     return max(1, min(math.ceil(min(wait, MAX_RETRY_AFTER_S) - _SLACK_S), MAX_RETRY_AFTER_S))
 
 
-@frozen
+@quick_frozen
 class RateLimitWindow:
     """One limit: units a minute, the units that would pass now, seconds until the bucket is empty.
 
@@ -122,7 +122,7 @@ class RateLimitWindow:
     reset_s: float
 
 
-@frozen
+@quick_frozen
 class RateLimitStatus:
     """The windows of a caller for ``x-ratelimit-*`` headers: of each rate the one with the fewest remaining.
 
@@ -207,7 +207,7 @@ def correct_all(rates: Iterable[Rate], tokens: int, now: float) -> None:
         meter.tat = tat if tat > now else now  # noqa: FURB136
 
 
-@attrs.frozen
+@frozen
 class RateLimitSubject:
     """An account, a key or a channel, and its present limits. ``id`` is a number, or the name of a channel."""
 
@@ -216,7 +216,7 @@ class RateLimitSubject:
     limits: Limits
 
 
-@attrs.frozen
+@frozen
 class LimitExceeded:
     """The limit that refuses, its subject, and the wait in seconds."""
 

@@ -6,9 +6,9 @@ from typing import Any, Literal, NamedTuple, overload
 
 import attrs
 
-from gateway.domain.frozen import frozen
 from gateway.domain.price import ONE_PPM
 from gateway.domain.usage import UsageSource
+from gateway.frozen import frozen, quick_frozen
 
 Outcome = Literal["completed", "refused", "blocked", "failed", "cancelled", "client_closed", "interrupted"]
 """How a request ended: answered in full; refused by a check of the gateway or of the provider; blocked by a content
@@ -40,7 +40,7 @@ def _clean(code: str) -> str:
     return _NOT_IN_A_CODE.sub("_", code[:_CODE_CHARS]) or "_"
 
 
-@attrs.frozen
+@frozen
 class FailedAttempt:
     """One attempt: its channel, its code (``ok`` or an error's public code) and its duration.
 
@@ -92,7 +92,7 @@ def fold(text: str) -> str:
     return text.translate(_SMALL)
 
 
-@frozen
+@quick_frozen
 class RequestRecord:
     """One request, written once when it has ended. Times are Unix milliseconds and durations milliseconds.
 
@@ -219,7 +219,7 @@ def went_wrong(row: RequestRecord) -> bool:
     return row.outcome not in UNHARMED
 
 
-@attrs.frozen
+@frozen
 class RequestFilter:
     """Which rows to list; None does not restrict.
 
@@ -290,7 +290,7 @@ class RequestFilter:
         return wanted in fold(row.error) or wanted in fold(row.error_code or "")
 
 
-@attrs.frozen
+@frozen
 class StoredRequest:
     """A row with its place in the order of writing."""
 
@@ -298,7 +298,7 @@ class StoredRequest:
     row: RequestRecord
 
 
-@attrs.frozen
+@frozen
 class RequestPage(Sequence[StoredRequest]):
     """Found rows, oldest first. Among millions only so many are searched at a time.
 

@@ -1,13 +1,13 @@
 """Owners of responses that a provider stores: the provider knows only the gateway, not its accounts."""
 
-import attrs
+from gateway.frozen import frozen
 
 KEPT_MS = 30 * 24 * 3_600 * 1000
 """As long as providers keep responses (OpenAI API reference, ``store``)."""
 LONGEST_ID = 256
 
 
-@attrs.frozen
+@frozen
 class ResponseOwner:
     """The account that created a response, and the channel that served it.
 

@@ -5,9 +5,8 @@ The file and the environment override this layer, which overrides the defaults.
 
 from typing import Any, Literal
 
-import attrs
-
 from gateway.domain.price import Price
+from gateway.frozen import frozen
 
 Source = Literal["default", "console", "file", "environment"]
 """The origin of a value, weakest first; a command line option counts as the environment."""
@@ -18,7 +17,7 @@ MAX_PATH = 128
 _GROUP, _PRICE = "group", "price"
 
 
-@attrs.frozen
+@frozen
 class Setting:
     """One stored setting.
 
@@ -58,7 +57,7 @@ def is_price(path: str) -> bool:
     return path.startswith((f"{_PRICE}/", f"{_PRICE}@"))
 
 
-@attrs.frozen
+@frozen
 class SettingView:
     """A setting with its value in force.
 
@@ -82,7 +81,7 @@ class SettingView:
     about: str
 
 
-@attrs.frozen
+@frozen
 class GroupView:
     """What the keys of a group pay."""
 
@@ -91,7 +90,7 @@ class GroupView:
     source: Source
 
 
-@attrs.frozen
+@frozen
 class PriceView:
     """A price, and whether any request can use it: a price with precedence may cover all its models."""
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Literal
 
-import attrs
-
 from gateway.domain.request_log import RequestRecord, Verdict, went_wrong
+from gateway.frozen import frozen
 
 HOUR_MS = 3_600_000
 DAY_HOURS = 24
@@ -32,7 +31,7 @@ _place_of = attrgetter("account_id", "key_id", "model", "channel", "status", "ou
 _amounts_of = attrgetter(*SUMS[2:])
 
 
-@attrs.frozen
+@frozen
 class TrafficFilter:
     """Which hours (``until`` excluded), and what of them; None does not restrict.
 
@@ -60,7 +59,7 @@ class TrafficFilter:
         )
 
 
-@attrs.frozen
+@frozen
 class TrafficLine:
     """The traffic of one hour, day, model, key, account, status or channel.
 
@@ -77,7 +76,7 @@ class TrafficLine:
     total_ms: int
 
 
-@attrs.frozen
+@frozen
 class Facet:
     """A value of requests, and how many have it."""
 
@@ -85,7 +84,7 @@ class Facet:
     requests: int
 
 
-@attrs.frozen
+@frozen
 class Facets:
     """Values to choose from, the most frequent first; at most ``MOST_FACETS`` of each kind.
 
@@ -101,7 +100,7 @@ class Facets:
     channels: Sequence[Facet] = ()
 
 
-@attrs.frozen
+@frozen
 class TimeRange:
     """Sums of a ``span`` between two hours."""
 

@@ -4,6 +4,8 @@ from typing import Protocol
 
 import attrs
 
+from gateway.frozen import frozen
+
 
 class Spooled(Protocol):
     """The bytes of a stored upload. Every read returns the same bytes."""
@@ -16,7 +18,7 @@ class Spooled(Protocol):
         ...
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class Upload:
     """One file of a form.
 
@@ -45,7 +47,7 @@ HEAD_BYTES = 512
 """The bytes that are kept for inspection: enough for every signature, and for a WAV's or PNG's header."""
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class FilePiece:
     """A file inside a body, as it is or in base64."""
 
@@ -58,7 +60,7 @@ class FilePiece:
         return -(-self.upload.size // 3) * 4 if self.base64 else self.upload.size
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class Content:
     """A body that is read from several sources while it is sent: bytes, and files between them."""
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import attrs
 
-from gateway.domain.frozen import frozen
+from gateway.frozen import quick_frozen
 
 UsageSource = Literal["upstream", "estimate", "none", "bound"]
 """The source: the provider, or the gateway. "bound": the maximum, because the provider's numbers are impossible."""
@@ -23,7 +23,7 @@ CHARS_PER_TOKEN = 4
 """The rule of thumb: four characters of English, or one delta of a stream."""
 
 
-@frozen
+@quick_frozen
 class RareUnits:
     """What few requests have: tokens that are no text, what is counted apart, and what the provider says of the price.
 
@@ -56,7 +56,7 @@ class RareUnits:
     cost_nanos: int | None = None
 
 
-@frozen
+@quick_frozen
 class Usage:
     """Counts of one request.
 

@@ -20,6 +20,7 @@ import attrs
 from gateway.domain.content_filter import is_block_code
 from gateway.domain.request_log import Outcome, RequestRecord
 from gateway.domain.upload import Upload
+from gateway.frozen import frozen
 
 VideoState = Literal["created", "submitting", "queued", "processing", "fetching", "completed", "failed"]
 """Stored only; a provider is being asked; queued there; in progress there; the file is being fetched."""
@@ -78,7 +79,7 @@ def find_failing_wait_s(failures: int) -> float:
     return min(FIRST_WAIT_S * 2.0 ** min(failures - 1, 10), LONGEST_FAILING_S)
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class Reference:
     """An image to start from: an uploaded file, or a URL, which may be a ``data:`` URL."""
 
@@ -90,7 +91,7 @@ class Reference:
         return self.url is not None and not self.url.startswith("data:")
 
 
-@attrs.frozen
+@frozen
 class VideoRequest:
     """The part of a video request that every provider needs; the rest is in the request's body.
 
@@ -110,7 +111,7 @@ class VideoRequest:
     status_words: StatusWords = "spec"
 
 
-@attrs.frozen
+@frozen
 class VideoJob:
     """One stored job. Times are Unix milliseconds; unknown texts are empty.
 
@@ -231,7 +232,7 @@ class VideoJob:
 _RELEASED: Mapping[str, Any] = {"owner": "", "lease_until_ms": 0, "due_ms": None}
 
 
-@attrs.frozen
+@frozen
 class VideoError:
     """Why a job failed, in words for the client."""
 
@@ -254,7 +255,7 @@ ANSWER_UNUSABLE = "provider_answer_unusable"
 CONTENT_LOST = VideoError("content_lost", "The provider finished the job, but its video could not be fetched in time")
 
 
-@attrs.frozen
+@frozen
 class VideoRules:
     """Limits from the settings.
 
@@ -271,7 +272,7 @@ class VideoRules:
     max_open: int = 1_000
 
 
-@attrs.frozen
+@frozen
 class Claim:
     """Which due jobs a process claims.
 
@@ -294,7 +295,7 @@ class Claim:
     only: frozenset[str] | None = None
 
 
-@attrs.frozen
+@frozen
 class VideoFilter:
     """Which jobs to list; None does not restrict. ``after`` is the id of a job: only those that follow it."""
 

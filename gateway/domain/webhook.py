@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 import attrs
 
+from gateway.frozen import frozen
+
 DeliveryStatus = Literal["pending", "delivered", "failed"]
 
 RETRY_AFTER_S: tuple[int, ...] = (5, 30, 120, 300, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800)
@@ -33,7 +35,7 @@ _GONE = 410
 """The specification: a receiver that answers so wants no more deliveries."""
 
 
-@attrs.frozen
+@frozen
 class WebhookDelivery:
     """The delivery of one job's end, in all its attempts. Times are Unix milliseconds.
 

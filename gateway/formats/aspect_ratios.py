@@ -7,9 +7,8 @@ error there.
 
 from collections.abc import Iterable, Mapping
 
-import attrs
-
 from gateway.errors import InvalidRequest
+from gateway.frozen import frozen
 
 Ratios = Mapping[str, tuple[int, int]]
 
@@ -17,7 +16,7 @@ DEFAULT_TIER = "1K"
 """The tier of an image if none is requested."""
 
 
-@attrs.frozen
+@frozen
 class AspectRatio:
     """The ratio and the tier that a model gets instead of a size."""
 

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 
-import attrs
-
 from gateway.domain.batch import MESSAGES_ENDPOINT, BatchTally, LineResult
 from gateway.formats.anthropic import batches as anthropic
 from gateway.formats.error_body import ErrorFormat
 from gateway.formats.openai import batches as openai
 from gateway.formats.request_body import Body
+from gateway.frozen import frozen
 
 
-@attrs.frozen
+@frozen
 class LineFormat:
     """Builds and parses the results of lines; see ``formats/openai/batches.py``. ``errors``: the format of errors."""
 

@@ -12,16 +12,16 @@ from typing import Any, Literal
 
 import attrs
 
-from gateway.domain.frozen import frozen
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderError
+from gateway.frozen import frozen, quick_frozen
 
 Json = Mapping[str, Any]
 GEMINI_PREFIX = "gemini:"
 """Prefix of reasoning signatures that are Gemini's, so that no other provider gets them as its own."""
 
 
-@attrs.frozen
+@frozen
 class TextPart:
     """Text. ``cache``: Anthropic's cache control (``{"type": "ephemeral"}``); None if there is none."""
 
@@ -29,7 +29,7 @@ class TextPart:
     cache: Json | None = None
 
 
-@attrs.frozen
+@frozen
 class MediaPart:
     """An image, a recording or a file: its base64 with the media type, or an address.
 
@@ -47,7 +47,7 @@ class MediaPart:
     where: str = attrs.field(default="messages", eq=False, repr=False)
 
 
-@attrs.frozen
+@frozen
 class ReasoningPart:
     """A model's reasoning in an earlier message, with the signature that its provider requires.
 
@@ -59,7 +59,7 @@ class ReasoningPart:
     redacted: str | None = None
 
 
-@attrs.frozen
+@frozen
 class ToolCallPart:
     """A tool call of the model; ``arguments`` is JSON as text, as the model wrote it.
 
@@ -73,7 +73,7 @@ class ToolCallPart:
     cache: Json | None = None
 
 
-@attrs.frozen
+@frozen
 class ToolResultPart:
     """The result of the tool call ``id``."""
 
@@ -86,7 +86,7 @@ class ToolResultPart:
 Part = TextPart | MediaPart | ReasoningPart | ToolCallPart | ToolResultPart
 
 
-@attrs.frozen
+@frozen
 class Message:
     """One message. OpenAI's ``developer`` is ``system`` here; tool results are parts of the user's messages."""
 
@@ -94,7 +94,7 @@ class Message:
     parts: tuple[Part, ...]
 
 
-@attrs.frozen
+@frozen
 class Tool:
     """A function that the model may call; ``schema`` is the JSON Schema of its arguments, None if it has none."""
 
@@ -105,7 +105,7 @@ class Tool:
     cache: Json | None = None
 
 
-@attrs.frozen
+@frozen
 class ForcedTool:
     """The model must call this tool."""
 
@@ -120,7 +120,7 @@ EFFORT_TOKENS: Mapping[str, int] = {
 """The token budget of an effort, for formats that count reasoning in tokens. Our choice; no API documents a table."""
 
 
-@attrs.frozen
+@frozen
 class ResponseFormat:
     """The required form of an answer: any JSON object, or one that satisfies ``schema``."""
 
@@ -130,7 +130,7 @@ class ResponseFormat:
     strict: bool | None = None
 
 
-@attrs.frozen
+@frozen
 class ChatRequest:
     """A chat request. None, or empty, means "not set".
 
@@ -173,7 +173,7 @@ Reason = Literal["stop", "length", "tool_calls", "content_filter"]
 """Why an answer ended, in the words of the OpenAI API. A stop sequence is a ``stop``."""
 
 
-@attrs.frozen
+@frozen
 class MessageStart:
     """The answer begins. ``usage`` is what the provider has counted so far, if it reports that here."""
 
@@ -183,7 +183,7 @@ class MessageStart:
     usage: Usage | None = None
 
 
-@frozen
+@quick_frozen
 class TextDelta:
     """More text."""
 
@@ -191,7 +191,7 @@ class TextDelta:
     choice: int = 0
 
 
-@frozen
+@quick_frozen
 class RefusalDelta:
     """More text of a refusal, if the format separates it."""
 
@@ -199,7 +199,7 @@ class RefusalDelta:
     choice: int = 0
 
 
-@frozen
+@quick_frozen
 class ReasoningDelta:
     """More reasoning."""
 
@@ -207,7 +207,7 @@ class ReasoningDelta:
     choice: int = 0
 
 
-@attrs.frozen
+@frozen
 class ReasoningSignature:
     """The reasoning so far is complete; this is its provider's signature."""
 
@@ -215,7 +215,7 @@ class ReasoningSignature:
     choice: int = 0
 
 
-@attrs.frozen
+@frozen
 class RedactedReasoning:
     """Reasoning that the provider shows only encrypted."""
 
@@ -223,7 +223,7 @@ class RedactedReasoning:
     choice: int = 0
 
 
-@attrs.frozen
+@frozen
 class ToolCallStart:
     """A tool call begins; its arguments follow.
 
@@ -237,7 +237,7 @@ class ToolCallStart:
     signature: str | None = None
 
 
-@frozen
+@quick_frozen
 class ToolCallDelta:
     """More of a tool call's arguments, as JSON text."""
 
@@ -246,7 +246,7 @@ class ToolCallDelta:
     choice: int = 0
 
 
-@attrs.frozen
+@frozen
 class ImageOutput:
     """A complete image, in base64."""
 
@@ -255,7 +255,7 @@ class ImageOutput:
     choice: int = 0
 
 
-@attrs.frozen
+@frozen
 class TokenLogprob:
     """The natural logarithm of a token's probability, and those of the most likely tokens in its place."""
 
@@ -264,7 +264,7 @@ class TokenLogprob:
     top: tuple["TokenLogprob", ...] = ()
 
 
-@attrs.frozen
+@frozen
 class LogprobsReport:
     """The log probabilities of the tokens of the text that follows."""
 
@@ -272,7 +272,7 @@ class LogprobsReport:
     choice: int = 0
 
 
-@attrs.frozen
+@frozen
 class ChoiceFinished:
     """One answer is complete. ``stop_sequence``: the one that ended it, if the provider reports it."""
 
@@ -281,7 +281,7 @@ class ChoiceFinished:
     stop_sequence: str | None = None
 
 
-@attrs.frozen
+@frozen
 class UsageReport:
     """The provider's counts so far; a later report replaces an earlier one. Reasoning is part of completion."""
 
@@ -289,14 +289,14 @@ class UsageReport:
     reasoning_tokens: int = 0
 
 
-@attrs.frozen
+@frozen
 class StreamError:
     """The provider reported an error inside its answer; nothing after it counts."""
 
     error: ProviderError
 
 
-@attrs.frozen
+@frozen
 class StreamEnd:
     """The format's end mark: the answer is complete."""
 

@@ -7,9 +7,10 @@ import attrs
 from gateway.formats.chat import ChoiceFinished, Event, TextDelta, ToolCallDelta, ToolCallPart, ToolCallStart
 from gateway.formats.stream import StreamParser
 from gateway.formats.valid_chat import ValidChat
+from gateway.frozen import frozen
 
 
-@attrs.frozen
+@frozen
 class FittedCalls:
     """What the tool calls of an answer need.
 

@@ -9,6 +9,7 @@ import attrs
 from gateway.domain.upload import Upload
 from gateway.errors import InvalidRequest
 from gateway.formats.request_body import Body
+from gateway.frozen import frozen
 
 _SHOWN_NAME = 64
 _CHARSET = "_charset_"
@@ -17,7 +18,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,17})?(?:[eE][+-]?[0-9]{1,2})?\Z
 _FLAGS = {"true": True, "false": False, "1": True, "0": False, "True": True, "False": False}
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class ReceivedForm:
     """A ``multipart/form-data`` body. Names are unchanged, except for a trailing ``[]`` of files."""
 
@@ -25,7 +26,7 @@ class ReceivedForm:
     files: tuple[Upload, ...] = ()
 
 
-@attrs.frozen
+@frozen
 class Kinds:
     """Fields of a form that are not texts, by type. ``lists`` may be repeated, with ``[]`` or without."""
 

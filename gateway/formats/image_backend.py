@@ -7,14 +7,13 @@ request until it has images; ``media/images.py`` sends them and waits. There is 
 from abc import ABC, abstractmethod
 from typing import Literal
 
-import attrs
-
 from gateway.domain.image import Images
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Payload
+from gateway.frozen import frozen
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class ProviderRequest:
     """One HTTP request to the provider.
 

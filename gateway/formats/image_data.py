@@ -3,14 +3,13 @@
 import base64
 import re
 
-import attrs
-
 from gateway.domain.image import Image
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import SNIFF_BYTES, sniff_image
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats.prompt_tokens import estimate_prompt
+from gateway.frozen import frozen
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/]++={0,2}\Z")
 _LONGEST_HEAD = 128
@@ -19,7 +18,7 @@ _TOKENS_PER_IMAGE = 1_290
 """What Gemini counts for an image of 1024x1024 (ai.google.dev/gemini-api/docs/image-generation); used in estimates."""
 
 
-@attrs.frozen
+@frozen
 class FoundImage:
     """An image and its media type; None if the provider gave none."""
 

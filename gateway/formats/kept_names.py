@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-import attrs
-
 from gateway.formats.openai.fields import DATA_NAMES, PLAIN_NAMES, Body, has_unusual_names
+from gateway.frozen import frozen
 from gateway.wording import fold_name
 
 ITEM = "item_reference"
@@ -62,7 +61,7 @@ _ADDRESSES = ("uri", "url", "uris", "urls")
 _LONGEST_ADDRESS = 2_048
 
 
-@attrs.frozen
+@frozen
 class KeptName:
     """An id of something kept at a provider.
 

@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeGuard
 
 import attrs
 
+from gateway.frozen import frozen
+
 Body = dict[str, Any]
 
 _PLACES = ("messages", "input", "contents")
@@ -25,7 +27,7 @@ _AS_TEXT = {"image_url": "text", "file": "text", "image": "text", "document": "t
 """The types of parts, and that of a text in their place."""
 
 
-@attrs.frozen
+@frozen
 class FetchedMedia:
     """What was at an address: the type, the bytes of a text, and all in base64; or why it cannot be used."""
 
@@ -35,7 +37,7 @@ class FetchedMedia:
     error: str = ""
 
 
-@attrs.frozen
+@frozen
 class MediaAddress:
     """An address in a body.
 

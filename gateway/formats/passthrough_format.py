@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import attrs
-
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
@@ -12,6 +10,7 @@ from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Payload
 from gateway.formats.stream import StreamTransform
 from gateway.formats.translator import ResponseIdentity, ResponseMode
+from gateway.frozen import frozen
 
 Parsed = tuple[bytes, Usage]
 BuildWhole = Callable[[bytes, InferenceRequest, Secrets], Parsed]
@@ -26,7 +25,7 @@ def _build_none(_raw: bytes, _inference: InferenceRequest, _secrets: Secrets) ->
     raise ProviderBadResponse("The provider did not answer with an event stream")
 
 
-@attrs.frozen
+@frozen
 class PassthroughFormat:
     """How one format is sent, read whole and streamed without the common chat model.
 

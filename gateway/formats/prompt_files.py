@@ -9,11 +9,10 @@ import mimetypes
 from collections.abc import Iterator
 from typing import Any
 
-import attrs
-
 from gateway.domain.client_file import is_client_id
 from gateway.domain.media import SNIFF_BYTES, sniff_media
 from gateway.errors import InvalidRequest
+from gateway.frozen import frozen
 
 Body = dict[str, Any]
 
@@ -28,7 +27,7 @@ _TEXT, _UNKNOWN = "text/plain", "application/octet-stream"
 _IMAGE = "image/"
 
 
-@attrs.frozen
+@frozen
 class NamedFile:
     """An object in a body that names a file. ``where`` is the place of the id."""
 

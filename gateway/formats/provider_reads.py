@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-import attrs
-
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
+from gateway.frozen import frozen
 from gateway.wording import fold_name
 
 Body = Mapping[str, Any]
@@ -79,7 +78,7 @@ _CLIENT_TOOL = re.compile(
 """Types of tools that the client runs. A provider runs every other one, and reads what it returns."""
 
 
-@attrs.frozen
+@frozen
 class ProviderReads:
     """What a provider reads beside the text of a body.
 

@@ -11,6 +11,7 @@ import orjson
 from gateway.domain import exact_json
 from gateway.domain.upload import Content, FilePiece, Upload
 from gateway.errors import InvalidRequest
+from gateway.frozen import frozen
 
 Body = dict[str, Any]
 
@@ -29,7 +30,7 @@ class AdaptedBody(dict[str, Any]):
     adapted: tuple[str, ...] = ()
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class Form:
     """A ``multipart/form-data`` body. ``fields``: text, numbers, flags; a list becomes a repeated field."""
 
@@ -38,7 +39,7 @@ class Form:
     """Each with its field name as it is sent: ``image[]``."""
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class Inline:
     """A file in a JSON body, as a string: ``before`` and then the file in base64."""
 
@@ -46,7 +47,7 @@ class Inline:
     before: str = ""
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class RawFile:
     """A body that is an uploaded file and nothing else."""
 

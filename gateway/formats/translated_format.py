@@ -3,19 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import attrs
-
 from gateway.domain.inference_request import InferenceRequest
 from gateway.formats.chat import ChatRequest, Event
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.stream import StreamParser, StreamSerializer
 from gateway.formats.translator import PLAIN, ResponseIdentity, ResponseMode
 from gateway.formats.valid_chat import ChatRules
+from gateway.frozen import frozen
 
 _SAME_NAMES: Mapping[str, str] = {}
 
 
-@attrs.frozen
+@frozen
 class ClientFormat:
     """An API format that clients use: requests are parsed from it, answers are built in it.
 
@@ -28,7 +27,7 @@ class ClientFormat:
     fields: Mapping[str, str] = _SAME_NAMES
 
 
-@attrs.frozen
+@frozen
 class ProviderFormat:
     """An API format that providers use: requests are built in it, answers are parsed from it.
 

@@ -4,17 +4,17 @@ from typing import Protocol
 
 import attrs
 
-from gateway.domain.frozen import frozen
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Payload
 from gateway.formats.stream import StreamTransform
+from gateway.frozen import frozen, quick_frozen
 
 EVENT_STREAM = "text/event-stream"
 
 
-@frozen
+@quick_frozen
 class ResponseIdentity:
     """What an answer gets if its provider gives none: its id, the provider's model name, the time (Unix seconds)."""
 
@@ -23,7 +23,7 @@ class ResponseIdentity:
     now_s: int
 
 
-@attrs.frozen
+@frozen
 class ResponseMode:
     """How an answer is sent to the client.
 

@@ -20,6 +20,7 @@ from gateway.errors import InvalidRequest
 from gateway.formats import chat
 from gateway.formats.call_ids import find_unused_id
 from gateway.formats.openai.strict_schema import is_strict
+from gateway.frozen import frozen
 
 OPENING = "."
 """What the user says where a format wants a turn of the user and the client has none: the shortest text."""
@@ -32,7 +33,7 @@ _MAX_DEPTH = 100
 _JSON_ONLY = "Answer with a single JSON object and nothing else: no words around it, no code fence."
 
 
-@attrs.frozen
+@frozen
 class ChatRules:
     """What an API format, with one model, takes.
 
@@ -78,7 +79,7 @@ def find_chat_rules(model: str) -> ChatRules:
     return CHAT_RULES if _OPENAI_MODELS.fullmatch(model) else _OTHER_RULES
 
 
-@attrs.frozen
+@frozen
 class ValidChat:
     """A valid request.
 

@@ -23,6 +23,7 @@ from gateway.formats.json_values import loads_or_none
 from gateway.formats.openai.errors import Secrets, mask, write_reason
 from gateway.formats.request_body import Body, Inline, build_data_url
 from gateway.formats.vendor_errors import parse_reason, parse_worded_error
+from gateway.frozen import frozen
 
 TaskState = Literal["queued", "processing", "completed", "failed"]
 Variant = Literal["video", "thumbnail", "spritesheet"]
@@ -38,7 +39,7 @@ _GOOD = 200
 BLOCKED = "The provider's safety filter blocked the video or its prompt"
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class VideoSpec:
     """The video that a provider is asked to make.
 
@@ -58,7 +59,7 @@ class VideoSpec:
     extra: Body = attrs.field(factory=dict, repr=False)
 
 
-@attrs.frozen
+@frozen
 class ProviderTask:
     """A task: its id at the provider, the provider's model name, and the last ``clue`` (see ``TaskStatus``)."""
 
@@ -67,7 +68,7 @@ class ProviderTask:
     clue: str | None = attrs.field(default=None, repr=False)
 
 
-@attrs.frozen
+@frozen
 class TaskStatus:
     """The status of a task according to an answer.
 
@@ -88,7 +89,7 @@ class TaskStatus:
     size: str | None = None
 
 
-@attrs.frozen
+@frozen
 class ContentLocation:
     """Where a file is.
 

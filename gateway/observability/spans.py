@@ -6,11 +6,11 @@ with ``gateway.``. Neither prompts nor answers are among them.
 
 from collections.abc import Iterator
 
-import attrs
 from yarl import URL
 
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import Outcome, RequestRecord
+from gateway.frozen import frozen
 from gateway.observability.gen_ai import name_operation, name_provider
 from gateway.observability.trace_context import RequestTrace
 from gateway.routing.target import Attempt
@@ -25,7 +25,7 @@ _ERROR_STATUS = 500
 Attributes = dict[str, str | bool | int | float]
 
 
-@attrs.frozen
+@frozen
 class FinishedSpan:
     """A span. Its times are Unix nanoseconds.
 

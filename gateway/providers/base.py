@@ -14,6 +14,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.http_request import HttpRequest, TokenGrant
 from gateway.domain.upload import Content
 from gateway.formats.request_body import JSON
+from gateway.frozen import frozen
 from gateway.providers.priced_fields import EVERYWHERE
 
 Body = dict[str, Any]
@@ -35,7 +36,7 @@ def keep_model_id(listed: str) -> str:
     return listed
 
 
-@attrs.frozen
+@frozen
 class Endpoint:
     """Where a vendor takes requests in one API format.
 
@@ -99,7 +100,7 @@ MESSAGES = Endpoint("anthropic_messages", "/messages")
 COUNT_TOKENS = Endpoint("anthropic_count_tokens", "/messages/count_tokens")
 
 
-@attrs.frozen
+@frozen
 class EndpointRequest:
     """A request to an endpoint, in bytes. ``path`` None: the endpoint's own."""
 
@@ -112,7 +113,7 @@ class EndpointRequest:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-@attrs.frozen
+@frozen
 class Provider:
     """One vendor.
 

@@ -12,13 +12,15 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 
 import attrs
 
+from gateway.frozen import frozen
+
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _UNSIGNED = frozenset({"authorization", "user-agent", "connection", "accept-encoding", "accept", "content-length"})
 """Headers that a proxy may change, or that are not part of the request's meaning."""
 
 
-@attrs.frozen
+@frozen
 class AwsCredentials:
     """An access key. ``session_token`` belongs to temporary credentials; empty if they are permanent."""
 

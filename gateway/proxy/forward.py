@@ -8,7 +8,6 @@ import attrs
 
 from gateway.deferred import late
 from gateway.domain.api_format import OPTIONAL_WIRES, Wire
-from gateway.domain.frozen import frozen
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.usage import Usage, estimate_tokens
@@ -23,6 +22,7 @@ from gateway.formats.sse import KEEPALIVE
 from gateway.formats.stream import StreamTransform
 from gateway.formats.translator import EVENT_STREAM, PLAIN, ResponseMode, Translator
 from gateway.formats.vendor_errors import parse_worded_error
+from gateway.frozen import quick_frozen
 from gateway.large_work import work_aside, work_by_size
 from gateway.providers.registry import PROVIDERS
 from gateway.proxy import fan_out
@@ -47,7 +47,7 @@ of a stream (None if it cannot)."""
 StreamOpener = Callable[[Proxy, Attempt], Awaitable[OpenedStream]]
 
 
-@frozen
+@quick_frozen
 class ProviderAnswer:
     """A whole answer for the client."""
 

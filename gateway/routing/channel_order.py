@@ -7,9 +7,10 @@ import attrs
 
 from gateway.domain.channel import Channel
 from gateway.errors import Conflict, InvalidRequest
+from gateway.frozen import frozen
 
 
-@attrs.frozen
+@frozen
 class ChannelOrder:
     """The names of all channels: each is asked only where those before it cannot serve a call."""
 

@@ -12,6 +12,7 @@ from gateway.domain.account import Status
 from gateway.domain.account_spec import NAME, build_time
 from gateway.domain.channel import DEFAULT_TIMEOUTS, Channel, Timeouts
 from gateway.domain.price import ONE_PPM
+from gateway.frozen import frozen
 from gateway.parsing import POSITIVE, between, must
 from gateway.providers.base import find_url_problem
 from gateway.providers.registry import PROVIDERS
@@ -73,7 +74,7 @@ _AT_LEAST_ONE = between(1)
 _MULTIPLIER = between(0, 100)
 
 
-@attrs.frozen
+@frozen
 class ChannelSpec:
     """``[[channel]]``: one way to one provider."""
 

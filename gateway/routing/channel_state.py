@@ -13,6 +13,7 @@ from gateway.domain.circuits import WHOLE, Circuits, EndpointKey, StartedAttempt
 from gateway.domain.http_request import RequestTemplate
 from gateway.domain.rate_limit import RateLimitPermit, change_limit, find_smooth_burst, find_spare, take, wait_s
 from gateway.domain.statistics import RingBuffer
+from gateway.frozen import frozen
 
 Obstacle = Literal["cooling_down", "recovering", "full", "rate", "keys", "refused"]
 """Why a channel is unavailable: cooldown; a trial request is under way; maximum concurrency; requests a minute; the
@@ -49,7 +50,7 @@ _INSISTING_RATE = INSISTING_RPM, find_smooth_burst(INSISTING_RPM)
 _ALL_INSISTING_RATE = ALL_INSISTING_RPM, find_smooth_burst(ALL_INSISTING_RPM)
 
 
-@attrs.frozen
+@frozen
 class RateLimit:
     """A provider's rate limit for a model: its end, and the account that met it (None: several)."""
 
@@ -117,7 +118,7 @@ class KeyState:
             del self.limited[next(iter(self.limited))]
 
 
-@attrs.frozen
+@frozen
 class TestResult:
     """The result of the last test of a channel, which lists its models.
 

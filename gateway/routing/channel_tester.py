@@ -11,6 +11,7 @@ import attrs
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import InvalidRequest, ProviderAuthError, ProviderError, ProviderRejected
+from gateway.frozen import frozen
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_health import show_end
 from gateway.routing.channel_state import TestResult
@@ -24,7 +25,7 @@ _NO_LIST = frozenset({404, 405})
 """Statuses of a server that has no list of models, or has it at another path."""
 
 
-@attrs.frozen
+@frozen
 class Answer:
     """What a provider answered to a test: its models (None: not listed), or why it failed.
 

@@ -17,6 +17,7 @@ from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderAuthError, ProviderError, ProxyRefused
+from gateway.frozen import frozen
 from gateway.parsing import parse_spec
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_health import describe_state
@@ -41,7 +42,7 @@ Check = Literal["refuse", "hold", "none"]
 it gets no requests until the provider answers; or the provider is not asked."""
 
 
-@attrs.frozen
+@frozen
 class Demo:
     """The built-in demo of a gateway.
 

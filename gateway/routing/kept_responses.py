@@ -17,6 +17,7 @@ from gateway.domain.kept_response import KeptResponse, KeptRules
 from gateway.domain.response_owner import LONGEST_ID
 from gateway.errors import GatewayError, InvalidRequest, NotFound, RequestTooLarge
 from gateway.formats.openai.responses import parse_responses_inference
+from gateway.frozen import frozen
 from gateway.large_work import MAX_ON_LOOP, work_aside, work_by_size
 from gateway.memory_budget import Borrower, Loan, MemoryBudget, estimate_memory
 from gateway.routing.item_references import find_responses, measure_references, read_output, replace_references
@@ -48,7 +49,7 @@ Body = dict[str, Any]
 log = structlog.stdlib.get_logger(__name__)
 
 
-@attrs.frozen
+@frozen
 class Turn:
     """What a request adds to a conversation: its own ``input`` after the response ``before_id``, the ``number``-th."""
 

@@ -17,6 +17,7 @@ from gateway.domain.circuit_breaker import DEFAULT_RULES, BreakerSettings, Circu
 from gateway.domain.circuits import EndpointKey, Failure, StartedAttempt
 from gateway.domain.rate_limit import take
 from gateway.errors import ProviderError
+from gateway.frozen import frozen
 from gateway.routing.channel_state import FAILED, ChannelState, Lease, list_keys
 
 if TYPE_CHECKING:  # only gateways that share limits need it
@@ -33,7 +34,7 @@ PROBE_EVERY_S = 5.0
 _NOTHING_BEGUN = StartedAttempt()
 
 
-@attrs.frozen
+@frozen
 class RetrySettings:
     """Limits for retries.
 

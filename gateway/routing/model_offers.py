@@ -2,17 +2,16 @@
 
 from collections.abc import Callable, Sequence
 
-import attrs
-
 from gateway.domain.account import Account
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.price import ONE_PPM, Price
+from gateway.frozen import frozen
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
 
 
-@attrs.frozen
+@frozen
 class Offer:
     """A model, the channels that serve it, best first, and the price at the first of them that has one.
 

@@ -9,6 +9,7 @@ from gateway.domain.account import Caller
 from gateway.domain.operation import Operation
 from gateway.domain.price import ONE_PPM, Price, PriceList, Unit
 from gateway.errors import ModelNotPriced
+from gateway.frozen import frozen
 
 Unpriced = Literal["refuse_limited", "free", "refuse"]
 """What a model without a price is: refused to callers with a spending limit, free, or refused."""
@@ -32,7 +33,7 @@ _BOUGHT: Mapping[Operation, frozenset[Unit]] = {
 """The units that an operation is paid by; every other one by ``_TEXT``."""
 
 
-@attrs.frozen
+@frozen
 class PricingPolicy:
     """What calls cost, and which are served at all; replaced as a whole when the configuration is.
 

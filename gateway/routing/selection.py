@@ -11,12 +11,12 @@ import math
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-import attrs
+from gateway.frozen import frozen
 
 T = TypeVar("T")
 
 
-@attrs.frozen
+@frozen
 class Candidate(Generic[T]):
     """A channel that is available.
 

@@ -25,6 +25,7 @@ from gateway.formats.output_limit import lower_limits
 from gateway.formats.rare_bounds import bound_rare
 from gateway.formats.request_body import JSON, Form, Payload, RawFile, build_payload
 from gateway.formats.translator import ResponseIdentity, Translator
+from gateway.frozen import frozen
 from gateway.large_work import work_aside
 from gateway.providers.base import Endpoint, EndpointRequest
 from gateway.providers.registry import PROVIDERS
@@ -44,7 +45,7 @@ _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.){1,256}")')
 NONE_NAMED: Mapping[str, Price | None] = {}
 
 
-@attrs.frozen
+@frozen
 class Target:
     """A channel that may serve a request, with the provider's name of the model, and the price for the caller.
 
@@ -334,7 +335,7 @@ class Attempt:
         )
 
 
-@attrs.frozen
+@frozen
 class ProviderAccess:
     """Address and credentials of requests to a channel: endpoint, model and API key.
 

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Literal, Protocol
 
-import attrs
 import structlog
 
 from gateway.domain.ip_address import Networks, find_subnet, is_inside
+from gateway.frozen import frozen
 
 MAX_TOTAL = 10_000
 """Connections, if the configuration sets no limit and there are descriptors enough: each takes about 20 KB."""
@@ -56,7 +56,7 @@ class LimitedConnection(Protocol):
     def force_close(self) -> None: ...
 
 
-@attrs.frozen
+@frozen
 class ConnectionLimits:
     """The most connections that may be open.
 

@@ -15,6 +15,7 @@ from gateway.background import TaskSet
 from gateway.deferred import Once
 from gateway.domain.account import Caller
 from gateway.domain.audit_log import Actor
+from gateway.frozen import frozen
 from gateway.observability.trace_context import CurrentTrace
 from gateway.options import AppOptions, StartupInfo
 from gateway.proxy.active_requests import ActiveRequests
@@ -104,7 +105,7 @@ class DrainState:
     hurried: bool = False
 
 
-@attrs.frozen
+@frozen
 class TracingServices:
     """Tracing, if it is on.
 
@@ -116,7 +117,7 @@ class TracingServices:
     current: CurrentTrace = attrs.field(factory=CurrentTrace)
 
 
-@attrs.frozen
+@frozen
 class StorageServices:
     """The store.
 
@@ -145,7 +146,7 @@ class StorageServices:
         await self.database.check_writable()
 
 
-@attrs.frozen
+@frozen
 class BillingServices:
     """Quota before a request, settlement after it.
 
@@ -165,7 +166,7 @@ class BillingServices:
     ledger_check: LedgerCheck | None = None
 
 
-@attrs.frozen
+@frozen
 class MemberServices:
     """Members, and how they sign in."""
 
@@ -175,7 +176,7 @@ class MemberServices:
     passkeys: PasskeyService
 
 
-@attrs.frozen
+@frozen
 class AuthServices:
     """Accounts, API keys and members.
 
@@ -207,7 +208,7 @@ class AuthServices:
         return self.open_members().passkeys
 
 
-@attrs.frozen
+@frozen
 class RoutingServices:
     """Channels, their models and their state.
 
@@ -225,7 +226,7 @@ class RoutingServices:
     model_lists: SharedModelLists | None = None
 
 
-@attrs.frozen
+@frozen
 class MediaStores:
     """Where media and clients' files are kept.
 
@@ -239,7 +240,7 @@ class MediaStores:
     shared: bool = False
 
 
-@attrs.frozen
+@frozen
 class MediaServices:
     """Images, uploads, and the files that clients fetch; ``open_images`` makes ``images``."""
 
@@ -254,7 +255,7 @@ class MediaServices:
         return self.open_images()
 
 
-@attrs.frozen
+@frozen
 class FileServices:
     """Clients' files."""
 
@@ -262,7 +263,7 @@ class FileServices:
     uploads: ClientUploads
 
 
-@attrs.frozen
+@frozen
 class VideoServices:
     """Video jobs.
 
@@ -278,7 +279,7 @@ class VideoServices:
     find_secret: Callable[[int], bytes]
 
 
-@attrs.frozen
+@frozen
 class AdminServices:
     """What only the admin API uses.
 
@@ -316,7 +317,7 @@ class AdminServices:
         await asyncio.gather(*self.changes, return_exceptions=True)
 
 
-@attrs.frozen
+@frozen
 class HttpSettings:
     """The settings of the server that are read once, at start.
 

@@ -19,6 +19,7 @@ from gateway.domain.upload import HEAD_BYTES, Spooled, Upload
 from gateway.errors import ClientDisconnected, InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
 from gateway.formats.form import ReceivedForm
 from gateway.formats.request_body import ANY_TYPE, MEDIA_TYPE
+from gateway.frozen import frozen
 from gateway.server.media_type import read_media_type
 from gateway.storage.upload_spool import SpooledSlice, UploadSpool
 
@@ -44,7 +45,7 @@ _SOUNDS = (
 _WEBM = re.compile(rb"\x1a\x45\xdf\xa3.{0,60}webm", re.DOTALL)
 
 
-@attrs.frozen
+@frozen
 class FormLimits:
     """The limits of a form.
 

@@ -9,7 +9,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import attrs
 from aiohttp import WebSocketError, WSCloseCode, WSMessage, WSMsgType, web
 
 from gateway import errors
@@ -21,6 +20,7 @@ from gateway.domain.request_log import Outcome
 from gateway.formats.kept_names import ITEM, list_kept_names
 from gateway.formats.openai import realtime as wire
 from gateway.formats.openai.errors import mask
+from gateway.frozen import frozen
 from gateway.providers.priced_fields import check_spelling, list_priced
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.priced_fields import allows
@@ -50,7 +50,7 @@ _RECOVERABLE = (errors.InvalidRequest, errors.NotFound, errors.RateLimited, erro
 _OWN_CONVERSATION = frozenset({"auto", "none"})
 
 
-@attrs.frozen
+@frozen
 class SessionEnd:
     """Why a session ends.
 
@@ -64,7 +64,7 @@ class SessionEnd:
     error: errors.GatewayError | None = None
 
 
-@attrs.frozen
+@frozen
 class SessionMeters:
     """Count the bytes of the large frames of a session, from each side."""
 

@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
-import attrs
 from sqlalchemy import select
 
 from gateway.billing.abandoned import Abandoned
@@ -19,6 +18,7 @@ from gateway.billing.settlement import Settlement
 from gateway.domain.account import Caller
 from gateway.domain.balance import Owner
 from gateway.domain.request_log import RequestRecord
+from gateway.frozen import frozen
 from gateway.options import AppOptions
 from gateway.server.context import BillingServices, StorageServices
 from gateway.services.limits import open_limiter
@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # its driver is an extra
     from gateway.cluster.membership.registered_node import RegisteredNode
 
 
-@attrs.frozen
+@frozen
 class OpenedLedger:
     """What knows the balances and stores records; quota and settlement are built on it.
 

@@ -24,10 +24,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-import attrs
 import orjson
 
 from gateway import __version__
+from gateway.frozen import frozen
 from gateway.storage.backup_encryption import EncryptingWriter
 from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, UNSTORABLE, sync_folder
 from gateway.storage.integrity_check import MOST_PROBLEMS, is_foreign, read_problems
@@ -50,7 +50,7 @@ class BackupFailed(Exception):
     """No backup was written; the message is for the operator."""
 
 
-@attrs.frozen
+@frozen
 class BackupSource:
     """What a backup is made of.
 

@@ -5,12 +5,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
 
-import attrs
 import structlog
 from sqlalchemy import Executable, Row, insert
 
 from gateway.domain.audit_log import AuditRow
 from gateway.errors import StoreUnavailable
+from gateway.frozen import frozen
 from gateway.storage import schema
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.row_mapping import build_audit
@@ -33,7 +33,7 @@ class RowRefused(StoreUnavailable):
         self.reason = reason
 
 
-@attrs.frozen
+@frozen
 class StoreSize:
     """How much a database occupies: its own ``bytes``, and those of its log (None: its server keeps that)."""
 

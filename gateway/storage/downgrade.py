@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-import attrs
 from sqlalchemy import Connection, create_engine
 
 from gateway import __version__
+from gateway.frozen import frozen
 from gateway.storage.data_folder import JOURNAL, DataFolder, sync_folder
 from gateway.storage.journal import parse_journal
 from gateway.storage.migrations.run import downgrade
@@ -29,7 +29,7 @@ class DowngradeRefused(Exception):
     """The database is as it was; the message is for the operator."""
 
 
-@attrs.frozen
+@frozen
 class Downgrade:
     """What was done: the schema before and after, and the ``copy`` of the database as it was before."""
 

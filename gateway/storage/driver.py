@@ -19,8 +19,10 @@ from sqlalchemy.dialects.sqlite.aiosqlite import (
 )
 from sqlalchemy.util import EMPTY_DICT
 
+from gateway.frozen import frozen
 
-@attrs.frozen
+
+@frozen
 class _Outcome:
     """What SQLAlchemy reads from a cursor once its statement has been executed; before, what it is then."""
 

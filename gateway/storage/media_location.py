@@ -6,13 +6,15 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import attrs
 
+from gateway.frozen import frozen
+
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}\Z")
 _ENDPOINT = re.compile(r"https?://[^/?#@\s]+/?\Z")
 _OPTIONS = frozenset({"endpoint", "region", "style"})
 _STYLES = frozenset({"path", "virtual"})
 
 
-@attrs.frozen
+@frozen
 class BucketAddress:
     """A bucket, and the prefix of the gateway's names in it. What is empty comes from the environment.
 

@@ -13,6 +13,7 @@ from sqlalchemy import BigInteger, ColumnElement, Row, Text, literal_column, or_
 from sqlalchemy import func as sql
 
 from gateway.errors import InvalidRequest
+from gateway.frozen import frozen
 from gateway.storage.database import Database
 from gateway.storage.schema import requests
 
@@ -35,7 +36,7 @@ _BY_SEQUENCE = select(*_ENDS)
 _BY_TRANSACTION = select(*_ENDS, literal_column("pg_current_snapshot()::text", Text()).label("snapshot"))
 
 
-@attrs.frozen
+@frozen
 class Window:
     """What one list may show: rows with sequences from ``low`` until ``high`` that meet the ``conditions``.
 
@@ -61,7 +62,7 @@ class Window:
         return f"{self.since}-{self.until}-{last}-{self.high}" if more else self.until
 
 
-@attrs.frozen
+@frozen
 class Snapshot:
     """The transactions that have ended: those before ``end`` except the ``running`` ones, which are in order."""
 
@@ -87,7 +88,7 @@ class Snapshot:
         return or_(_txid >= self.end, _txid.in_(self.running)) if self.running else _txid >= self.end
 
 
-@attrs.frozen
+@frozen
 class _PageCursor:
     """A parsed ``after``: rows after a sequence, or of transactions that a snapshot misses.
 

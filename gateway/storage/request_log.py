@@ -12,6 +12,7 @@ import attrs
 from sqlalchemy import ColumnElement, Select, TextClause, or_, select
 
 from gateway.domain.request_log import UNHARMED, RequestFilter, RequestPage, StoredRequest, fold
+from gateway.frozen import frozen
 from gateway.storage.database import Database
 from gateway.storage.dialect import Folded
 from gateway.storage.request_cursor import Window, open_window
@@ -31,7 +32,7 @@ _C = requests.c
 _sequence = _C.sequence
 
 
-@attrs.frozen
+@frozen
 class _PageQuery:
     """The range to read: sequences from ``low`` until ``high``, by ``index`` (None: in sequence)."""
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-import attrs
 from sqlalchemy import Row, delete, exists, func, select, text
 
+from gateway.frozen import frozen
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import BulkAddition
 from gateway.storage.database import Database
@@ -21,7 +21,7 @@ _NEWEST = text(
 _OF_A_JOB = exists().where(videos.c.request_id == requests.c.id)
 
 
-@attrs.frozen
+@frozen
 class RetentionBatch:
     """The result of one commit.
 

@@ -1,9 +1,9 @@
 """Work that an earlier process left, read with one statement: at most starts there is none."""
 
-import attrs
 from sqlalchemy import text
 
 from gateway.domain.batch import ENDED
+from gateway.frozen import frozen
 from gateway.storage.database import Database
 from gateway.storage.schema import DUE, LIVE, RUNNING
 
@@ -15,7 +15,7 @@ _LOOK = text(
 )
 
 
-@attrs.frozen
+@frozen
 class StartupState:
     """Whether there are unfinished jobs and batches, pending deliveries, running idempotent requests, and settings."""
 

@@ -13,10 +13,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-import attrs
-
 from gateway.domain.upload import Spooled
 from gateway.errors import Overloaded, RateLimited, StoreUnavailable
+from gateway.frozen import frozen
 
 MEMORY_BYTES = 64 * 1024
 """Bytes of a file that stay in memory; a larger file moves to the disk whole."""
@@ -202,7 +201,7 @@ class SpooledFile:
             raise ValueError(_CLOSED)
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class SpooledSlice:
     """A ``domain.upload.Spooled``: one of several files that are concatenated in a spooled file."""
 

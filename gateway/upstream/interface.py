@@ -12,6 +12,7 @@ import attrs
 
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import FailureScope, ProviderBadResponse, ProviderError
+from gateway.frozen import frozen
 from gateway.upstream.large_answers import LARGE_BYTES, READING
 
 Sink = Callable[[bytes, bytes | None], bool]
@@ -105,7 +106,7 @@ class HttpClient(Protocol):
         ...
 
 
-@attrs.frozen
+@frozen
 class FileRequest:
     """A request for a file that is streamed.
 

@@ -7,9 +7,9 @@ from urllib.parse import unquote
 import attrs
 from yarl import URL
 
-from gateway.domain.frozen import frozen
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import ProviderBadResponse
+from gateway.frozen import quick_frozen
 from gateway.upstream.environment_proxy import EXPECTED_PROXY, PROXY_URLS
 from gateway.upstream.pool import Origin
 
@@ -27,7 +27,7 @@ def refuse() -> ProviderBadResponse:
     return ProviderBadResponse("The channel's address or headers cannot be sent", phase="connect")
 
 
-@frozen
+@quick_frozen
 class RequestHead:
     """The head of a request but its length, and the origin that the request goes to.
 

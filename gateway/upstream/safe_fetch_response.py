@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 import aiohttp
-import attrs
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.errors import ProviderBadResponse, ProviderContentGone, ProviderTimeout, ProxyRefused
 from gateway.formats.openai.errors import describe_status
+from gateway.frozen import frozen
 from gateway.upstream.exhaustion import find_exhaustion
 from gateway.upstream.interface import FileRefused, FileRequest
 
@@ -29,7 +29,7 @@ FOREIGN = (aiohttp.ClientError, aiohttp.EofStream, HttpProcessingError, OSError,
 """What aiohttp lets out; uvloop says ``RuntimeError`` of some sockets, and so does a session that was closed."""
 
 
-@attrs.frozen
+@frozen
 class FetchErrorTexts:
     """The error messages of one kind of fetch. None names an address."""
 

@@ -29,6 +29,7 @@ from gateway.formats.json_or_stream import check_parts
 from gateway.formats.openai.errors import parse_retry_after
 from gateway.formats.video_backend import ContentLocation, ProviderTask, TaskStatus, Variant, VideoBackend, VideoSpec
 from gateway.formats.video_backends import VIDEO_BACKENDS
+from gateway.frozen import frozen
 from gateway.large_work import work_aside
 from gateway.providers.registry import PROVIDERS
 from gateway.proxy.forward import MAX_ERROR_BYTES, OK
@@ -81,7 +82,7 @@ def _is_refusal(status: int) -> bool:
     return status in _MOVED or (status in _ERRORS and status not in _NOT_THE_PROVIDER)
 
 
-@attrs.frozen
+@frozen
 class PollResult:
     """What a provider reported of a task; ``poll_after_s`` is None if the provider does not say when to poll again."""
 

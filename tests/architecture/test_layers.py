@@ -8,6 +8,7 @@ import pytest
 from tests.architecture.source import Module, find_imports, list_names, list_nodes, parse, read_modules
 
 LAYERS: tuple[tuple[str, ...], ...] = (
+    ("frozen",),
     (
         "errors",
         "error_status",

@@ -4,7 +4,6 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 
-import attrs
 import orjson
 
 from gateway.billing.rate_buckets import build_caller, build_refusal, find_strictest, list_refusals
@@ -16,6 +15,7 @@ from gateway.cluster.limits.units_ahead import UnitsAhead
 from gateway.domain.limit_server import LimitServer
 from gateway.domain.rate_limit import RateLimitPermit, RateLimitStatus, RateLimitSubject, correct_all, find_spare, take
 from gateway.errors import Overloaded, RateLimited
+from gateway.frozen import frozen
 
 LINGER_S = 0.05
 """How long a correction of tokens, or a place that is free among many, waits for a command to go along with."""
@@ -23,7 +23,7 @@ _FEWEST_TO_SWEEP = 1_024
 _Outcome = asyncio.Future[RateLimitPermit]
 
 
-@attrs.frozen
+@frozen
 class _Waiting:
     kind: int
     caller: SharedCaller

@@ -7,6 +7,7 @@ import attrs
 from gateway.billing.rate_buckets import CallerBuckets, SubjectBuckets
 from gateway.cluster.limits.units_ahead import UnitsAhead
 from gateway.domain.rate_limit import Limits, RateLimitPermit, RateLimitSubject
+from gateway.frozen import frozen
 
 
 class SharedSubject:
@@ -60,7 +61,7 @@ class SharedCaller:
         return self.shares
 
 
-@attrs.frozen
+@frozen
 class PermitHolder:
     """What a permit holds.
 

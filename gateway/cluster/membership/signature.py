@@ -11,7 +11,7 @@ import re
 import secrets
 from collections.abc import Callable
 
-from gateway.domain.frozen import frozen
+from gateway.frozen import quick_frozen
 
 SIGNATURE_HEADER = "X-Gateway-Node-Signature"
 WINDOW_S = 30
@@ -22,7 +22,7 @@ _PURPOSE = b"model gateway, requests between nodes"
 _SIGNATURE = re.compile(r"([0-9]{1,15})\.([0-9a-f]{32})\.([0-9a-f]{64})")
 
 
-@frozen
+@quick_frozen
 class NodeRequest:
     """What is signed.
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, text
 
-from gateway.domain.frozen import frozen
+from gateway.frozen import quick_frozen
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 
@@ -21,7 +21,7 @@ _PURGE = text("DELETE FROM failed_sign_ins WHERE at_ms <= :since_ms")
 _PURGED_EVERY_MS = 60_000
 
 
-@frozen
+@quick_frozen
 class Failures:
     """How many attempts have failed, the last one at ``at_ms`` (Unix ms)."""
 

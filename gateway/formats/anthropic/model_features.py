@@ -9,9 +9,8 @@ name without "claude") know the older forms.
 import re
 from typing import Any, Literal
 
-import attrs
-
 from gateway.formats.chat import EFFORT_TOKENS, ChatRequest, Effort
+from gateway.frozen import frozen
 
 DEFAULT_MAX_TOKENS = 8_192
 """Tokens of an answer if the client sets none: the API requires a number, and no available model allows less. Reasoning
@@ -28,7 +27,7 @@ _FAMILY = re.compile(r"opus|sonnet|haiku|fable|mythos")
 _VERSION = re.compile(r"(?<!\d)(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
 
 
-@attrs.frozen
+@frozen
 class ClaudeFeatures:
     """The features of a model, by its name.
 

@@ -18,6 +18,7 @@ from gateway.formats.head_tail_buffer import HeadTailBuffer
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.prompt_tokens import estimate_prompt, fill_counts
 from gateway.formats.stream import PassthroughStream
+from gateway.frozen import frozen
 
 _CONTENT = b"event: content_block_"
 _END = b"}\n\n"
@@ -132,7 +133,7 @@ class MessagesPassthrough(PassthroughStream):
         return estimate_sample((head.text, tail.text), head.events + tail.events, self.events)
 
 
-@attrs.frozen
+@frozen
 class _MessageSample:
     """A part of a stream's content. ``stopped``: no block is open after it."""
 

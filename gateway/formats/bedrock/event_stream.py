@@ -12,6 +12,7 @@ from struct import Struct
 import attrs
 
 from gateway.errors import ProviderBadResponse
+from gateway.frozen import frozen
 
 MEDIA_TYPE = "application/vnd.amazon.eventstream"
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -26,7 +27,7 @@ _SIZED = frozenset({6, _TEXT})
 _CUT = "The provider sent an event whose headers cannot be read"
 
 
-@attrs.frozen
+@frozen
 class EventMessage:
     """One message. ``headers`` are those whose values are text; ``size``: bytes of the whole message."""
 

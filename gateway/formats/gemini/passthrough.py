@@ -21,6 +21,7 @@ from gateway.formats.json_values import as_object, as_text, list_objects, loads_
 from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value
 from gateway.formats.prompt_tokens import estimate_prompt, fill_counts
 from gateway.formats.stream import PassthroughStream
+from gateway.frozen import frozen
 
 _BEGIN = b'data: {"'
 _ENDS = (b"}\r\n\r\n", b"}\n\n")
@@ -151,7 +152,7 @@ class GenerateContentPassthrough(PassthroughStream):
         return estimate_sample((head.text, tail.text), head.events + tail.events, self.events)
 
 
-@attrs.frozen
+@frozen
 class _Sample:
     """A part of a stream: its events, their texts, and the last counts."""
 

@@ -25,6 +25,7 @@ from gateway.formats.json_values import as_object, loads_or_none
 from gateway.formats.openai.files import parse_expires_after
 from gateway.formats.request_body import Body
 from gateway.formats.strict_json import parse_json_object
+from gateway.frozen import frozen
 
 MAX_ID_CHARS = 512
 MAX_PAIRS, MAX_NAME_CHARS, MAX_VALUE_CHARS = 16, 64, 512
@@ -51,7 +52,7 @@ class LineError(Exception):
         return BatchError(self.code, self.message, line, self.param)
 
 
-@attrs.frozen
+@frozen
 class NewBatch:
     """A checked ``CreateBatchRequest``. ``kept_s``: its ``output_expires_after``; None if it names none."""
 

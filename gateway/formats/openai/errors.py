@@ -21,6 +21,7 @@ from gateway.error_status import STATUS
 from gateway.formats.context_window import CODE, is_context_exceeded
 from gateway.formats.json_values import loads_or_none
 from gateway.formats.output_limit import find_output_limit
+from gateway.frozen import frozen
 
 NO_REASON = "The provider gave no reason"
 _MAX_MESSAGE = 2_000
@@ -84,7 +85,7 @@ _LONGEST_DATE = 64
 _DAY_S = 86_400.0
 
 
-@attrs.frozen
+@frozen
 class ErrorBody:
     """A provider's error as it may be shown: ``message`` is masked; other fields are None if the provider gave none."""
 

@@ -8,8 +8,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import attrs
-
 from gateway.domain.client_file import (
     LEAST_KEPT_S,
     MOST_KEPT_S,
@@ -25,6 +23,7 @@ from gateway.domain.upload import Upload
 from gateway.errors import InvalidRequest
 from gateway.formats.form import Kinds, ReceivedForm, check_files, parse_fields
 from gateway.formats.request_body import Body
+from gateway.frozen import frozen
 
 MAX_PARTS = 10_000
 _ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
@@ -34,7 +33,7 @@ _MD5 = re.compile(r"[0-9a-fA-F]{32}\Z")
 _FORM = Kinds(integers=(_SECONDS,))
 
 
-@attrs.frozen
+@frozen
 class NewUpload:
     """A checked ``CreateUploadRequest``."""
 
@@ -43,7 +42,7 @@ class NewUpload:
     bytes: int
 
 
-@attrs.frozen
+@frozen
 class CompletedUpload:
     """A checked ``CompleteUploadRequest``. ``md5`` is in lower case; None if the client names none."""
 

@@ -29,6 +29,7 @@ from gateway.formats.openai.fields import kind_of
 from gateway.formats.openai.token_bounds import bound_text
 from gateway.formats.provider_reads import find_reads
 from gateway.formats.strict_json import MAX_DUPLICATE_CHECK_BYTES, parse_json_object
+from gateway.frozen import frozen
 from gateway.wording import fold_name
 
 Event = dict[str, Any]
@@ -213,7 +214,7 @@ def parse_realtime_usage(raw: object) -> Usage | None:
     return attach_rare(usage, find_modalities(read, made))
 
 
-@attrs.frozen
+@frozen
 class ResponseEnd:
     """What ``response.done`` says.
 
@@ -300,7 +301,7 @@ class OutputMeter:
     audio_tokens: int = 0
 
 
-@attrs.frozen
+@frozen
 class _Size:
     """Tokens of text and audio: how many are likely, and how many they hardly exceed."""
 
@@ -314,7 +315,7 @@ class _Size:
         return _Size(self.likely - other.likely, self.most - other.most)
 
 
-@attrs.frozen
+@frozen
 class PromptMark:
     """What a session's conversation had when a response was asked for, or began.
 

@@ -6,13 +6,13 @@ version's.
 
 from typing import Any
 
-import attrs
 import orjson
 
 from gateway.errors import InvalidRequest
 from gateway.formats.json_values import as_object
 from gateway.formats.openai.fields import parse_integer, parse_list, parse_object, read_text
 from gateway.formats.openai.realtime import check_limits, check_model, check_names
+from gateway.frozen import frozen
 
 Body = dict[str, Any]
 DEFAULT_TTL_S, MIN_TTL_S, MAX_TTL_S = 600, 10, 7_200
@@ -24,7 +24,7 @@ _OBJECTS = ("audio", "prompt", "turn_detection", "input_audio_transcription", "i
 _NOT_SETTINGS = frozenset({"model", "client_secret", "expires_after", "id", "object", "expires_at"})
 
 
-@attrs.frozen
+@frozen
 class SecretRequest:
     """A request for a client secret.
 

@@ -7,13 +7,12 @@ Shapes: OpenAI's OpenAPI document, ``LocalShellToolCall``, ``FunctionShellCall``
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
-
 from gateway.domain import exact_json
 from gateway.formats import chat
 from gateway.formats.json_values import as_object, as_text, list_objects, loads_or_none
 from gateway.formats.openai.content_parts import expect_text
 from gateway.formats.openai.fields import Body
+from gateway.frozen import frozen
 
 _TEXT: Body = {"type": "string"}
 _TEXTS: Body = {"type": "array", "items": _TEXT}
@@ -24,7 +23,7 @@ def _build_schema(required: list[str], properties: Body) -> Body:
     return {"type": "object", "properties": properties, "required": required}
 
 
-@attrs.frozen
+@frozen
 class ClientTool:
     """A tool that the client runs.
 

@@ -8,8 +8,6 @@ Shapes: OpenAI's OpenAPI document, ``InputItem``, ``InputMessage``, ``OutputMess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import attrs
-
 from gateway.domain import exact_json
 from gateway.formats import chat
 from gateway.formats.adaptations import Adaptations
@@ -21,6 +19,7 @@ from gateway.formats.openai.fields import Body
 from gateway.formats.openai.response_client_tools import parse_client_call, parse_client_result
 from gateway.formats.openai.response_reasoning import parse_reasoning
 from gateway.formats.openai.response_tools import join_name
+from gateway.frozen import frozen
 
 _ROLES: Mapping[str, str] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
@@ -90,7 +89,7 @@ def _is_of_model(item: Body) -> bool:
     return item.get("role") == "assistant" or made
 
 
-@attrs.frozen
+@frozen
 class _History:
     """What an item's parser knows of the others: ``calls`` are the ids of calls by the ids of their items."""
 

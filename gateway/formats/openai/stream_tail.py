@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import attrs
-
 from gateway.domain.usage import Usage, attach_tier, parse_usage
 from gateway.formats import sse
 from gateway.formats.json_values import list_objects, loads_or_none
+from gateway.frozen import frozen
 
 DONE = b"[DONE]"
 _END_MARK = re.compile(rb"(?:\A|[\r\n])data: ?\[DONE\]")
@@ -21,7 +20,7 @@ _LONGEST_EVENT_END = 4
 _CONTENT_KEYS = ("content", "reasoning_content", "reasoning", "refusal")
 
 
-@attrs.frozen
+@frozen
 class StreamTail:
     """The end of a stream: number of finished choices, and a sample of its text."""
 

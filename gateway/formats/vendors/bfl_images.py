@@ -35,6 +35,7 @@ from gateway.formats.json_values import as_list, as_object, as_text
 from gateway.formats.openai.errors import Secrets, write_reason
 from gateway.formats.openai.image_params import check_size
 from gateway.formats.request_body import Body, Inline
+from gateway.frozen import frozen
 
 RESULT = "/get_result?id="
 DOMAIN = ".bfl.ai"
@@ -62,7 +63,7 @@ _RATIOS = {
 """Sizes that stand for a shape: the pixels are not documented."""
 
 
-@attrs.frozen
+@frozen
 class Sides:
     """The sizes of a model that takes pixels: both sides, in steps, and their product at most."""
 
@@ -72,7 +73,7 @@ class Sides:
     most_pixels: int
 
 
-@attrs.frozen
+@frozen
 class FluxModel:
     """What a model accepts.
 

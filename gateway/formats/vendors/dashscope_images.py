@@ -37,6 +37,7 @@ from gateway.formats.json_values import as_object, as_text, list_objects
 from gateway.formats.openai.errors import Secrets, mask, refuse_credentials, write_reason
 from gateway.formats.openai.image_params import check_size
 from gateway.formats.request_body import Body, build_data_url
+from gateway.frozen import frozen
 
 TASKS = "/api/v1/tasks"
 _SERVICES = "/api/v1/services/aigc"
@@ -53,7 +54,7 @@ _CALLERS_FAULT = ("InvalidParameter", "InvalidURL", "BadRequest")
 _TOO_MANY = 429
 
 
-@attrs.frozen
+@frozen
 class _CallMode:
     """How a group of models is called.
 

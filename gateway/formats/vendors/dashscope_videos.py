@@ -47,6 +47,7 @@ from gateway.formats.video_backend import (
     parse_video_error,
     parse_video_url,
 )
+from gateway.frozen import frozen
 
 SYNTHESIS = "/api/v1/services/aigc/video-generation/video-synthesis"
 TASKS = "/api/v1/tasks"
@@ -72,7 +73,7 @@ Sizes = Mapping[str, tuple[Tier, str]]
 """Each with its tier and its aspect ratio."""
 
 
-@attrs.frozen
+@frozen
 class WanModel:
     """How a model is called, and what it makes.
 

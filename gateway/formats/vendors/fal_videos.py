@@ -41,6 +41,7 @@ from gateway.formats.video_backend import (
     parse_video_url,
 )
 from gateway.formats.video_sizes import VideoSizes, list_video_sizes
+from gateway.frozen import frozen
 
 REQUESTS = "/requests"
 _BY_IMAGE = "image-to-video"
@@ -62,7 +63,7 @@ _FIXED_FIELDS: Mapping[str, object] = (
 _STATES: Mapping[str, TaskState] = {"IN_QUEUE": "queued", "IN_PROGRESS": "processing"}
 
 
-@attrs.frozen
+@frozen
 class FalVideoModel:
     """What a model makes: lengths, the default first; sizes; and which of its own fields a client may set."""
 

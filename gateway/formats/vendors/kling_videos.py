@@ -52,6 +52,7 @@ from gateway.formats.video_backend import (
     parse_object,
     parse_reported,
 )
+from gateway.frozen import frozen
 
 _LONGER = (5, 3, 4, *range(6, 16))
 _SHORTER = (5, 10)
@@ -73,7 +74,7 @@ _HD = _list_sizes(("720p", "1080p"))
 _ALL = _list_sizes(("720p", "1080p", "4k"))
 
 
-@attrs.frozen
+@frozen
 class KlingModel:
     """What a model accepts.
 

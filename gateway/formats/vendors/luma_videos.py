@@ -39,6 +39,7 @@ from gateway.formats.video_backend import (
     parse_video_url,
 )
 from gateway.formats.video_sizes import VideoSizes, list_video_sizes
+from gateway.frozen import frozen
 
 GENERATIONS = "/generations"
 _TIERS = {"720p": 720, "540p": 540, "360p": 360, "1080p": 1080}
@@ -53,7 +54,7 @@ _FIXED_FIELDS: Mapping[str, object] = dict.fromkeys(("hdr", "exr_export"), False
 _STATES: Mapping[str, TaskState] = {"queued": "queued", "processing": "processing"}
 
 
-@attrs.frozen
+@frozen
 class LumaModel:
     """What a model makes: lengths, the default first; and sizes."""
 

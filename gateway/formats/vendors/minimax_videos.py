@@ -34,6 +34,7 @@ from gateway.formats.request_body import Body, Inline, build_data_url
 from gateway.formats.vendor_errors import parse_words
 from gateway.formats.vendors.models import find_model
 from gateway.formats.video_sizes import list_video_sizes
+from gateway.frozen import frozen
 
 _H3 = "MiniMax-H3"
 _RATIOS = {"16:9": (16, 9), "9:16": (9, 16), "1:1": (1, 1), "4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9)}
@@ -48,7 +49,7 @@ def _list_sizes(*tiers: str) -> Mapping[str, tuple[str, str]]:
     return {size: (tier, ratio) for size, (ratio, tier) in sizes.items()}
 
 
-@attrs.frozen
+@frozen
 class HailuoModel:
     """What a model accepts.
 

@@ -36,6 +36,7 @@ from gateway.formats.image_task import (
 from gateway.formats.openai.errors import Secrets, write_reason
 from gateway.formats.openai.image_params import check_size, is_count
 from gateway.formats.request_body import Body, build_data_url
+from gateway.frozen import frozen
 
 PREDICTIONS = "/predictions"
 _FIRST_WAIT_S = 0.5
@@ -58,7 +59,7 @@ of the account may change.
 """
 
 
-@attrs.frozen
+@frozen
 class ReplicateModel:
     """What a model accepts, and in which fields.
 

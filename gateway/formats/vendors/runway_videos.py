@@ -15,7 +15,6 @@ the owner of the account may change, and other inputs to start from. Not support
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
 import orjson
 
 from gateway.domain.video import Reference
@@ -43,6 +42,7 @@ from gateway.formats.video_backend import (
     parse_video_error,
     parse_video_url,
 )
+from gateway.frozen import frozen
 
 BY_WORDS = "/text_to_video"
 BY_IMAGE = "/image_to_video"
@@ -70,7 +70,7 @@ _FIXED_FIELDS: Mapping[str, object] = {
 """Fields that are rejected unless they have the value that applies anyway."""
 
 
-@attrs.frozen
+@frozen
 class RunwayModel:
     """What a model makes.
 

@@ -7,11 +7,11 @@ The request's ``response_format`` decides what is written (OpenAI's OpenAPI docu
 from collections.abc import Sequence
 from typing import Any
 
-import attrs
 import orjson
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import InvalidRequest
+from gateway.frozen import frozen
 
 _ENDS = (".", "!", "?", "…", "。", "！", "？")  # noqa: RUF001 - as Chinese is written
 _LONGEST_SEGMENT_S = 15.0
@@ -20,7 +20,7 @@ _LONGEST_S = 1_000_000
 _TIMED = frozenset({"verbose_json", "srt", "vtt"})
 
 
-@attrs.frozen
+@frozen
 class Word:
     """A word with its punctuation; times in seconds."""
 
@@ -29,7 +29,7 @@ class Word:
     end_s: float
 
 
-@attrs.frozen
+@frozen
 class Transcript:
     """What a vendor heard. ``duration_s`` None: it does not say how long the audio is."""
 

@@ -43,6 +43,7 @@ from gateway.formats.video_backend import (
     parse_object,
     parse_video_url,
 )
+from gateway.frozen import frozen
 
 TASKS = "/contents/generations/tasks"
 _UNDER_WAY: Mapping[str, Literal["queued", "processing"]] = {"queued": "queued", "running": "processing"}
@@ -90,7 +91,7 @@ _FIRST_1080 = ("1080p", "1920x1088 1088x1920 1440x1440 1664x1248 1248x1664 2176x
 _LATEST_480 = ("480p", "854x480 480x854 640x640 752x560 560x752 992x432")
 
 
-@attrs.frozen
+@frozen
 class SeedanceModel:
     """What a model makes.
 

@@ -7,13 +7,14 @@ import attrs
 
 from gateway.domain.account import Status
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec
+from gateway.frozen import frozen
 from gateway.server.admin.answer import OMITTED, Count, InForceField, Moment
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import OF_ACCOUNT, parse_key_id, read_change, read_fields
 from gateway.server.openapi import schema as s
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class AccountView:
     """An account with its balance; ``left_usd`` and ``resets_at`` are null without a quota."""
 
@@ -39,7 +40,7 @@ class AccountView:
     in_force: InForceField | None = attrs.field(default=None, metadata=OMITTED)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class KeyFields:
     """A key with its balance. ``locked`` are the fields that an administrator has set."""
 
@@ -73,14 +74,14 @@ class KeyFields:
     resets_at: Moment | None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class KeyView(KeyFields):
     """A key. Of its secret only the last four characters are shown."""
 
     in_force: InForceField | None = attrs.field(default=None, metadata=OMITTED)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class NewKeyView(KeyFields):
     """A key with its secret, which only the answer to its creation or rotation has."""
 
@@ -88,7 +89,7 @@ class NewKeyView(KeyFields):
     in_force: InForceField | None = attrs.field(default=None, metadata=OMITTED)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class DeletedAccount:
     """An account that was deleted."""
 
@@ -97,7 +98,7 @@ class DeletedAccount:
     in_force: InForceField | None = attrs.field(default=None, metadata=OMITTED)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class DeletedKey:
     """A key that was deleted."""
 

@@ -3,18 +3,17 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-import attrs
-
 from gateway.alerts.watcher import AlertWatcher
 from gateway.domain.account_spec import build_time
 from gateway.domain.alert import KINDS, TargetStatus
 from gateway.errors import NotFound
+from gateway.frozen import frozen
 from gateway.server.admin.answer import Count, Moment, Shaped
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.openapi import schema as s
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class TargetView:
     """A target, and what became of its alerts since the start."""
 
@@ -27,7 +26,7 @@ class TargetView:
     last_error: str | None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class AlertView:
     """An alert that was sent."""
 
@@ -37,7 +36,7 @@ class AlertView:
     at: Moment
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class TestedTarget:
     """Whether a target took a test alert."""
 
@@ -46,7 +45,7 @@ class TestedTarget:
     error: str | None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class AlertsView:
     """The targets, and the last alerts."""
 

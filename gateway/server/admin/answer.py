@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import attrs
 
+from gateway.frozen import frozen
 from gateway.server.openapi import schema as s
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class Shaped:
     """Gives a type in ``Annotated`` its schema."""
 
@@ -34,7 +35,7 @@ IN_FORCE = s.explain(
 _PLAIN: Mapping[Any, s.Shape] = {Any: s.ANYTHING, str: s.TEXT, bool: s.FLAG, int: s.INTEGER, float: s.NUMBER}
 
 
-@attrs.frozen
+@frozen
 class InForce:
     """At how many nodes of a cluster a change is in force, after so many milliseconds."""
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import attrs
 import orjson
 
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import KINDS, AuditFilter, AuditRow
+from gateway.frozen import frozen
 from gateway.server.admin.answer import Moment, Shaped
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import LIMIT, parse_limit
@@ -15,7 +15,7 @@ from gateway.server.openapi import schema as s
 from gateway.server.query import parse_number
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class AuditView:
     """Who changed what."""
 

@@ -10,6 +10,7 @@ from gateway.domain.audit_log import Actor
 from gateway.domain.batch import Batch, BatchFilter, BatchStatus, is_batch_id
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM
 from gateway.errors import InvalidRequest
+from gateway.frozen import frozen
 from gateway.server.admin.answer import Count, Moment
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_limit
@@ -19,7 +20,7 @@ _STATUSES: tuple[BatchStatus, ...] = get_args(BatchStatus)
 _TRUTH = {"true": True, "false": False}
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class BatchView:
     """A batch as lists show it. The name of a deleted account or key is null."""
 
@@ -43,7 +44,7 @@ class BatchView:
     ended_at: Moment | None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class BatchErrorView:
     """Why a batch, or a line of its input, is refused."""
 
@@ -53,7 +54,7 @@ class BatchErrorView:
     param: str | None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class WholeBatchView(BatchView):
     """A batch with its files, its errors and what it has cost."""
 

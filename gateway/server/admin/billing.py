@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 from typing import Literal
 
-import attrs
-
 from gateway.domain.account_spec import CreditSpec
+from gateway.frozen import frozen
 from gateway.parsing import parse_spec
 from gateway.server.admin.answer import Count, Moment
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import LIMIT, parse_key_id, parse_limit, read_change
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class CreditView:
     """A credit to a balance."""
 
@@ -26,7 +25,7 @@ class CreditView:
     amount_usd: float
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class NewCreditView(CreditView):
     """A credit with the balance after it.
 
@@ -42,7 +41,7 @@ class NewCreditView(CreditView):
     resets_at: Moment | None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Reconciliation:
     """Whether every balance is the sum of its ledger entries."""
 

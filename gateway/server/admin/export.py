@@ -9,13 +9,13 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-import attrs
 import orjson
 from aiohttp import web
 
 from gateway.domain.audit_log import Actor
 from gateway.domain.request_log import StoredRequest
 from gateway.errors import ClientDisconnected, InvalidRequest, Overloaded
+from gateway.frozen import frozen
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.request_history import walk
 from gateway.server.admin.requests import FILTERS, ROW, build_row, parse_filter
@@ -29,7 +29,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 Row = dict[str, Any]
 
 
-@attrs.frozen
+@frozen
 class Format:
     """A file format: the first bytes, and how rows are formatted."""
 

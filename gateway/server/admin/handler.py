@@ -12,6 +12,7 @@ from aiohttp import web
 
 from gateway.domain.audit_log import Actor
 from gateway.errors import StoreUnavailable
+from gateway.frozen import frozen
 from gateway.server.admin.answer import InForce, build_answer, write_answer
 from gateway.server.context import ACTOR, SERVICES, Services
 from gateway.server.openapi import schema as s
@@ -24,7 +25,7 @@ if TYPE_CHECKING:  # a request with the admin token needs none
 Fields = dict[str, Any]
 
 
-@attrs.frozen
+@frozen
 class Query:
     """A query parameter."""
 
@@ -33,7 +34,7 @@ class Query:
     shape: s.Shape = s.TEXT
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class AdminRequest:
     """A request to an operation: one of the API, or what a page of the console asks in its place.
 
@@ -68,7 +69,7 @@ class AdminRequest:
 Function = Callable[[AdminRequest], Awaitable[Any]]
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class AdminHandler:
     """The handler of an operation. The document takes its summary and description from the function's docstring.
 

@@ -3,9 +3,8 @@
 from functools import partial
 from typing import Any
 
-import attrs
-
 from gateway.domain.member_spec import ConsentSpec
+from gateway.frozen import frozen
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.sessions import build_client_info, read_small
 from gateway.server.provider_flow import begin_flow, get_provider_sign_in, set_flow_cookie
@@ -13,7 +12,7 @@ from gateway.server.provider_flow import begin_flow, get_provider_sign_in, set_f
 _AFTER = "/console/account"
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class IdentityView:
     """A sign-in provider; ``linked``: the member can sign in with it."""
 
@@ -22,14 +21,14 @@ class IdentityView:
     linked: bool
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class BegunLink:
     """Where the browser goes on."""
 
     continue_at: str
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class UnlinkedIdentity:
     """A sign-in provider that the member can no longer sign in with."""
 

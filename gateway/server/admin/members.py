@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 
-import attrs
-
 from gateway.domain.account import Status
 from gateway.domain.member import LinkKind, Role
 from gateway.domain.member_spec import InviteSpec, MemberSpec
 from gateway.domain.passkey_spec import build_passkey
 from gateway.errors import NotFound
+from gateway.frozen import frozen
 from gateway.parsing import parse_spec
 from gateway.server.admin.answer import Moment
 from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
@@ -22,7 +21,7 @@ JOIN_PATH = "/console/join"
 SETUP_PATH = "/console/setup"
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ListedMemberView(MemberView):
     """A member as administrators see it."""
 
@@ -30,14 +29,14 @@ class ListedMemberView(MemberView):
     status: Status
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class WholeMemberView(ListedMemberView):
     """A member with its passkeys."""
 
     passkey_list: Sequence[PasskeyView]
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class LinkView:
     """A link; ``name`` is the member whose passphrase it resets."""
 
@@ -51,7 +50,7 @@ class LinkView:
     expires_at: Moment
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class NewLinkView(LinkView):
     """A link with its token, which only the answer to its creation has."""
 
@@ -59,7 +58,7 @@ class NewLinkView(LinkView):
     url: str
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class DeletedMember:
     """A member that was deleted."""
 
@@ -68,7 +67,7 @@ class DeletedMember:
     deleted: bool
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class DeletedLink:
     """A link that was deleted."""
 

@@ -3,14 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable
 
-import attrs
-
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import build_change
 from gateway.domain.ledger import OnCrash
 from gateway.domain.node import Node, NodeState
 from gateway.domain.price import NANOS_PER_USD
 from gateway.errors import NotFound
+from gateway.frozen import frozen
 from gateway.parsing import parse_spec
 from gateway.server.admin.answer import Count, Moment
 from gateway.server.admin.handler import AdminRequest, admin_operation
@@ -18,7 +17,7 @@ from gateway.server.admin.io import read_change
 from gateway.storage.nodes import list_nodes as read_nodes
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class NodeView:
     """A gateway on the database."""
 
@@ -41,7 +40,7 @@ class NodeView:
     outstanding_nanos: int
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ForgottenNode:
     """A node that was signed off, and the credit that it held."""
 
@@ -50,7 +49,7 @@ class ForgottenNode:
     outstanding_usd: float
 
 
-@attrs.frozen
+@frozen
 class ForgetSpec:
     """What becomes of the credit that a lost node had: ``release`` it, or ``charge`` all of it."""
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-import attrs
 from aiohttp import web
 
+from gateway.frozen import frozen
 from gateway.server.admin.prefix import PREFIX
 
 if TYPE_CHECKING:  # routes are known at start, handlers are not imported
@@ -16,7 +16,7 @@ Access = Literal["anyone", "viewer", "member", "administrator"]
 """The least role that may call an operation, or anyone. A bearer of the admin token is an administrator."""
 
 
-@attrs.frozen
+@frozen
 class AdminOperation:
     """One operation.
 

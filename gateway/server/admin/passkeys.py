@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-import attrs
-
 from gateway.domain.member_spec import ConsentSpec
 from gateway.domain.passkey import RelyingParty
 from gateway.domain.passkey_spec import AssertionSpec, AttestationSpec, PasskeyNameSpec, PasskeyStartSpec, build_passkey
 from gateway.errors import InvalidRequest, NotFound
+from gateway.frozen import frozen
 from gateway.server.admin.answer import Moment
 from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
 from gateway.server.admin.sessions import SignedInView, build_client_info, build_signed_in, read_small
@@ -16,7 +15,7 @@ from gateway.server.query import is_number
 from gateway.server.sessions import find_site
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class PasskeyView:
     """A passkey of a member."""
 
@@ -27,7 +26,7 @@ class PasskeyView:
     used_at: Moment | None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class DeletedPasskey:
     """A passkey that was removed."""
 

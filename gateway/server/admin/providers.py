@@ -1,14 +1,13 @@
 """Admin API: the providers that channels can be created for."""
 
-import attrs
-
+from gateway.frozen import frozen
 from gateway.providers.registry import PROVIDERS
 from gateway.server.admin.handler import AdminRequest, admin_operation
 
 _BUILT_IN = "demo"
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ProviderView:
     """A provider that the gateway knows."""
 

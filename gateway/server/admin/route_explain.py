@@ -16,6 +16,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price
 from gateway.errors import GatewayError, ModelNotPriced
+from gateway.frozen import frozen
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_state import AFTER_FAILURES, Obstacle
 from gateway.routing.load_balancer import LoadBalancer
@@ -42,7 +43,7 @@ _IMAGES: Mapping[str, ImageRequest] = {"images": ImageRequest(""), "image_edits"
 """The smallest request of each operation."""
 
 
-@attrs.frozen
+@frozen
 class RouteExplainer:
     """Explains with the state that routing uses."""
 
@@ -156,7 +157,7 @@ class RouteExplainer:
         }
 
 
-@attrs.frozen
+@frozen
 class _ChannelStatus:
     """The state of one channel for a request: its obstacle, and the breakers that are not closed."""
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TypeVar
 
-import attrs
 from aiohttp import web
 
 from gateway.auth.sessions import ClientInfo, CurrentUser, NewSession
@@ -22,6 +21,7 @@ from gateway.domain.member_spec import (
     build_member,
 )
 from gateway.errors import RequestTooLarge
+from gateway.frozen import frozen
 from gateway.parsing import parse_spec
 from gateway.server.admin.answer import Count, Moment
 from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
@@ -33,7 +33,7 @@ S = TypeVar("S")
 _MAX_BODY = 16 * 1024
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class MemberView:
     """A member as it sees itself."""
 
@@ -48,7 +48,7 @@ class MemberView:
     signed_in_at: Moment | None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class OwnAccountView:
     """The account of a member."""
 
@@ -56,7 +56,7 @@ class OwnAccountView:
     name: str
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SessionView:
     """A session of a member."""
 
@@ -67,14 +67,14 @@ class SessionView:
     agent: str
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ListedSessionView(SessionView):
     """A session; ``current`` is the one of the request."""
 
     current: bool
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class OwnSessionView:
     """The member who is signed in, and its session."""
 
@@ -83,7 +83,7 @@ class OwnSessionView:
     session: SessionView
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SignedInView:
     """The member who has signed in."""
 
@@ -92,7 +92,7 @@ class SignedInView:
     expires_at: Moment
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SignedOutView:
     """``continue_at`` is the page at which the browser ends its session at the sign-in provider."""
 
@@ -100,7 +100,7 @@ class SignedOutView:
     continue_at: str | None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class EndedSession:
     """A session that was ended."""
 
@@ -108,14 +108,14 @@ class EndedSession:
     deleted: bool
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class EndedSessions:
     """How many sessions were ended."""
 
     deleted: Count
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class NewSecondFactor:
     """The secret of a second factor, as an authenticator app reads it."""
 
@@ -124,28 +124,28 @@ class NewSecondFactor:
     qr_svg: str
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class RecoveryCodes:
     """The codes that replace a second factor, each once."""
 
     recovery_codes: Sequence[str]
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SecondFactorState:
     """Whether the member has a second factor."""
 
     second_factor: bool
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SetupState:
     """Whether the console still needs its first administrator."""
 
     open: bool
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class OpenedLinkView:
     """What a link is for; ``name`` is the member whose passphrase it resets."""
 

@@ -1,13 +1,12 @@
 """Admin API: the version and size of the gateway."""
 
-import attrs
-
 from gateway import __version__
+from gateway.frozen import frozen
 from gateway.server.admin.answer import Count
 from gateway.server.admin.handler import AdminRequest, admin_operation
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class StatusView:
     """The version, and the number of channels and models."""
 

@@ -12,6 +12,7 @@ from gateway.domain.request_log import Outcome
 from gateway.domain.video import VideoFilter, VideoJob, VideoState, is_video_id
 from gateway.domain.webhook import DeliveryStatus, WebhookDelivery, build_secret
 from gateway.errors import InvalidRequest
+from gateway.frozen import frozen
 from gateway.server.admin.answer import Count, Moment
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import LIMIT, MAX_LISTED, OF_ACCOUNT, parse_key_id, parse_limit
@@ -24,7 +25,7 @@ _OPERATORS = ("channel", "provider", "upstream_model", "upstream_id", "owner", "
 """Fields that only administrators see; for a member they are null."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class VideoView:
     """A job as lists show it; ``price_usd`` is what it costs if it completes."""
 
@@ -52,7 +53,7 @@ class VideoView:
     cost_nanos: Count
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class DeliveryView:
     """The delivery of a webhook."""
 
@@ -70,7 +71,7 @@ class DeliveryView:
     ended_at: Moment | None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class WholeVideoView(VideoView):
     """A job without its prompt, and without the provider's address of its file."""
 
@@ -106,7 +107,7 @@ _VIDEO_QUERY = (
 _DELIVERY_QUERY = (LIMIT, Query("video", "Only this job (an id)."))
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class WebhookSecret:
     """What signs the webhooks of a key."""
 

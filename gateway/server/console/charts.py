@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-import attrs
+from gateway.frozen import frozen
 
 WIDTH, HEIGHT = 720, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 8, 14, 30
@@ -16,7 +16,7 @@ _LEAST = 1e-9
 """A smaller value counts as zero."""
 
 
-@attrs.frozen
+@frozen
 class Series:
     """The values of one kind, one for each place in time. ``kind`` is its CSS class."""
 
@@ -25,7 +25,7 @@ class Series:
     values: Sequence[float]
 
 
-@attrs.frozen
+@frozen
 class Bar:
     """One part of a stack."""
 
@@ -36,7 +36,7 @@ class Bar:
     kind: str
 
 
-@attrs.frozen
+@frozen
 class ChartColumn:
     """A place in time with the text of its tooltip."""
 
@@ -45,7 +45,7 @@ class ChartColumn:
     title: str
 
 
-@attrs.frozen
+@frozen
 class Tick:
     """A label of an axis."""
 
@@ -53,7 +53,7 @@ class Tick:
     text: str
 
 
-@attrs.frozen
+@frozen
 class Chart:
     """Everything that is drawn."""
 

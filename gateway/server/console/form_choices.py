@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
-import attrs
 from aiohttp import web
 
 from gateway.domain.account_spec import build_time
+from gateway.frozen import frozen
 from gateway.server.admin.accounts import KeyView
 from gateway.server.console.page import Data, ask
 from gateway.server.console.routes import mark
@@ -31,7 +31,7 @@ _FIRST = ("*-mini", "*-mini-*", "*flash*", "*haiku*", "*nano*", "*small*")
 """Models for a first try: they answer fast and cost little."""
 
 
-@attrs.frozen
+@frozen
 class Choices:
     """The choices of a form.
 

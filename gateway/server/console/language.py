@@ -10,9 +10,10 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-import attrs
 import orjson
 from aiohttp import web
+
+from gateway.frozen import frozen
 
 ENGLISH, CHINESE = "en", "zh-Hans"
 LANGUAGES: Mapping[str, str] = {ENGLISH: "English", CHINESE: "简体中文"}
@@ -29,7 +30,7 @@ LANGUAGE: web.RequestKey[str] = web.RequestKey("language", str)
 """The language of a console page, as its ``lang`` attribute has it."""
 
 
-@attrs.frozen
+@frozen
 class Catalogue:
     """The messages of a language; one with a plural is found by its singular.
 

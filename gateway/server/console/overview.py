@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-import attrs
 from aiohttp import web
 
+from gateway.frozen import frozen
 from gateway.server.admin.accounts import AccountView
 from gateway.server.console.charts import Series, draw
 from gateway.server.console.filters import format_count, format_usd
@@ -24,7 +24,7 @@ _STACKED = 5
 _LATEST = 6
 
 
-@attrs.frozen
+@frozen
 class Span:
     """A period up to now, in hours or days. ``name`` is in English."""
 

@@ -2,16 +2,16 @@
 
 from functools import partial
 
-import attrs
 from aiohttp import web
 
 from gateway.deferred import late_handler
 from gateway.domain.member import Role
+from gateway.frozen import frozen
 
 ROOT = "/console"
 
 
-@attrs.frozen
+@frozen
 class Page:
     """One page.
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
-import attrs
 from aiohttp import web
 
+from gateway.frozen import frozen
 from gateway.server.console.headers import HEADERS
 from gateway.server.console.language import read_catalogue_bytes, write_script
 from gateway.server.console.routes import ROOT
@@ -20,7 +20,7 @@ _KINDS: Mapping[str, str] = {"css": "text/css", "js": "text/javascript", "svg": 
 _DIGEST = 20
 
 
-@attrs.frozen
+@frozen
 class StaticFile:
     """A file with its media type and entity tag."""
 

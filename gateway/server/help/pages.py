@@ -9,7 +9,6 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-import attrs
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
@@ -17,6 +16,7 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 from gateway import __version__
+from gateway.frozen import frozen
 from gateway.server.console.routes import ROOT
 from gateway.server.console.static_files import find_static
 
@@ -32,7 +32,7 @@ _SCROLLED = (
 _GAPS = re.compile(r"[-\s]+")
 
 
-@attrs.frozen
+@frozen
 class HelpPage:
     """A page. ``name`` is its path without the suffix, ``headings`` are the ids and texts of its second level."""
 
@@ -46,7 +46,7 @@ class HelpPage:
         return build_url(self.name)
 
 
-@attrs.frozen
+@frozen
 class HelpChapter:
     """A heading of the menu with its pages."""
 

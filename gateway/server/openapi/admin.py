@@ -7,9 +7,9 @@ from inspect import cleandoc
 from itertools import pairwise
 from typing import Any
 
-import attrs
 import orjson
 
+from gateway.frozen import frozen
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.openapi import schema as s
 from gateway.server.openapi.attrs_schema import Schema, build_spec_schema
@@ -67,7 +67,7 @@ _LEAST_SHARED = 4
 """The fewest fields of an object that gets a schema of its own."""
 
 
-@attrs.frozen
+@frozen
 class Admin:
     """The admin API's part of the document; ``schemas`` are for ``components``."""
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-import attrs
 import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from gateway.frozen import frozen
 from gateway.server.console.routes import ROOT
 from gateway.server.console.static_files import find_static
 from gateway.server.openapi.admin import PREFIX
@@ -35,7 +35,7 @@ _NAMES = re.compile(r"\{([a-z_]+)\}")
 _INDENT = orjson.OPT_INDENT_2
 
 
-@attrs.frozen
+@frozen
 class DocsBody:
     """One media type of a request or response body."""
 
@@ -45,7 +45,7 @@ class DocsBody:
     about: str
 
 
-@attrs.frozen
+@frozen
 class DocsResponse:
     """One response."""
 
@@ -55,7 +55,7 @@ class DocsResponse:
     headers: tuple[str, ...]
 
 
-@attrs.frozen
+@frozen
 class DocsOperation:
     """One operation, as the page shows it."""
 
@@ -72,7 +72,7 @@ class DocsOperation:
     faults: tuple[str, ...]
 
 
-@attrs.frozen
+@frozen
 class Chapter:
     """The operations of one tag."""
 

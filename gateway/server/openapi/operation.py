@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
-
+from gateway.frozen import frozen
 from gateway.server.admin.handler import Query
 from gateway.server.admin.operation import Access
 from gateway.server.openapi import schema as s
@@ -18,7 +17,7 @@ BYTES: s.Shape = {"type": "string", "format": "binary"}
 _NOTHING: Mapping[str, s.Shape] = {}
 
 
-@attrs.frozen
+@frozen
 class ResponseDoc:
     """The response with one status; ``contents`` are its schemas by media type."""
 
@@ -27,7 +26,7 @@ class ResponseDoc:
     status: int = 200
 
 
-@attrs.frozen
+@frozen
 class Operation:
     """One operation.
 

@@ -5,9 +5,9 @@ import asyncio
 import hashlib
 from functools import cache
 
-import attrs
 from aiohttp import web
 
+from gateway.frozen import frozen
 from gateway.server.client_ip import find_origin
 from gateway.server.console.headers import HEADERS
 from gateway.server.context import SERVICES
@@ -19,7 +19,7 @@ _NOWHERE = "http://127.0.0.1:8080"
 """The address for clients whose own address of the gateway is unknown."""
 
 
-@attrs.frozen
+@frozen
 class BuiltDocument:
     """The serialized document with its entity tag."""
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import attrs
-
+from gateway.frozen import frozen
 from gateway.server.openapi.attrs_schema import Schema
 
 _DEEPEST = 6
@@ -21,7 +20,7 @@ _MOST = 2**31 - 1
 """A maximum that is only the limit of the integer type."""
 
 
-@attrs.frozen
+@frozen
 class SchemaRow:
     """One field; ``rows`` are the fields of its value."""
 

@@ -12,13 +12,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import attrs
 import obstore
 import structlog
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from gateway.errors import StoreUnavailable
+from gateway.frozen import frozen
 from gateway.storage.media_location import BucketAddress
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _ERROR_CHARS = 300
 log = structlog.stdlib.get_logger(__name__)
 
 
-@attrs.frozen
+@frozen
 class StoredObject:
     """An object as the store lists it. ``stored_s`` is Unix time, of the store's clock."""
 

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-import attrs
-
+from gateway.frozen import frozen
 from gateway.installation import write_install
 from gateway.storage.copying.sqlite_store import make_target, open_source, remove
 from gateway.storage.copying.store_copy import CopyFailed, CopyReport, CopySource, CopyTarget, copy_store
@@ -18,7 +17,7 @@ _DRAFT = ".copy-"
 _SAME_KIND = "Both are data folders. To copy a folder, use 'gateway backup' and 'gateway restore'"
 
 
-@attrs.frozen
+@frozen
 class StoreLocation:
     """A data folder, or the URL of a database on a server."""
 

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import attrs
 
+from gateway.frozen import frozen
 from gateway.storage.copying.tables import TOTALS, CopiedTable, Row, list_tables
 from gateway.storage.postgres.values import mend
 from gateway.storage.schema import REVISION
@@ -51,7 +52,7 @@ class CopyTarget(CopySource, Protocol):
         ...
 
 
-@attrs.frozen
+@frozen
 class CopyReport:
     """What was copied.
 

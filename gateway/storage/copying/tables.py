@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import attrs
 from sqlalchemy import JSON, Boolean, Column, LargeBinary, Table
 
+from gateway.frozen import frozen
 from gateway.storage import schema
 
 Row = tuple[Any, ...]
@@ -27,7 +27,7 @@ FROM (
 """What every key was charged by its entries, its days and its requests, and what it was credited, in nano-USD."""
 
 
-@attrs.frozen
+@frozen
 class CopiedTable:
     """A table of the schema.
 
