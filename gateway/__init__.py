@@ -4,7 +4,7 @@ One request:  server.middlewares (request id, errors, key, body, quota: billing 
               -> proxy.failover -> routing.load_balancer picks a channel -> formats translate
               -> upstream sends -> proxy.stream forwards events unchanged -> billing.settlement charges and records.
 
-Packages, lowest first; a package imports only from those above it in this list (``tests/architecture/test_layers.py``):
+Packages, lowest first; a package imports only from lower ones (``tests/architecture/test_layers.py``):
 
     domain     data types and arithmetic            pure: no async, clock, randomness or I/O
     formats    OpenAI, Anthropic, Gemini, vendors   pure

@@ -87,13 +87,12 @@ class WebhookWorker:
             while True:
                 self._woken.clear()
                 self._forget_hosts()
-                provider_retry_after_s = await self._start_due(group)
-                await self._rest(provider_retry_after_s)
+                await self._rest(await self._start_due(group))
                 await asyncio.sleep(PAUSE_S * self._wait_scale)
 
-    async def _rest(self, provider_retry_after_s: float) -> None:
+    async def _rest(self, rest_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(provider_retry_after_s * self._wait_scale):
+            async with asyncio.timeout(rest_s * self._wait_scale):
                 await self._woken.wait()
 
     async def _start_due(self, group: asyncio.TaskGroup) -> float:

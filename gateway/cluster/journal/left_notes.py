@@ -2,7 +2,7 @@
 
 A node that was killed looks like one that is frozen or cut off, which will post what its requests have cost. So the
 credit that an interrupted request may still spend stays set aside until its node registers again, or until
-``credit_orphans`` settles it as that of a node that does not come back.
+``cluster.credit.stored_orphans`` settles it as that of a node that does not come back.
 """
 
 from collections.abc import Callable, Sequence

@@ -218,7 +218,7 @@ class NodeSession:
             await connection.execute("SELECT pg_notify($1, message) FROM unnest($2::text[]) message", RINGS, messages)
 
     async def find_leader(self) -> tuple[int, int] | None:
-        """See ``node_backends.find_leader``."""
+        """See ``backends.find_leader``."""
         async with self._own.lend(STATEMENT_S) as connection:
             return await find_leader(connection)
 
@@ -232,7 +232,7 @@ class NodeSession:
         return True
 
     async def end_stuck(self) -> Collection[str]:
-        """See ``node_backends.end_stuck``."""
+        """See ``backends.end_stuck``."""
         async with self._own.lend(STATEMENT_S) as connection:
             return await end_stuck(connection)
 

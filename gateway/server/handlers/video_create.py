@@ -150,6 +150,7 @@ def _get_video(inference: InferenceRequest) -> VideoRequest:
     return inference.video or VideoRequest("")
 
 
+# Without the middleware ``quota``: the submitter reserves what a job may cost in the commit that stores the job.
 POST_VIDEOS = with_middlewares(
     submit,
     [
@@ -167,4 +168,3 @@ POST_REMIX = with_middlewares(
         replay_response,
     ],
 )
-"""The handlers of routes that create a video job; ``submit`` reserves what it may cost, together with the job."""

@@ -33,7 +33,8 @@ READERS = 4
 WORK_S = 15.0
 """How long a read, or all statements of a write, may take before their connection is closed."""
 LOCK_S = 8.0
-"""How long a write waits for others. The nodes of a cluster end one that does not go on before (``node_backends``)."""
+"""How long a write waits for others. The nodes of a cluster end one that does not go on before
+(``cluster.membership.backends``)."""
 LONG_READERS = 2
 LONG_READ_S = 600.0
 """As ``WORK_S``, for long reads. They have connections of their own: no other read waits for one."""
