@@ -146,12 +146,17 @@ class VideoPoller:
             self._renewed_s = now_s
 
     async def _release_orphans(self) -> None:
-        """Release jobs that the store assigns to this process but no task works on: a claim whose reply was lost."""
+        """Release jobs that the store assigns to this process but no task works on: a claim whose answer was lost.
+
+        Settle those of which the answer to their end was lost.
+        """
         now_s = asyncio.get_running_loop().time()
         if now_s - self._orphans_checked_s < ORPHANS_S:
             return
         jobs = self._jobs
-        mine = [job for job in await jobs.store.list_open() if job.owner == jobs.tasks.owner]
+        unfinished = await jobs.store.list_open()
+        await jobs.reservations.settle_ended({job.id for job in unfinished})
+        mine = [job for job in unfinished if job.owner == jobs.tasks.owner]
         orphans = [job for job in mine if job.id not in self._working and not jobs.tasks.is_claimed(job.id)]
         if orphans:
             await jobs.store.advance([(job, job.release(jobs.now_ms)) for job in orphans])

@@ -1,7 +1,7 @@
 """Keep the reservation of each open job, and store the job's end in one commit with its charge."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 import attrs
@@ -93,6 +93,16 @@ class JobReservations:
         if finished:
             self._keep_record(record)
         return finished
+
+    async def settle_ended(self, open_ids: Collection[str]) -> None:
+        """Settle the reservations of jobs that have ended: the store's answer to their end was lost.
+
+        ``open_ids``: the jobs that have not ended. Raises ``StoreUnavailable``.
+        """
+        for video_id in self._held.keys() - set(open_ids):
+            stored = await self.store.find(video_id)
+            if stored is not None and stored.ended:  # a job that is being created is not stored yet
+                self._settle(stored, build_end(stored, int(self.clock() * 1000)).cost_nanos)
 
     def release(self, job: VideoJob) -> None:
         """Release the reservation of a job that is not stored."""

@@ -163,12 +163,8 @@ class VideoTracker:
 
     async def _complete(self, job: VideoJob, media: AnyMedia) -> None:
         done = attrs.evolve(job, media_id=media.id, media_bytes=media.size, media_type=media.media_type)
-        try:
-            finished = await self._jobs.complete(done)
-        except StoreUnavailable:
-            await self._video_content.remove(media.id)
-            raise
-        if not finished:  # the job was cancelled meanwhile
+        # If the store does not answer, the file stays: the commit may have reached the database.
+        if not await self._jobs.complete(done):  # the job was cancelled, or an earlier commit has reached the database
             await self._video_content.remove(media.id)
 
     async def _put_off(self, job: VideoJob, error: GatewayError, late: VideoError) -> VideoJob | None:

@@ -12,7 +12,19 @@ from gateway.errors import ProviderBadResponse, ProviderContentGone, ProviderTim
 from gateway.videos.tracker import MOST_GONE, MOST_MISSED, MOST_UNUSABLE
 from tests.support.table_rows import table_rows
 from tests.support.video_records import put_job
-from tests.support.video_services import A_SECOND, CLIP, Answer, Answered, Reel, VideoServices, play, refuse, run, task
+from tests.support.video_services import (
+    A_SECOND,
+    CALLER,
+    CLIP,
+    Answer,
+    Answered,
+    Reel,
+    VideoServices,
+    play,
+    refuse,
+    run,
+    task,
+)
 
 HELD = 4 * A_SECOND
 GONE = ProviderContentGone("It is not there")
@@ -317,16 +329,35 @@ def test_a_job_that_is_cancelled_while_its_file_is_fetched_leaves_no_file() -> N
     run(scene())
 
 
-def test_a_store_that_fails_at_the_end_leaves_no_file_and_the_job_as_it_was() -> None:
+def test_a_store_that_fails_at_the_end_leaves_the_job_as_it_was() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
         job = await begin(services, "fetching")
         services.store.refused = {"finish": 1}
         with pytest.raises(StoreUnavailable):
             await services.watch.check(job)
-        assert (services.shelf.files, await services.find(job)) == ({}, job)
+        assert await services.find(job) == job
         assert await look(services, job) is None
-        assert (await services.find(job)).state == "completed"
+        completed = await services.find(job)
+        assert completed.state == "completed"
+        assert completed.media_id in services.shelf.files
+
+    run(scene())
+
+
+def test_a_job_whose_end_was_stored_without_an_answer_has_its_file_and_holds_nothing() -> None:
+    async def scene() -> None:
+        services = VideoServices(play(task()))
+        job = await begin(services, "fetching")
+        services.store.lost["finish"] = 1
+        with pytest.raises(StoreUnavailable):
+            await services.watch.check(job)
+        completed = await services.find(job)
+        assert completed.state == "completed"
+        assert [completed.media_id] == list(services.shelf.files)
+        await services.reservations.settle_ended([])
+        assert (services.held, services.reservations.list_held()) == (0, {})
+        assert services.balances.find_balance("key", CALLER.key.id).lifetime.spent_nanos == completed.cost_nanos > 0
 
     run(scene())
 
