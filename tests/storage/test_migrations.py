@@ -177,7 +177,7 @@ async def test_a_database_that_is_older_is_left_alone_and_the_version_between_is
         other.execute("UPDATE alembic_version SET version_num = '0005'")
         other.commit()
     before = read_definitions(oldest_path)
-    with pytest.raises(DatabaseStartupError, match=r"schema 0005.*Install version 0\.7\.0, start it once"):
+    with pytest.raises(DatabaseStartupError, match=r"schema 0005.*Install version 0\.8\.0, start it once"):
         await open_database(f"sqlite:///{oldest_path}")
     assert read_definitions(oldest_path) == before
 
