@@ -7,8 +7,8 @@ from itertools import chain
 import attrs
 
 from gateway.alerts.conditions import (
+    check_certificate,
     find_budgets,
-    find_certificate,
     find_channels,
     find_expiring_keys,
     find_store_problem,
@@ -58,7 +58,7 @@ class AlertConditions:
         now_s = self.clock()
         problem = await self._find_store_problem()
         certificate = None if self.certificate is None else self.certificate.current
-        own = (*find_store_problem(problem), *find_certificate(certificate, now_s))
+        own = (*find_store_problem(problem), *check_certificate(certificate, now_s))
         if not self.leads():
             return Findings(own, well=frozenset() if problem else frozenset({_STORE}), own=True)
         if problem is None:

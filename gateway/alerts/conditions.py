@@ -125,7 +125,7 @@ def find_store_problem(problem: str | None) -> Iterator[Condition]:
         )
 
 
-def find_certificate(certificate: Certificate | None, now_s: float) -> Iterator[Condition]:
+def check_certificate(certificate: Certificate | None, now_s: float) -> Iterator[Condition]:
     """Yield that the certificate for TLS expires soon, or has expired."""
     if certificate is not None and (days := certificate.find_days_left(now_s)) < WARN_DAYS:
         when = f"expires in {days} days" if days >= 0 else "has expired"

@@ -301,7 +301,7 @@ class Circuits(dict[EndpointKey, Circuit]):
                     breaker.until = min(breaker.until, now)
 
     @property
-    def answered_lately(self) -> bool:
+    def no_failure_since_success(self) -> bool:
         """Whether a request succeeded after the last failure."""
         return self.answered_at >= max((circuit.failed_at for circuit in self.values()), default=_NEVER)
 

@@ -55,6 +55,6 @@ class ImageBackend(ABC):
         Raises ``ProviderBadResponse`` if it is neither, ``ImageBlocked`` if a filter removed the images.
         """
 
-    def abandon(self) -> ProviderRequest | None:
+    def build_cancel_request(self) -> ProviderRequest | None:
         """Return the request that cancels a running task; None if there is nothing to cancel."""
         return None

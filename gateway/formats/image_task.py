@@ -86,7 +86,7 @@ class ImageTask:
             method="GET", path=f"{self._place}{self._id}", wait_s=wait_s, passing=True, host=self.host
         )
 
-    def abandon(self) -> ProviderRequest | None:
+    def build_cancel_request(self) -> ProviderRequest | None:
         """Return the request that cancels the task; None if it has ended or has no id."""
         if self._id is None or self.ended:
             return None

@@ -253,7 +253,7 @@ class ImageService:
 
     def _abandon(self, attempt: Attempt, image_backend: ImageBackend) -> None:
         """Cancel the provider's task of a client that has left, without waiting."""
-        provider_request = image_backend.abandon()
+        provider_request = image_backend.build_cancel_request()
         if provider_request is not None:
             self._tasks.start(self._give_up(attempt, provider_request))
 

@@ -111,7 +111,7 @@ def _describe_key(key: KeyState, number: int, now: float, error: str | None) -> 
     state, wait, reason = key.breaker.state, key.breaker.wait_s(now), key.breaker.reason
     if error and state == "closed":
         state, reason = "open", error
-    if state == "closed" and refused and not key.circuits.answered_lately:
+    if state == "closed" and refused and not key.circuits.no_failure_since_success:
         state, wait, reason = refused[0]["state"], refused[0]["cooldown_s"], refused[0]["reason"]
     return {
         "number": number,

@@ -253,7 +253,7 @@ class ChannelState:
     def find_witness(self, endpoint_key: EndpointKey) -> int:
         """Return the account whose failures tripped this model, if no request succeeded since; 0 if there is none."""
         for circuits in (self.circuits, *(key.circuits for key in self.keys)):
-            tripped = [] if circuits.answered_lately else circuits.list_tripped()
+            tripped = [] if circuits.no_failure_since_success else circuits.list_tripped()
             for found, account, _ in tripped:
                 if account is not None and found in {endpoint_key, WHOLE}:
                     return account

@@ -77,7 +77,7 @@ async def _take_over(
     leftovers: StartupState, jobs: VideoJobs, idempotency: IdempotencyService, deliveries: WebhookDeliveryRepository
 ) -> None:
     if leftovers.videos:
-        await jobs.take_over()
+        await jobs.restore_reservations()
     if leftovers.replays:
         await idempotency.open()
     if leftovers.deliveries:

@@ -59,7 +59,7 @@ class VideoJobs:
     def rules(self) -> VideoRules:
         return self._rules()
 
-    async def take_over(self) -> None:
+    async def restore_reservations(self) -> None:
         """Restore the reservations of open jobs. The process must be the only one that uses the store."""
         await self.store.release(self.tasks.owner, others=True)
         jobs, now_ms = await self.store.list_open(), self.now_ms

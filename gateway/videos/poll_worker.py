@@ -107,7 +107,7 @@ class VideoPoller:
         """Store results, claim jobs and start their tasks. Return the seconds until the next turn."""
         await self._store_results()
         await self._renew()
-        await self._release_orphans()
+        await self._release_lost_claims()
         if self._owns is not None:
             self._share = frozenset(filter(self._owns, await self._jobs.store.list_due_channels()))
         if not self._working:
@@ -145,7 +145,7 @@ class VideoPoller:
             await self._jobs.store.renew(self._jobs.tasks.owner, self._jobs.now_ms + LEASE_MS)
             self._renewed_s = now_s
 
-    async def _release_orphans(self) -> None:
+    async def _release_lost_claims(self) -> None:
         """Release jobs that the store assigns to this process but no task works on: a claim whose answer was lost.
 
         Settle those of which the answer to their end was lost.

@@ -291,14 +291,14 @@ def test_begin_sends_prompt_ratio_and_images_in_their_order(
 @EVERY
 def test_two_requests_have_two_backends(wire: Wire) -> None:
     """What one of them knows of its task is nothing to the other; one that did not begin has nothing to cancel."""
-    assert open_image_backend(wire)[0].abandon() is None
+    assert open_image_backend(wire)[0].build_cancel_request() is None
     one, two = open_image_backend(wire)[0], open_image_backend(wire)[0]
     one.begin(1)
     two.begin(1)
     with pytest.raises(ProviderBadResponse):
         one.read(b"{}", ())
     assert one is not two
-    assert two.abandon() is None
+    assert two.build_cancel_request() is None
 
 
 # ---- answers
@@ -317,7 +317,7 @@ def test_read_returns_images_or_the_next_request_or_raises(wire: Wire, row: Any)
         with pytest.raises(ProviderError) as raised:
             backend.read(last, (SECRET,))
         check_error(raised.value, *expected)
-    stop = backend.abandon()
+    stop = backend.build_cancel_request()
     assert (stop and f"{stop.method} {stop.path}") == cancel
     assert stop is None or stop.passing
 
@@ -479,7 +479,7 @@ async def test_a_provider_takes_a_cancellation(wire: Wire, fake: Any) -> None:
             found = backend.read(await send(session, wire, provider, provider_request) or b"", ())
             assert isinstance(found, ProviderRequest)
             provider_request = found
-        cancel = backend.abandon()
+        cancel = backend.build_cancel_request()
         assert cancel is not None
         assert await send(session, wire, provider, cancel) is not None
         assert len(provider.cancelled) == 1

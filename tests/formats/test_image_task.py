@@ -52,9 +52,9 @@ def test_an_id_that_may_not_stand_in_a_path_is_refused(found: Any) -> None:
 
 def test_a_task_is_cancelled_between_its_beginning_and_its_end() -> None:
     task = ImageTask("/tasks", 1.0)
-    assert task.abandon() is None
+    assert task.build_cancel_request() is None
     task.follow("t-1")
-    provider_request = task.abandon()
+    provider_request = task.build_cancel_request()
     assert provider_request is not None
     assert (provider_request.method, provider_request.path, provider_request.body, provider_request.passing) == (
         "POST",
@@ -63,7 +63,7 @@ def test_a_task_is_cancelled_between_its_beginning_and_its_end() -> None:
         True,
     )
     task.ended = True
-    assert task.abandon() is None
+    assert task.build_cancel_request() is None
 
 
 def test_a_page_of_a_proxys_says_nothing_of_a_task() -> None:

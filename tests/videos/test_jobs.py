@@ -169,7 +169,7 @@ def test_what_is_held_for_jobs_that_go_on_is_held_again_after_a_start() -> None:
         services.balances.release(services.reservations._held.pop(other.id))
         assert services.held == 0
         successor = services.make_videos()
-        await successor.take_over()
+        await successor.restore_reservations()
         assert successor.reservations.list_held() == {job.id: HELD, other.id: HELD}
         assert services.held == 2 * HELD
         assert done.id not in successor.reservations.list_held()

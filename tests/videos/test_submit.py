@@ -345,7 +345,7 @@ def test_an_account_has_so_many_jobs_under_way_and_no_more_until_one_has_ended()
         assert services.reservations.count_open(1) == 1
         await services.submit()
         again = services.make_videos()
-        await again.take_over()
+        await again.restore_reservations()
         assert [again.reservations.count_open(account_id) for account_id in (1, 2, 3)] == [2, 1, 0]
 
     run(scene())

@@ -46,7 +46,7 @@ class LeasedBalances(Balances):
 
         reservation = None
         while reservation is None:
-            self._refuse(pair, nanos)
+            self._raise_if_refused(pair, nanos)
             reservation = await self._keeper.wait(pair, nanos, reserve)
         reservation.left_nanos = _find_left(pair)  # others were served meanwhile
         return reservation
@@ -152,7 +152,7 @@ class LeasedBalances(Balances):
                 if not stored:
                     for balance in balances:
                         balance.hold(reservation.nanos)
-                    self._keeper.forget_leases()
+                    self._keeper.reread_leases()
         self.holds.discard(reservation)
         reservation.charge = Charge(0, 0)
         if self._gone:
@@ -167,7 +167,7 @@ class LeasedBalances(Balances):
             self._note(pair, nanos)
         return reservation
 
-    def _refuse(self, pair: Pair, nanos: int) -> None:
+    def _raise_if_refused(self, pair: Pair, nanos: int) -> None:
         """Raise ``QuotaExceeded`` if the store has just refused as much."""
         now_s = self._clock()
         day = self._find_day(now_s)

@@ -169,16 +169,16 @@ class CreditKeeper:
         self._queue.resume({balance})
         self._wake.set()
 
-    def forget_leases(self) -> None:
+    def reread_leases(self) -> None:
         """Read every lease back before the next statement: what the store has is not known, and at least this."""
         self._lost = True
         self._wake.set()
 
     def distrust_leases(self) -> None:
-        """As ``forget_leases``, and spend nothing of them until then: the store may have ended them."""
+        """As ``reread_leases``, and spend nothing of them until then: the store may have ended them."""
         for balance in self._known.values():
             balance.lease_unknown = True
-        self.forget_leases()
+        self.reread_leases()
 
     async def check(self) -> Sequence[str]:
         """Return what is wrong with the leases: more is held than granted, or the store has set aside less than this.
@@ -250,7 +250,7 @@ class CreditKeeper:
                 problems = describe_lease(balance, known_nanos, grant.outstanding_nanos)
                 log.warning("credit_exceeds_lease", reason="; ".join(problems))
                 balance.lease_unknown = True
-                self.forget_leases()
+                self.reread_leases()
         return {grant.balance: grant for grant in grants}
 
     def _collect_ahead(self, requested: Collection[BalanceId], now_s: float) -> list[CreditWant]:

@@ -162,8 +162,8 @@ class DashScopeImageBackend(ImageBackend):
             raise ProviderBadResponse(f"The provider's task is {parse_state(state, secrets)}")
         return build_images(list(_parse_images(output, secrets)), self._count)
 
-    def abandon(self) -> ProviderRequest | None:
-        return self._task.abandon()
+    def build_cancel_request(self) -> ProviderRequest | None:
+        return self._task.build_cancel_request()
 
 
 def _parse_images(output: Body, secrets: Secrets) -> Iterator[Image]:

@@ -214,8 +214,8 @@ class ReplicateImageBackend(ImageBackend):
         addresses = output if isinstance(output, list) else [output]
         return build_images([parse_image(one) for one in addresses if one is not None], self._count)
 
-    def abandon(self) -> ProviderRequest | None:
-        return self._task.abandon()
+    def build_cancel_request(self) -> ProviderRequest | None:
+        return self._task.build_cancel_request()
 
 
 def _build_size(takes: ReplicateModel, size: str) -> dict[str, Any]:

@@ -267,7 +267,7 @@ async def test_an_answer_that_was_lost_is_read_back(credit: MemoryCredit, moment
     second = node.begin(CAPPED, 600)
     with pytest.raises(StoreUnavailable):
         await node.step()
-    node.keeper.forget_leases()
+    node.keeper.reread_leases()
     await node.step()
     assert (await second).nanos == 600
     lease = credit.balances[KEY].leases["a"]
@@ -485,7 +485,7 @@ async def test_credit_that_was_given_up_and_is_read_back_is_not_returned_as_well
     await node.step()
     node.balances.release(await task)
     node.balances.note_credit(*KEY, -1)  # it gives up what is idle
-    node.keeper.forget_leases()
+    node.keeper.reread_leases()
     await node.step()
     own, lease = node.find(KEY), credit.balances[KEY].leases["a"]
     assert own.granted_nanos == lease.granted > 0

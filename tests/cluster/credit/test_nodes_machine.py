@@ -78,7 +78,7 @@ class CreditMachine(RuleBasedStateMachine):
         try:
             await node.step()
         except StoreUnavailable:
-            node.keeper.forget_leases()
+            node.keeper.reread_leases()
             for _ in range(3):  # what was served before runs on
                 await asyncio.sleep(0)
 

@@ -138,4 +138,4 @@ def test_faults_come_through_and_nothing_is_left_to_abandon() -> None:
         image_backend.read(b'{"error": {"code": "contentFilter"}}', ())
     with pytest.raises(ProviderBadResponse):
         image_backend.read(b"<html>", ())
-    assert image_backend.abandon() is None
+    assert image_backend.build_cancel_request() is None
